@@ -1,9 +1,10 @@
-//! `mpj-perf`: every program draws what it measures, prints the same lines as before, and refuses nonsense in one sentence.
+//! `mpj-perf`: every program draws what it measures, prints its usual lines, and rejects invalid arguments in one
+//! sentence.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs the program. Tests run beside each other: ranks that are bound could not leave a core that others use.
+/// Runs the program without binding. Tests run in parallel: bound ranks could not leave a core that other tests use.
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
     command.args(arguments).env("MPJ_BIND", "none").output().expect("the program starts")
@@ -25,12 +26,12 @@ fn drawn(name: &str, arguments: &[&str]) -> (Vec<String>, String) {
     (lines, std::fs::read_to_string(path).expect("the picture"))
 }
 
-/// Returns all that is written in a picture.
+/// Returns all the text of a picture.
 fn text(document: &roxmltree::Document<'_>) -> String {
     document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }
 
-/// Checks that a picture says where and when it was made, and that nothing in it lies outside.
+/// Checks that a picture names its machine and date, and that nothing lies outside of it.
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
     let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
@@ -77,7 +78,7 @@ fn pingpong_draws_latency_and_bandwidth() {
     let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
     let document = check(&svg);
     let looks = looks(&document);
-    // same, rot, fresh; BW, BIBW and memcpy.
+    // The curves are same, rot, fresh; BW, BIBW and memcpy.
     assert_eq!(looks.len(), 6, "{looks:?}");
     let text = text(&document);
     for part in [
@@ -134,10 +135,11 @@ fn pingpong_of_threads_prints_one_and_more_and_one_again() {
 #[test]
 fn paths_draws_a_panel_a_shape_and_says_which_is_best() {
     let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
-    // The three paths and the limit, of each shape, freshly written and not; what lies in one piece is lent, too.
+    // The three paths and the limit for each shape, freshly written and not, and zero copy by ownership for
+    // contiguous data.
     let document = check(&svg);
     assert_eq!(looks(&document).len(), 8 * 4 + 2);
-    // Two rows of four panels fit a screen.
+    // Two rows of four panels fit on a screen.
     let root = document.root_element();
     let [width, height] =
         ["width", "height"].map(|name| root.attribute(name).unwrap().parse::<f64>().unwrap());

@@ -1,4 +1,4 @@
-//! `mpj-perf pools`, run for a moment: the shape of what it writes. Times are not looked at.
+//! `mpj-perf pools`, run for a short time: checks the shape of the output, but no times.
 
 use std::process::Command;
 
@@ -21,10 +21,10 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     for fields in &lines {
         let [bytes, ns, ratio] = [fields[4], fields[5], fields[6]].map(|field| field.parse::<f64>());
         assert!(bytes.is_ok_and(|bytes| bytes >= 64.0) && ns.is_ok_and(|ns| ns >= 0.0), "{fields:?}");
-        // Without comparators nobody else has one size.
+        // Without comparators there is no other pool of one size.
         assert!(ratio.is_ok_and(|ratio| ratio > 0.0) || fields[1] == "fixed", "{fields:?}");
     }
-    // The paper's six and the two of the default pool, at all sizes.
+    // The paper's six pools and the two of the default pool, at all sizes.
     for strategy in ["magazine", "buddy1", "buddy2", "none"] {
         for storage in ["pages", "heap"] {
             let of = lines.iter().filter(|fields| fields[1..4] == ["one", strategy, storage]);

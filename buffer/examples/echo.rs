@@ -1,7 +1,7 @@
 //! An echo of buffers between tasks over TCP, with tokio: `cargo run -p mpj-buffer --example echo`.
 //!
-//! Both directions go through the socket's non-blocking calls: [`Receiver::read`] and [`MessageReader::write_to`] take up where
-//! they were whenever the socket is ready.
+//! Both directions go through the socket's non-blocking calls: [`Receiver::read`] and [`MessageReader::write_to`]
+//! continue where they stopped whenever the socket is ready.
 //!
 //! [`MessageReader::write_to`]: mpj_buffer::MessageReader::write_to
 #![allow(clippy::print_stdout, reason = "a program")]

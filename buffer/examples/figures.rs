@@ -1,8 +1,8 @@
-//! What the operations of a buffer cost on this machine, beside the plain copy or loop that does the same.
+//! Measures the operations of a buffer against the plain copy or loop that does the same.
 //!
 //! `cargo run --release -p mpj-buffer --example figures`
 //!
-//! Both sides run in turns; of 41 rounds the fastest counts, since a busy machine only ever adds.
+//! The two sides alternate. Of 41 rounds the fastest counts, since other load only adds time.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::cell::RefCell;
@@ -94,11 +94,12 @@ fn small() {
     println!("view_n in the open section         {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
 }
 
-/// Where the elements of the first section lie in a block. The plain copy goes there, too: lines of a cache are cut the same
-/// way on both sides.
+/// Where the elements of the first section lie in a block. The plain copy goes there, too: lines of a cache are cut the
+/// same way on both sides.
 const FIRST: usize = MESSAGE_HEADER + SECTION_HEADER;
 
-/// The write alone: many of them into one section, and as many copies to the same places of a block of the same size.
+/// Measures `write` alone: many writes into one section, against the same number of copies to the same offsets of a
+/// block of the same size.
 fn calls(src: &[f64]) {
     let bytes = size_of_val(src);
     let times = ((1 << 18) / bytes).clamp(4, 64);
@@ -146,8 +147,8 @@ fn slices() {
             black_box(&mut block);
         };
         row("… in the other byte order", bytes, pair(bytes, write, copy));
-        // Out of such a block again, and to the very same place: at some sizes a copy takes a third longer between places
-        // whose addresses end alike.
+        // Out of such a block again, and to the very same place: at some sizes a copy takes a third longer between
+        // places whose addresses end alike.
         let back = RefCell::new(numbers(bytes / 8));
         let mut other = message(&mut Some(buffer(src.len())), |b| b.write(&src).expect("room"));
         let from = other.view::<f64>().expect("values");
@@ -227,7 +228,7 @@ fn places() {
     }
 }
 
-/// Eight slices in a message, and as many copies to places that lie the same way.
+/// Measures a message of eight slices against the same number of copies to the same offsets.
 fn values(src: &[f64], plain: &[u8]) {
     let bytes = plain.len();
     let mut block = global().alloc(8 * bytes).expect("memory");

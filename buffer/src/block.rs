@@ -43,9 +43,9 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to = to;
     }
 
-    /// Returns where the next byte goes, and how many can.
+    /// Returns the address of the next byte, and how many bytes fit.
     pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
-        // SAFETY: invariant 1: within the allocation, or one behind its end.
+        // SAFETY: invariant 1: within the allocation, or one past its end.
         let at = unsafe { self.block.as_ptr().add(self.to) };
         (at, self.block.capacity() - self.to)
     }
@@ -55,7 +55,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.block.capacity()
     }
 
-    /// Returns the offset behind the last initialised byte, from the start of the block.
+    /// Returns the end of the initialised bytes, as an offset from the start of the block.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         self.to
@@ -116,8 +116,8 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Appends what `fill` puts into the next `count` bytes, or nothing if there are not as many, or if it panics or
-    /// refuses.
+    /// Appends the `count` bytes that `fill` writes. Appends nothing if fewer bytes are left, or if `fill` panics or
+    /// fails.
     #[inline]
     pub(crate) fn push_with(
         &mut self,
@@ -127,7 +127,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.push_through(count, false, fill)
     }
 
-    /// As [`push_with`](Self::push_with), with each element turned into the other byte order.
+    /// As [`push_with`](Self::push_with), with each element swapped to the other byte order.
     pub(crate) fn push_turned(
         &mut self,
         count: usize,
@@ -154,7 +154,8 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Appends zeros, all or none. Of none, the block is not even borrowed for writing: others may read it meanwhile.
+    /// Appends zeros, all or none. For zero bytes the block is not even borrowed for writing: other threads may be
+    /// reading it.
     #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
         if count == 0 {
@@ -168,7 +169,8 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Forgets all initialised bytes; the next are pushed from offset `from` on, or from the end if the block is shorter.
+    /// Discards all initialised bytes; the next are pushed from offset `from` on, or from the end if the block is
+    /// shorter.
     #[inline]
     pub(crate) fn restart(&mut self, from: usize) {
         self.from = from.min(self.block.capacity());
@@ -181,7 +183,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to = self.to.min(self.from.saturating_add(len));
     }
 
-    /// Returns the next `count` bytes, or as many as there are. None of them counts as initialised.
+    /// Returns the next `count` bytes, or as many as fit. They do not count as initialised.
     #[cfg(feature = "bytes")]
     pub(crate) fn spare(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
         let from = self.to;

@@ -49,7 +49,7 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 /// assert_eq!(view, [1, 2, 3]);
 /// ```
 pub struct Buffer<R: RawBuffer, M = Writing> {
-    /// Initialised from the first byte of the room to the last one of the static part.
+    /// Initialised from the first byte of the headroom to the last one of the static part.
     pub(crate) block: FilledRange<R>,
     /// Bytes in front of the message that belong to the device.
     pub(crate) room: usize,
@@ -57,14 +57,14 @@ pub struct Buffer<R: RawBuffer, M = Writing> {
     pub(crate) mode: M,
 }
 
-/// Returns the offset in its block at which a message with `room` bytes in front of it begins: `room` rounded up to a
-/// multiple of [`ALIGN`]. The room lies directly before it, so that both leave in one write.
+/// Returns the offset in its block at which a message with `room` bytes of headroom begins: `room` rounded up to a
+/// multiple of [`ALIGN`]. The headroom lies directly before the message, so that both can be sent in one write.
 pub const fn message_start(room: usize) -> usize {
     room.saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
 /// Returns the most bytes that a section of `count` elements adds to a message, header and padding included, or `None`
-/// if no memory is that large. A block for a whole message needs [`MESSAGE_HEADER`] more, and the room.
+/// on overflow. A block for a whole message needs [`MESSAGE_HEADER`] more, and the headroom.
 pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
     let Some(payload) = count.checked_mul(size_of::<T>()) else { return None };
     let Some(padded) = payload.checked_next_multiple_of(ALIGN) else { return None };
@@ -89,10 +89,10 @@ impl Buffer<DefaultBlock, Writing> {
     /// ```
     pub fn with_capacity(bytes: usize) -> Result<Self, AllocError> {
         let pool = mpj_pool::global();
-        // Whole units and a header at least: what `new` needs, and what `capacity` counts in.
+        // `new` needs room for a header, and `capacity` counts in units of `ALIGN`.
         let bytes = align_up(bytes.max(MESSAGE_HEADER), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
-        // Refused only by a pool that gives less than it was asked for.
+        // Only a pool that returns less than requested gets here.
         Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_block(), 0, AllocErrorKind::TooLarge))
     }
 }
@@ -106,10 +106,10 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Self::with_headroom(block, 0)
     }
 
-    /// Makes an empty buffer that keeps `room` bytes free directly in front of the message, for a device's header.
+    /// Makes an empty buffer with `room` bytes of headroom directly in front of the message, for a device's header.
     ///
     /// # Errors
-    /// The block back, if it is too small for the room, rounded up to [`ALIGN`], and a message header.
+    /// The block, if it is too small for the headroom, rounded up to [`ALIGN`], and a message header.
     pub fn with_headroom(block: R, room: usize) -> Result<Self, FromBlockError<R, Overflow>> {
         let start = message_start(room);
         let needed = start.saturating_add(MESSAGE_HEADER);
@@ -121,7 +121,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             Ok(filled) => filled,
             Err((block, error)) => return Err(FromBlockError { block, error }),
         };
-        // The header is stored by `commit`. Zeros, so that no old bytes of the pool leave with the room.
+        // `commit` stores the header. Zeros, so that the headroom never exposes old bytes of the pool.
         match block.push_zeros(room + MESSAGE_HEADER) {
             Ok(()) => Ok(Self { block, room, chain: Dynamic::default(), mode: Writing::new() }),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
@@ -192,7 +192,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
             return Err(FromBlockError { block: block.into_block(), error: too_small });
         }
         // SAFETY: the caller promises that `start..end` is initialised, and `end` was checked against the capacity; the
-        // room, which ends at `start`, has just been pushed.
+        // headroom, which ends at `start`, has just been pushed.
         unsafe { block.assume_filled(end) };
         match check::message(&block.bytes()[room..]) {
             Ok(layout) => Ok(Self::checked(block, room, layout)),
@@ -227,15 +227,15 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 }
 
 impl<R: RawBuffer, M> Buffer<R, M> {
-    /// Forgets the message and makes the block ready for another one, with the same room.
+    /// Discards the message and makes the block ready for another one, with the same headroom.
     ///
-    /// Blocks of the dynamic part go back to their pool, but for one of at most 160 KiB in which the next message begins: a
-    /// buffer that has had objects holds so much until it is dropped, or taken apart by [`into_block`](Self::into_block).
-    /// Of a pool that [`set_pool`](Buffer::set_pool) has named, all go back.
+    /// Blocks of the dynamic part are returned to their pool, except one of at most 160 KiB in which the next message
+    /// begins. So a buffer that has held objects keeps up to that much memory until it is dropped, or taken apart by
+    /// [`into_block`](Self::into_block). Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all returned.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, room, chain, .. } = self;
-        // Every buffer has had a message header, so its bytes are there to be kept.
+        // Every buffer has had a message header, so these bytes are initialised.
         block.truncate(room + MESSAGE_HEADER);
         Buffer { block, room, chain: chain.cleared(), mode: Writing::new() }
     }
@@ -245,28 +245,27 @@ impl<R: RawBuffer, M> Buffer<R, M> {
         self.block.into_block()
     }
 
-    /// Returns the room in front of the message.
+    /// Returns the headroom in front of the message.
     pub fn room(&self) -> &[u8] {
         &self.block.bytes()[..self.room]
     }
 
-    /// Returns the room in front of the message, for a device to put its header there.
+    /// Returns the headroom in front of the message, for a device to write its header.
     pub fn room_mut(&mut self) -> &mut [u8] {
         match self.room {
-            // Its block may be one that others read.
+            // Other handles may be reading its block.
             0 => &mut [],
             room => &mut self.block.bytes_mut()[..room],
         }
     }
 
-    /// Returns the key of the shared region in which the static part lies, and the offset of the message
-    /// there.
+    /// Returns the key of the shared region of the static part, and the offset of the message there.
     pub fn region(&self) -> Option<(RegionKey, usize)> {
         let (key, block) = self.block.region()?;
         Some((key, block.checked_add(message_start(self.room))?))
     }
 
-    /// Returns the region in which the static part lies, which a device registers once for all its blocks.
+    /// Returns the region of the static part, which a device registers once for all its blocks.
     pub fn registrable(&self) -> Option<&Region> {
         self.block.registrable()
     }

@@ -8,7 +8,7 @@ use crate::header::{
 };
 use crate::{ByteOrder, FormatError, SECTION_HEADER};
 
-/// Where the parts of a checked message lie.
+/// The locations of the parts of a checked message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) order: ByteOrder,
@@ -88,7 +88,7 @@ fn records(bytes: &[u8], mut at: usize, order: ByteOrder, announced: u64) -> Res
     if found == announced { Ok(()) } else { Err(FormatError::Objects { announced, found }) }
 }
 
-/// Returns the length of the value at `at` as its record header gives it, if a message of `total` bytes has as many.
+/// Returns the length of the value at `at`, as its record header gives it, if a message of `total` bytes can hold it.
 pub(crate) fn record_len(len: u64, at: usize, total: usize) -> Result<usize, FormatError> {
     let left = total.saturating_sub(at);
     usize::try_from(len).ok().filter(|len| *len <= left).ok_or(FormatError::Truncated {

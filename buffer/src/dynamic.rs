@@ -26,16 +26,16 @@ use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up}
 const FIRST_CHUNK: usize = 4096;
 /// Chunks double up to this.
 const MAX_CHUNK: usize = 4 << 20;
-/// What one chunk may be made for: a value of 4 MiB, and what stands in front of it. Greater ones are split.
+/// Largest size of one chunk: a value of 4 MiB with the headers before it. Larger values are split.
 const MAX_WHOLE: usize = MAX_CHUNK + FIRST_CHUNK;
-/// The largest chunk that stays with a cleared buffer, such as one for a value of 128 KiB. Below this, taking and giving back a
-/// block costs a tenth of copying what it holds, or more; above, a few percent.
+/// The largest chunk that stays with a cleared buffer, such as one for a value of 128 KiB. Below this, allocating and
+/// freeing a block costs a tenth of copying its content, or more; above, a few percent.
 const MAX_KEPT: usize = 160 << 10;
 /// Bytes that stay unused in front of the first chunk, if its block has a page.
 ///
-/// Blocks begin at a page; large vectors at a page, or 16 bytes behind one. Without the lead the first value would lie 24 bytes
-/// behind a page, just above its source modulo 4096, where loads wait for stores that only look like theirs: the copy takes
-/// a sixth longer.
+/// Blocks begin at a page; large vectors at a page, or 16 bytes after one. Without the lead the first value would lie
+/// 24 bytes after a page, just above its source modulo 4096. There loads wait for unrelated stores with the same low
+/// address bits: the copy takes a sixth longer.
 const LEAD: usize = 64;
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Dynamic {
     pub(crate) fn set_source(&mut self, source: Arc<dyn ChunkPool>) {
         let chain = self.grown();
         if chain.complete == 0 {
-            // What was kept is of another pool.
+            // A kept chunk belongs to another pool.
             (chain.full, chain.tail) = (Vec::new(), None);
         }
         chain.source = Some(source);
@@ -104,7 +104,7 @@ impl Dynamic {
         self.0.as_ref()?.chunk(index)
     }
 
-    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they are not all there.
+    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they end beyond the part.
     pub(crate) fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         self.0.as_ref()?.get(at, len)
     }
@@ -119,9 +119,9 @@ impl Dynamic {
 ///
 /// # Invariants
 /// 1. Laid end to end, the chunks of `full` and `tail` are the chain: each starts where the one before ends.
-/// 2. Bytes `0..complete` are a section header and whole records; what lies behind is a record whose value was refused,
-///    and goes when the next one begins or the message is committed. Before the first record there is at most a chunk without
-///    bytes, kept from the message before.
+/// 2. Bytes `0..complete` are a section header and whole records. Bytes after them belong to a record whose value was
+///    rejected; they are removed when the next record begins or the message is committed. Before the first record there
+///    is at most an empty chunk, kept from the previous message.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
     full: Vec<Chunk>,
@@ -133,18 +133,18 @@ pub(crate) struct Chain {
     pub(crate) failure: Option<AllocError>,
     /// Whether a sink of the record being written was left by a panic; the bytes that it pushed are not counted.
     pub(crate) poisoned: bool,
-    /// Where chunks come from; the global pool if nothing is said.
+    /// The pool of the chunks; `None` is the global pool.
     source: Option<Arc<dyn ChunkPool>>,
 }
 
 impl Chain {
-    /// Returns the bytes pushed, also those of a record that is not complete.
+    /// Returns the bytes pushed, including those of a record that is not complete.
     fn written(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
-    /// Appends one record whose value, of about `hint` bytes if that is known, `fill` pushes. When it fails, the chain is
-    /// as before.
+    /// Appends one record. `fill` pushes its value, whose length is about `hint` if that is not 0. On an error the
+    /// chain is unchanged.
     pub(crate) fn record<E: From<AllocError>>(
         &mut self,
         hint: usize,
@@ -161,7 +161,7 @@ impl Chain {
             self.push(&[0; RECORD_ALIGN][..padding])?;
         }
         let start = self.written();
-        // The value's length is stored behind it.
+        // The value's length is stored after it is known.
         if let Err(error) = self.push_length(hint) {
             self.undo();
             return Err(error.into());
@@ -177,8 +177,8 @@ impl Chain {
         result
     }
 
-    /// Makes room for the length of a value, and the value too if that is `hint` bytes long and one chunk of the global pool
-    /// can hold it: whether it can be viewed does not depend on what was said before.
+    /// Makes room for the length of a value, and for the value too if it has `hint` bytes and one chunk of the global
+    /// pool can hold it. So whether a value can be viewed does not depend on earlier messages.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
         let needed = hint.saturating_add(RECORD_HEADER);
@@ -188,10 +188,10 @@ impl Chain {
         self.push(&[0; RECORD_HEADER])
     }
 
-    /// Begins the part, of which `needed` bytes are known to come, in the chunk that was kept if that is large enough.
+    /// Begins the part, of which at least `needed` bytes follow, in the kept chunk if that is large enough.
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
-        // What is split anyway takes whole chunks behind the first.
+        // A value that is split in any case takes whole chunks after the first.
         let here = if needed <= MAX_WHOLE - LEAD { needed } else { SECTION_HEADER + RECORD_HEADER };
         if self.left() < here {
             self.tail = None;
@@ -201,8 +201,8 @@ impl Chain {
         self.push(&Head::dynamic_bytes(0))
     }
 
-    /// Forgets all records. Chunks go back to their pool, except one of the global pool: the last that is not too large. Not
-    /// of another pool, which somebody may have bounded.
+    /// Discards all records. Chunks are returned to their pool, except the last chunk of the global pool that is not
+    /// too large. Chunks of another pool are all returned, because that pool may be bounded.
     #[inline(never)]
     fn clear(&mut self) {
         self.complete = 0;
@@ -229,7 +229,7 @@ impl Chain {
         self.push_split(src)
     }
 
-    /// Returns where in the tail the next byte goes, and how many fit.
+    /// Returns the address of the next byte in the tail, and how many bytes fit.
     pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
         self.tail.as_ref().map_or((NonNull::dangling(), 0), |tail| tail.bytes.window())
     }
@@ -237,11 +237,11 @@ impl Chain {
     /// Counts `count` more bytes as pushed.
     ///
     /// # Safety
-    /// The first `count` bytes of the [`window`](Self::window) hold values, and it has as many.
+    /// The first `count` bytes of the [`window`](Self::window) are initialised, and it has at least `count` bytes.
     pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
         if let Some(tail) = &mut self.tail {
             let end = tail.bytes.end() + count;
-            // SAFETY: the caller promises it of the bytes that the window begins with, those behind the end.
+            // SAFETY: the caller promises it for the first bytes of the window, which are those after the end.
             unsafe { tail.bytes.assume_filled(end) };
         }
     }
@@ -260,7 +260,7 @@ impl Chain {
                 return Ok(());
             }
             self.grow(later.len())?;
-            // A new chunk has room, and is filled.
+            // A new chunk has room, so it is filled.
             (now, later) = later.split_at(self.left().min(later.len()));
         }
     }
@@ -271,7 +271,7 @@ impl Chain {
         self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end())
     }
 
-    /// Drops what a refused value left behind, and stores the length of the whole in its header.
+    /// Drops the rest of a rejected value, and stores the length of the whole in its header.
     fn finish(&mut self) {
         self.undo();
         if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
@@ -289,7 +289,7 @@ impl Chain {
         chunk.map(|chunk| chunk.bytes.bytes())
     }
 
-    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they are not all there.
+    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they end beyond the part.
     fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
@@ -334,7 +334,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Drops what a refused value left behind.
+    /// Drops the rest of a rejected value.
     #[inline]
     fn undo(&mut self) {
         if self.written() > self.complete {
@@ -355,7 +355,7 @@ impl Chain {
         }
     }
 
-    /// Overwrites bytes that lie in one chunk: headers of 8 and 16 bytes, the latter only at the front.
+    /// Overwrites bytes in one chunk: headers of 8 and 16 bytes, the latter only at the front.
     fn store(&mut self, at: usize, bytes: &[u8]) {
         let full = &mut self.full;
         let chunk = match &mut self.tail {
@@ -372,10 +372,11 @@ impl Chain {
     }
 }
 
-/// Returns how many of `len` bytes go to the chunk that has `left` bytes of room, where `written` bytes come before.
+/// Returns how many of `len` bytes go to the chunk that has room for `left` bytes, after `written` bytes.
 ///
-/// If that is a small part of many, only what leads to the next place for a length: the others then keep the alignment
-/// that they have. A copy to addresses that end as those of its source do, but for a little, takes a fifth longer.
+/// If only a small part of a long value fits, this is just enough to reach the next position of a length: the other
+/// bytes then keep their alignment. A copy whose source and destination addresses differ slightly in their low bits
+/// takes a fifth longer.
 fn here(written: usize, left: usize, len: usize) -> usize {
     if left < len && left <= len / 16 {
         align_up(written, RECORD_ALIGN).map_or(left, |next| (next - written).min(left))

@@ -6,7 +6,7 @@ use bytemuck::{CheckedBitPattern, NoUninit};
 
 use crate::swap;
 
-/// What the elements of a section are. The discriminants are wire values and never change.
+/// The type of the elements of a section. The discriminants are wire values and never change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -127,8 +127,8 @@ impl fmt::Display for ElementKind {
     }
 }
 
-/// A primitive that sections hold as it lies in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16` and
-/// `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
+/// A primitive that sections hold as it lies in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16`
+/// and `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
 ///
 /// `usize` and `isize` are left out on purpose: their width is that of the machine, and a message may be read on
 /// another one. Write them as `u64` and `i64`.
@@ -145,17 +145,17 @@ pub(crate) mod private {
     /// Copies elements out of wire bytes, and turns them for the wire.
     #[expect(unnameable_types, reason = "seals `Element`")]
     pub trait Load: Sized {
-        /// Returns the index of the first element that is no value.
+        /// Returns the index of the first invalid element as the error.
         fn check(src: &[u8], swap: bool) -> Result<(), usize>;
 
-        /// Returns the element that lies in `src`, as many bytes as it has. Bytes that [`check`](Self::check) would refuse
-        /// give some element.
+        /// Returns the element whose bytes are `src`. Bytes that [`check`](Self::check) would reject give an
+        /// unspecified element.
         fn take(src: &[u8], swap: bool) -> Self;
 
         /// Fills `dst` from `src`, both of the same length in bytes, as `take` would.
         fn load(src: &[u8], dst: &mut [Self], swap: bool);
 
-        /// The element in the other byte order, where it may be no value of its own type. Of the same size.
+        /// The element in the other byte order, which might be an invalid value of its own type. Of the same size.
         type Turned: NoUninit;
 
         /// Returns the element with its bytes in the other order.

@@ -1,7 +1,7 @@
-//! What can go wrong: one small `Copy` enum per operation, with the sizes that explain it.
+//! The errors: one small `Copy` enum per operation, with the sizes that explain it.
 //!
-//! Order of checks: an operation checks the mode by type, then the section, then the length, then the values. A failed
-//! operation leaves the buffer and the caller's slice exactly as they were, so that it can be tried again otherwise.
+//! An operation checks the mode by type, then the section, then the length, then the values. A failed operation leaves
+//! the buffer and the caller's slice exactly as they were, so that the caller can try something else.
 
 use mpj_pool::AllocError;
 pub use mpj_pool::Overflow;
@@ -10,11 +10,11 @@ use crate::ElementKind;
 
 mod text;
 
-/// A block that could not become a buffer, given back together with the reason.
+/// A block that could not become a buffer, returned together with the reason.
 pub struct FromBlockError<R, E> {
     /// The block, unchanged in length and place.
     pub block: R,
-    /// Why it was refused.
+    /// The reason.
     pub error: E,
 }
 
@@ -33,7 +33,7 @@ pub enum IndexError {
     },
     /// A strided region reaches out of the slice.
     Region {
-        /// Index of its lowest element; the ends of `i64` also stand for what lies behind them.
+        /// Index of its lowest element; an index beyond the range of `i64` is given as the nearest end of the range.
         lowest: i64,
         /// Index of its highest element.
         highest: i64,
@@ -64,7 +64,7 @@ pub enum FormatError {
     },
     /// The first four bytes are not those of a message.
     Magic {
-        /// What is there instead.
+        /// The bytes found there.
         found: [u8; 4],
     },
     /// The message is of a version that this build does not know.
@@ -110,16 +110,16 @@ pub enum FormatError {
         /// Offset of the byte.
         at: u64,
     },
-    /// The object sections announce other numbers of objects than the dynamic part holds.
+    /// The number of objects in the object sections differs from that in the dynamic part.
     Objects {
         /// Sum of the counts in the section headers.
         announced: u64,
         /// Records that are really there.
         found: u64,
     },
-    /// The block has fewer bytes than the message that is said to lie in it.
+    /// The block has fewer bytes than the message and its headroom.
     BlockTooSmall {
-        /// Bytes that are said to be there, header room included.
+        /// Bytes that the block must have, headroom included.
         needed: u64,
         /// Bytes of the block.
         left: u64,
@@ -132,15 +132,15 @@ pub enum FormatError {
 pub enum CodecError {
     /// The codec cannot express this value or this type.
     Unsupported,
-    /// The value's own `Serialize` or `Deserialize` refused.
+    /// The value's own `Serialize` or `Deserialize` returned an error.
     Custom,
     /// The record ends within the value.
     Truncated,
-    /// The bytes are no value of this type.
+    /// The bytes are not a valid value of this type.
     Malformed,
     /// The value ends before its record does.
     Trailing {
-        /// Bytes behind the value.
+        /// Bytes after the value.
         left: usize,
     },
     /// The value is nested too deep.
@@ -165,7 +165,7 @@ pub enum WriteError {
     Overflow(Overflow),
     /// An element lies outside of the slice.
     Place(IndexError),
-    /// The codec refused the value.
+    /// The codec rejected the value.
     Codec(CodecError),
     /// The pool had no block for the dynamic part.
     Alloc(AllocError),
@@ -177,28 +177,28 @@ pub enum WriteError {
 pub enum ReadError {
     /// The section holds another kind.
     WrongType {
-        /// Kind that was asked for.
+        /// Kind that was requested.
         expected: ElementKind,
         /// Kind of the section.
         found: ElementKind,
     },
     /// The section's objects were written by another codec.
     WrongCodec {
-        /// Id that was asked for.
+        /// Id that was requested.
         expected: u8,
         /// Id in the section header.
         found: u8,
     },
     /// The section's objects are of another schema.
     WrongSchema {
-        /// Hash that was asked for.
+        /// Hash that was requested.
         expected: u8,
         /// Hash in the section header.
         found: u8,
     },
-    /// The section has fewer elements left than were asked for.
+    /// The section has fewer elements left than were requested.
     PastSection {
-        /// Elements that were asked for.
+        /// Elements that were requested.
         needed: u64,
         /// Elements left.
         left: u64,
@@ -210,41 +210,42 @@ pub enum ReadError {
         /// Elements left.
         left: u64,
     },
-    /// There is no further section.
+    /// The message has no further section.
     End,
-    /// An element is no value of its type: a bool that is neither 0 nor 1, a char outside Unicode's scalar values.
+    /// An element is not a valid value of its type: a bool that is neither 0 nor 1, or a char outside Unicode's scalar
+    /// values.
     Invalid {
         /// Kind of the element.
         kind: ElementKind,
-        /// Its place among the elements that were asked for.
+        /// Its index among the requested elements.
         index: usize,
     },
     /// A view is impossible because the block is not aligned for the type; `read` works.
     Misaligned {
-        /// Kind that was asked for.
+        /// Kind that was requested.
         kind: ElementKind,
     },
     /// A view is impossible because the elements are in the other byte order; `read` works.
     ForeignOrder {
-        /// Kind that was asked for.
+        /// Kind that was requested.
         kind: ElementKind,
     },
     /// An element is to go outside of the slice.
     Place(IndexError),
-    /// A view is impossible because the value lies in several blocks of a message that has not left this process; reading
-    /// works.
+    /// A view is impossible because the value lies in several blocks of a message that has not left this process;
+    /// `read` works.
     Split {
         /// Bytes of the value.
         len: usize,
     },
-    /// The slice has not as many elements as were written with one call.
+    /// The length of the slice differs from the number of elements that were written with one call.
     Length {
         /// Elements of the slice.
         expected: usize,
         /// Elements that were written.
         found: usize,
     },
-    /// The codec refused the record.
+    /// The codec rejected the record.
     Codec(CodecError),
     /// The message itself is broken.
     Format(FormatError),

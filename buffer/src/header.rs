@@ -1,5 +1,5 @@
-//! Message and section headers: their bytes, and nothing else. `README.md` beside this crate's manifest is the
-//! authority on the format; `check` walks a whole message.
+//! Message and section headers, byte by byte. This crate's `README.md` specifies the format; `check` walks a whole
+//! message.
 
 use core::fmt;
 
@@ -33,8 +33,8 @@ const KIND_DYNAMIC: u8 = 33;
 const IN_PLACE: u8 = 0;
 /// Elements are records in the dynamic part.
 const IN_RECORDS: u8 = 1;
-/// Bit of the encoding: the elements are in the other byte order than the message header names. It must be 0 for kinds of
-/// one byte.
+/// Bit of the encoding: the elements are in the other byte order than the message header names. It must be 0 for kinds
+/// of one byte.
 const TURNED: u8 = 2;
 
 /// Codec id of slices of primitives; their schema is their kind.
@@ -64,7 +64,7 @@ struct RawSection {
 
 const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<RawSection>() == SECTION_HEADER);
 
-/// A message header whose fields are checked one by one; `total` is still only a claim.
+/// A message header whose fields are checked one by one; `total` is not verified yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageHeader {
     pub(crate) order: ByteOrder,
@@ -81,7 +81,7 @@ impl MessageHeader {
                 left: bytes.len() as u64,
             });
         };
-        // The magic and the version come first: a later version may give every other byte another meaning.
+        // The magic and the version come first: a later version may define every other byte differently.
         if raw.magic != MAGIC {
             return Err(FormatError::Magic { found: raw.magic });
         }
@@ -112,26 +112,26 @@ impl MessageHeader {
     }
 }
 
-/// What a section says about itself.
+/// The description of a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Section {
-    /// What its elements are.
+    /// The type of its elements.
     pub kind: ElementKind,
     /// Id of the codec that wrote its objects; 0 for primitives.
     pub codec: u8,
-    /// What the codec says about the type of its objects; 0 says nothing.
+    /// The codec's hash of the type of its objects; 0 if the codec has none.
     pub schema: u8,
     /// The byte order of its elements.
     pub byte_order: ByteOrder,
-    /// Number of elements; in what `peek` returns, of those still unread.
+    /// Number of elements; in a section that `peek` returns, of those still unread.
     pub count: u64,
 }
 
 /// A section header: that of a section the user wrote, or that of the dynamic part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Head {
-    /// The tag says nothing of the byte order.
+    /// The tag does not contain the byte order.
     Section {
         tag: Tag,
         kind: ElementKind,
@@ -143,7 +143,7 @@ pub(crate) enum Head {
     },
 }
 
-/// What a section is, in one word: its kind, encoding, codec and schema, as they lie at the front of its header.
+/// The kind, encoding, codec and schema of a section in one word, as they lie at the front of its header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 
@@ -229,7 +229,7 @@ pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
 }
 
 impl Head {
-    /// Returns the header of a dynamic part of `len` bytes behind the header, in native order.
+    /// Returns the header of a dynamic part with `len` bytes after it, in native order.
     pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
         zerocopy::transmute!(RawSection {
             kind: KIND_DYNAMIC,
@@ -241,7 +241,7 @@ impl Head {
         })
     }
 
-    /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is still only a claim.
+    /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is not verified yet.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], at: usize, order: ByteOrder) -> Result<Self, FormatError> {
         let at = at as u64;

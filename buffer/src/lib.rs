@@ -40,9 +40,8 @@
 //!  message  "mpjb" magic │ version u8 │ order u8 │ flags u8 │ 0 │ total length u64
 //!  section  kind u8 │ encoding u8 │ codec u8 │ schema u8 │ element size u32 │ count u64
 //! ```
-//! Numbers are in the byte order of the writer, which the header names; a section may be in the other one. The reader swaps
-//! where its own differs. The bytes
-//! are specified in this crate's `README.md`, and `tests/suite/golden.rs` holds them fixed.
+//! Numbers are in the byte order of the writer, which the header names; a section may be in the other one. A reader of
+//! the other order swaps them. This crate's `README.md` specifies the bytes, and `tests/suite/golden.rs` pins them.
 //!
 //! # Over sockets
 //! | stream | send | receive |
@@ -53,11 +52,12 @@
 //!
 //! `examples/echo.rs` sends buffers between tokio's tasks.
 //!
-//! # What is promised
-//! * Bytes from outside cannot hurt: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything
-//!   is read, and no input panics.
+//! # Guarantees
+//! * Untrusted bytes are safe: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before
+//!   anything is read, and no input panics.
 //! * A failed call changes nothing: not the buffer, not the caller's slice.
-//! * No byte leaves that was not written: room and padding are zeros, never what the pool's block held before.
+//! * Bytes that were not written are never sent: headroom and padding are zeros, never the old content of the pool's
+//!   block.
 //! * Lengths are 64 bits wide.
 //!
 //! # Features

@@ -10,7 +10,8 @@ use crate::read::piece;
 use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends an object, written by [`Postcard`], to the open section; if that is not of such objects, opens a new one.
+    /// Appends an object, written by [`Postcard`], to the open section; if that is not of such objects, opens a new
+    /// one.
     ///
     /// Only the 16 bytes of a section header lie in the static part; the value goes to the dynamic part, straight from
     /// serde, without a copy in between.
@@ -31,7 +32,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ) -> Result<(), WriteError> {
         const { assert!(C::ID != 0, "0 is the id of no codec") };
         let tag = Tag::objects(C::ID, C::schema::<T>());
-        // First the value, then its section: if the value is refused, no empty section stays behind.
+        // First the value, then its section: a rejected value leaves no empty section.
         if !self.is_open(tag) {
             self.fits(0)?;
         }
@@ -95,8 +96,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads an object written by the codec `C` that borrows from the message: strings and bytes are not copied.
     ///
     /// # Errors
-    /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not in one piece. Those of
-    /// a message that has arrived are.
+    /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous.
+    /// In a received message every value is.
     ///
     /// # Examples
     /// ```

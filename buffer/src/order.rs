@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-/// In which order the bytes of a number lie.
+/// The order of the bytes of a number.
 ///
-/// Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE); a section can be opened in the other one by
-/// [`section_with_order`](crate::Buffer::section_with_order). Readers take both.
+/// Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE);
+/// [`section_with_order`](crate::Buffer::section_with_order) opens a section in the other one. Readers accept both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ByteOrder {
     /// The lowest byte first.
@@ -18,7 +18,7 @@ impl ByteOrder {
     /// The order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
-    /// Returns the other one.
+    /// Returns the other byte order.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Little => Self::Big,
@@ -26,7 +26,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns whether numbers of this order must be turned here.
+    /// Returns whether numbers of this order must be swapped here.
     #[inline]
     pub(crate) fn is_foreign(self) -> bool {
         self != Self::NATIVE

@@ -1,4 +1,4 @@
-//! Elements that do not lie side by side: lists of indices, and strided regions of any rank.
+//! Elements that are not adjacent: lists of indices, and strided regions of any rank.
 //!
 //! All places are checked before the first element is copied, so that a failed call has touched nothing.
 

@@ -18,12 +18,12 @@ use crate::{Buffer, Element, ElementKind, ReadError, Section};
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
     ///
-    /// Bytes are swapped if the section is in the other byte order: that of the machine from which the message comes, or
-    /// that in which the section was opened.
+    /// Bytes are swapped if the section has the other byte order: because the message comes from a machine of that
+    /// order, or because the section was opened in it.
     ///
     /// # Errors
-    /// [`ReadError`] if the kind differs, if fewer elements are left in the section, or if an element is no value of its
-    /// type. Neither `dst` nor the buffer has changed then.
+    /// [`ReadError`] if the kind differs, if the section has fewer elements left, or if an element is not a valid value
+    /// of its type. Then neither `dst` nor the buffer has changed.
     #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
         self.consume::<T>(dst.len(), |bytes, swap| {
@@ -32,7 +32,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         })
     }
 
-    /// Returns the rest of the open section, or of the next one, where it lies: nothing is copied. It counts as read.
+    /// Returns the rest of the open section, or of the next one, in place, without a copy. It counts as read.
     ///
     /// # Errors
     /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
@@ -43,7 +43,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.view_open(open, open.left)
     }
 
-    /// Returns the next `count` elements where they lie, as [`view`](Self::view) does with all.
+    /// Returns the next `count` elements in place, as [`view`](Self::view) does with all.
     ///
     /// # Errors
     /// As `view`, and [`ReadError::PastSection`] if fewer are left.
@@ -86,12 +86,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.open_next(Tag::of::<T>())
     }
 
-    /// Leaves out `count` elements of what [`peek`](Self::peek) shows: of the rest of the open section, or of the next one.
-    /// They count as read.
+    /// Skips `count` of the elements that [`peek`](Self::peek) shows: of the rest of the open section, or of the next
+    /// one. They count as read.
     ///
     /// # Errors
-    /// [`ReadError::PastSection`] if fewer are there, [`ReadError::End`] if there is no further section; nothing is left out
-    /// then.
+    /// [`ReadError::PastSection`] if the section has fewer elements, [`ReadError::End`] if the message has no further
+    /// section. Then nothing is skipped.
     ///
     /// # Examples
     /// ```
@@ -115,11 +115,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(())
     }
 
-    /// Leaves out all that [`peek`](Self::peek) shows: the rest of the open section, or the whole next one. No section is
-    /// open then.
+    /// Skips all elements that [`peek`](Self::peek) shows: the rest of the open section, or the whole next one.
+    /// Afterwards no section is open.
     ///
     /// # Errors
-    /// [`ReadError::End`] if there is no further section.
+    /// [`ReadError::End`] if the message has no further section.
     pub fn skip_section(&mut self) -> Result<(), ReadError> {
         let open = self.shown()?;
         self.mode.record = self.behind(open.tag, open.left)?;
@@ -133,7 +133,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
     }
 
-    /// Returns where the next record lies behind `count` elements of a section of `tag`.
+    /// Returns the position of the next record after `count` elements of a section of `tag`.
     fn behind(&self, tag: Tag, count: u64) -> Result<usize, ReadError> {
         let mut record = self.mode.record;
         if tag.kind() == ElementKind::Object {
@@ -211,7 +211,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Finds the first element that is no value of its type.
+/// Returns the index of the first invalid element.
 fn first_invalid<T: Element>(bytes: &[u8]) -> usize {
     let valid = |element: &[u8]| checked::try_pod_read_unaligned::<T>(element).is_ok();
     bytes.chunks_exact(size_of::<T>()).position(|element| !valid(element)).unwrap_or(0)

@@ -53,7 +53,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic), which must have `dst.len()` elements.
     ///
     /// # Errors
-    /// As [`read_dynamic`](Self::read_dynamic), and [`ReadError::Length`]; neither `dst` nor the buffer has changed then.
+    /// As [`read_dynamic`](Self::read_dynamic), and [`ReadError::Length`]; neither `dst` nor the buffer has changed
+    /// then.
     pub fn read_dynamic_into<T: Element>(&mut self, dst: &mut [T]) -> Result<(), ReadError> {
         self.slice::<T, _>(|bytes, swap| {
             let found = bytes.len() / size_of::<T>();
@@ -66,11 +67,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         })
     }
 
-    /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic) where it lies.
+    /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic) in place.
     ///
     /// # Errors
-    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (more
-    /// than 8 bytes are not promised), or not in one piece, or the message has the other byte order.
+    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (only
+    /// 8 bytes are guaranteed), or not contiguous, or the message has the other byte order.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(Tag::slices::<T>())?;
         let kind = T::KIND;

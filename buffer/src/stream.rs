@@ -20,14 +20,14 @@ mod receive;
 
 pub use self::receive::{ReceiveError, Received, Receiver};
 
-/// So many pieces go out with one call: those of a message of 200 MiB.
+/// The most pieces that one call writes: those of a message of 200 MiB.
 const PIECES: usize = 64;
 
 /// The bytes of a message in order, as [`Read`]; with feature `bytes` as `bytes::Buf`, too.
 #[derive(Clone)]
 pub struct MessageReader<'a> {
     chain: &'a Dynamic,
-    /// What is unread of the piece that is being read.
+    /// The unread bytes of the current piece.
     piece: &'a [u8],
     /// The chunk of the chain that comes next.
     next: usize,
@@ -61,11 +61,11 @@ impl MessageReader<'_> {
         slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
     }
 
-    /// Writes what is unread to a stream, many pieces a call. What the stream has taken counts as read, also when it fails: one
-    /// that does not block is written to again when it is ready.
+    /// Writes the unread bytes to a stream, many pieces a call. Bytes that the stream has taken count as read even if
+    /// it fails later, so a non-blocking stream can be written to again when it is ready.
     ///
     /// # Errors
-    /// What `out` answers, but for [`ErrorKind::Interrupted`], and [`ErrorKind::WriteZero`] if it takes nothing.
+    /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it takes no bytes.
     ///
     /// # Examples
     /// ```
@@ -128,8 +128,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Writes the message to a stream: with one call, if the stream takes all its pieces at once.
     ///
     /// # Errors
-    /// What `out` answers, and [`ErrorKind::WriteZero`] if it takes nothing. A stream that does not block is written to through
-    /// [`reader`](Self::reader), which knows how far it is.
+    /// The error of `out`; [`ErrorKind::WriteZero`] if it takes no bytes. For a non-blocking stream use
+    /// [`reader`](Self::reader), which remembers its position.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         self.reader().write_to(out)
     }
@@ -142,8 +142,8 @@ pub struct ByteWriter<'a, R: RawBuffer> {
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Returns a stream that appends bytes to the open section of `u8`; if there is none, opens one. When the block is
-    /// full it takes no more, which [`write_all`](Write::write_all) makes an error.
+    /// Returns a stream that appends bytes to the open section of `u8`, or to a new one if none is open. When the block
+    /// is full the stream takes no more bytes, and [`write_all`](Write::write_all) returns an error.
     ///
     /// # Errors
     /// [`Overflow`] if the static part has no room for the header.

@@ -10,14 +10,14 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.fixed_len() + self.chain.len()
     }
 
-    /// Returns the message in pieces which, laid end to end, are its bytes on the wire: the static part, then each block
-    /// of the dynamic part. None is empty.
+    /// Returns the message in pieces which, laid end to end, are its bytes on the wire: the static part, then each
+    /// block of the dynamic part. None is empty.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         core::iter::once(self.fixed()).chain(self.dynamic())
     }
 
-    /// Returns the pieces as [`segments`](Self::segments) does, with the room in front of the first one: device header
-    /// and message in one write.
+    /// Returns the pieces as [`segments`](Self::segments) does, with the headroom in front of the first one: device
+    /// header and message in one write.
     pub fn segments_with_room(&self) -> impl Iterator<Item = &[u8]> {
         core::iter::once(self.block.bytes()).chain(self.dynamic())
     }

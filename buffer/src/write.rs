@@ -10,7 +10,7 @@ use crate::{Buffer, ByteOrder, Element, Overflow};
 /// The mode of a buffer that takes sections.
 #[derive(Debug)]
 pub struct Writing {
-    /// What the open section holds; `NONE` if none is open.
+    /// The tag of the open section; `NONE` if no section is open.
     tag: Tag,
     /// Offset of its header in the message.
     at: usize,
@@ -25,7 +25,8 @@ impl Writing {
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends elements to the open section; if there is none, or one of another kind, opens a new one.
+    /// Appends elements to the open section. If no section is open, or the open one is of another kind, opens a new
+    /// one.
     ///
     /// # Errors
     /// [`Overflow`] if the static part has no room; nothing is written then.
@@ -65,11 +66,11 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.open(Tag::of::<T>())
     }
 
-    /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. What appends
-    /// to it turns them; the other sections stay in the order of this machine.
+    /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. Methods that
+    /// append to it swap the elements; other sections keep the order of this machine.
     ///
-    /// For a receiver of that order, which can look at the elements where they lie then. The reader must call its own `section`
-    /// at the same place; that takes either order.
+    /// A receiver of that order can then view the elements in place. The reader must call its own
+    /// `section` at the same place; that takes either order.
     ///
     /// # Errors
     /// As `section`.
@@ -125,7 +126,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.mode.tag == Tag::NONE
     }
 
-    /// Returns the bytes left in the static part: what can still be appended to the open section.
+    /// Returns how many more bytes of elements the open section can take, which is the unused rest of the static part.
     pub fn remaining_capacity(&self) -> usize {
         self.capacity() - self.fixed_len()
     }
@@ -164,7 +165,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Appends elements of so many bytes to the open section, which has the other byte order.
+    /// Appends elements of `bytes` bytes to the open section, which has the other byte order.
     #[cold]
     fn append_turned(
         &mut self,

@@ -1,4 +1,4 @@
-//! How much of the global pool a cleared buffer holds. On its own in a process, whose pool nobody else uses then.
+//! How much of the global pool a cleared buffer holds. In a process of its own, in which no other test uses the pool.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What irregular types of structures cost to build, pack and unpack.
+//! Measures the time to build, pack and unpack irregular types of structures.
 //!
 //! `cargo run --release -p mpj-datatypes --example irregular [milliseconds a figure]` prints
 //! `IRREGULAR,name,packed bytes,build,pack,unpack`: the fastest of the repetitions, in microseconds.
@@ -25,7 +25,7 @@ const ROWS: [Row; 7] = [
     Row { name: "struct_50_deep", items: 1000, build: deep },
 ];
 
-/// Two of four numbers three times, and a number behind: runs of 16, 16, 16 and 8 bytes.
+/// Two of four numbers three times, followed by one number: runs of 16, 16, 16 and 8 bytes.
 fn particle() -> Result<Datatype, TypeError> {
     let number = Datatype::of::<f64>();
     Datatype::structure(&[(1, 0, number.vector(3, 2, 4)?), (1, 96, number)])

@@ -1,4 +1,4 @@
-//! What packers and unpackers share: where the items are, and how far the work has come.
+//! The state that packers and unpackers share: the location of the items, and the packed position reached.
 
 use crate::kernels::{Job, Side};
 use crate::node::Node;
@@ -7,7 +7,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 impl Node {
-    /// The job of the packed bytes of `count` items from `position` on: as many as there are, or as there is `room` for.
+    /// Returns the job for the packed bytes of `count` items from `position` on, at most `room` bytes.
     #[inline]
     pub(crate) fn job(
         &self,
@@ -22,7 +22,7 @@ impl Node {
     }
 }
 
-/// A place in the packed bytes of items in memory. What may be done with the memory is for the owner to know.
+/// A position in the packed bytes of items in memory. Its owner decides how the memory may be accessed.
 ///
 /// # Invariants
 /// 1. `position <= total`, the packed bytes of `count` items.
@@ -37,9 +37,11 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// `count` items in the slice of `available` bytes at `start`; displacement 0 of the first lies at byte `origin`.
+    /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first lies
+    /// at byte `origin`.
     ///
-    /// Returned through memory, it would be written in words and read back in pairs, which waits for the stores: half of the time of packing 1 KiB.
+    /// Returned through memory, it would be written in words and read back in pairs, which waits for the stores: half
+    /// of the time of packing 1 KiB.
     #[inline(always)]
     pub(crate) fn new(
         datatype: Cow<'a, Datatype>,
@@ -52,27 +54,27 @@ impl<'a> Cursor<'a> {
         Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
     }
 
-    /// One item, whose bytes the caller knows to be there.
+    /// Makes a cursor over one item, whose bytes the caller knows to exist.
     #[cfg(feature = "ndarray")]
     pub(crate) fn item(datatype: Datatype, at: *mut u8) -> Cursor<'a> {
         let total = datatype.size();
         Cursor { datatype: Cow::Owned(datatype), at, count: 1, position: 0, total }
     }
 
-    /// What the raw entries take: the type, the origin, the number of items and the position.
+    /// Returns the arguments of the raw entries: the type, the origin, the number of items and the position.
     #[inline]
     pub(crate) fn place(&self) -> (&Datatype, *mut u8, usize, usize) {
         (&self.datatype, self.at, self.count, self.position)
     }
 
-    /// What is left, for a kernel.
+    /// Returns the bytes that remain, for a kernel.
     pub(crate) fn side(&self) -> Side<'_> {
         let node = self.datatype.node();
         let (plan, stride) = (&node.plan, node.extent.extent());
         Side { plan, user: self.at, count: self.count, stride, position: self.position }
     }
 
-    /// Counts `len` bytes as done; as many are left.
+    /// Counts `len` bytes as done; at least that many must remain.
     #[inline]
     pub(crate) fn skip(&mut self, len: usize) {
         self.position += len;

@@ -1,11 +1,11 @@
-//! What the code that `#[derive(Datatype)]` writes rests on; not meant to be named by people.
+//! Support for the code that `#[derive(Datatype)]` generates. Not part of the API.
 //!
-//! The code that the macro writes is unsafe, and a program can lead its paths astray: `#[datatype(crate = …)]` takes any module,
-//! and `extern crate self as core` makes `::core` the program's own. So the code proves all that its `unsafe impl`s claim by
-//! functions of [`struct@Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to another type does not
-//! compile. Where fields lie it finds by the language alone, without `offset_of!`.
+//! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
+//! `extern crate self as core` makes `::core` the program's own. So the code proves all claims of its `unsafe impl`s by
+//! functions of [`struct@Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to
+//! another type does not compile. It finds the offsets of fields by the language alone, without `offset_of!`.
 //!
-//! Names that lie are of no use, also not those of the standard library:
+//! Redefined names have no effect, including those of the standard library:
 //! ```
 //! extern crate core as real;
 //! extern crate self as core;
@@ -45,7 +45,7 @@
 //! assert_eq!(letter.runs(1).map(|run| (run.offset, run.len)).collect::<Vec<_>>(), [(0, 8)]);
 //! # }
 //! ```
-//! Nothing says of a type that it can be received but [`Receivable`], which is unsafe:
+//! Only [`Receivable`], which is unsafe, marks a type as receivable:
 //! ```compile_fail,E0277
 //! # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 //! # #[derive(Clone, Copy)] struct Sent(u8);
@@ -91,12 +91,12 @@ use crate::{Datatype, Equivalent, Receivable};
 
 #[doc(hidden)]
 impl Datatype {
-    /// The datatype of a structure, whose fields are described, once for a cell, by a function that gets the address of an
-    /// uninitialised `T`.
+    /// Returns the datatype of a structure and caches it in a cell. A function that gets the address of an
+    /// uninitialised `T` describes the fields.
     ///
     /// # Panics
-    /// If the fields lie outside of the structure, or structures are nested hundreds of levels deep: the first cannot come
-    /// from what the macro writes, and the second does not compile.
+    /// If the fields lie outside of the structure, or structures are nested hundreds of levels deep. The macro never
+    /// generates the first, and the second does not compile.
     pub fn derived_structure<T: Equivalent, const N: usize>(
         cell: &OnceLock<Datatype>,
         fields: impl FnOnce(*const T) -> [(usize, Datatype); N],
@@ -132,17 +132,17 @@ impl Datatype {
     pub fn derived_received<F: for<'received> Received<'received>>() {}
 }
 
-/// [`Receivable`] as a bound that the compiler looks at only when it is used.
+/// [`Receivable`] as a bound that the compiler checks only where it is used.
 ///
 /// # Safety
-/// The type is [`Receivable`]: all of those have an implementation.
+/// The type is [`Receivable`]: all receivable types have an implementation.
 pub unsafe trait Received<'received> {}
 
 // SAFETY: it is `Receivable`.
 unsafe impl<T: Receivable> Received<'_> for T {}
 
-/// [`Equivalent`] as a bound that the compiler looks at only when it is used: that a structure is not `Copy` is then one error,
-/// at its implementation of [`Equivalent`], and not one more at each of the others.
+/// [`Equivalent`] as a bound that the compiler checks only where it is used. So a structure that is not `Copy` gives
+/// one error, at its implementation of [`Equivalent`], and not one more at each of the others.
 pub trait Sent<'sent>: Equivalent {}
 
 impl<T: Equivalent> Sent<'_> for T {}

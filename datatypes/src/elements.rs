@@ -18,7 +18,7 @@ impl Datatype {
     pub fn signature_prefix(&self, count: usize, leaves: u64) -> Option<Signature> {
         let mut done = Signature::EMPTY;
         let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
-        // Whole items at once, then into the one that is cut.
+        // Whole items at once, then the pieces of the item that is cut.
         while left > 0 {
             let each = datatype.element_count();
             let whole = left.checked_div(each)?;
@@ -81,7 +81,7 @@ impl Datatype {
     }
 
     /// Returns how many items `bytes` packed bytes are, or `None` if they end inside of one (`MPI_Get_count`, MPI 4.1
-    /// §3.2.5, where that is `MPI_UNDEFINED`). No bytes are no items of any type.
+    /// §3.2.5, where that is `MPI_UNDEFINED`). Zero bytes are zero items of any type.
     ///
     /// # Examples
     /// ```
@@ -138,8 +138,9 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns whether an item of each names the same primitives in the same order. What equal [signatures](Self::signature),
-    /// which are hashes, make likely, this makes certain; it takes time for each primitive, unless there is but one sort.
+    /// Returns whether one item of each type names the same primitives in the same order. Equal
+    /// [signatures](Self::signature) are hashes and make this only likely. The comparison is exact and takes time for
+    /// each primitive, unless all are of one kind.
     ///
     /// # Examples
     /// ```
@@ -164,8 +165,8 @@ impl Datatype {
         self.element_count() == other.element_count() && rows(self) == rows(other)
     }
 
-    /// Returns, for a packed position inside of `count` items: how wide the numbers there are, how many bytes of the one
-    /// there lie before the position, and how many packed bytes of such numbers follow it at least.
+    /// Returns, for a packed position inside of `count` items: the width of the numbers there, how many bytes of the
+    /// number at the position lie before it, and how many packed bytes of such numbers follow it at least.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {
@@ -200,7 +201,7 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
         return;
     }
     for _ in 0..count {
-        // It ends in no piece: all are gone through.
+        // The search ends in no piece, so it visits all of them.
         cut(datatype, |len, inner| {
             add_rows(inner, len, rows);
             false
@@ -208,8 +209,8 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
     }
 }
 
-/// Finds the piece (type, number of items) of one item of `datatype` in which something ends: the first for which
-/// `ends_in` says so. `None` for primitives, which have no pieces.
+/// Finds the piece (type, number of items) of one item of `datatype` in which a position lies: the first for which
+/// `ends_in` returns true. `None` for primitives, which have no pieces.
 ///
 /// The order of the pieces of a regular type is that of its items, so that these count as one piece.
 fn cut(datatype: &Datatype, mut ends_in: impl FnMut(usize, &Datatype) -> bool) -> Option<(Datatype, usize)> {

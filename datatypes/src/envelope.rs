@@ -1,4 +1,4 @@
-//! How a datatype was built, for those who print, store or send types.
+//! How a datatype was built, for code that prints, stores or sends types.
 
 use crate::{ArrayOrder, Datatype, DistributedDim, Primitive, Subrange, TypeError};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub enum TypeEnvelope {
     },
     /// [`Datatype::subarray`].
     Subarray {
-        /// What is taken of each dimension.
+        /// The part of each dimension that is selected.
         ranges: Arc<[Subrange]>,
         /// Which dimension is the fastest.
         order: ArrayOrder,
@@ -96,7 +96,7 @@ pub enum TypeEnvelope {
     },
     /// [`Datatype::darray`].
     Darray {
-        /// The process whose part it is.
+        /// The process that owns the part.
         rank: usize,
         /// The dimensions of the array and of the grid of processes.
         dimensions: Arc<[DistributedDim]>,
@@ -107,9 +107,9 @@ pub enum TypeEnvelope {
     },
     /// [`Datatype::pair`].
     Pair {
-        /// What is compared.
+        /// The type of the values that are compared.
         value: Primitive,
-        /// What travels with it.
+        /// The type of the index that accompanies each value.
         index: Primitive,
     },
     /// [`Datatype::dup`].
@@ -137,7 +137,7 @@ impl TypeEnvelope {
     /// Builds the type anew from its constructor and arguments.
     ///
     /// # Errors
-    /// [`TypeError`] if the arguments do not fit; those of a type that exists do.
+    /// [`TypeError`] if the arguments are invalid; those of an existing type are valid.
     ///
     /// # Examples
     /// ```

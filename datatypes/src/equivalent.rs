@@ -38,9 +38,10 @@ pub unsafe trait Equivalent: Copy + 'static {
 /// A type that may also be received.
 ///
 /// # Safety
-/// Any bytes whatever may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char`
-/// have passed [`Datatype::validate`]; bytes that it does not name are padding, so that the others make a value. So a type
-/// with other restricted fields (`NonZero`, enums, references), or with fields that do not travel, must not implement it.
+/// Any bytes may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char` have
+/// passed [`Datatype::validate`]. Bytes that it does not name are padding, so the named ones alone make a valid value.
+/// A type with other restricted fields (`NonZero`, enums, references), or with fields that are not sent, must not
+/// implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received",
     label = "received bytes do not make a value of this type",
@@ -48,7 +49,7 @@ pub unsafe trait Equivalent: Copy + 'static {
     note = "a `Vec`, `String` or `Box` is a pointer: receive what it points to, or the whole by `recv_object`"
 )]
 pub unsafe trait Receivable: Equivalent {
-    /// What `#[derive(Datatype)]` writes here proves that all fields can be received.
+    /// Its implementation by `#[derive(Datatype)]` proves at compile time that all fields can be received.
     #[doc(hidden)]
     fn derived() {}
 }
@@ -89,11 +90,11 @@ unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
-    /// For arrays in arrays some hundred levels deep, which the compiler refuses long before.
+    /// For arrays in arrays some hundred levels deep, which the compiler rejects long before.
     fn datatype() -> Datatype {
         match T::datatype().contiguous(N) {
             Ok(datatype) => datatype,
-            // The bytes of a Rust type fit isize::MAX, so that only its depth could be refused.
+            // The bytes of a Rust type fit isize::MAX, so only its depth could be an error.
             Err(why) => unreachable!("array type: {why}"),
         }
     }

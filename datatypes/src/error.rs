@@ -1,9 +1,9 @@
-//! What can go wrong: one small type for each operation.
+//! The errors: one small type for each operation.
 
 use crate::Primitive;
 use core::fmt;
 
-/// Why a datatype or a question about it was refused: the numbers asked for do not fit.
+/// The error of a constructor or a query of a datatype: the given numbers do not fit.
 ///
 /// # Examples
 /// ```
@@ -16,12 +16,12 @@ use core::fmt;
 pub enum TypeError {
     /// A count is above `i64::MAX`.
     Count {
-        /// The count asked for.
+        /// The requested count.
         count: usize,
     },
     /// The packed bytes of `count` items of `size` bytes, added to what is there already, pass `isize::MAX`.
     Size {
-        /// The number of items asked for.
+        /// The requested number of items.
         count: usize,
         /// The packed size of one in bytes.
         size: usize,
@@ -42,7 +42,7 @@ pub enum TypeError {
     Dimensions {
         /// The length of the first list.
         expected: usize,
-        /// The length of the one that differs.
+        /// The length of the list that differs.
         given: usize,
     },
     /// A subarray leaves its array.
@@ -56,8 +56,8 @@ pub enum TypeError {
         /// Where the block begins.
         start: usize,
     },
-    /// The indices of a dimension cannot be dealt out as asked: blocks of 0, too small for all indices, or more than one
-    /// process along a dimension that is not distributed.
+    /// The indices of a dimension cannot be distributed in this way: blocks of 0, blocks too small for all indices, or
+    /// more than one process along a dimension that is not distributed.
     Distribution {
         /// The dimension.
         dimension: usize,
@@ -68,7 +68,7 @@ pub enum TypeError {
     },
     /// The grid of processes has none with this number.
     Rank {
-        /// The number asked for.
+        /// The requested rank.
         rank: usize,
     },
 }
@@ -148,7 +148,7 @@ impl core::error::Error for OverlapError {}
 pub struct TooLongError {
     /// The packed bytes given.
     pub given: usize,
-    /// The packed bytes for which there was room.
+    /// The packed bytes that fit.
     pub capacity: usize,
 }
 

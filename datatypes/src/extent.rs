@@ -37,14 +37,14 @@ impl Extent {
         self.leaves.unwrap_or((0, 0))
     }
 
-    /// The same leaves with other bounds.
+    /// Returns the same leaves with other bounds.
     pub(crate) fn resized(&self, lb: i64, extent: i64) -> Result<Extent, TypeError> {
         let ub = lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
         Ok(Extent { markers: Some((lb, ub)), lb, extent, ..*self })
     }
 }
 
-/// Puts an [`Extent`] together from pieces that lie at displacements.
+/// Computes an [`Extent`] from pieces at displacements.
 #[derive(Debug)]
 pub(crate) struct BoundsBuilder {
     leaves: Option<(i128, i128)>,
@@ -91,7 +91,7 @@ impl BoundsBuilder {
         }
     }
 
-    /// Sets explicit bounds, in place of those of the pieces.
+    /// Sets explicit bounds, which replace those of the pieces.
     pub(crate) fn mark(&mut self, lb: i64, ub: i64) {
         self.markers = Some((lb.into(), ub.into()));
     }

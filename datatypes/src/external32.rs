@@ -5,20 +5,20 @@
 use crate::{Datatype, Packer, TooLongError, Unpacker, range};
 use core::mem::MaybeUninit;
 
-/// What is turned at a time before it is unpacked.
+/// Bytes that are swapped at a time before they are unpacked.
 const STAGE: usize = 4096;
 
-/// How the bytes from a position on are to be turned.
+/// How the bytes from a position on are swapped.
 enum Piece {
     /// One byte of a number that begins before the position or ends past the end: its packed position.
     Byte(usize),
-    /// So many bytes of whole numbers of this width.
+    /// `len` bytes of whole numbers of `width` bytes each.
     Whole { len: usize, width: usize },
 }
 
 impl Datatype {
-    /// Packs as [`pack`](Datatype::pack) does, in the portable form (`MPI_Pack_external`). It has as many bytes as the
-    /// native one, and packing may stop and resume at any of them.
+    /// Packs as [`pack`](Datatype::pack) does, in the portable form (`MPI_Pack_external`). The portable form has the
+    /// same length as the native one, and packing may stop and resume at any byte.
     ///
     /// # Safety
     /// That of [`pack`](Datatype::pack).
@@ -86,7 +86,7 @@ impl Datatype {
         done
     }
 
-    /// The next bytes that are turned in one way, at most `limit`.
+    /// Returns the next bytes that are swapped in the same way, at most `limit`.
     fn piece(&self, count: usize, position: usize, limit: usize) -> Option<Piece> {
         let (width, within, left) = self.numbers_at(count, position)?;
         let len = limit.min(left) / width * width;

@@ -1,8 +1,9 @@
 //! MPI datatypes as run-time values, compiled into copy plans.
 //!
-//! A [`Datatype`](struct@Datatype) says which primitives lie where in memory. It is built by constructors (contiguous,
-//! vector, indexed, subarray, structure, resized, …) and compiled at once into a *plan*: a canonical nest of loops or a list of runs, with
-//! a kernel chosen for it. Packing and unpacking run that kernel and can stop and resume at any byte.
+//! A [`Datatype`](struct@Datatype) describes which primitives lie where in memory. It is built by constructors
+//! (contiguous, vector, indexed, subarray, structure, resized, …) and compiled at once into a *plan*: a canonical nest
+//! of loops or a list of runs, with a kernel chosen for it. Packing and unpacking run that kernel and can stop and
+//! resume at any byte.
 //!
 //! ```
 //! use mpj_datatypes::{Datatype, Packer, Unpacker};
@@ -25,11 +26,11 @@
 //! | `primitive` `envelope` `node` | leaves, how a type was built, the type itself |
 //! | `construct` `extent` `signature` | the constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
-//! | `kernels/` | the loops that copy; `pack`, `unpack`, `validate` and `range` are their thin faces |
-//! | `cursor` | what packers and unpackers share |
-//! | `runs` `element_count` `overlap` `whole` | iovecs; counting parts of a message; what cannot be received into; what a slice is taken apart into |
+//! | `kernels/` | the loops that copy; `pack`, `unpack`, `validate` and `range` are thin wrappers of them |
+//! | `cursor` | the common part of packers and unpackers |
+//! | `runs` `elements` `overlap` `whole` | iovecs; counting parts of a message; types that name a byte twice; types that divide a slice into whole elements |
 //! | `transpack` `external32` | layout to layout; the portable form |
-//! | `equivalent` `derived` `pod` `views` | which Rust types may be sent, which received; structures; those of other crates; `ndarray` |
+//! | `equivalent` `derived` `pod` `views` | Rust types that may be sent or received; structures; those of other crates; `ndarray` |
 //!
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
@@ -40,11 +41,11 @@
 //! Their tests run with `cargo test -p mpj-datatypes`. Nothing here compiles C.
 //!
 //! # Platforms
-//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, chosen when the program runs; others
-//! have the same loops, as their compiler makes them.
+//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, chosen at run time; on other
+//! architectures the compiler generates code from the same loops.
 //!
 //! # Safety model
-//! * Numbers given to constructors may be anything: what does not fit is a [`TypeError`], never a panic or a wrap.
+//! * Constructors accept any numbers: a type that does not fit is a [`TypeError`], never a panic or a wrap.
 //! * [`Packer`] and [`Unpacker`] check all bounds once, against the slice, before the first byte.
 //! * The raw entries ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) touch only bytes inside of
 //!   [`Datatype::byte_bounds`], whatever the type; layouts may overlap themselves.
@@ -94,11 +95,11 @@ mod validate;
 mod views;
 mod whole;
 
-/// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the fields in
-/// the order in which they are written; padding does not travel.
+/// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the
+/// fields in the order in which they are declared; padding is not sent.
 ///
-/// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive it
-/// for a structure whose fields must fit one another: any bytes may arrive in any of them.
+/// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive
+/// it for a structure with invariants between its fields: any bytes may arrive in any of them.
 ///
 /// # Examples
 /// ```
@@ -122,7 +123,7 @@ mod whole;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Unordered(u8, u32); // needs #[repr(C)]
 /// ```
-/// Nor for enums, of which not every number is a variant:
+/// Nor for enums, because not every number is a variant:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]

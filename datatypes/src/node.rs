@@ -57,9 +57,9 @@ impl Node {
 
 /// A layout of memory: which primitives lie where, in which order they travel (MPI 4.1 §5.1).
 ///
-/// A datatype is a value: immutable, cheap to clone, sent between threads freely. It is ready for use
-/// as soon as it is built (`MPI_Type_commit` has no counterpart), and freed when the last clone is gone. A primitive is
-/// no more than its name: what a message asks of it is answered without touching memory.
+/// A datatype is a value: immutable, cheap to clone, sent between threads freely. It is ready for use as soon as it is
+/// built (`MPI_Type_commit` has no counterpart), and freed when the last clone is dropped. A primitive is stored as its
+/// name alone, so its properties are found without access to memory.
 ///
 /// # Examples
 /// A column of a 3 × 4 matrix, rows first:
@@ -81,15 +81,15 @@ pub struct Datatype(Handle);
 
 /// Primitives are used in every call, so that their names are enough; cloning one touches no shared counter.
 ///
-/// A name is held by reference, so that both forms are one pointer beside the tag: a handle with a single byte in it is
-/// moved in odd pieces, and reading those back in whole words waits for the stores.
+/// The name is held by reference, so that both forms are one pointer with the tag. A handle with a single byte would be
+/// stored in pieces, and reading these back in whole words waits for the stores.
 #[derive(Clone)]
 enum Handle {
     Primitive(&'static Primitive),
     Shared(Arc<Node>),
 }
 
-/// The nodes of the primitives, for who builds types of them or walks over types.
+/// The nodes of the primitives, used to build types of them and to walk over types.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: TypeEnvelope::Primitive(p),
@@ -107,7 +107,8 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     })
 });
 
-/// Not inlined: who packs has a derived type nearly always, and what initialises the table would stand in its way.
+/// Not inlined: almost all types that are packed are derived ones, and the code that initialises the table would slow
+/// these down.
 #[inline(never)]
 fn of_primitive(primitive: Primitive) -> &'static Node {
     &PRIMITIVES[primitive as usize - 1]
@@ -143,7 +144,7 @@ impl Datatype {
         self.as_primitive().is_some()
     }
 
-    /// The primitive that this is, if it is not built of others.
+    /// Returns the primitive, if the type is one.
     #[inline]
     pub(crate) fn as_primitive(&self) -> Option<Primitive> {
         match self.0 {
@@ -236,8 +237,8 @@ impl Datatype {
         }
     }
 
-    /// Returns how many bytes lie together in memory, where these are as many everywhere in an item. Items that follow each other
-    /// may have more together.
+    /// Returns the length of every contiguous block of an item in bytes, or `None` if the lengths differ. Blocks of
+    /// consecutive items may join to longer ones.
     ///
     /// # Examples
     /// ```

@@ -31,7 +31,8 @@ pub(crate) fn nest(plan: &Plan, mut levels: &[Level]) -> Plan {
     plan
 }
 
-/// Wraps loops over blocks in as many of `levels` as they have room for, and takes these off; other plans are left.
+/// Wraps loops over blocks in the first of `levels`, as far as the plan has room for them, and removes these from
+/// `levels`. Returns other plans unchanged.
 fn absorb_loops(plan: &Plan, levels: &mut &[Level]) -> Plan {
     let Body::Strided(strided) = &plan.body else { return plan.clone() };
     let Strided { mut block, mut depth, levels: mut nest, .. } = *strided;
@@ -56,7 +57,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Level]) -> Plan {
     Plan::new(plan.offset, size, Body::Strided(Strided::new(block, &nest[..depth])))
 }
 
-/// A loop around a plan that has no room for it.
+/// Returns a loop around a plan that has no room for one more.
 fn again(plan: &Plan, level: Level) -> Plan {
     let Level { count, stride } = level;
     if count == 1 {
@@ -93,10 +94,10 @@ fn around(plan: &Plan, level: Level) -> Plan {
     Plan::new(plan.offset, plan.size * level.count, Body::Repeat(Arc::new(Repeat { level, body })))
 }
 
-/// Puts pieces one after the other into one plan.
+/// Builds one plan from pieces, one after the other.
 #[derive(Debug)]
 pub(crate) struct PlanBuilder {
-    /// The only piece so far, if it came as a plan: most types have no other.
+    /// The only piece so far, if it came as a plan: most types have just one.
     single: Option<Plan>,
     /// Finished pieces that stay as they are.
     parts: Vec<Plan>,
@@ -118,7 +119,8 @@ impl PlanBuilder {
             self.append(first);
         }
         match self.runs.last_mut() {
-            // Saturating: who builds counts the bytes of all pieces at the end, and refuses so many.
+            // Saturating: the constructor adds up the bytes of all pieces at the end, and rejects a sum that is too
+            // large.
             Some((start, before)) if start.wrapping_add(*before as i64) == offset => {
                 *before = before.saturating_add(len);
             }
@@ -162,7 +164,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Makes room for `runs` runs.
+    /// Reserves memory for `runs` runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.runs.reserve(runs);
     }
@@ -330,8 +332,9 @@ fn equal(places: &[i64]) -> Option<i64> {
     places.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(stride)).then_some(stride)
 }
 
-/// Returns into how many blocks of which one length runs can be cut, if that are at most a quarter more: where elements
-/// lie at random some are neighbours, and for the sake of these few not each copy is to ask how long it is.
+/// Returns the length and number of equal blocks into which runs can be cut, if the blocks are at most a quarter more
+/// than the runs. If elements lie at random, some are neighbours; because of these few, the copies should not have to
+/// test a length each.
 fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     let len = runs.iter().map(|&(_, len)| len).min()?;
     let mut more = 0usize;

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Steps of a search through loops in loops.
 const PATIENCE: usize = 1 << 16;
-/// Pieces that are sorted where nothing shorter decides, or [`TIMES`] as many as the type lists, if that is more: what costs
-/// few numbers to say costs little to check.
+/// Pieces that are sorted if no cheaper test decides. The limit is [`TIMES`] the number that the type lists, if that is
+/// more: a type that is cheap to describe stays cheap to check.
 const PIECES: usize = 1 << 16;
 const TIMES: usize = 8;
 
@@ -16,11 +16,12 @@ const TIMES: usize = 8;
 pub(crate) struct DisjointUpTo(AtomicUsize);
 
 impl Datatype {
-    /// Checks that no byte is named twice by `count` items, as nobody could say what it holds after a receive.
+    /// Checks that `count` items name no byte twice, since its value after a receive would be undefined.
     ///
-    /// Lists of any length, loops side by side and up to four nested loops are seen through; the pieces of what is more
-    /// involved are sorted, up to some times as many as the type lists. Beyond that nothing is said: receiving into such a type
-    /// is safe, the last write wins. What was found is kept, so that asking again costs a comparison.
+    /// The check is exact for lists of any length, loops side by side and up to four nested loops. For more complex
+    /// types it sorts the pieces, up to a small multiple of the number that the type lists. Beyond that it reports no
+    /// overlap: receiving into such a type is safe, the last write wins. The result is cached, so a second call costs a
+    /// comparison.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is named twice.
@@ -36,7 +37,7 @@ impl Datatype {
     /// ```
     #[inline]
     pub fn check_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        // Relaxed: a number, and whoever reads an older one looks again.
+        // Relaxed: it is only a number, and a thread that reads an old one repeats the check.
         if self.is_contiguous() || count <= self.node().apart.0.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -45,7 +46,7 @@ impl Datatype {
 
     #[cold]
     fn look_for_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        // What does not fit any memory is refused elsewhere.
+        // Types that do not fit into memory are rejected elsewhere.
         if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
             let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
@@ -56,7 +57,7 @@ impl Datatype {
     }
 }
 
-/// What may still be spent.
+/// The budget that remains.
 struct Left {
     steps: usize,
     pieces: usize,
@@ -122,7 +123,7 @@ fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
             if let Some(known) = in_lanes(plan, base, left) {
                 return known;
             }
-            // Rounds that are further from each other than these do not meet.
+            // Rounds further apart than this cannot overlap.
             let rounds = (high - low).checked_div(distance).map_or(2, |n| n + 1);
             let count = usize::try_from(rounds).map_or(count, |rounds| count.min(rounds));
             let nearest = normalise::repeat(&repeat.body, count, stride);
@@ -143,18 +144,19 @@ fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapErro
     in_list(pieces.into_iter())
 }
 
-/// A piece that goes through memory in steps of one length, from `start` on.
+/// A piece that is repeated in steps of one length, from `start` on.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// Where it lies between two steps; a step is at most 2^63 long, and the piece no longer than one.
+    /// Its position within a step; a step is at most 2^63 long, and the piece no longer than one.
     place: u64,
     start: i64,
     len: usize,
     count: usize,
 }
 
-/// Decides for loops side by side whose steps are all of one length, as those of real and imaginary parts are, or of columns: if
-/// their pieces lie in lanes of their own, no number of steps leads from one into another. `None` if that does not decide.
+/// Decides for loops side by side whose steps all have the same length, such as those of real and imaginary parts, or
+/// of columns. If their pieces lie in separate lanes, no number of steps leads from one into another. Returns `None` if
+/// that does not decide.
 fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();
@@ -173,7 +175,7 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapErr
         if length == 0 || *distance.get_or_insert(length) != length {
             return None;
         }
-        // The lowest round comes last where the loop goes backwards.
+        // If the loop goes backwards, the lowest round is the last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
         for piece in crate::runs::pieces(&round, lowest) {
             if lanes.len() == left.pieces || piece.len as u64 > length {
@@ -237,7 +239,7 @@ fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), Ove
     }
 }
 
-/// The bytes between which all of a plan lies.
+/// Returns the range of bytes that contains all of a plan.
 fn hull(plan: &Plan, base: i64) -> (i128, i128) {
     let base = base.wrapping_add(plan.offset);
     let stretch = |(low, high): (i128, i128), count: usize, stride: i64| {
@@ -321,8 +323,8 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` says that `at` is not the
-    /// place that was left. False, too, when patience ends.
+    /// Returns whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` means that `at` is
+    /// not the starting position. Also returns false when the budget of steps is used up.
     fn find(&mut self, depth: usize, at: i128, moved: bool) -> bool {
         let Some(last) = depth.checked_sub(1) else { return moved };
         let i = self.order[last];

@@ -9,12 +9,12 @@ use core::mem::MaybeUninit;
 use std::borrow::Cow;
 
 impl Datatype {
-    /// Packs into `out` the packed bytes of `count` items from `position` on, as many as there are or as fit, and
-    /// returns how many. It may stop and resume at any byte, also inside of a primitive.
+    /// Packs the packed bytes of `count` items from `position` on into `out`, as far as they fit, and returns how many.
+    /// It may stop and resume at any byte, even inside of a primitive.
     ///
     /// # Safety
-    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that the
-    /// type names is readable and initialised, in one allocation, and none of them is written meanwhile.
+    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that
+    /// the type names is readable and initialised, in one allocation, and none of them is written meanwhile.
     ///
     /// # Examples
     /// ```
@@ -79,7 +79,7 @@ impl Datatype {
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    /// Invariant: the bytes that its items name are initialised, and borrowed for `'a`. (Not those between: another one
+    /// Invariant: the bytes that its items name are initialised, and borrowed for `'a`. (Not those between: other code
     /// may be writing them.)
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a [u8]>,
@@ -89,7 +89,7 @@ impl<'a> Packer<'a> {
     /// Starts to pack `count` items from `src`; displacement 0 of the first lies at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte named lies outside of `src`.
+    /// [`OutOfRangeError`] if a named byte lies outside of `src`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,

@@ -84,7 +84,7 @@ pub(crate) struct BlockList {
     pub(crate) kernels: (ListKernel, ListKernel),
 }
 
-/// Where blocks lie; the narrow form halves what a kernel has to read.
+/// The offsets of blocks; the narrow form halves the memory that a kernel reads.
 #[derive(Debug)]
 pub(crate) enum Offsets {
     Narrow(Box<[u32]>),
@@ -129,7 +129,7 @@ pub(crate) struct ItemList {
     pub(crate) pieces: Box<[(i64, usize)]>,
 }
 
-/// How many runs of an item a kernel goes through by itself.
+/// The most runs of an item that a kernel handles without calling another one.
 pub(crate) const PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
@@ -210,8 +210,8 @@ impl Plan {
         if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::new(len, &[]))) }
     }
 
-    /// The plan moved by `by` bytes. Offsets wrap: the sums that lead to a byte named by a type are in range, but
-    /// an offset alone may not be.
+    /// Returns the plan moved by `by` bytes. Offsets wrap: the sums that lead to a byte named by a type are in range,
+    /// but a single offset might be out of range.
     pub(crate) fn shifted(mut self, by: i64) -> Plan {
         self.offset = self.offset.wrapping_add(by);
         self
@@ -235,7 +235,7 @@ impl Plan {
         }
     }
 
-    /// The number of runs of an unrolled plan, or `None` when it holds loops inside loops of other forms.
+    /// Returns the number of runs of an unrolled plan, or `None` if it contains loops inside loops of other forms.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {
             Body::Empty => Some(0),

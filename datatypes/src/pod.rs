@@ -1,12 +1,12 @@
-//! Structures of other crates, which can have no `#[derive(Datatype)]`: as the bytes that they are.
+//! Structures of other crates, which cannot have `#[derive(Datatype)]`: they are sent as bytes.
 
 use crate::{Datatype, Equivalent, Primitive, Receivable};
 
 /// A [`bytemuck::Pod`] type as an element: a vector of `glam`, a colour, whatever another crate has.
 ///
-/// It travels as its bytes: [`Primitive::Byte`] as often as it is long. Nothing swaps them for a rank of another byte
-/// order, and a receive of another type with as many bytes takes them, too; a structure of your own has its fields
-/// checked with [`#[derive(Datatype)]`](macro@crate::Datatype), and may have a `PodElement` as one of them.
+/// It travels as its bytes: as many [`Primitive::Byte`] as its size. They are not swapped for a rank of the other byte
+/// order, and a receive of any other type of the same length accepts them. For a structure of your own use
+/// [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the fields and allows a `PodElement` as one of them.
 ///
 /// # Examples
 /// ```
@@ -23,7 +23,7 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 /// assert_eq!(packer.remaining(), 36);
 /// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
 /// ```
-/// What has padding, or bits that are no value of it, is no `PodElement`:
+/// A type with padding, or with invalid bit patterns, cannot be a `PodElement`:
 /// ```compile_fail,E0277
 /// mpj_datatypes::Datatype::of::<mpj_datatypes::PodElement<bool>>();
 /// ```

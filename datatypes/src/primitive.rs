@@ -142,8 +142,8 @@ impl Primitive {
         }
     }
 
-    /// Returns the number of bytes of which the order differs between machines: those of a part for complex numbers, of
-    /// the whole for others.
+    /// Returns how many bytes are reversed when the byte order is swapped: those of a part for complex numbers, of the
+    /// whole for others.
     pub const fn swap_width(self) -> usize {
         match self {
             Primitive::Complex32 | Primitive::Complex64 => self.size() / 2,
@@ -151,7 +151,7 @@ impl Primitive {
         }
     }
 
-    /// Returns whether some bit patterns are no values, so that received bytes must be checked.
+    /// Returns whether some bit patterns are invalid, so that received bytes must be checked.
     #[inline]
     pub const fn needs_check(self) -> bool {
         matches!(self, Primitive::Bool | Primitive::Char)

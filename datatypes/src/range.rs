@@ -1,4 +1,4 @@
-//! Whether the bytes that a type names lie inside a slice; the check on which the safe faces rest.
+//! Checks that the bytes that a type names lie inside a slice; the safe API relies on this check.
 
 use crate::{Datatype, Equivalent, OutOfRangeError, Receivable, extent};
 use core::mem::MaybeUninit;
@@ -34,7 +34,7 @@ pub(crate) fn view<T: Equivalent>(slice: &[T]) -> &[MaybeUninit<u8>] {
 
 /// The bytes of a slice, for writing initialised bytes that are values of `T`.
 pub(crate) fn view_mut<T: Receivable>(slice: &mut [T]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the same memory and lifetime, exclusive; the callers in this crate write initialised bytes alone, and
-    // only where the datatype of T or (for u8) any type says so, so that the elements stay values of T.
+    // SAFETY: the same memory and lifetime, exclusive; the callers in this crate write only initialised bytes, and only
+    // where the datatype of T or (for u8) any type names them, so that the elements stay values of T.
     unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
 }

@@ -15,12 +15,12 @@ pub struct Run {
 }
 
 impl Datatype {
-    /// Returns the maximal runs of `count` items in pack order: concatenated, they are the packed form, and no run
-    /// begins where the one before ends. Costs time per run asked for, not per item; where pieces of a type touch, per
+    /// Returns the maximal runs of `count` items in pack order. Concatenated, they are the packed form, and no run
+    /// begins where the previous one ends. The cost is per requested run, not per item; if pieces of a type touch, per
     /// piece.
     ///
-    /// Yields nothing if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count` items is
-    /// an error.
+    /// Yields nothing if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count`
+    /// items is an error.
     ///
     /// # Examples
     /// ```

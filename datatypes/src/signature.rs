@@ -4,7 +4,8 @@ use crate::Primitive;
 
 /// 2^61 − 1, a prime: reduction is a shift and an add.
 const PRIME: u64 = (1 << 61) - 1;
-/// The point at which the polynomial is evaluated. Both sides of a connection must agree on it for ever.
+/// The point at which the polynomial is evaluated. Both sides of a connection must use the same one, so it never
+/// changes.
 const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
 
 /// The type signature of a message (MPI 4.1 §5.1): the sequence of its primitives without their displacements, as
@@ -24,7 +25,7 @@ const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Signature {
-    /// The value of the polynomial, below 2^61 − 1; as it goes over the wire.
+    /// The value of the polynomial, below 2^61 − 1, as it is sent.
     pub hash: u64,
     /// The number of primitives; it stays at `u64::MAX` when it would pass it, which no message can.
     pub count: u64,
@@ -36,7 +37,7 @@ impl Signature {
 
     /// Returns the signature of one primitive.
     pub const fn of(primitive: Primitive) -> Signature {
-        // The codes are spread over the field, so that short sequences of small codes do not lie close together.
+        // The codes are spread over the field, so that short sequences of small codes are not close together.
         Signature { hash: multiply(primitive as u64, 0x1f83_d9ab_fb41_bd6b), count: 1 }
     }
 

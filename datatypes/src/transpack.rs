@@ -6,13 +6,12 @@ use crate::kernels::{self, Side};
 use crate::{Datatype, Packer, Unpacker};
 
 impl Datatype {
-    /// Copies what `count` items of this type at `src` hold to `into_count` items of `into` at `dst`, as if packed and
-    /// unpacked, and returns the packed bytes copied: those at the packed positions `packed`, up to the end of the
-    /// shorter side.
+    /// Copies `count` items of this type at `src` to `into_count` items of `into` at `dst`, as if packed and unpacked,
+    /// and returns the packed bytes copied: those at the packed positions `packed`, up to the end of the shorter side.
     ///
     /// # Safety
-    /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type and
-    /// count; no byte named on one side is named on the other.
+    /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type
+    /// and count; the bytes named on the two sides do not overlap.
     ///
     /// # Examples
     /// A column becomes a row:
@@ -54,7 +53,8 @@ impl Datatype {
 }
 
 impl Packer<'_> {
-    /// Moves the next packed bytes straight to where `into` wants them, and returns how many: as many as both have left.
+    /// Copies the next packed bytes straight to the layout of `into`, up to the end of the shorter side, and returns
+    /// their number.
     ///
     /// # Examples
     /// ```
@@ -75,7 +75,7 @@ impl Packer<'_> {
             return 0;
         }
         // SAFETY: both have checked the bytes that their types name; one borrows them shared and the other exclusively,
-        // so that none is on both sides; both have `len` bytes left.
+        // so the two sides do not overlap; both have `len` bytes left.
         unsafe { kernels::transpack(self.cursor.side(), into.cursor.side(), len) };
         self.cursor.skip(len);
         into.cursor.skip(len);

@@ -16,8 +16,8 @@ impl Datatype {
     /// erroneous; here it is harmless).
     ///
     /// # Safety
-    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that the
-    /// type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
+    /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that
+    /// the type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
     /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
     #[inline]
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
@@ -59,7 +59,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack `count` items into `dst`; displacement 0 of the first lies at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte named lies outside of `dst`.
+    /// [`OutOfRangeError`] if a named byte lies outside of `dst`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
@@ -73,7 +73,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a byte named lies outside of `dst`.
+    /// [`OutOfRangeError`] if a named byte lies outside of `dst`.
     #[inline]
     pub fn uninit(
         datatype: &'a Datatype,
@@ -98,7 +98,8 @@ impl<'a> Unpacker<'a> {
     /// One item.
     ///
     /// # Safety
-    /// The bytes that the type names around `at` are writable, may hold any bytes, and are borrowed exclusively, for `'a`.
+    /// The bytes that the type names around `at` are writable, may hold any bytes, and are borrowed exclusively, for
+    /// `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
         Unpacker { cursor: Cursor::item(datatype, at), borrow: PhantomData }
@@ -107,9 +108,9 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also for
-    /// types that [need a check](Datatype::needs_validation): an unpacker can be forgotten half-way, and an unchecked
-    /// `bool` must not come to light then. Unpack such types into `MaybeUninit` with [`Unpacker::uninit`].
+    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also
+    /// for types that [need a check](Datatype::needs_validation): an unpacker can be forgotten half-way, which must not
+    /// expose an unchecked `bool`. Unpack such types into `MaybeUninit` with [`Unpacker::uninit`].
     pub fn typed<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRangeError> {
         let datatype = T::datatype();
         let (count, available) = (dst.len(), size_of_val(dst));
@@ -137,7 +138,7 @@ impl<'a> Unpacker<'a> {
         Ok(n)
     }
 
-    /// Returns the packed bytes for which there still is room.
+    /// Returns how many more packed bytes fit.
     pub fn remaining(&self) -> usize {
         self.cursor.remaining()
     }

@@ -5,13 +5,13 @@ use crate::{ArrayOrder, Datatype, InvalidValueError, TypeEnvelope, construct};
 
 impl Datatype {
     /// Checks every `bool` and `char` of `count` items that begins within the first `bytes` packed bytes, replaces
-    /// those that are no values by `false` and `'\0'`, and reports the first.
+    /// invalid ones by `false` and `'\0'`, and reports the first.
     ///
     /// One in the middle of which `bytes` ends is checked too: part of it was overwritten.
     ///
     /// # Errors
-    /// [`InvalidValueError`]: the first bad element in pack order. All are replaced in any case, so that the memory may be
-    /// given back to safe code.
+    /// [`InvalidValueError`]: the first invalid element in pack order. All are replaced in any case, so that safe code
+    /// may read the memory again.
     ///
     /// # Safety
     /// As for [`Datatype::unpack`], and every byte of the elements to check is initialised.
@@ -35,7 +35,7 @@ impl Datatype {
 }
 
 struct Scan {
-    /// The packed bytes to look at.
+    /// The packed bytes to check.
     bytes: usize,
     /// The packed position reached; it stays at `usize::MAX` when a layout that overlaps itself would pass that.
     position: usize,
@@ -90,7 +90,7 @@ impl Scan {
             // `items` has dealt with them.
             TypeEnvelope::Primitive(_) | TypeEnvelope::Darray { .. } => {}
             TypeEnvelope::Subarray { ranges, order, inner } => {
-                // All items are one row if there are no dimensions.
+                // Without dimensions all items are one row.
                 let fastest = match order {
                     ArrayOrder::C => ranges.last(),
                     ArrayOrder::Fortran => ranges.first(),
@@ -163,7 +163,8 @@ impl Scan {
     }
 }
 
-/// `count` strides on. Places that the type does not name may lie outside of the buffer; they are never accessed.
+/// Returns the address `count` strides on. Addresses that the type does not name may lie outside of the buffer; they
+/// are never accessed.
 fn step(at: *mut u8, count: usize, stride: i64) -> *mut u8 {
     at.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }

@@ -4,8 +4,8 @@ use crate::{Datatype, Equivalent, OutOfRangeError, Packer, Receivable, TypeError
 use ndarray::{ArrayView, ArrayViewMut, Dimension};
 
 impl Datatype {
-    /// Returns the type of a view: one item is all of its elements, in the order of their indices, and its origin is the
-    /// first element, at `view.as_ptr()`.
+    /// Returns the type of a view: one item is all of its elements, in the order of their indices, and its origin is
+    /// the first element, at `view.as_ptr()`.
     ///
     /// # Errors
     /// [`TypeError`] if the view repeats its elements, by strides of 0, to more bytes than can be counted.
@@ -27,8 +27,8 @@ impl Datatype {
         if view.is_empty() {
             return datatype.contiguous(0);
         }
-        // A stride that is never taken may be anything. Without those, as many dimensions as memory has elements for are no
-        // deeper than types may be.
+        // The stride of a dimension with one element is never used and may have any value. Without these dimensions,
+        // memory cannot hold enough elements to nest the type deeper than types may be.
         let taken = view.shape().iter().zip(view.strides()).filter(|(count, _)| **count > 1);
         for (&count, &stride) in taken.rev() {
             datatype = datatype.hvector(count, 1, (stride as i64).wrapping_mul(size_of::<T>() as i64))?;
@@ -84,8 +84,8 @@ impl<'a> Unpacker<'a> {
         if datatype.needs_validation() {
             return Err(refused);
         }
-        // SAFETY: the type names the elements of the view alone, which it borrows exclusively, and any bytes may be stored
-        // in them, as no check is needed.
+        // SAFETY: the type names the elements of the view alone, which it borrows exclusively, and any bytes may be
+        // stored in them, as no check is needed.
         Ok(unsafe { Unpacker::borrowed(datatype, view.as_mut_ptr().cast()) })
     }
 }

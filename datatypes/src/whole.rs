@@ -5,11 +5,11 @@ use crate::{Datatype, TypeEnvelope};
 use std::collections::HashSet;
 
 impl Datatype {
-    /// Returns whether the items of this type consist of whole items of `element`, each a multiple of the element's extent
-    /// away from the origin: in a slice of elements they then name elements, and no part of one alone.
+    /// Returns whether the items of this type consist of whole items of `element`, each a multiple of the element's
+    /// extent away from the origin: in a slice of elements they then name elements, and no part of one alone.
     ///
-    /// What counts is how the type was built: from `element`, or from a type that was built alike. Another one that names
-    /// the same bytes is not seen through.
+    /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
+    /// different type that names the same bytes does not count.
     ///
     /// # Examples
     /// ```
@@ -35,7 +35,7 @@ impl Datatype {
 struct Whole<'a> {
     element: &'a Datatype,
     step: i64,
-    /// Types that were found to be made of it: one may be a part of others many times.
+    /// Types already found to be made of it: one type may be part of others many times.
     known: HashSet<*const Node>,
 }
 
@@ -66,7 +66,7 @@ impl Whole<'_> {
             | TypeEnvelope::Subarray { inner, .. }
             | TypeEnvelope::Darray { inner, .. }
             | TypeEnvelope::Dup { inner }
-            // Moves nothing; the new extent is looked at where it counts.
+            // It moves no items; the new extent is checked where it matters.
             | TypeEnvelope::Resized { inner, .. } => self.makes(inner),
             TypeEnvelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
             TypeEnvelope::HIndexed { blocks, inner } => {

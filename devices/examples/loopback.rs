@@ -1,4 +1,4 @@
-//! Times a device between two threads: half round trips, one-way rate of small messages.
+//! Times a device between two threads: half round trips and the one-way rate of small messages.
 //!
 //! `cargo run --release -p mpj-devices --example loopback -- niodev`
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -33,7 +33,7 @@ impl Rank {
 
     #[expect(unsafe_code, reason = "the engine takes pointers")]
     fn recv(&self, bytes: &mut [u8]) {
-        // SAFETY: as above, and exclusively.
+        // SAFETY: as above, and the borrow is exclusive.
         let target = unsafe { Target::new(Buf::slice_mut(bytes), None) };
         let pattern = Pattern { source: self.other.cast_signed(), tag: 1 };
         let started = self.engine.recv(&self.channel, pattern, target.unwrap()).unwrap();

@@ -1,11 +1,13 @@
-//! Locks that cost the thread which uses a rank plain loads and stores, and any other thread what a lock costs.
+//! Locks that cost plain loads and stores for the thread that uses a rank, and a lock's usual cost for any other
+//! thread.
 //!
-//! A locked instruction waits until the store buffer is empty, and in it lies the store to a ring's cell, whose line the other
-//! core holds: that is dearer than all the rest of a small message. So the locks between a send and its receive are *biased*
-//! to one thread, the one that opened the engine. It notes in the lock that it holds it, and then looks whether the bias is still
-//! its own; a thread that comes for the first time takes the bias away, makes all threads of the process pass a full fence
-//! (`membarrier`), and then looks whether the lock is held. So one of the two sees the other. From then on everybody, the
-//! former owner too, takes a real lock. Where the kernel has no such fence there is never a bias.
+//! A locked instruction waits until the store buffer is empty. The buffer contains the store to a ring's cell, whose
+//! cache line the other core holds; this wait costs more than all the rest of a small message. So the locks between a
+//! send and its receive are *biased* to one thread, the one that opened the engine. That thread sets a flag in the
+//! lock, and then checks that it still owns the bias. When another thread first needs a lock, it revokes the bias,
+//! makes all threads of the process execute a full fence (`membarrier`), and then checks whether the flag is set. So at
+//! least one of the two sees the other. From then on every thread, including the former owner, takes a real lock. On a
+//! kernel without such a fence the locks are never biased.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -22,25 +24,25 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::{self, thread_local};
 
-/// Whose the locks of one engine are.
+/// The owner of the locks of one engine.
 #[derive(Debug)]
 pub struct Bias {
-    /// The number of the thread that they are biased to, [`REVOKING`] or [`SHARED`].
+    /// The number of the thread to which the locks are biased, [`REVOKING`] or [`SHARED`].
     owner: AtomicU64,
     light: Light,
 }
 
 /// All threads take real locks.
 const SHARED: u64 = 0;
-/// As [`SHARED`], but the former owner may not have heard of it.
+/// As [`SHARED`], but the former owner might not have seen it.
 const REVOKING: u64 = 1;
-/// No processor keeps a store to itself for so long.
+/// Longer than any processor keeps a store in its store buffer.
 const STORE_BUFFER_DRAIN: Duration = Duration::from_millis(1);
 /// The number of the first thread.
 const FIRST: u64 = 2;
 
 thread_local! {
-    /// The number of this thread, which no other thread ever has; 0 before it is asked for.
+    /// The number of this thread, which no other thread ever has; 0 before the first use.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -62,14 +64,14 @@ fn number_this_thread() -> u64 {
 }
 
 impl Bias {
-    /// Makes a bias to this thread.
+    /// Creates a bias to this thread.
     pub fn new() -> Arc<Self> {
         let is_possible = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_possible { this_thread() } else { SHARED };
         Arc::new(Bias { owner: AtomicU64::new(owner), light: Light::new() })
     }
 
-    /// Takes the bias away: whoever holds a lock by it can be seen to when this returns.
+    /// Revokes the bias. When this returns, a lock that the owner holds by the bias can be seen to be held.
     #[inline]
     fn revoke(&self) {
         // SYNC bias (acquire)
@@ -83,10 +85,10 @@ impl Bias {
         let fade = |owner| (owner != SHARED).then_some(REVOKING);
         if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, fade).is_ok() {
             if !fence::heavy_fence() {
-                // What the owner has stored is seen by all long before this has passed.
+                // Every store of the owner is visible long before this time has passed.
                 std::thread::sleep(STORE_BUFFER_DRAIN);
             }
-            // SYNC bias (release): who sees it need not fence.
+            // SYNC bias (release): a thread that sees it need not fence.
             self.owner.store(SHARED, Ordering::Release);
         }
     }
@@ -95,12 +97,12 @@ impl Bias {
 /// A value that one thread at a time uses.
 ///
 /// # Invariants
-/// 1. `held` is written by one thread alone, the one that the bias was made for.
-/// 2. Who uses the value either has set `held` and seen after that, with a fence between, that the bias is its own; or holds
-///    `lock` and has seen after the end of the bias that `held` is not set.
+/// 1. Only the thread that owns the bias at first writes `held`.
+/// 2. The user of the value either has set `held` and has then seen, after a fence, that it owns the bias; or it holds
+///    `lock` and has seen after the revocation that `held` is not set.
 pub struct Mutex<T> {
     bias: Arc<Bias>,
-    /// Whether the owner of the bias is inside.
+    /// Whether the owner of the bias has locked the value.
     held: AtomicBool,
     lock: sync::Mutex<()>,
     value: UnsafeCell<T>,
@@ -111,22 +113,23 @@ unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
-/// The right to use the value, until it is dropped.
+/// Access to the value, until it is dropped.
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
     value: PhantomData<&'a mut T>,
-    /// None if it is held by the bias.
+    /// `None` if the value is locked by the bias.
     lock: Option<sync::MutexGuard<'a, ()>>,
 }
 
 impl<T> Mutex<T> {
-    /// Makes a lock that has this bias.
+    /// Creates a lock that has this bias.
     pub fn new(bias: &Arc<Bias>, value: T) -> Self {
         let (bias, held) = (Arc::clone(bias), AtomicBool::new(false));
         Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
     }
 
-    /// Locks it; a thread that has locked it already never comes back. A panic of a former holder changes nothing: what these locks protect is whole between two statements.
+    /// Locks the value. A thread that has locked it already never returns. There is no poisoning: the protected data is
+    /// consistent between any two statements.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if self.enter() {
@@ -136,7 +139,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks it if it is free; at the end of the bias it may seem to be locked to all who try.
+    /// Locks the value if it is free; while the bias is revoked the lock may seem to be held to all threads that try.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if self.enter() {
@@ -146,7 +149,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Enters by the bias; returns whether this thread has it, and was not inside.
+    /// Locks by the bias; returns whether this thread owns the bias and had not locked the value.
     #[inline]
     fn enter(&self) -> bool {
         let me = this_thread();
@@ -179,7 +182,7 @@ impl<T> Mutex<T> {
     #[cold]
     fn try_slowly(&self) -> Option<MutexGuard<'_, T>> {
         if self.bias.owner.load(Ordering::Relaxed) == this_thread() {
-            // This thread is inside itself.
+            // This thread has already locked the value.
             return None;
         }
         let lock = sync::try_lock(&self.lock)?;
@@ -189,7 +192,7 @@ impl<T> Mutex<T> {
         is_free.then_some(MutexGuard { mutex: self, value: PhantomData, lock: Some(lock) })
     }
 
-    /// Returns the value, which nobody else can use.
+    /// Returns the value; the exclusive borrow replaces the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         // SAFETY: the borrow is exclusive.
         self.value.with_mut(|value| unsafe { &mut *value })

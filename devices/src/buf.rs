@@ -1,7 +1,7 @@
-//! A buffer as its caller describes it: where, how many items, of which type, and what kind of memory that is.
+//! The caller's description of a buffer: address, number and type of items, and kind of memory.
 //!
-//! One description goes from every face of the library down to the devices. It promises nothing: whoever makes a
-//! [`Source`](crate::Source) or a [`Target`](crate::Target) of it does.
+//! All interfaces of the library pass the same description down to the devices. A `Buf` promises nothing: the code that
+//! creates a [`Source`](crate::Source) or a [`Target`](crate::Target) from it makes the promises.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -31,11 +31,11 @@ pub struct Buf {
     origin: Origin,
 }
 
-/// What kind of memory a [`Buf`] names: devices may have shorter ways from and to some.
+/// The kind of memory that a [`Buf`] names: devices may have shorter paths from and to some kinds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Memory of the program's.
+    /// Memory of the program.
     Memory,
     /// A block in a region of a pool, which a device registers once for all its blocks.
     Region(RegionRef),
@@ -47,31 +47,31 @@ pub enum Origin {
     Absolute,
 }
 
-/// The [`Region`] of a pool that a [`Buf`] lies in: its address, which keeps nothing alive.
+/// The address of the [`Region`] of a pool that contains a [`Buf`]. It does not keep the region alive.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionRef(NonNull<Region>);
 
-// SAFETY: it is an address; who reads there answers for it.
+// SAFETY: it is an address; code that reads there is responsible for the access.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for RegionRef {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Sync for RegionRef {}
 
-/// Why a [`Buf`] cannot be used.
+/// The reason why a [`Buf`] cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BufError {
-    /// The items are more bytes than can be counted.
+    /// The length of the items in bytes overflows.
     TooLarge {
-        /// How many items.
+        /// The number of items.
         count: usize,
     },
-    /// The bytes of a chain are no whole number of items.
+    /// The length of a chain is not a multiple of the item size.
     PartialItem {
-        /// The bytes of the chain.
+        /// The length of the chain in bytes.
         bytes: usize,
-        /// The packed bytes of one item.
+        /// The packed size of one item in bytes.
         item: usize,
     },
     /// A chain was given to receive into.
@@ -125,8 +125,8 @@ impl Buf {
         Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())
     }
 
-    /// Says in which region of a pool the items lie, if they lie in one: that of their block, which is there as long as the
-    /// block. Who promises that the memory is good promises that of the region, too.
+    /// Sets the region of a pool that contains the items, if any: that of their block, which exists as long as the
+    /// block. A promise that the memory is valid includes the region.
     pub fn in_region(self, region: Option<&Region>) -> Self {
         match region {
             Some(region) => Buf { origin: Origin::Region(RegionRef(region.into())), ..self },
@@ -134,15 +134,15 @@ impl Buf {
         }
     }
 
-    /// Describes items whose packed form lies in pieces: as many as these bytes are. Pieces may be empty, and cut
-    /// anywhere, also within an item; there may be none. The list of them is copied.
+    /// Describes items whose packed form is in pieces; their number follows from the total length. Pieces may be empty
+    /// and end anywhere, even within an item; the list may be empty. It is copied.
     pub fn chain(segments: impl IntoIterator<Item = ChainSegment>, datatype: impl Into<Datatype>) -> Self {
         let (chain, datatype) = (Chain::new(segments), datatype.into());
         let count = chain.bytes().checked_div(datatype.size()).unwrap_or(0);
         Buf { base: std::ptr::null_mut(), count, datatype, origin: Origin::Chain(chain) }
     }
 
-    /// Says that the items are in the call's other buffer already (`MPI_IN_PLACE`).
+    /// Describes items that are already in the call's other buffer (`MPI_IN_PLACE`).
     pub fn in_place() -> Self {
         Buf { origin: Origin::InPlace, ..Buf::empty() }
     }
@@ -153,37 +153,37 @@ impl Buf {
         Buf { base: std::ptr::with_exposed_provenance_mut(0), count, datatype, origin: Origin::Absolute }
     }
 
-    /// No items.
+    /// Describes a buffer without items.
     pub const fn empty() -> Self {
         let datatype = Datatype::primitive(Primitive::Byte);
         Buf { base: std::ptr::null_mut(), count: 0, datatype, origin: Origin::Memory }
     }
 
-    /// Returns where the first item has its origin; of a chain, nowhere.
+    /// Returns the address of the first item's origin; it has no meaning for a chain.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Returns how many items there are.
+    /// Returns the number of items.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns of which type they are.
+    /// Returns the type of an item.
     #[inline]
     pub fn datatype(&self) -> &Datatype {
         &self.datatype
     }
 
-    /// Returns what kind of memory they lie in.
+    /// Returns the kind of memory that contains the items.
     #[inline]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Returns the pieces that the packed form lies in, if it is given so.
+    /// Returns the pieces that contain the packed form, if the buffer is a chain.
     #[inline]
     pub fn pieces(&self) -> Option<&Chain> {
         match &self.origin {
@@ -192,17 +192,18 @@ impl Buf {
         }
     }
 
-    /// Returns the region that all items lie in, if it is known.
+    /// Returns the region that contains all items, if it is known.
     ///
     /// # Safety
-    /// The region that the origin names, if any, is there for as long as the result is used.
+    /// The region that the origin names, if any, exists for as long as the result is used.
     #[expect(unsafe_code, reason = "the contract is the caller's")]
     pub(crate) unsafe fn region<'a>(&self) -> Option<&'a Region> {
         let Origin::Region(RegionRef(region)) = self.origin else { return None };
         // SAFETY: the caller's promise.
         let region = unsafe { region.as_ref() };
         let (first, end) = self.datatype.byte_bounds(self.count).ok()?;
-        // What reaches out of it is registered on its own. Addresses and bounds are far from the ends of an `i128`.
+        // Memory that extends beyond the region is registered on its own. Addresses and bounds are far from the limits
+        // of an `i128`.
         let [base, start] = [self.base.addr(), region.base.addr().get()].map(|addr| addr as i128);
         let is_inside =
             base + i128::from(first) >= start && base + i128::from(end) <= start + region.len as i128;
@@ -215,16 +216,17 @@ impl Buf {
         matches!(self.origin, Origin::InPlace)
     }
 
-    /// Whether it is primitives in a row that hold nothing else.
+    /// Returns whether the buffer consists of contiguous primitives in ordinary memory of the program.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.datatype.is_primitive() && matches!(self.origin, Origin::Memory)
     }
 
-    /// Returns the bytes of primitives in a row that hold nothing else; `None` of anything else, and of more than can be counted.
+    /// Returns the length in bytes if the buffer [is plain](Self::is_plain); `None` for other buffers, and if the
+    /// length overflows.
     ///
-    /// Where the type is known to the compiler this is one multiplication, and the fields of a buffer that it is asked of stay in
-    /// registers: what was just written to memory field by field, and is then moved as a whole, waits for the stores.
+    /// If the compiler knows the type, this is one multiplication, and the fields of the buffer stay in registers. A
+    /// move of the whole buffer after its fields were stored one by one would wait for the stores.
     #[inline(always)]
     pub(crate) fn plain_bytes(&self) -> Option<usize> {
         if self.is_plain() { self.datatype.packed_size(self.count).ok() } else { None }
@@ -233,7 +235,8 @@ impl Buf {
     /// Returns the packed bytes of all items.
     ///
     /// # Errors
-    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], as another buffer says how many.
+    /// [`BufError::TooLarge`], [`BufError::PartialItem`]; [`BufError::InPlace`], as the length depends on the other
+    /// buffer.
     #[inline]
     pub fn bytes(&self) -> Result<usize, BufError> {
         if matches!(self.origin, Origin::Chain(_) | Origin::InPlace) {
@@ -242,7 +245,7 @@ impl Buf {
         self.datatype.packed_size(self.count).map_err(|_| BufError::TooLarge { count: self.count })
     }
 
-    /// The same of items that do not lie at the base.
+    /// Returns the same for items that are not at the base.
     #[cold]
     fn bytes_elsewhere(&self) -> Result<usize, BufError> {
         let Origin::Chain(chain) = &self.origin else { return Err(BufError::InPlace) };
@@ -273,16 +276,16 @@ impl Buf {
     }
 }
 
-/// A run of bytes of a [`Chain`].
+/// A contiguous range of bytes of a [`Chain`].
 #[derive(Clone, Copy, Debug)]
 pub struct ChainSegment {
     /// The first byte.
     pub base: *const u8,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: usize,
 }
 
-// SAFETY: it is an address and a length; who reads there answers for it.
+// SAFETY: it is an address and a length; code that reads there is responsible for the access.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for ChainSegment {}
 // SAFETY: as above.
@@ -295,15 +298,15 @@ impl From<&[u8]> for ChainSegment {
     }
 }
 
-/// Bytes that lie in any number of pieces.
+/// Bytes in any number of pieces.
 #[derive(Clone)]
 pub struct Chain(Box<Links>);
 
-/// Behind one pointer: descriptions are moved on every call, and few are chains. Nothing counts who has it, for that would
-/// be a locked instruction behind every send. A buffer with a few blocks has no more segments than there is room for.
+/// Behind one pointer: descriptions are moved on every call, and few are chains. There is no reference count, as each
+/// send would then need a locked instruction. A buffer with few blocks has few enough segments for the inline storage.
 type Links = SmallVec<[Link; 8]>;
 
-/// A segment, and where it ends among the bytes of the chain: a position is found by halving.
+/// A segment, and the end of its bytes within the chain: positions are found by binary search.
 #[derive(Clone, Copy)]
 struct Link {
     segment: ChainSegment,
@@ -320,7 +323,7 @@ impl Chain {
         Chain(Box::new(links))
     }
 
-    /// Returns the sum of the lengths; it stays at `usize::MAX` when it would pass that.
+    /// Returns the sum of the lengths, which saturates at `usize::MAX`.
     pub fn bytes(&self) -> usize {
         self.0.last().map_or(0, |link| link.end)
     }
@@ -330,7 +333,7 @@ impl Chain {
         self.0.iter().map(|link| link.segment)
     }
 
-    /// Returns what `len` bytes from `position` on lie in, as far as there are so many.
+    /// Returns the segments of `len` bytes from `position` on, or fewer at the end of the chain.
     pub(crate) fn cut(&self, position: usize, len: usize) -> ChainRange<'_> {
         let first = self.0.partition_point(|link| link.end <= position);
         let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);
@@ -345,11 +348,11 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// The segments of a part of a chain, none of them empty.
+/// The segments of a range of a chain, none of them empty.
 #[derive(Clone)]
 pub(crate) struct ChainRange<'a> {
     links: &'a [Link],
-    /// Bytes of the first that do not belong to it, fewer than it has.
+    /// The number of bytes of the first segment before the range; less than the segment's length.
     skip: usize,
     len: usize,
 }

@@ -1,4 +1,4 @@
-//! How one operation ends, and who sees it.
+//! The completion of one operation, and the handles that set and observe it.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -19,25 +19,25 @@ use crate::sync::thread_local;
 pub use receive::Receive;
 pub(crate) use receive::RecvCompleter;
 
-/// What an operation came to: the envelope of the message, or why there is none.
+/// The outcome of an operation: the envelope of the message, or the fault.
 pub type Outcome = Result<Envelope, Fault>;
 
-/// An operation that was started.
+/// The state of an operation when the call that starts it returns.
 #[derive(Debug)]
 pub enum Started {
-    /// It has ended already.
+    /// It is complete.
     Done(Envelope),
-    /// It will end here.
+    /// It is pending; this handle observes its completion.
     Pending(Completion),
 }
 
-/// The cell between the two handles; a line of its own, as they are used on different cores.
+/// The cell between the two handles. It has a cache line of its own, as different cores use the handles.
 ///
 /// # Invariants
-/// 1. The [`Completer`] stores `ended` once, and does not touch the node after that. The node is the [`Completion`]'s to give
-///    back, or, if that goes before the end, the list's of the [abandoned](abandon).
-/// 2. `outcome` is written before `ended` is stored, and read only after it was seen.
-/// 3. `target` is there as long as a [`Receiving`] of the node is, which alone uses it.
+/// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The [`Completion`] then
+///    recycles the node; if it was dropped before the completion, the list [`ABANDONED`] does so.
+/// 2. `outcome` is written before `is_complete` is stored, and read only after it was seen.
+/// 3. `target` exists as long as the [`RecvCompleter`] of the node does, which alone uses it.
 #[repr(align(64))]
 struct Node {
     is_complete: AtomicBool,
@@ -45,12 +45,12 @@ struct Node {
     target: UnsafeCell<MaybeUninit<Target>>,
 }
 
-// SAFETY: by the invariants each field has one user at a time, handed over by `ended`.
+// SAFETY: by the invariants each field has one user at a time; `is_complete` hands it over.
 unsafe impl Send for Node {}
-// SAFETY: as above; after the end the outcome is only read.
+// SAFETY: as above; after the completion the outcome is only read.
 unsafe impl Sync for Node {}
 
-/// Nodes that a thread keeps for its next operations.
+/// Number of nodes that a thread caches for its next operations.
 const SPARE: usize = 256;
 
 thread_local! {
@@ -81,16 +81,16 @@ impl Node {
     /// Drops the outcome.
     ///
     /// # Safety
-    /// It was written and not dropped, and nobody else uses it.
+    /// It was written and not dropped, and nothing else uses it.
     unsafe fn drop_outcome(&self) {
         // SAFETY: the caller's promise.
         self.outcome.with_mut(|outcome| unsafe { outcome.cast::<Outcome>().drop_in_place() });
     }
 
-    /// Takes a node back that its last owner is done with.
+    /// Puts a node that its last owner no longer needs into the thread's cache, or frees it.
     ///
     /// # Safety
-    /// Nobody else uses it, and its outcome is dropped.
+    /// Nothing else uses it, and its outcome is dropped.
     unsafe fn recycle(node: NonNull<Node>) {
         // SAFETY: it was leaked by `take`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
@@ -104,7 +104,7 @@ impl Node {
     }
 }
 
-/// The place where an operation's outcome can be seen; it holds nothing of the user's memory.
+/// Observes the outcome of an operation. It holds no reference to the user's memory.
 pub struct Completion(NonNull<Node>);
 
 // SAFETY: `Node` is `Send` and `Sync`.
@@ -112,8 +112,8 @@ unsafe impl Send for Completion {}
 // SAFETY: as above.
 unsafe impl Sync for Completion {}
 
-/// The right, and the duty, to end an operation. Dropped without an outcome it ends the operation as abandoned, so that
-/// nobody waits for ever.
+/// The handle that completes an operation, exactly once. If it is dropped before, the operation fails with
+/// [`Fault::Cancelled`], so that no thread waits for ever.
 pub(crate) struct Completer(NonNull<Node>);
 
 // SAFETY: `Node` is `Send` and `Sync`.
@@ -121,7 +121,7 @@ unsafe impl Send for Completer {}
 // SAFETY: as above.
 unsafe impl Sync for Completer {}
 
-/// Makes the two handles of a new operation.
+/// Creates the two handles of a new operation.
 #[inline]
 pub(crate) fn pair() -> (Completer, Completion) {
     let node = Node::take();
@@ -134,27 +134,27 @@ impl Completion {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns a number that no other operation has while one of the two handles is there.
+    /// Returns a number that identifies the operation while one of the two handles exists.
     pub(crate) fn id(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// Returns the outcome if the operation has ended. From then on the engine does not touch its memory.
+    /// Returns the outcome if the operation is complete. From then on the engine does not touch its memory.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
         if !self.node().has_ended() {
             return None;
         }
-        // SAFETY: the end was seen: by invariant 2 the outcome is there, and nobody writes it any more.
+        // SAFETY: the completion was seen: by invariant 2 the outcome is there, and is not written again.
         Some(self.node().outcome.with(|outcome| unsafe { &*outcome.cast::<Outcome>() }))
     }
 }
 
 impl Completion {
-    /// Tells what was started.
+    /// Returns the state of the operation that was started.
     ///
     /// # Errors
-    /// What it failed with, if it has.
+    /// The fault, if it has already failed.
     pub fn started(self) -> Result<Started, Fault> {
         match self.outcome() {
             None => Ok(Started::Pending(self)),
@@ -169,24 +169,25 @@ impl Drop for Completion {
         if !self.node().has_ended() {
             return detach(Abandoned(self.0));
         }
-        // SAFETY: invariant 1: the ender is gone, the node is ours; invariant 2: the outcome was written.
+        // SAFETY: invariant 1: the completer is done, the node is ours; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
         // SAFETY: as above.
         unsafe { Node::recycle(self.0) };
     }
 }
 
-/// The node of an operation that nobody waits for, and that may not have ended.
+/// The node of a pending operation whose [`Completion`] was dropped.
 struct Abandoned(NonNull<Node>);
 
 // SAFETY: `Node` is `Send`.
 unsafe impl Send for Abandoned {}
 
-/// The nodes of operations that nobody waits for: whoever adds one looks now and then which have ended. So an ender, who
-/// would have to ask with a locked instruction, need not know whether somebody waits.
+/// The nodes of operations whose [`Completion`] was dropped. Each addition occasionally recycles those that are
+/// complete. A completer therefore need not know whether its completion still exists, which would take a locked
+/// instruction.
 static ABANDONED: std::sync::Mutex<(Vec<Abandoned>, usize)> = std::sync::Mutex::new((Vec::new(), FEW));
 
-/// So many are not looked at.
+/// Up to this number, the list is not searched.
 const FEW: usize = 64;
 
 #[cold]
@@ -200,12 +201,12 @@ fn detach(node: Abandoned) {
     }
 }
 
-/// Takes the nodes back whose operations have ended.
+/// Recycles the nodes whose operations are complete.
 fn reclaim() {
     let lock = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut nodes = std::mem::take(&mut lock().0);
     nodes.retain(|Abandoned(node)| {
-        // SAFETY: it lives until it is kept, below.
+        // SAFETY: it lives until it is recycled, below.
         let ended = unsafe { node.as_ref() };
         if !ended.has_ended() {
             return true;
@@ -222,28 +223,28 @@ fn reclaim() {
 }
 
 impl Completer {
-    /// Ends the operation. The caller has dropped the source or target before.
+    /// Completes the operation. The caller has dropped the source or target before.
     #[inline]
     pub(crate) fn complete(self, outcome: Outcome) {
         ManuallyDrop::new(self).put(|| outcome);
     }
 
-    /// Returns the number that the other handle has, too.
+    /// Returns the same number as [`id`](Completion::id) of the other handle.
     pub(crate) fn id(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// Whether this is the other handle of `completion`.
+    /// Returns whether this handle and `completion` belong to the same operation.
     pub(crate) fn is_for(&self, completion: &Completion) -> bool {
         self.0 == completion.0
     }
 
-    /// Puts the outcome down; the handle is used up.
+    /// Stores the outcome; the handle must not be used afterwards.
     #[inline]
     fn put(&mut self, outcome: impl FnOnce() -> Outcome) {
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { self.0.as_ref() };
-        // SAFETY: invariant 2: the end has not been stored, so that nobody reads.
+        // SAFETY: invariant 2: `is_complete` has not been stored, so the outcome is not read.
         node.outcome.with_mut(|place| unsafe { place.write(MaybeUninit::new(outcome())) });
         // SYNC completion (release)
         node.is_complete.store(true, Ordering::Release);

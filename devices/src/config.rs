@@ -1,7 +1,8 @@
-//! Run-time parameters: each declared once, in the module that uses it, with its default, its range and its help.
+//! Run-time parameters. Each is declared once, in the module that uses it, with its default, its range and its help
+//! text.
 //!
-//! A new one is a constant there and a place in [`GROUPS`], or in the groups of a crate above this one. Nothing on a hot
-//! path asks a [`Config`]: whoever uses a value reads it once, when it is opened.
+//! A new parameter is a constant there and an entry in [`GROUPS`], or in the groups of a crate above this one. Hot
+//! paths do not read a [`Config`]: a component reads its values once, when it is opened.
 
 mod file;
 mod parameter;
@@ -27,7 +28,7 @@ pub use file::CONF;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
 pub use spelling::{Names, closest_name};
 
-/// What the names of all variables of ours begin with.
+/// The common prefix of all our variables.
 pub const PREFIX: &str = "MPJ_";
 
 /// Parameters of one part of the stack, in the order in which they are listed.
@@ -72,16 +73,16 @@ pub fn all(groups: &[Group]) -> Vec<&'static dyn Parameter> {
     groups.iter().flat_map(|group| group.parameters.iter().copied()).collect()
 }
 
-// What a user who sets nothing sends at once has room at the receiver.
+// With the default settings, every eager message fits into the credit.
 const _: () = assert!(SM_EAGER.default <= CREDIT.default);
 const _: () = assert!(SHM_EAGER.default <= CREDIT.default);
 const _: () = assert!(NIO_EAGER.default <= CREDIT.default);
 const _: () = assert!(IBV_EAGER.default <= CREDIT.default);
 
-/// A value that is not one, or a name.
+/// An error in a value, or in the name of a variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// What was set and what may be.
+    /// The value that was set, and the permitted ones.
     pub why: String,
 }
 
@@ -100,11 +101,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `MPJ_<NAME>` of each of these parameters from the environment, and what is not set there from the file of
-    /// [`CONF`].
+    /// Reads `MPJ_<NAME>` of each of these parameters from the environment. Parameters that are not set there are read
+    /// from the file of [`CONF`].
     ///
     /// # Errors
-    /// A value that the parameter may not have; a variable whose name is nearly one of these; a file that cannot be read.
+    /// A value outside the parameter's range; a variable whose name is similar to one of these; a file that cannot be
+    /// read.
     pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
         Names::of(parameters).check(
             "in the environment",
@@ -113,7 +115,7 @@ impl Config {
         Self::from_vars(parameters, |name| std::env::var_os(name))
     }
 
-    /// Reads `MPJ_<NAME>` of each of these parameters from variables that were looked through already, as
+    /// Reads `MPJ_<NAME>` of each of these parameters from variables whose names were checked already, as
     /// [`from_env`](Self::from_env) does.
     ///
     /// # Errors
@@ -129,7 +131,7 @@ impl Config {
         }
         for parameter in parameters {
             if let Some(text) = set(*parameter) {
-                // What is no text is refused as any other text is that makes no sense.
+                // A value that is not UTF-8 is rejected like any other invalid text.
                 config.read(*parameter, &text.to_string_lossy())?;
             }
         }
@@ -145,10 +147,10 @@ impl Config {
         self.keep(parameter, admitted, &value)
     }
 
-    /// Sets a parameter to what a user has written.
+    /// Sets a parameter to a value that a user has written.
     ///
     /// # Errors
-    /// A value that the parameter may not have.
+    /// A value outside the parameter's range.
     pub fn read(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
         self.keep(parameter, parameter.read(text), &text)
     }
@@ -165,7 +167,7 @@ impl Config {
         Ok(())
     }
 
-    /// Has a parameter its default value again.
+    /// Resets a parameter to its default value.
     pub fn reset(&mut self, parameter: &dyn Parameter) {
         self.set.remove(parameter.name());
     }
@@ -196,10 +198,10 @@ impl Config {
         }
     }
 
-    /// Returns what was chosen.
+    /// Returns the selected value of a choice.
     ///
     /// # Panics
-    /// If there is nothing to choose from.
+    /// If the parameter has no values.
     pub fn choice<T: Copy>(&self, parameter: &Choice<T>) -> T {
         let chosen = match self.set.get(parameter.name) {
             Some(Value::Choice(chosen)) => *chosen,

@@ -1,20 +1,20 @@
-//! Copies of a few bytes by instructions of their own.
+//! Inlined copies of a few bytes.
 //!
-//! A message of 8 bytes is copied two or three times on its way, and a call of the platform's copy routine costs as much as
-//! such a message. Besides, one routine that loads for everybody spoils the processor's prefetcher, which goes by the address
-//! of the instruction: where each message lies in another place of a large array, a copy of its own lets it see the stride,
-//! and the line is there when the message goes out. So everything here is inlined where it is used.
+//! A message of 8 bytes is copied two or three times on its way, and a call of the platform's copy routine costs as
+//! much as such a message. In addition, a shared routine spoils the processor's prefetcher, which uses the address of
+//! the load instruction. If each message is at another place of a large array, an inlined copy lets the prefetcher
+//! detect the stride, and the line is in the cache when the message is sent. So everything here is inlined at its call.
 
 use std::mem::MaybeUninit;
 
-/// Copies `bytes` to `room`, which is as long, and whose bytes are initialised then.
+/// Copies `bytes` to `room`, which has the same length, and initialises it.
 ///
 /// # Panics
-/// If it is not as long.
+/// If the lengths differ.
 #[inline(always)]
 pub(crate) fn fill(room: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     assert!(room.len() == bytes.len(), "the room is as long as the bytes");
-    // SAFETY: both are as long, `bytes` initialised, and `room` exclusive.
+    // SAFETY: both have the same length, `bytes` is initialised, and `room` is exclusive.
     unsafe { copy(bytes.as_ptr(), room.as_mut_ptr().cast(), bytes.len()) };
 }
 
@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies the first and the last `N` of `len` bytes: all of them, as these two meet.
+/// Copies the first and the last `N` of `len` bytes. Together these are all bytes, as the two ranges meet.
 ///
 /// # Safety
 /// As [`copy`], and `N <= len`.

@@ -1,9 +1,10 @@
 //! The cores of this host, and the share of them that each rank runs on.
 //!
-//! Ranks that share a core take turns, and a message between them waits for the scheduler. So a launcher gives each rank a
-//! part of the cores that no other rank of its job has. A part is as large as possible: a rank that starts threads needs
-//! cores for them. Parts are also why two jobs on one host get along: both divide *all* cores, so as long as all their
-//! ranks together do not outnumber the cores, the scheduler finds a core for each of them within its part.
+//! Ranks that share a core run alternately, and a message between them waits for the scheduler. So a launcher gives
+//! each rank a share of the cores that is disjoint from those of its job's other ranks. A share is as large as
+//! possible, because a rank that starts threads needs cores for them. Shares also let two jobs run on one host: both
+//! divide *all* cores. As long as their ranks together do not outnumber the cores, the scheduler finds a core for each
+//! rank within its share.
 
 use std::fmt;
 use std::io;
@@ -11,7 +12,7 @@ use std::io;
 use crate::config::{Choice, Config, Number};
 use crate::sys;
 
-/// How many cores the ranks of a host share.
+/// The number of cores that the ranks of a host share.
 pub const CORES: Number = Number {
     name: "CORES",
     default: 0,
@@ -19,7 +20,7 @@ pub const CORES: Number = Number {
     help: "cores that all ranks of this host share; 0 for all that this process may use; mpjrun sets it",
 };
 
-/// How a launcher keeps ranks on cores.
+/// The way in which a launcher binds ranks to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bind {
     /// Each rank on its share of the cores, if there are enough for all.
@@ -30,7 +31,7 @@ pub enum Bind {
     None,
 }
 
-/// How ranks are bound unless the command line says it. Whoever starts ranks reads it; the library binds nothing.
+/// The binding of ranks if the command line does not set it. The launcher reads it; the library does not bind ranks.
 pub const BIND: Choice<Bind> = Choice {
     name: "BIND",
     values: &[("auto", Bind::Auto), ("core", Bind::Core), ("none", Bind::None)],
@@ -38,15 +39,16 @@ pub const BIND: Choice<Bind> = Choice {
 };
 
 impl Bind {
-    /// Returns the cores of each of `ranks` ranks among those that this thread may use, or nothing if ranks are not bound.
+    /// Returns the cores of each of `ranks` ranks among those that this thread may use, or `None` if ranks are not
+    /// bound.
     ///
     /// # Errors
-    /// One core for each rank is wanted, and there are not as many.
+    /// If one core for each rank is required, and there are fewer cores than ranks.
     pub fn cores(self, ranks: usize) -> Result<Option<Vec<Cores>>, String> {
         let shares = || Cores::allowed().shares(ranks);
         match self {
             Bind::None => Ok(None),
-            // One rank's share is everything.
+            // A single rank's share is all cores.
             Bind::Auto => Ok(shares().filter(|_| ranks > 1)),
             Bind::Core => match shares() {
                 Some(shares) => Ok(Some(shares.iter().map(Cores::first).collect())),
@@ -69,31 +71,33 @@ pub(crate) fn are_outnumbered(config: &Config, local: u32) -> bool {
     usize::try_from(local).unwrap_or(usize::MAX) > cores
 }
 
-/// Returns how many cores this process may use at a time: by its affinity, and by the quota of its control group.
+/// Returns the number of cores that this process may use at a time: by its affinity, and by the quota of its control
+/// group.
 fn usable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Logical processors that a thread may run on, in groups: the hardware threads of one core are together, and cores that
-/// share a cache are neighbours.
+/// Logical processors on which a thread may run, in groups: a group contains the hardware threads of one core, and
+/// cores that share a cache are adjacent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cores(Vec<Vec<usize>>);
 
 impl Cores {
-    /// Returns those that this thread may run on; none where the system does not tell.
+    /// Returns the processors on which this thread may run; empty if the system does not report them.
     pub fn allowed() -> Cores {
         Cores::grouped(sys::allowed().into_iter().map(|cpu| (sys::place(cpu), cpu)).collect())
     }
 
-    /// Groups logical processors of which each comes with its place: package, cache, core.
+    /// Groups logical processors; each has its location: package, cache, core.
     fn grouped(mut placed: Vec<([usize; 3], usize)>) -> Cores {
         placed.sort_unstable();
         let groups = placed.chunk_by(|(one, _), (next, _)| one == next);
         Cores(groups.map(|group| group.iter().map(|(_, cpu)| *cpu).collect()).collect())
     }
 
-    /// Returns the share of each of `ranks` ranks: disjoint, as equal as possible, and of neighbours. There are none if the
-    /// ranks outnumber the logical processors, or what the control group of this process lets it use at a time.
+    /// Returns the share of each of `ranks` ranks: disjoint, as equal as possible, and of adjacent cores. Returns
+    /// `None` if the ranks outnumber the logical processors, or the processors that the control group of this process
+    /// lets it use at a time.
     pub fn shares(&self, ranks: usize) -> Option<Vec<Cores>> {
         let single = || self.0.iter().flatten().map(|cpu| vec![*cpu]).collect();
         let parts = if ranks > self.0.len() { single() } else { self.0.clone() };
@@ -105,20 +109,21 @@ impl Cores {
         Some((0..ranks).map(share).collect())
     }
 
-    /// Returns the first logical processor alone.
+    /// Returns only the first logical processor.
     pub fn first(&self) -> Cores {
         Cores(self.0.first().and_then(|core| core.first()).map(|cpu| vec![*cpu]).into_iter().collect())
     }
 
-    /// Returns these and those of others.
+    /// Returns the union of shares.
     pub fn joined<'a>(shares: impl IntoIterator<Item = &'a Cores>) -> Cores {
         Cores(shares.into_iter().flat_map(|share| &share.0).cloned().collect())
     }
 
-    /// Keeps this thread, and what it starts from now on, on these. Does not allocate: may be called between fork and exec.
+    /// Binds this thread, and threads that it starts from now on, to these processors. Does not allocate: it may be
+    /// called between fork and exec.
     ///
     /// # Errors
-    /// The system forbids it, or none of them is there.
+    /// If the system forbids it, or none of the processors exists.
     pub fn bind(&self) -> io::Result<()> {
         sys::run_on(self.numbers())
     }
@@ -130,7 +135,7 @@ impl Cores {
 }
 
 impl FromIterator<usize> for Cores {
-    /// Makes groups of one each.
+    /// Creates groups of one processor each.
     fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Cores {
         Cores(cpus.into_iter().map(|cpu| vec![cpu]).collect())
     }
@@ -156,7 +161,7 @@ impl fmt::Display for Cores {
 mod tests {
     use super::*;
 
-    /// Two packages of `cores` cores with two threads each, numbered as Linux does: second threads come last.
+    /// Returns two packages of `cores` cores with two threads each, numbered as Linux does: second threads come last.
     fn two_packages(cores: usize) -> Cores {
         let cpu = |cpu: usize| {
             let core = cpu % (2 * cores);

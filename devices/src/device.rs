@@ -1,12 +1,15 @@
-//! What a device is: the traits between the engine, which matches and runs protocols, and the transports, which move
-//! frames.
+//! The device interface: the traits between the engine, which matches messages and runs protocols, and the transports,
+//! which move frames.
 //!
 //! A *frame* is a head of 8 to [`HEAD_MAX`] bytes and a body. A device keeps the frames of one peer in order, never
-//! merges or splits them, and does not look into them. [`Device`] is `&self` throughout and shared by all threads; the
-//! two ends that carry state per message are values with one owner each, so that no device needs a lock of its own:
+//! merges or splits them, and does not interpret them. All methods of [`Device`] take `&self`, and all threads share
+//! it. The state that changes with each message is in two values, each with one owner, so that no device needs a lock
+//! of its own:
 //!
-//! * a [`Endpoint`] is the sending end to one peer and lives in that peer's outbox, under the outbox's lock;
-//! * the [`Inlet`] is the receiving end for all peers and lives in the engine's turn, under the turn's lock.
+//! * an [`Endpoint`] is the sending end to one peer. It is part of that peer's outbox, and the outbox's lock protects
+//!   it;
+//! * the [`Inlet`] is the receiving end for all peers. It is part of the engine's progress state, and the progress lock
+//!   protects it.
 
 mod body;
 mod inlet;
@@ -29,10 +32,10 @@ pub use memory::{
     KEY_MAX, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Reach, Registration, RemoteKey, View,
 };
 
-/// The longest head of a frame in bytes: what fits in a cache line beside the ring's own 8 bytes.
+/// The longest head of a frame in bytes: with the ring's own 8 bytes it fills a cache line.
 pub const HEAD_MAX: usize = 56;
 
-/// The longest time that a device keeps a frame back of its own accord: see [`Endpoint::post_more`].
+/// The longest time for which a device delays a frame to coalesce it with others: see [`Endpoint::post_more`].
 pub const MAX_COALESCE_DELAY: Duration = Duration::from_millis(1);
 
 /// A process of the job, by its rank in the world.
@@ -45,42 +48,45 @@ impl fmt::Debug for PeerId {
     }
 }
 
-/// How a peer reaches a device: the bytes of its card, published once at start.
+/// The address of a device: the bytes of its card, published once at start. Peers connect to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address(pub Vec<u8>);
 
-/// How good a device is for a peer; the highest wins.
+/// The rank of a device among those that reach a peer; the engine uses the one with the highest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
-/// What a device can do, and from which sizes on which path pays.
+/// The capabilities of a device, and the message sizes for which each path is worthwhile.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// Bodies up to this many bytes go eagerly, copied through the device.
     pub eager_limit: usize,
-    /// The longest body of one frame in bytes, at least `eager`.
+    /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
-    /// For which bodies [`Endpoint::get`] pays, if it works: the receiver moves them from the sender's memory. A device that
-    /// has moved the bytes when the call returns holds up who wants to send to that peer: `most` bounds for how long.
+    /// Sizes for which [`Endpoint::get`] is worthwhile, if it is supported: the receiver copies the body from the
+    /// sender's memory. If the device copies the bytes within the call, other sends to that peer wait meanwhile;
+    /// [`Reach::max`] limits that time.
     pub get: Option<Reach>,
-    /// For which bodies [`Endpoint::put`] pays, if it works: the sender moves them to the receiver's memory. No protocol of
-    /// the engine uses it yet.
+    /// Sizes for which [`Endpoint::put`] is worthwhile, if it is supported: the sender copies the body to the
+    /// receiver's memory. No protocol of the engine uses it yet.
     pub put: Option<Reach>,
-    /// For which bodies [`Endpoint::post_zcopy`] pays, if it works: they are sent from where they lie.
+    /// Sizes for which [`Endpoint::post_zcopy`] is worthwhile, if it is supported: the device sends them from the
+    /// user's memory.
     pub zcopy: Option<Reach>,
-    /// Whether [`Endpoint::get`] and [`Endpoint::put`] move memory of any layout, and chains; otherwise they are used for one run
-    /// alone.
+    /// Whether [`Endpoint::get`] and [`Endpoint::put`] support every layout, and chains. Otherwise they are used only
+    /// for contiguous memory.
     pub noncontiguous: bool,
-    /// Whether they, and [`Endpoint::post_zcopy`], want their own end of a move registered, and from how many bytes on it pays to
-    /// register memory that lies in no region of a pool, for one operation. Shorter bodies go through a block of the global
-    /// pool, but by [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy); and so do those of a layout that is not moved.
+    /// Whether `get`, `put` and `post_zcopy` need this process's own memory to be registered, and the size from which
+    /// it is worthwhile to register memory outside of a pool region for one operation. Shorter bodies go through a
+    /// block of the global pool, except with [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy); so do bodies with a
+    /// layout that the device does not support.
     pub register_from: Option<usize>,
-    /// Whether peers can [look at](Endpoint::view) memory that this rank [lends](Device::export), where it lies.
+    /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,
 }
 
 impl Caps {
-    /// What a device can do that moves frames and no memory.
+    /// Returns the capabilities of a device that sends frames and cannot access remote memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
         let (get, put, lend) = (None, None, None);
         Caps {
@@ -96,25 +102,25 @@ impl Caps {
     }
 }
 
-/// Why a frame was not taken.
+/// The reason why a frame was not accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PostError {
-    /// No room now. The device rings the doorbell of this rank when there is; post again then.
+    /// The device has no space now. It rings this rank's doorbell when there is space; post again then.
     Again,
-    /// The link is broken for good, or the peer has broken the protocol: it is as good as dead.
+    /// The connection is broken for good, or the peer has violated the protocol. The engine treats the peer as dead.
     Broken(String),
-    /// What a key names was taken back by its owner: nothing was moved, and the link is fine.
+    /// The owner has revoked the key: nothing was moved, and the connection still works.
     Revoked,
     /// The device cannot do this at all; see [`Caps`].
     Unsupported,
 }
 
-/// Why a device or a link could not be opened.
+/// The reason why a device or an endpoint could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
-    /// The device; empty if the error is about no single device.
+    /// The name of the device; empty if the error does not concern one device.
     pub device: &'static str,
-    /// What failed and what to do about it.
+    /// The failed step and how to correct it.
     pub why: String,
 }
 
@@ -129,17 +135,17 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Makes memory of at least so many bytes for a pool.
+/// Allocates memory of at least the given number of bytes for a pool.
 pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageError> + Send + Sync>;
 
-/// A kind of device: what a [`Registry`](crate::Registry) holds. It is a value that brings what the device needs, such as
-/// the memory that processes share.
+/// A kind of device, as a [`Registry`](crate::Registry) stores it. The value brings the resources that the device
+/// needs, such as the memory that processes share.
 ///
 /// # Safety
-/// The inlet that [`open`](Self::open) returns is that of the device, which was opened for this call: the moves whose ends it
-/// tells are those that links of the device have started.
+/// The inlet that [`open`](Self::open) returns belongs to the device that the same call opened: it reports the
+/// completion only of operations that endpoints of this device have started.
 ///
-/// So that code without `unsafe` cannot end the moves of one device in the name of another:
+/// This makes it impossible to complete the operations of one device through the inlet of another without `unsafe`:
 /// ```compile_fail,E0200
 /// # use mpj_devices::{Driver, OpenError, Opened, Site, SmDriver, config::Config};
 /// #[derive(Debug)]
@@ -164,14 +170,14 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     /// Opens the device for one rank.
     ///
     /// # Errors
-    /// What the device needs and the site does not have.
+    /// If the site lacks a resource that the device needs.
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError>;
 }
 
-/// An opened device: its shared face and its receiving end.
+/// An opened device: the part that all threads share, and its receiving end.
 #[derive(Debug)]
 pub struct Opened {
-    /// The face all threads share.
+    /// The part that all threads share.
     pub device: Box<dyn Device>,
     /// The receiving end.
     pub inlet: Box<dyn Inlet>,
@@ -180,47 +186,50 @@ pub struct Opened {
 /// A device of one rank, opened.
 ///
 /// # Safety
-/// Of the device, and of the links that [`connect`](Self::connect) makes:
-/// * [`Endpoint::get`] answers [`OpStatus::Done`] only when all bytes are written. Until it has, or until
-///   [`Sink::completed`] is called with its token, it writes those bytes and nothing else; afterwards, and after an error,
-///   nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read theirs as long, and no longer.
-/// * Where [`quiesce`](Self::quiesce) has answered [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on, the peer
-///   writes no memory by any key that was packed for it, and receives nothing of it: a copy under way fails with
-///   [`PostError::Revoked`]. A view that the peer took before makes the message [received](Self::is_received). The peer may go
-///   on to read, where that is another process's doing and harms nobody.
-/// * When the links, the inlet and then the device have been dropped, nothing of all this is read or written any more.
+/// For the device, and the endpoints that [`connect`](Self::connect) makes:
+/// * [`Endpoint::get`] returns [`OpStatus::Done`] only when all bytes are written. Until it has returned `Done`, or
+///   until [`Sink::completed`] is called with its token, it writes those bytes and no others. Afterwards, and after an
+///   error, it writes nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read their bytes within the same period
+///   only.
+/// * After [`quiesce`](Self::quiesce) has returned [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on,
+///   the peer writes no memory through any key that was packed for it, and receives no data from that memory: a copy
+///   under way fails with [`PostError::Revoked`]. If the peer opened a view before, the message counts as
+///   [received](Self::is_received). The peer may continue to read memory if another process executes the read and the
+///   data is discarded.
+/// * After the endpoints, the inlet and then the device have been dropped, none of this memory is accessed any more.
 #[expect(unsafe_code, reason = "messages are delivered from memory that a device says it has written")]
 pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the name of its driver.
     fn name(&self) -> &'static str;
 
-    /// Returns what it can do.
+    /// Returns the capabilities of the device.
     fn caps(&self) -> &Caps;
 
-    /// Returns what peers need to reach it.
+    /// Returns the address through which peers reach this device.
     fn address(&self) -> Address;
 
-    /// Returns how good it is for that peer, or `None` if it cannot reach it.
+    /// Returns how suitable the device is for that peer, or `None` if it cannot reach the peer.
     fn affinity(&self, peer: &Address) -> Option<Affinity>;
 
-    /// Starts a connection and returns at once; [`Endpoint::post`] answers [`PostError::Again`] until it stands.
+    /// Starts a connection and returns at once. [`Endpoint::post`] returns [`PostError::Again`] until it is
+    /// established.
     ///
     /// # Errors
-    /// An address that makes no sense, or no resources for one more peer.
+    /// If the address is invalid, or there are no resources for one more peer.
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError>;
 
-    /// Makes memory known to the device, for keys or for this process's own end of a move.
+    /// Registers memory with the device, for keys or for local access by the device.
     ///
-    /// It is called for each operation: a device for which it takes long keeps what it has registered. Of a block of a
-    /// pool it is told the `region`, which it registers once for all its blocks, and so for every access that it may be
-    /// asked for: what it makes of the region stays in [`Region::registrations`], and a key names a place in it.
+    /// The engine calls it for each operation: a device with costly registration caches its registrations. For a block
+    /// of a pool, `region` is given. The device registers the whole region once, with every kind of access that may be
+    /// needed later, and stores the result in [`Region::registrations`]. A key then names a range of the region.
     ///
     /// # Errors
-    /// What the device, or the system in its name, said: the message goes in frames then.
+    /// If the device or the operating system reports an error. The engine then sends the message in frames.
     ///
     /// # Safety
-    /// The memory stays as it is, readable and for [`Access::WRITE`] writable, until the last copy of the registration
-    /// is dropped; `region`, if any, is the one that the memory lies in.
+    /// The memory remains valid, readable and for [`Access::WRITE`] writable, until the last copy of the registration
+    /// is dropped. `region`, if given, is the region that contains the memory.
     #[expect(unsafe_code, reason = "the device and peers reach the memory later")]
     unsafe fn register(
         &self,
@@ -231,47 +240,52 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         Err(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })
     }
 
-    /// Packs what a peer needs to reach the packed bytes `at..at + len` of registered memory; `None` if it cannot.
+    /// Packs the key through which a peer accesses the packed bytes `at..at + len` of registered memory; `None` if it
+    /// cannot.
     fn pack_key(&self, _memory: &Registration, _at: usize, _len: usize) -> Option<RemoteKey> {
         None
     }
 
-    /// Makes sure that a peer does not reach registered memory any more by a key that was packed for it, before the
-    /// memory goes back without the peer's word that it is done; returns at once.
+    /// Ends a peer's access to registered memory through the keys that were packed for it, and returns at once. The
+    /// engine calls it before it releases memory for which the peer has not reported completion.
     ///
-    /// A peer that tries afterwards is told [`PostError::Revoked`]. To a peer that lives nothing else happens; the
-    /// connection to one that has [died or left](Endpoint::peer_gone) may be broken for it.
+    /// If the peer uses a key afterwards, its operation fails with [`PostError::Revoked`]. A live peer is not affected
+    /// otherwise. The connection to a peer that has [died or exited](Endpoint::peer_gone) may be broken to enforce
+    /// this.
     fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: OpToken) -> QuiesceStatus {
         QuiesceStatus::Done
     }
 
-    /// Returns what makes memory that peers can look at where it lies, if there is such memory; it may be used for longer than
-    /// the device.
+    /// Returns a function that allocates memory which peers can view in place, if the device supports that. It may be
+    /// used for longer than the device.
     fn exportable_storage(&self) -> Option<MakeStorage> {
         None
     }
 
-    /// Lends memory of [such a exportable_storage](Self::exportable_storage) to a peer, which may [look at it](Endpoint::view) where it lies, or
-    /// [get](Endpoint::get) from it. `None` if the memory lies elsewhere, or too much is lent.
+    /// Exports memory of [exportable storage](Self::exportable_storage) to a peer, which may [view](Endpoint::view) it
+    /// in place, or [get](Endpoint::get) from it. Returns `None` if the memory is not in such storage, or if too much
+    /// is exported.
     ///
-    /// The registration has a key as others have. It keeps `keep` for as long as the peer looks at the memory, also when it was
-    /// dropped before that: who drops it may go on to use the memory if nobody else has a copy of `keep`.
+    /// The registration has a key as others have. The device holds a copy of `keep` for as long as the peer views the
+    /// memory, even after the registration was dropped. After the drop the owner may use the memory again if there are
+    /// no other copies of `keep`.
     ///
     /// # Safety
-    /// The memory is initialised, and as long as there is a copy of `keep` it stays there and nobody writes to it.
+    /// The memory is initialised, and as long as there is a copy of `keep` it stays valid and is not written to.
     #[expect(unsafe_code, reason = "peers read the memory later")]
     unsafe fn export(&self, _memory: &MemoryDesc, _keep: &KeepAlive) -> Option<Registration> {
         None
     }
 
-    /// Returns whether the peer has received the message: it has begun to view the lent memory, or the device knows that it has
-    /// copied all of the registered memory. After [`quiesce`](Self::quiesce) the answer does not change.
+    /// Returns whether the peer has received the message: it has begun to view the exported memory, or the device knows
+    /// that it has copied all of the registered memory. After [`quiesce`](Self::quiesce) the result does not change.
     fn is_received(&self, _memory: &Registration) -> bool {
         false
     }
 
-    /// Returns a descriptor that becomes readable when a frame arrives or a move ends, for devices that do not ring the
-    /// doorbell of this rank then. Called before each sleep, with one more look at the inlet after.
+    /// Returns a descriptor that becomes readable when a frame arrives or an operation completes, for devices that do
+    /// not ring the doorbell of this rank for these events. The rank calls it before each sleep, and polls the inlet
+    /// once more afterwards.
     fn arm(&self) -> Option<BorrowedFd<'_>> {
         None
     }

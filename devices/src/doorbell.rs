@@ -1,6 +1,6 @@
-//! What the threads of this process wake a sleeping rank by, whatever device the news comes from.
+//! The doorbell by which threads of this process wake a sleeping rank, for events of any device.
 //!
-//! News of other processes comes by the descriptors that devices [arm](crate::Device::arm).
+//! Events of other processes wake it by the descriptors that devices [arm](crate::Device::arm).
 
 #[cfg(loom)]
 mod counter;
@@ -19,11 +19,11 @@ use crate::sys::BorrowedFd;
 #[cfg(not(loom))]
 use crate::sys::Event;
 
-/// What can be waited for, and the word that says whether its owner waits.
+/// An event to wait for, and a flag that shows whether its owner waits.
 #[derive(Debug)]
 pub struct Doorbell {
     event: Event,
-    /// Not 0 when the owner is about to sleep, or sleeps.
+    /// Not 0 if the owner sleeps or is about to sleep.
     asleep: AtomicU32,
     light: Light,
 }
@@ -32,12 +32,13 @@ impl Doorbell {
     /// Makes the doorbell of a rank.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// If there is no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Doorbell { event: Event::new()?, asleep: AtomicU32::new(0), light: Light::new() })
     }
 
-    /// Wakes the owner if it sleeps; call it after the news has been written. A few nanoseconds if it does not.
+    /// Wakes the owner if it sleeps. Call it after the new work was written. Takes a few nanoseconds if the owner does
+    /// not sleep.
     #[inline]
     pub fn ring(&self) {
         self.light.fence();
@@ -47,14 +48,14 @@ impl Doorbell {
         }
     }
 
-    /// Wakes the owner at its next or present sleep, without looking whether it sleeps.
+    /// Ends the owner's present or next sleep, without a check whether it sleeps.
     #[cold]
     pub fn wake(&self) {
         self.event.signal();
     }
 
-    /// Sleeps until a ring, until `also` becomes readable, or for `credit_limit`. `ready` is asked once after it is known that the
-    /// owner sleeps: if it says yes there is no sleep.
+    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`. `ready` is called once after
+    /// the flag is set: if it returns true, this returns without sleep.
     pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(1, Ordering::Relaxed);
         fence::heavy_fence();

@@ -1,21 +1,21 @@
-//! What can go wrong with one operation: values that say which rank, what was asked and what there was.
+//! The reasons why an operation can fail. Each value carries the ranks, sizes and types that its error text names.
 
 use std::fmt;
 use std::sync::Arc;
 
 use mpj_datatypes::{Datatype, Primitive};
 
-/// What a message is made of, for error texts.
+/// The item types of a message, for error texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// So many of one primitive.
+    /// This number of items of one primitive.
     Of(Primitive, usize),
-    /// A mix of primitives, so many bytes in all.
+    /// A mix of primitives, with this total length in bytes.
     Mixed(usize),
 }
 
 impl Content {
-    /// Returns what so many packed bytes of items of a type are.
+    /// Describes `bytes` packed bytes of items of a type.
     pub fn of(datatype: &Datatype, bytes: usize) -> Self {
         match datatype.single_primitive() {
             Some(primitive) => Content::Of(primitive, bytes / primitive.size()),
@@ -33,13 +33,13 @@ impl fmt::Display for Content {
     }
 }
 
-/// Why one operation failed; the others go on.
+/// The reason why one operation failed. Other operations are not affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// The message is longer than the buffer; nothing was written.
     Truncated {
-        /// Who sent it, in the communicator.
+        /// The sender's rank in the communicator.
         source: u32,
         /// Its tag.
         tag: i32,
@@ -48,20 +48,20 @@ pub enum Fault {
         /// The length of the buffer in bytes.
         room: usize,
     },
-    /// The message is made of other primitives than the buffer; nothing was written.
+    /// The primitives of the message differ from those of the buffer; nothing was written.
     TypeMismatch {
-        /// Who sent it, in the communicator.
+        /// The sender's rank in the communicator.
         source: u32,
         /// Its tag.
         tag: i32,
-        /// What was sent.
+        /// The type of the message.
         sent: Content,
-        /// What the receive expected.
+        /// The type of the receive.
         expected: Content,
     },
-    /// The message holds a `bool` or `char` that is none; it was replaced by `false` or `'\0'`.
+    /// The message contains an invalid `bool` or `char`; it was replaced by `false` or `'\0'`.
     InvalidValue {
-        /// Who sent it, in the communicator.
+        /// The sender's rank in the communicator.
         source: u32,
         /// Its tag.
         tag: i32,
@@ -73,25 +73,25 @@ pub enum Fault {
         /// How it died.
         cause: Arc<str>,
     },
-    /// The peer has left the job in good order and will not take part in this operation.
+    /// The peer has exited normally and will not take part in this operation.
     Left {
-        /// Its rank in the world; `None` if all peers have left.
+        /// Its rank in the world; `None` if all peers have exited.
         rank: Option<u32>,
     },
-    /// The sender took its message back after it had matched, and before its body had come: its call has failed.
+    /// The sender's call has failed: it cancelled the message after the match and before the body arrived.
     SendCancelled {
         /// Its rank in the world.
         rank: u32,
     },
-    /// The receiver has left the communicator, or is leaving the job, and has not received the message.
+    /// The receiver has freed the communicator, or is exiting, and has not received the message.
     Refused {
         /// Its rank in the world.
         rank: u32,
     },
-    /// The peer takes no further part in this operation, and a rank that is no member of the communicator has died: the peer
-    /// may have left because of that.
+    /// The peer takes no further part in this operation, and a rank that is not a member of the communicator has died.
+    /// The peer may have exited because of that death.
     Abandoned {
-        /// The peer's rank in the world; `None` if all peers have left.
+        /// The peer's rank in the world; `None` if all peers have exited.
         rank: Option<u32>,
         /// The rank in the world that died first.
         dead: u32,
@@ -106,24 +106,24 @@ pub enum Fault {
     Unreachable {
         /// Its rank in the world.
         rank: u32,
-        /// What the device said.
+        /// The reason that the device gave.
         why: Arc<str>,
     },
-    /// No memory for a message that came before its receive.
+    /// There is no memory for an unexpected message.
     NoMemory {
-        /// The bytes that were asked for.
+        /// The size of the allocation that failed, in bytes.
         bytes: usize,
     },
-    /// As many messages as may be wait for their receives at one rank.
+    /// The number of unexpected messages at one rank has reached its limit.
     TooManyMessages {
         /// Its rank in the world.
         rank: u32,
-        /// How many.
+        /// The limit.
         limit: u64,
     },
-    /// There are as many communicators as can be told apart.
+    /// All identifiers of communicators are in use.
     TooManyChannels,
-    /// The channel has been joined before, and not been left.
+    /// The channel was joined before, and has not been freed.
     AlreadyJoined {
         /// Its context.
         context: u64,

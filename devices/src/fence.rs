@@ -1,8 +1,9 @@
-//! A fence whose cost falls on whoever goes to sleep, not on whoever sends.
+//! A fence whose cost is paid by a thread that goes to sleep, not by a sender.
 //!
-//! A sender writes a message and then looks whether its receiver sleeps; a receiver says that it sleeps and then looks
-//! for messages once more. One of the two must see the other, which takes a full fence on both sides. The `membarrier`
-//! system call makes the sleeper pay for both; where it is refused, [`Light`] is a full fence.
+//! A sender writes a message and then reads the receiver's sleep flag. A receiver sets its sleep flag and then polls
+//! for messages once more. At least one of the two must see the other's write, which requires a full fence on both
+//! sides. The `membarrier` system call lets the sleeping thread execute the fence for both. If the system refuses that
+//! call, [`Light`] is a full fence.
 
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
@@ -10,8 +11,8 @@ use std::sync::atomic::compiler_fence;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sys::membarrier;
 
-/// Returns whether a compiler fence is enough here, because [`heavy_fence`] on the other side makes this thread fence, too. In a
-/// model both sides fence fully.
+/// Returns whether a compiler fence is enough here, because [`heavy_fence`] on the other side makes this thread fence,
+/// too. In a model both sides use full fences.
 pub(crate) fn is_asymmetric() -> bool {
     if cfg!(loom) {
         return false;
@@ -20,7 +21,7 @@ pub(crate) fn is_asymmetric() -> bool {
     *ANSWER.get_or_init(membarrier::register)
 }
 
-/// The sender's side, after its write and before its look at the sleeper's flag.
+/// The sender's side: between its write and its read of the sleep flag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Light {
     asymmetric: bool,
@@ -37,8 +38,9 @@ impl Light {
     }
 }
 
-/// The sleeper's side, after it has raised its flag and before its last look. Returns whether the others have fenced, too, if
-/// they need to: a kernel that once has promised may refuse later, as when a program forbids itself system calls.
+/// The sleeping side: between setting the flag and the last poll. Returns whether the other threads have fenced, too,
+/// if they need to: a kernel that once supported the call may refuse it later, for example if the program restricts its
+/// own system calls.
 pub(crate) fn heavy_fence() -> bool {
     let all = is_asymmetric() && membarrier::run();
     if !all {

@@ -1,24 +1,24 @@
-//! Which processes a communicator is made of, in order.
+//! The ordered list of processes of a communicator.
 
 use std::sync::Arc;
 
 use crate::device::PeerId;
 
-/// An ordered set of processes; position is rank.
+/// An ordered set of processes; the index of a process is its rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
     /// `len` processes from `first` on: no memory per process.
     Range {
         /// The process of rank 0.
         first: u32,
-        /// How many.
+        /// The number of processes.
         len: u32,
     },
-    /// Any processes, collected from an iterator over them.
+    /// Any processes; it can be collected from an iterator.
     List(Processes),
 }
 
-/// Processes in any order, and what finds one of them among many.
+/// Processes in any order, and an index for lookups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processes {
     peers: Arc<[u32]>,
@@ -41,7 +41,7 @@ impl Processes {
 }
 
 impl Group {
-    /// Returns how many processes there are.
+    /// Returns the number of processes.
     pub fn size(&self) -> u32 {
         match self {
             Group::Range { len, .. } => *len,
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn ranks_and_processes_name_each_other() {
         for len in [0, 1, 2, 1000] {
-            // Each process once, in no order: 7919 is coprime to every length.
+            // Each process once, in a shuffled order: 7919 is coprime to every length.
             let peers: Vec<u32> = (0..len).map(|i| 3 + 2 * (i * 7919 % len.max(1))).collect();
             let group: Group = peers.iter().copied().collect();
             assert_eq!(group.size(), len);

@@ -1,4 +1,4 @@
-//! The heads of frames: what the protocols say to each other.
+//! The heads of frames, by which the protocols communicate.
 //!
 //! ```text
 //!  short, 8 B                         long, 40 B: the short one and four words
@@ -6,39 +6,41 @@
 //!  kind   code   channel  tag         hash    count   op      extra
 //!  u8     u8     u16      i32         u64     u64     u64     u64
 //! ```
-//! All little-endian. `code` is the primitive a message is made of, 0 when it is mixed; then `hash` and `count` are its
-//! signature. A short message of one primitive is a short head, so that 48 bytes of body share its cache line.
+//! All fields are little-endian. `code` is the primitive of the message, or 0 if it is mixed; then `hash` and `count`
+//! are its signature. A short message of one primitive has a short head, so that up to 48 bytes of body share its cache
+//! line.
 //!
-//! Messages and their pieces have a body; an announcement may have a [`RemoteKey`](crate::device::RemoteKey) for one.
+//! Messages and fragments have a body; an RTS may have a [`RemoteKey`](crate::device::RemoteKey) as its body.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
-    /// The sender's number `channel` stands for the context `hash`, where the sender has rank `tag`.
+    /// Declares that the sender's number `channel` stands for the context `hash`, in which the sender has rank `tag`.
     Bind = 1,
     /// A message with its body.
     Eager = 2,
-    /// The same, to be answered by [`Kind::Fin`] when matched.
+    /// The same; the receiver replies with [`FrameKind::Fin`] when it has matched.
     EagerSync = 3,
-    /// A message of `extra` bytes whose body waits at the sender as operation `op`. The frame's own body, if it has one,
+    /// A message of `extra` bytes whose body is at the sender as operation `op`. The frame's own body, if it has one,
     /// is the key by which the receiver may get it.
     Rts = 4,
-    /// The receiver wants the body of `op`, as data for its operation `extra`.
+    /// A request for the body of `op`, as data for the receiver's operation `extra`.
     Cts = 5,
-    /// A piece of the body for the receiver's operation `op`, at byte `extra`.
+    /// A fragment of the body for the receiver's operation `op`, at byte `extra`.
     Data = 6,
-    /// The receiver is done with the sender's operation `op`.
+    /// The receiver has completed the sender's operation `op`.
     Fin = 7,
-    /// `extra` bytes of eager room: `op` 0: the receiver grants them, again or anew. 1: it asks for as many back. 2: the sender
-    /// returns them.
+    /// A transfer of `extra` bytes of credit. `op` 0: the receiver grants them, anew or after use. 1: the receiver
+    /// recalls that number of bytes. 2: the sender returns them.
     Credit = 8,
-    /// Of context `hash`, as either side may have left the channel: `extra` 0: the body that the receiver's operation
-    /// `op` waits for was taken back by its sender. 1: nobody will receive the message `op` that was announced.
-    /// `count` is 1 + the first rank that the sender of this frame knows to have died, or 0.
+    /// A failed rendezvous of context `hash`; it names the context because either side may have freed the channel.
+    /// `extra` 0: the sender has cancelled the body that the receiver's operation `op` waits for. 1: the message `op`
+    /// that was announced will not be received. `count` is 1 + the first rank that the sender of this frame knows to
+    /// have died, or 0.
     Nack = 9,
 }
 
@@ -59,7 +61,8 @@ impl FrameKind {
     }
 }
 
-/// What every head starts with: one word, so that who copies the head does not wait for its parts to be written.
+/// The first word of every head. It is one word, so that a copy of the head does not wait for separate stores of its
+/// parts.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(transparent)]
 pub(crate) struct ShortHead(U64);
@@ -92,7 +95,7 @@ impl ShortHead {
     }
 }
 
-/// The whole head; a short one reads as a long one with zeros.
+/// The whole head; a short one is read as a long one with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Head {
@@ -105,7 +108,7 @@ pub(crate) struct Head {
 
 const SHORT: usize = size_of::<ShortHead>();
 const LONG: usize = size_of::<Head>();
-/// The longest body that shares a cache line with a short head: no eager limit is below it.
+/// The longest body that shares a cache line with a short head: every eager limit is at least this.
 pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);
@@ -115,7 +118,7 @@ impl Head {
         Head { short: ShortHead::new(kind, code, channel, tag), ..Head::default() }
     }
 
-    /// Reads a head that came from a peer: every byte of it may be anything.
+    /// Parses a head from a peer: its bytes are untrusted.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(FrameKind, Self)> {
         let head = match bytes.len() {
             SHORT => Head { short: ShortHead::read_from_bytes(bytes).ok()?, ..Head::default() },
@@ -125,7 +128,7 @@ impl Head {
         Some((FrameKind::from_code(head.short.kind())?, head))
     }
 
-    /// Returns the bytes to send: the short form if nothing is lost by it.
+    /// Returns the bytes to send: the short form if the other fields are not needed.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.short.kind() == FrameKind::Eager as u8 && self.short.code() != 0 {
             self.short.as_bytes()
@@ -147,7 +150,7 @@ impl Head {
 mod tests {
     use super::*;
 
-    /// Peers depend on these bytes: they must not follow the byte order of this processor.
+    /// Peers depend on these bytes: they must not depend on the byte order of this processor.
     #[test]
     fn heads_have_the_documented_bytes() {
         let short = Head::new(FrameKind::Eager, 7, 0x0102, -2);

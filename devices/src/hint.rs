@@ -1,10 +1,10 @@
-//! Hints to the cache: they have no effect on memory.
+//! Hints to the cache, without an effect on the contents of memory.
 
-/// Asks for the line at `place`, which may be anywhere, with the right to write it.
+/// Prefetches the cache line at `place`, which may be any address, for writing.
 #[inline(always)]
 pub(crate) fn prefetch_write(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, whatever the address; processors that do not know it do nothing.
+    // SAFETY: a hint, whatever the address; processors that do not support it ignore it.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }

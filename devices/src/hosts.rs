@@ -1,18 +1,18 @@
-//! Which rank runs on which host.
+//! The map from ranks to hosts.
 //!
 //! ```text
 //!  ranks   0 1 2   3 4   5 6 7 8   9
 //!  runs   |  a   |  b  |    a    | c |     a = host 0, b = host 1, c = host 2
 //!  index   0 1 2   0 1   3 4 5 6   0       of each rank among those of its host
 //! ```
-//! Launchers place ranks in blocks, so that a map of a hundred thousand ranks is a few hundred runs, and the map is as long as
-//! there are runs. A run is found by bisection; nobody asks for one on a hot path.
+//! Launchers place ranks in blocks, so that a map of a hundred thousand ranks has a few hundred runs. The size of the
+//! map is proportional to the number of runs. A run is found by binary search; hot paths do not use the map.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A host of a job, by its number: they are numbered from 0 on, in the order of their first ranks.
+/// A host of a job. Hosts are numbered from 0 on, in the order of their first ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostId(pub u32);
 
@@ -39,10 +39,10 @@ pub struct Hosts {
 }
 
 /// # Invariants
-/// 1. `runs` is in order of rank, neighbours are on different hosts, and none is empty: the first rank of each is above the one
-///    before it, that of the first is 0, and all are below `size`.
-/// 2. `by_host` has the index of each run once, in the order of hosts and then of ranks; those of host `h` begin at `begins[h]`,
-///    and there is at least one.
+/// 1. `runs` is in order of rank, adjacent runs are on different hosts, and no run is empty: `first` is 0 in the first
+///    run, grows from run to run, and is below `size`.
+/// 2. `by_host` contains the index of each run once, in the order of hosts and then of ranks; those of host `h` begin
+///    at `begins[h]`, and there is at least one.
 #[derive(PartialEq, Eq)]
 struct Map {
     size: u32,
@@ -51,34 +51,34 @@ struct Map {
     begins: Vec<u32>,
 }
 
-/// Ranks that follow each other on one host.
+/// Consecutive ranks on one host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     host: HostId,
     /// The first rank; it ends where the next run begins.
     first: u32,
-    /// How many ranks its host has in earlier runs.
+    /// The number of ranks that its host has in earlier runs.
     before: u32,
 }
 
-/// Why runs are no map.
+/// The reason why runs are not a valid map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostsError {
-    /// A run has no rank.
+    /// A run is empty.
     Empty {
-        /// Which run, from 0 on.
+        /// The index of the run.
         run: usize,
     },
-    /// A run is of a host whose number leaves one out.
+    /// A run has a host whose number leaves a gap.
     Number {
-        /// Which run, from 0 on.
+        /// The index of the run.
         run: usize,
         /// Its host.
         host: HostId,
-        /// How many hosts there are before.
+        /// The number of hosts in earlier runs.
         known: u32,
     },
-    /// There are more ranks than can be counted.
+    /// The number of ranks overflows.
     Many,
 }
 
@@ -107,14 +107,14 @@ impl Hosts {
         Hosts { map: Arc::new(Map::new(size, runs.into_iter().collect(), 1)) }
     }
 
-    /// Makes a map of runs in order of rank: the host, and how many ranks follow each other there. A host may have several
-    /// runs; the first one of a host that was not named before has the next number.
+    /// Creates a map from runs in order of rank: the host, and the number of consecutive ranks there. A host may have
+    /// several runs; a host that was not named before has the next number.
     ///
     /// # Errors
-    /// The runs are no map; whatever they are, there is no harm in them.
+    /// If the runs are not a valid map; any input is safe.
     pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
         let mut map: Vec<Run> = Vec::new();
-        // How many ranks each host has.
+        // The number of ranks of each host.
         let mut ranks: Vec<u32> = Vec::new();
         let mut size = 0u32;
         for (run, (host, len)) in runs.into_iter().enumerate() {
@@ -139,7 +139,7 @@ impl Hosts {
         Ok(Hosts { map: Arc::new(Map::new(size, map, ranks.len())) })
     }
 
-    /// Returns the number of ranks, of all hosts.
+    /// Returns the number of ranks of all hosts.
     pub fn size(&self) -> u32 {
         self.map.size
     }
@@ -149,22 +149,22 @@ impl Hosts {
         self.map.begins.len() as u32
     }
 
-    /// Returns the host of a rank, if there is such a rank.
+    /// Returns the host of a rank, if the rank exists.
     pub fn host_of(&self, rank: u32) -> Option<HostId> {
         self.map.run_of(rank).map(|run| run.host)
     }
 
-    /// Returns the index of a rank among the ranks of its host, if there is such a rank.
+    /// Returns the index of a rank among the ranks of its host, if the rank exists.
     pub fn index_of(&self, rank: u32) -> Option<u32> {
         self.map.run_of(rank).map(|run| run.before + (rank - run.first))
     }
 
-    /// Returns the ranks of a host: none if there is no such host.
+    /// Returns the ranks of a host; empty if the host does not exist.
     pub fn ranks_of(&self, host: HostId) -> HostRanks {
         HostRanks { map: Arc::clone(&self.map), host }
     }
 
-    /// Returns the runs, as [`from_runs`](Self::from_runs) takes them, with neighbours on one host put together.
+    /// Returns the runs, as [`from_runs`](Self::from_runs) takes them; adjacent runs on one host are merged.
     pub fn runs(&self) -> impl Iterator<Item = (HostId, Range<u32>)> {
         (0..self.map.runs.len()).map(|run| (self.map.runs[run].host, self.map.ranks(run)))
     }
@@ -179,7 +179,7 @@ impl fmt::Debug for Hosts {
 impl Map {
     fn new(size: u32, runs: Vec<Run>, hosts: usize) -> Self {
         let mut by_host: Vec<u32> = (0..runs.len() as u32).collect();
-        // It keeps the order of the runs of one host.
+        // The sort is stable and keeps the order of the runs of one host.
         by_host.sort_by_key(|run| runs[*run as usize].host);
         let begin = |host: u32| by_host.partition_point(|run| runs[*run as usize].host.0 < host) as u32;
         let begins = (0..hosts.min(runs.len()) as u32).map(begin).collect();
@@ -203,7 +203,7 @@ impl Map {
     }
 }
 
-/// The ranks of one host, in order: each has an index among them.
+/// The ranks of one host, in order. Each has an index among them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostRanks {
     map: Arc<Map>,
@@ -217,7 +217,7 @@ impl HostRanks {
         self.host
     }
 
-    /// Returns how many ranks run there.
+    /// Returns the number of ranks on the host.
     pub fn len(&self) -> u32 {
         self.map.of(self.host).last().map_or(0, |last| {
             let run = *last as usize;
@@ -225,7 +225,7 @@ impl HostRanks {
         })
     }
 
-    /// Returns the rank of an index, if there are so many.
+    /// Returns the rank with an index, if the index is valid.
     pub fn rank(&self, index: u32) -> Option<u32> {
         let runs = self.map.of(self.host);
         let after = runs.partition_point(|run| self.map.runs[*run as usize].before <= index);

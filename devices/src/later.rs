@@ -1,21 +1,21 @@
-//! What users have given away is dropped when this thread holds nothing of a rank's: a drop may take long, wait for messages,
-//! and panic.
+//! Deferred drops: values that users have passed to the library are dropped only when this thread holds no locks of a
+//! rank, because a drop may take a long time, wait for messages, or panic.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// How often this thread has begun to hold something.
+    /// The number of [`DeferDrops`] of this thread.
     static HOLDS: Cell<u32> = const { Cell::new(0) };
-    /// Whether something is to be dropped later.
+    /// Whether values are waiting to be dropped.
     static ANY: Cell<bool> = const { Cell::new(false) };
-    /// Whether it does so now.
+    /// Whether this thread is dropping such values now.
     static DROPS: Cell<bool> = const { Cell::new(false) };
     static LATER: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What keeps this thread from dropping what users have given away, until it is dropped.
+/// Makes this thread defer the drops of users' values until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DeferDrops(());
 
@@ -34,49 +34,50 @@ impl Drop for DeferDrops {
     }
 }
 
-/// Drops what a user has given away: at once, or, while this thread makes progress for its rank, when it has done so. A
-/// [`KeepAlive`](crate::KeepAlive) whose own drop runs code of others calls it.
+/// Drops a user's value: at once, or, while this thread makes progress for its rank, afterwards. A
+/// [`KeepAlive`](crate::KeepAlive) whose own drop runs foreign code calls it.
 ///
-/// A panic of a drop that was put off is told by the panic hook and goes no further: the call that is under way then has nothing
-/// to do with it.
+/// If a deferred drop panics, the panic hook reports it, and the panic is not propagated: it is unrelated to the call
+/// that runs then.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);
     }
     let mut value = Some(value);
     let kept = LATER.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
-    // A thread that is ending drops `value` here.
+    // If the thread is ending, `value` is dropped at the end of this function.
     ANY.set(kept.is_ok());
 }
 
-/// Drops what a panic has thrown, which may be anything of a user's: its own drop may panic, and goes no further either.
+/// Drops the payload of a panic, which may be any value of a user. If its own drop panics, that panic is not propagated
+/// either.
 pub fn drop_panic_payload(thrown: Box<dyn Any + Send>) {
-    // What that throws may do so again, and is kept.
+    // The drop of that panic's payload may panic, too, so it is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
         std::mem::forget(again);
     }
 }
 
-/// Has what users have given away dropped when the thread goes on, and not while `f` runs.
+/// Runs `f`, and defers the drops of users' values until it has returned.
 #[doc(hidden)]
 pub fn with_deferred_drops<T>(f: impl FnOnce() -> T) -> T {
     let _hold = DeferDrops::begin();
     f()
 }
 
-/// Whether this thread holds something.
+/// Returns whether this thread defers drops.
 #[inline]
 pub(crate) fn is_deferring() -> bool {
     HOLDS.get() > 0
 }
 
-/// Whether this thread has put something off that it is not about to drop.
+/// Returns whether this thread has deferred drops that it is not running.
 #[inline]
 pub(crate) fn has_deferred() -> bool {
     ANY.get() && !DROPS.get()
 }
 
-/// Drops what this thread has put off, if it holds nothing.
+/// Runs the deferred drops, unless this thread still defers them.
 #[inline]
 pub(crate) fn run_deferred_drops() {
     if ANY.get() && !is_deferring() {
@@ -86,12 +87,12 @@ pub(crate) fn run_deferred_drops() {
 
 #[cold]
 fn drop_all() {
-    // A drop that waits may have others put off, which come after it: the stack has an end.
+    // A drop that waits may defer other drops, which run after it: this bounds the stack.
     if DROPS.replace(true) {
         return;
     }
     while let Ok(Some(value)) = LATER.try_with(|later| later.borrow_mut().pop()) {
-        // The hook has told of a panic.
+        // The hook has reported the panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
             drop_panic_payload(thrown);
         }

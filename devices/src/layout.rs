@@ -1,8 +1,9 @@
-//! The user's memory as an operation sees it: where, how many, of what type.
+//! Descriptions of the user's memory for an operation: address, count and type.
 //!
 //! The engine drops a [`Source`] or [`Target`] when no device can touch the memory any more, and only then completes
-//! the operation. Whoever makes one promises that the memory is good until that drop; so whoever waits for the
-//! completion may free it. A target that is dropped half-way leaves nothing in it that is no value of its type.
+//! the operation. The code that creates one promises that the memory stays valid until that drop, so the memory may be
+//! freed after the completion. A target that is dropped after part of a message has arrived contains only valid values
+//! of its type.
 
 mod envelope;
 mod pieces;

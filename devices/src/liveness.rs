@@ -1,8 +1,9 @@
-//! Who has died and who has left: the one source every wait looks at.
+//! The roster of exits: every wait reads here which ranks have died or exited.
 //!
-//! A death concerns everybody, and everybody is told and woken. A good end concerns who waits for that rank, if anybody
-//! does: it is kept where it was said, wakes nobody, and is told to those processes that [`ask`](Roster::ask), which is what
-//! an engine does that has looked for messages for some time. So a job whose ranks leave in good order hears of none.
+//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only those that wait for
+//! that rank. It is stored where it was reported, wakes no thread, and is sent to the processes that
+//! [request](Roster::request_exits) it. An engine requests exits after it has polled for messages for some time. So no
+//! exits are sent in a job whose ranks exit normally.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,21 +12,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::doorbell::Doorbell;
 
-/// How a rank's part in the job ends.
+/// The way in which a rank's part in the job ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// It is closing, but in these contexts: there it still takes part in operations that it [drives](crate::Engine::spawn).
+    /// It is closing, except in these contexts: there it still takes part in operations that it has
+    /// [spawned](crate::Engine::spawn).
     ClosingExcept(Arc<[u64]>),
     /// It will post no more receives and start no more messages; those it has started are with its devices.
     Closing,
-    /// It has left in good order, and all it sent has arrived.
+    /// It has exited normally, and all that it sent has arrived.
     Left,
     /// It has died; the text says how.
     Died(Arc<str>),
 }
 
 impl Exit {
-    /// Whether the rank posts no more receives in a context, and starts no more messages there, though it is alive.
+    /// Returns whether the rank posts no more receives in a context, and starts no more messages there, though it is
+    /// alive.
     pub(crate) fn is_closing_in(&self, context: u64) -> bool {
         match self {
             Exit::ClosingExcept(contexts) => !contexts.contains(&context),
@@ -34,7 +37,7 @@ impl Exit {
         }
     }
 
-    /// Ends are told of a rank in the order of these numbers, and none twice.
+    /// Returns the order in which exits of a rank are reported; each is reported at most once.
     fn order(&self) -> u8 {
         match self {
             Exit::ClosingExcept(_) => 0,
@@ -44,38 +47,38 @@ impl Exit {
     }
 }
 
-/// One rank's end.
+/// One rank's exit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExitEvent {
     /// The rank in the world.
     pub rank: u32,
-    /// What happened.
+    /// The kind of exit.
     pub exit: Exit,
 }
 
-/// Whether the account of a death says that it follows from that of `rank`.
+/// Returns whether the text of a death says that it follows from the death of `rank`.
 fn follows(end: &Exit, rank: u32) -> bool {
     matches!(end, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
 }
 
-/// Carries what this process finds out to the other processes.
+/// Sends this process's findings to the other processes.
 pub trait Broadcaster: Send + Sync + fmt::Debug {
-    /// Passes on an event that was reported here; returns whether it is to be known here at once.
+    /// Sends an event that was reported here; returns whether the roster should record it at once.
     ///
-    /// If not it comes back by [`Roster::learn`], after what everybody has to know first: one death entails others, and
-    /// all shall name the first.
+    /// Otherwise the event comes back by [`Roster::learn`], after the events that all processes must learn first: one
+    /// death entails others, and all processes must name the first.
     fn broadcast(&self, event: &ExitEvent) -> bool;
 
-    /// Asks the other processes' ranks for their good ends, which come by [`Roster::learn`] when there are any: deaths come
-    /// unasked. Returns at once; to ask again before the answer has come is to ask once.
+    /// Requests the normal exits of other processes' ranks, which come by [`Roster::learn`] if there are any; deaths
+    /// are sent without a request. Returns at once. Requests before the reply count as one.
     fn ask(&self);
 
-    /// Passes on that a call of `rank`, which is one of this process, fails because of rank `first`, which has said that it has
-    /// failed, or refuses a message: if both end by it, `first` is the cause. Returns at once.
+    /// Sends the information that a call of `rank`, a rank of this process, fails because of rank `first`, which has
+    /// reported its failure or refuses a message: if both die of it, `first` is the cause. Returns at once.
     fn reported_causes(&self, rank: u32, first: u32);
 }
 
-/// What is known of the ranks' ends, in the order it became known.
+/// The known exits, in the order in which they became known.
 #[derive(Debug, Default)]
 pub struct Roster {
     known: AtomicUsize,
@@ -88,22 +91,22 @@ pub struct Roster {
 #[derive(Debug, Default)]
 struct Events {
     all: Vec<ExitEvent>,
-    /// By rank, the place of what is known of it last.
+    /// The index of the last event of each rank.
     last: HashMap<u32, usize>,
-    /// The places of the deaths.
+    /// The indices of the deaths.
     deaths: Vec<usize>,
-    /// By rank, the last one that it was told to have failed before it.
+    /// For each rank, the last rank that was reported to have failed before it.
     told: HashMap<u32, u32>,
 }
 
 impl Events {
-    /// Whether this can still be said of a rank: one that is closing may leave or die, and then nothing more.
+    /// Returns whether an exit of a rank is new: a closing rank may still exit or die, and then nothing follows.
     fn is_news(&self, rank: u32, end: &Exit) -> bool {
         let last = self.last.get(&rank).map(|at| &self.all[*at].exit);
         last.is_none_or(|last| last.order() < end.order())
     }
 
-    /// Keeps an event if it is news; returns whether it was.
+    /// Stores an event if it is new; returns whether it was.
     fn push(&mut self, event: ExitEvent) -> bool {
         if !self.is_news(event.rank, &event.exit) {
             return false;
@@ -118,14 +121,14 @@ impl Events {
 }
 
 impl Roster {
-    /// Returns how many events there are; a relaxed load, for every turn of a waiting loop.
+    /// Returns the number of events. It is one acquire load, cheap enough for every iteration of a waiting loop.
     #[inline]
     pub fn event_count(&self) -> usize {
         // SYNC roster-known (acquire)
         self.known.load(Ordering::Acquire)
     }
 
-    /// Returns whether any rank has died; without a lock, also in the middle of a panic.
+    /// Returns whether any rank has died. It takes no lock, so it can be called during a panic.
     pub fn has_death(&self) -> bool {
         self.has_death.load(Ordering::Relaxed)
     }
@@ -136,7 +139,7 @@ impl Roster {
         events.all.get(seen..).unwrap_or(&[]).to_vec()
     }
 
-    /// Makes a rank's end known, here and by the carrier elsewhere, and wakes everybody if it is a death.
+    /// Records a rank's exit, here and in other processes, and wakes all subscribers if it is a death.
     pub fn report(&self, rank: u32, end: Exit) {
         let event = ExitEvent { rank, exit: end };
         if self.is_news(&event) && self.carrier.get().is_none_or(|carrier| carrier.broadcast(&event)) {
@@ -152,7 +155,7 @@ impl Roster {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an end known that was reported elsewhere, and wakes everybody if it is a death.
+    /// Records an exit that was reported in another process, and wakes all subscribers if it is a death.
     pub fn learn(&self, event: ExitEvent) {
         {
             let mut events = self.events();
@@ -161,14 +164,14 @@ impl Roster {
             }
             self.publish(&events);
         }
-        // Others' loggers are called without the lock.
+        // Loggers are foreign code, and are called without the lock.
         if let Exit::Died(cause) = event.exit {
             log::info!("rank {}: {cause}", event.rank);
             self.wake();
         }
     }
 
-    /// Makes known that all of these ranks have died, except those whose end is known already.
+    /// Reports the death of all of these ranks, except those whose exit is known already.
     pub fn report_died(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
         {
@@ -181,7 +184,7 @@ impl Roster {
         self.wake();
     }
 
-    /// Lets those know who look without the lock.
+    /// Publishes the counts for readers without the lock.
     fn publish(&self, events: &Events) {
         self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
         // SYNC roster-known (release)
@@ -193,20 +196,20 @@ impl Roster {
         bells.iter().for_each(|bell| bell.wake());
     }
 
-    /// Passes every event that is reported here from now on to `carrier`; the first one given stays.
+    /// Sends every event that is reported here from now on to `carrier`; only the first call has an effect.
     pub fn set_broadcaster(&self, carrier: Arc<dyn Broadcaster>) {
         let _ = self.carrier.set(carrier);
     }
 
-    /// Asks for the good ends that were reported elsewhere; returns at once.
+    /// Requests the normal exits that were reported in other processes; returns at once.
     pub fn request_exits(&self) {
         if let Some(carrier) = self.carrier.get() {
             carrier.ask();
         }
     }
 
-    /// Takes note, here and elsewhere, that a call of `rank` fails because rank `first` has failed or does not go on with it;
-    /// returns at once.
+    /// Records, here and in other processes, that a call of `rank` fails because rank `first` has failed or has stopped
+    /// taking part; returns at once.
     pub fn report_cause(&self, rank: u32, first: u32) {
         let before = self.events().told.insert(rank, first);
         if before != Some(first)
@@ -216,7 +219,7 @@ impl Roster {
         }
     }
 
-    /// Wakes this doorbell at every death from now on.
+    /// Rings this doorbell at every death from now on.
     pub fn subscribe(&self, bell: Arc<Doorbell>) {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
     }
@@ -226,14 +229,14 @@ impl Roster {
         self.first_death_among(|_| true)
     }
 
-    /// Returns the death that the others follow from: the first, or, if its rank was [told](Self::report_cause) of another one that
-    /// has died, too, that one's.
+    /// Returns the root cause of the deaths: the first death, or, if another dead rank was
+    /// [reported](Self::report_cause) as its cause, that one's.
     pub fn cause(&self) -> Option<ExitEvent> {
         let events = self.events();
         let death_of =
             |rank: u32| events.deaths.iter().map(|at| &events.all[*at]).find(|death| death.rank == rank);
         let mut cause = &events.all[*events.deaths.first()?];
-        // As often as there are deaths: two may name each other.
+        // At most one step for each death: two may name each other.
         for _ in &events.deaths {
             match events.told.get(&cause.rank).and_then(|first| death_of(*first)) {
                 Some(death) if !follows(&death.exit, cause.rank) => cause = death,
@@ -243,7 +246,7 @@ impl Roster {
         Some(cause.clone())
     }
 
-    /// Returns the first death of a rank that `counts`: the others may follow from it.
+    /// Returns the first death of a rank for which `counts` returns true: the others may follow from it.
     pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<ExitEvent> {
         let events = self.events();
         events.deaths.iter().map(|at| &events.all[*at]).find(|death| counts(death.rank)).cloned()

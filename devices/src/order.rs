@@ -1,5 +1,5 @@
-//! The byte order of a rank's processor. Bodies travel as they lie in memory, so a rank of another byte order would receive
-//! wrong values and no error.
+//! The byte order of a rank's processor. Bodies are sent as they are in memory, so a rank with another byte order would
+//! receive wrong values without an error.
 
 use crate::device::PeerId;
 
@@ -14,7 +14,7 @@ pub(crate) fn name(is_big_endian: bool) -> &'static str {
 /// Checks that a peer has the byte order of this rank.
 ///
 /// # Errors
-/// It has the other one.
+/// If it has the other one.
 pub(crate) fn check(peer: PeerId, is_big_endian: bool) -> Result<(), String> {
     if is_big_endian == IS_BIG_ENDIAN {
         return Ok(());

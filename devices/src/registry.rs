@@ -1,4 +1,5 @@
-//! Which devices there are: an ordered value, no link-time magic, so that a test or a program makes its own.
+//! The list of available devices: an ordered value without link-time registration, so that a test or a program can
+//! create its own.
 
 use std::sync::Arc;
 
@@ -6,18 +7,18 @@ use crate::config::{Config, closest_name};
 use crate::device::{Driver, OpenError, Opened};
 use crate::site::Site;
 
-/// An ordered list of drivers, each a value that brings what its device needs.
+/// An ordered list of drivers, each a value that brings the resources that its device needs.
 #[derive(Clone, Default, Debug)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
 }
 
-/// What a registry has opened, and what it has not.
+/// The result of opening the devices of a registry.
 #[derive(Debug)]
 pub struct Openings {
     /// The devices, in order.
     pub opened: Vec<Opened>,
-    /// The devices that could not be opened, and why.
+    /// The devices that could not be opened, with the reasons.
     pub failed: Vec<OpenError>,
 }
 
@@ -27,13 +28,13 @@ impl Registry {
         Registry::default()
     }
 
-    /// Adds a device, or replaces the one of that name.
+    /// Adds a device, or replaces the one with the same name.
     #[must_use]
     pub fn with(self, driver: impl Driver + 'static) -> Self {
         self.with_shared(Arc::new(driver))
     }
 
-    /// Adds a device whose driver others hold, too, or replaces the one of that name.
+    /// Adds a device whose driver is shared, or replaces the one with the same name.
     #[must_use]
     pub fn with_shared(mut self, driver: Arc<dyn Driver>) -> Self {
         match self.drivers.iter_mut().find(|other| other.name() == driver.name()) {
@@ -43,16 +44,16 @@ impl Registry {
         self
     }
 
-    /// Adds the name of a device that cannot be had here: who chooses it is told why.
+    /// Adds the name of a device that is unavailable here: choosing it fails with the reason `why`.
     #[must_use]
     pub fn without(self, name: &'static str, why: &'static str) -> Self {
         self.with(Missing(OpenError { device: name, why: why.into() }))
     }
 
-    /// Keeps the devices of these names, in this order.
+    /// Keeps only the devices with these names, in this order.
     ///
     /// # Errors
-    /// A name that no device has, with the names there are.
+    /// If a name does not match a device; the error lists the known names.
     pub fn select(self, names: &[impl AsRef<str>]) -> Result<Self, OpenError> {
         let find = |name: &_| {
             let name: &str = AsRef::as_ref(name);
@@ -65,14 +66,14 @@ impl Registry {
     fn unknown(&self, name: &str) -> String {
         let known = self.names();
         let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
-        // `nio` is one, `s` may be several.
+        // `nio` matches one, `s` may match several.
         let short = longer.next().filter(|_| longer.next().is_none());
         let meant = short.or_else(|| closest_name(&name.to_lowercase(), known.iter().copied()));
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
         format!("no device is named '{name}'{meant}; there are {}", known.join(", "))
     }
 
-    /// Returns the driver of a name.
+    /// Returns the driver with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Driver>> {
         self.drivers.iter().find(|driver| driver.name() == name)
     }
@@ -85,7 +86,7 @@ impl Registry {
     /// Opens every device that the site allows.
     ///
     /// # Errors
-    /// What each device said, if none could be opened.
+    /// If no device could be opened; the error contains the reason of each.
     pub fn open(&self, site: &Site, config: &Config) -> Result<Openings, OpenError> {
         let mut openings = Openings { opened: Vec::new(), failed: Vec::new() };
         for driver in &self.drivers {
@@ -109,7 +110,7 @@ impl Registry {
     }
 }
 
-/// A device that cannot be had.
+/// A device that is unavailable.
 #[derive(Debug)]
 struct Missing(OpenError);
 

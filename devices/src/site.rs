@@ -1,4 +1,4 @@
-//! Where a rank is: what a driver may know before it opens.
+//! The environment of a rank: the information that a driver has before it opens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use crate::biased::Bias;
 use crate::doorbell::Doorbell;
 
-/// The place of one rank.
+/// The environment of one rank.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The rank in the world.
     pub rank: u32,
     /// The number of ranks in the world.
     pub size: u32,
-    /// The ranks on this host, this one among them: they share its cores.
+    /// The number of ranks on this host, including this one; they share its cores.
     pub ranks_on_host: u32,
-    /// Which of the rank's lanes a device is opened for.
+    /// The lane of the rank for which a device is opened.
     pub lane: Lane,
     /// The doorbell of this rank.
     pub bell: Arc<Doorbell>,
@@ -23,37 +23,38 @@ pub struct Site {
     pub(crate) bias: Arc<Bias>,
 }
 
-/// One of the lanes of a rank: what its threads make progress in side by side. A device is opened once for each.
+/// One of the lanes of a rank, in which its threads make progress concurrently. A device is opened once for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// Which one, from 0 on. It reaches the lane of the same index at the peers.
+    /// The index of the lane, from 0 on. It connects to the lane with the same index at the peers.
     pub index: u32,
-    /// How many there are: of what a rank has once, a device takes this part for each. The same at all ranks.
+    /// The number of lanes: a device divides resources of the rank by it. It is the same at all ranks.
     pub count: u32,
 }
 
 impl Lane {
-    /// The lane of a rank that has one.
+    /// The lane of a rank that has only one.
     pub const ONLY: Lane = Lane { index: 0, count: 1 };
 }
 
 impl Site {
-    /// Returns the place of rank `rank` of `size`, all of which share a host. What is opened there directly is best used by the
-    /// thread that calls this; an engine that is opened there, by the one that opens it.
+    /// Creates the site of rank `rank` of `size`, all of which share a host. Devices that are opened directly with it
+    /// are fastest for the thread that calls this; an engine is fastest for the thread that opens it.
     pub fn new(rank: u32, size: u32, bell: Arc<Doorbell>) -> Self {
         Site { rank, size, ranks_on_host: size, lane: Lane::ONLY, bell, bias: Bias::new() }
     }
 }
 
-/// What is called with an answer of the start-up service, once, on any thread; or dropped if there will be none.
+/// A callback for one reply of the start-up service. It is called once, on any thread, or dropped if the service does
+/// not reply.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 
 /// The identity of a job and the secret its ranks share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobKey {
-    /// The job.
+    /// The number of the job.
     pub job: u64,
-    /// Known to the ranks of the job and nobody else; never on a command line, never in the environment.
+    /// Known only to the ranks of the job; never on a command line, never in the environment.
     pub secret: [u8; 32],
 }
 

@@ -1,27 +1,27 @@
-//! Named steps of the protocols, at which a test can have a process killed: `MPJ_KILL_AT=STEP:RANK:COUNT` kills the
-//! process of that rank when it reaches the step for the count-th time. Only in debug builds with the feature `conformance`;
-//! any other build has none of it.
+//! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=STEP:RANK:COUNT` kills the process of
+//! that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
+//! `conformance`.
 
-/// A step that matters when the one who takes it dies there.
+/// A point at which the death of a rank must be handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
 pub enum KillPoint {
-    /// An eager message is with the device.
+    /// The device has accepted an eager message.
     EagerSent,
-    /// An eager message has met its receive.
+    /// An eager message has matched its receive.
     EagerMatched,
-    /// A long message has been announced.
+    /// The RTS of a long message was sent.
     RtsSent,
-    /// An announcement has arrived, and nothing has been answered.
+    /// An RTS has arrived, and no reply was sent.
     RtsReceived,
-    /// The body has been asked for.
+    /// The CTS was sent, which requests the body.
     CtsSent,
-    /// A piece of the body is with the device.
+    /// The device has accepted a fragment of the body.
     PieceSent,
-    /// A piece of the body has landed.
+    /// A fragment of the body was received.
     PieceLanded,
-    /// The sender has been told that its message was matched.
+    /// The FIN was sent, which tells the sender that its message was matched.
     FinSent,
     /// The rank has begun to close.
     Closing,
@@ -29,7 +29,7 @@ pub enum KillPoint {
 
 #[cfg(feature = "conformance")]
 impl KillPoint {
-    /// All steps.
+    /// All points.
     pub const ALL: [KillPoint; 9] = [
         KillPoint::EagerSent,
         KillPoint::EagerMatched,
@@ -43,7 +43,7 @@ impl KillPoint {
     ];
 }
 
-/// Notes that `rank` has reached a step.
+/// Records that `rank` has reached a point.
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn reach(step: KillPoint, rank: u32) {
     use std::sync::OnceLock;
@@ -65,7 +65,7 @@ pub(crate) fn reach(step: KillPoint, rank: u32) {
     }
 }
 
-/// Notes nothing.
+/// Does nothing.
 #[cfg(not(all(debug_assertions, feature = "conformance")))]
 #[inline(always)]
 pub(crate) fn reach(_step: KillPoint, _rank: u32) {}

@@ -1,5 +1,5 @@
-//! A device that reaches nobody: the least a device must have, and the place to start a new one from.
-//! What it may have besides, to move memory, is told in the [crate's checklist](crate#adding-a-device).
+//! A device that reaches no peer: the minimum of a device, and the template for a new one. The [crate's
+//! checklist](crate#adding-a-device) describes the optional operations that access memory.
 
 use crate::config::Config;
 use crate::device::{
@@ -13,7 +13,7 @@ const NAME: &str = "stub";
 #[derive(Debug)]
 pub struct StubDriver;
 
-// SAFETY: there are no moves.
+// SAFETY: there are no operations on memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for StubDriver {
     fn name(&self) -> &'static str {
@@ -26,13 +26,13 @@ unsafe impl Driver for StubDriver {
     }
 }
 
-/// The stub of one rank.
+/// The stub device of one rank.
 #[derive(Debug)]
 struct Stub {
     caps: Caps,
 }
 
-// SAFETY: it moves no memory.
+// SAFETY: it does not access user memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for Stub {
     fn name(&self) -> &'static str {
@@ -59,11 +59,11 @@ unsafe impl Device for Stub {
     }
 }
 
-/// Where nothing arrives.
+/// An inlet without frames.
 #[derive(Debug)]
 struct StubInlet;
 
-// SAFETY: no body begins.
+// SAFETY: it never begins a body.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for StubInlet {
     fn progress(&mut self, _sink: &mut dyn Sink) -> usize {

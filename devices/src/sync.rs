@@ -1,7 +1,8 @@
-//! Atomics, locks, cells and thread locals: std's, or loom's where `check/loom` tries every interleaving of a model.
+//! Atomics, locks, cells and thread locals: those of std, or those of loom in `check/loom`, which explores the
+//! interleavings of a model.
 //!
-//! What is modelled takes them from here, in `mpj` too. No model has a segment: loom's words have another size than those that
-//! processes share, so it places them in memory of its own.
+//! Modelled code imports them from here, also in `mpj`. Models do not use a segment: loom's atomics differ in size from
+//! those that processes share, so they are placed in other memory.
 
 #[cfg(loom)]
 pub use loom::{cell, sync::atomic};
@@ -22,7 +23,7 @@ use std::sync::{PoisonError, TryLockError};
 
 #[cfg(not(loom))]
 pub mod cell {
-    /// Std's cell with the face of loom's.
+    /// Std's cell with the interface of loom's.
     #[derive(Debug)]
     #[repr(transparent)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -32,13 +33,13 @@ pub mod cell {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// Calls `look` with where the value is, to read it.
+        /// Calls `look` with the address of the value, to read it.
         #[inline(always)]
         pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
             look(self.0.get())
         }
 
-        /// Calls `change` with where the value is, to write it.
+        /// Calls `change` with the address of the value, to write it.
         #[inline(always)]
         pub fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
             change(self.0.get())
@@ -46,7 +47,7 @@ pub mod cell {
     }
 }
 
-/// Loom's thread locals, one at a time, with std's word for a value that is known when the program is built.
+/// Declares one of loom's thread locals with std's syntax for a constant value.
 #[cfg(loom)]
 macro_rules! local {
     ($(#[$attr:meta])* static $name:ident: $type:ty = const $value:block;) => {
@@ -57,13 +58,13 @@ macro_rules! local {
 #[cfg(loom)]
 pub(crate) use local as thread_local;
 
-/// Locks, also after a panic of a holder: what these locks protect is whole between two statements.
+/// Locks a mutex, even after a panic of a holder: the protected data is consistent between any two statements.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks if nobody has it, as [`lock`] does.
+/// Locks a mutex if it is free, as [`lock`] does.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -72,8 +73,8 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Lets other threads run: by yielding in the first rounds, and then by sleeping, as a yield does not let those run that
-/// have a lower priority.
+/// Lets other threads run: by yields in the first rounds, and then by sleeps, as a yield does not let threads of a
+/// lower priority run.
 #[cfg(not(loom))]
 pub(crate) fn pause(round: u32) {
     match round {

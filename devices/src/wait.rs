@@ -1,15 +1,15 @@
-//! The waiting policy: poll, then yield, then sleep; never spin only, never sleep first.
+//! The waiting policy: a wait polls first, then yields, then sleeps.
 //!
-//! Polling pays only while the one who is waited for runs on another core. With more ranks than cores it does not, and
-//! neither does it where other programs use the cores: there a rank that polls keeps its peer from running. Nobody tells
-//! a rank of other programs, but a yield does: it returns within a fraction of a microsecond when nobody else wants the
-//! core, and later when somebody ran. So a rank whose yield took long stops polling for a number of waits, and then
-//! tries again. If another program kept the core for a time slice, yielding to it costs milliseconds each time: the next waits
-//! sleep instead, because the system runs a rank soon after it was woken.
+//! Polling is worthwhile only while the awaited rank runs on another core. It is harmful with more ranks than cores, or
+//! if other programs use the cores: the polling rank then prevents its peer from running. A rank does not know of other
+//! programs, but it can measure its yields: a yield returns within a fraction of a microsecond if no other thread wants
+//! the core, and later if another thread ran. After a slow yield, a rank therefore does not poll for a number of waits,
+//! and then tries again. If another program kept the core for a time slice, each yield costs milliseconds. The next
+//! waits then sleep, because the system soon runs a rank that was woken.
 //!
-//! A program that does not wait but tests, again and again, is no better than one that polls: it yields, too, after a
-//! number of tests in vain. While nobody else wants the core the number grows, so that the yields cost nothing; as soon as
-//! somebody does, every test in vain yields.
+//! A program that calls `test` again and again is like one that polls: it yields, too, after a number of empty polls.
+//! While no other thread wants the core, that number grows, so that the yields cost little. As soon as one does, every
+//! empty poll yields.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::config::{Config, Number};
 use crate::cores;
 
-/// How long a waiting rank polls before it yields.
+/// The time for which a waiting rank polls before it yields.
 pub const SPIN: Number = Number {
     name: "SPIN",
     default: 20,
@@ -25,7 +25,7 @@ pub const SPIN: Number = Number {
     help: "microseconds that a waiting rank polls before it yields its core; 0 by default when ranks outnumber cores",
 };
 
-/// How long a waiting rank polls and yields before it sleeps.
+/// The time for which a waiting rank polls and yields before it sleeps.
 pub const YIELD: Number = Number {
     name: "YIELD",
     default: 1000,
@@ -33,38 +33,41 @@ pub const YIELD: Number = Number {
     help: "microseconds that a waiting rank polls and yields before it sleeps",
 };
 
-/// How long to poll and to yield.
+/// The times for polling and yielding, and the history of recent yields.
 #[derive(Debug)]
 pub(crate) struct Policy {
     spin: Duration,
     awake: Duration,
-    /// Waits still to come that yield after a few polls, since the core was found to be shared. Threads may overwrite each other's
-    /// count: it is a guess, and only speed depends on it.
+    /// Number of coming waits that yield after a few polls, since the core was found to be oversubscribed. Threads may
+    /// overwrite each other's count: it is an estimate that affects only the speed.
     shared: AtomicU32,
-    /// Whether these waits sleep instead, since another program kept the core.
+    /// Whether these waits sleep without a yield, since another program kept the core for a time slice.
     is_kept: AtomicBool,
-    /// Looks in vain since the last yield or the last news, and how many of them make the next yield due. Guesses, too.
+    /// Empty polls since the last yield or the last success, and the number of them after which the next yield is due.
+    /// Both are estimates, too.
     vain: AtomicU32,
     due: AtomicU32,
 }
 
-/// A yield that takes this long has let somebody else run; one that has not takes a fifth of it.
+/// A yield that takes this long has let another thread run; one that has not takes a fifth of it.
 const CONTEXT_SWITCH: Duration = Duration::from_micros(1);
 
-/// Waits that do not poll after the core was found to be shared: so few polls in vain are left that they cost little.
+/// Number of waits that skip the spin phase after the core was found to be oversubscribed. It is so large that the
+/// occasional futile spin costs little.
 const SPIN_SKIPS: u32 = 64;
 
-/// A yield that takes this long has let a program run that does not wait for anything.
+/// A yield that takes this long has run a program that uses its whole time slice.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// Waits that sleep after such a yield: one costs as much as a hundred of them.
+/// Number of waits that sleep after such a yield: one such yield costs as much as a hundred of them.
 const WARY: u32 = 1024;
 
-/// Looks in vain between two yields: at first, and after many yields that let nobody run.
+/// Empty polls between two yields: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
 impl Policy {
-    /// With more ranks than cores a rank that polls keeps the one it waits for from running: it yields at once.
+    /// Reads the times from the parameters. With more ranks than cores a wait yields at once, since a polling rank
+    /// would prevent the awaited one from running.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
         let spin = if cores::are_outnumbered(config, local) && !config.is_set(&SPIN) {
             0
@@ -81,13 +84,13 @@ impl Policy {
         }
     }
 
-    /// Takes note of a single look that found something.
+    /// Records a poll that found something.
     #[inline]
     pub(crate) fn note_hit(&self) {
         self.vain.store(0, Ordering::Relaxed);
     }
 
-    /// Takes note of a single look that found nothing, and yields if there were many.
+    /// Records an empty poll, and yields if there were enough of them.
     #[inline]
     pub(crate) fn note_empty_poll(&self) {
         if self.is_due() {
@@ -109,7 +112,7 @@ impl Policy {
         self.adapt(began.elapsed());
     }
 
-    /// Decides after how many more looks in vain the next yield is due, by how long the last one took.
+    /// Sets the number of empty polls before the next yield, depending on the duration of the last one.
     fn adapt(&self, yielded: Duration) {
         let (few, many) = EMPTY_POLLS;
         let more = (2 * self.due.load(Ordering::Relaxed)).clamp(few, many);
@@ -132,7 +135,7 @@ impl Policy {
         }
     }
 
-    /// Takes note of how long a yield took.
+    /// Records the duration of a yield.
     fn note(&self, yielded: Duration) {
         if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
             let is_kept = yielded >= SLICE;
@@ -142,7 +145,7 @@ impl Policy {
     }
 }
 
-/// What to do after a poll that found nothing.
+/// The action after a poll that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Poll,
@@ -157,14 +160,15 @@ pub(crate) struct Waiter<'a> {
     awake: Duration,
     polls: u32,
     since: Option<Instant>,
-    /// Whether it has slept, or might have: whoever wakes it looks once.
+    /// Whether `idle` has returned `Sleep`. From then on there are no more yields without a look at the clock.
     is_long: bool,
 }
 
-/// Polls between two looks at the clock; a look costs as much as a few polls.
+/// Polls between two reads of the clock, each of which costs as much as a few polls.
 const POLLS_PER_LOOK: u32 = 32;
 
-/// Yields between two looks at the clock, where every poll yields from the first on: nothing is learned from how long one takes.
+/// Yields between two reads of the clock, for waits that yield from the first poll on and whose yields are not
+/// measured.
 const YIELDS_PER_LOOK: u32 = 8;
 
 impl<'a> Waiter<'a> {
@@ -173,13 +177,13 @@ impl<'a> Waiter<'a> {
         Waiter { policy, spin, awake, polls: 0, since: None, is_long: false }
     }
 
-    /// Returns whether polls follow each other at once: no yield lies between them.
+    /// Returns whether polls follow each other without a yield in between.
     #[inline]
     pub(crate) fn is_polling(&self) -> bool {
         !self.spin.is_zero()
     }
 
-    /// Pauses or yields after a poll that found nothing, and says when it is time to sleep.
+    /// Pauses or yields after a poll that found nothing, and returns whether it is time to sleep.
     #[inline]
     pub(crate) fn idle(&mut self) -> Next {
         self.polls = self.polls.wrapping_add(1);
@@ -206,13 +210,13 @@ impl<'a> Waiter<'a> {
         if waited >= self.spin {
             std::thread::yield_now();
             self.policy.note(now.elapsed());
-            // From now on every poll that finds nothing yields.
+            // From now on every empty poll yields.
             self.spin = Duration::ZERO;
         }
         Next::Poll
     }
 
-    /// Starts again: something happened.
+    /// Starts again after an event.
     #[inline]
     pub(crate) fn reset(&mut self) {
         if self.since.is_some() {
@@ -240,7 +244,7 @@ mod tests {
         assert!(polls(), "it is tried again");
     }
 
-    /// Looks in vain so often, with yields that take so long, and returns how many there were.
+    /// Simulates `looks` empty polls with yields of the duration `each`, and returns the number of yields.
     fn yields(policy: &Policy, looks: u32, each: Duration) -> u32 {
         let yields = || policy.is_due().then(|| policy.adapt(each)).is_some();
         (0..looks).map(|_| u32::from(yields())).sum()

@@ -1,4 +1,4 @@
-//! Every device passes the same suite: one line for each.
+//! Runs the same suite on every device.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -7,7 +7,7 @@ use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads, unavailable};
 use mpj_devices::{Registry, SmDriver, for_each_case};
 
-/// Held exclusively by the cases that measure the memory of the process, and shared by all others.
+/// Locked exclusively by the cases that measure the memory of the process, and shared by all others.
 static MEMORY: RwLock<()> = RwLock::new(());
 const MEASURE_MEMORY: [&str; 2] = ["a_flood_of_small_messages", "a_flood_of_eager_messages"];
 
@@ -16,7 +16,8 @@ fn run(device: &str, name: &str) {
     run_with(device, case, &Config::default(), case.ranks);
 }
 
-/// Whether there is no InfiniBand or RoCE device; said once, past the capture of tests that pass.
+/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
+/// output capture of tests that pass.
 static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
     let missing = unavailable("ibvdev");
     if let Some(why) = &missing {
@@ -29,7 +30,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     if device == "ibvdev" && *NO_VERBS {
         return;
     }
-    // smdev, whose moves end late and in any order, by two schedules.
+    // smdev with moves that complete late and in any order, by two schedules.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
@@ -72,8 +73,9 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
-/// Cases that move so much that `ibvdev` takes minutes where it has room for four frames: each is acknowledged before the next
-/// one takes its slot, and the network is a program in an emulated processor. Nothing waits in them that does not wait in others.
+/// Cases that move so much data that `ibvdev` takes minutes with a send queue of four frames. Each frame is
+/// acknowledged before the next one takes its slot, and the network is a program in an emulated processor. These
+/// cases wait in no place where the others do not.
 const VOLUMES: &[&str] = &[
     "strided_long_messages",
     "every_size_in_pieces",
@@ -83,7 +85,8 @@ const VOLUMES: &[&str] = &[
     "floods_in_a_circle",
 ];
 
-/// The whole suite once more with as little room as may be set, so that everything waits for everything.
+/// Runs the whole suite with the smallest queues and buffers that can be set, so that all operations have to wait for
+/// room.
 fn little_room(device: &str) {
     let mut config = Config::default();
     for (parameter, value) in [
@@ -103,7 +106,7 @@ fn little_room(device: &str) {
     }
 }
 
-/// Cases about messages that are sent at once, before and without their receiver's help: those that are got are not.
+/// Cases about eager messages, which are sent without the receiver's help. Zero-copy messages are not.
 const EAGER: &[&str] = &[
     "leaving_a_channel_gives_room_back",
     "messages_from_before_a_death_arrive",
@@ -111,10 +114,11 @@ const EAGER: &[&str] = &[
     "sends_that_were_waited_for_have_left",
 ];
 
-/// Cases about the memory that messages take which wait at their receiver: those that are packed take some at the sender, too.
+/// Cases about the memory that unexpected messages take at the receiver. Packed messages also take some at the
+/// sender.
 const HELD: &[&str] = &["a_flood_of_eager_messages"];
 
-/// The whole suite once more by a path that was not chosen by the device: nothing may change but how the bytes go.
+/// Runs the whole suite with a data path that the device did not choose. Only the way of the bytes may differ.
 fn by_path(device: &str, path: &str) {
     let mut config = Config::default();
     config.read(&config::PATH, path).unwrap();

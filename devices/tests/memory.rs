@@ -1,5 +1,6 @@
-//! Memory that a program gives to one operation after the other and changes between them: it is unmapped and mapped again, moved,
-//! shared with a child, or cannot be locked. What an operation finds at an address is what lies there then.
+//! Memory that a program reuses for several operations and changes between them: it is unmapped and mapped again,
+//! moved, shared with a child, or cannot be locked. Each operation must access the memory that is at its address at
+//! that time.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![expect(unsafe_code, reason = "memory is mapped, unmapped, and handed to operations by its address")]
 
@@ -14,13 +15,14 @@ use mpj_devices::conformance::{Case, Member, run_threads, unavailable};
 use mpj_devices::{Buf, Coalesce, Mode, Pattern, Source, Target, Traffic};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 
-/// Long enough to go by any device without a copy.
+/// Long enough for every device to use zero copy.
 const LEN: usize = 1 << 20;
 
-/// Jobs run one after the other: what one does to memory and limits is the process's.
+/// Serialises the jobs, because each changes memory and limits of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Whether there is no InfiniBand or RoCE device; said once, past the capture of tests that pass.
+/// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
+/// output capture of tests that pass.
 static NO_VERBS: LazyLock<bool> = LazyLock::new(|| {
     let missing = unavailable("ibvdev");
     if let Some(why) = &missing {
@@ -41,7 +43,7 @@ fn start(device: &str, case: &'static Case) {
     run_threads(|all| all.select(&[device]).unwrap(), &Config::default(), case.ranks[0], case);
 }
 
-/// Pages of this process, mapped until it is dropped.
+/// Pages of this process, which stay mapped until this is dropped.
 struct Pages(*mut u8);
 
 impl Pages {
@@ -53,44 +55,45 @@ impl Pages {
     fn map(place: *mut u8, fixed: libc::c_int) -> Self {
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed);
-        // SAFETY: pages are replaced only by those who own them.
+        // SAFETY: pages are replaced only by their owner.
         let at = unsafe { libc::mmap(place.cast(), LEN, access, kind, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Pages(at.cast())
     }
 
-    /// Unmaps them and maps others at the same place: in one call, as another thread may map something there between two.
+    /// Unmaps the pages and maps new ones at the same address. One call does both, because another thread could map
+    /// something there between two calls.
     fn renew(self) -> Self {
         let pages = Pages::map(self.0, libc::MAP_FIXED);
         std::mem::forget(self);
         pages
     }
 
-    /// Moves them to another place, and has new ones where they were.
+    /// Moves the pages to another address, and maps new ones at their old address.
     fn move_away(self) -> (Self, Self) {
         let to = Pages::new();
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        // SAFETY: both places are these pages' own, and what lies at the new one is replaced.
+        // SAFETY: both ranges are this type's own pages, and those at the new address are replaced.
         let moved = unsafe { libc::mremap(self.0.cast(), LEN, LEN, how, to.0) };
         assert_eq!(moved, to.0.cast(), "{}", std::io::Error::last_os_error());
         (self, to)
     }
 
-    /// Has the system take the pages, and give zeroed ones at the next access.
+    /// Discards the contents of the pages. The next access finds zeros.
     fn discard(&mut self) {
-        // SAFETY: they are private and anonymous, and nobody else has a reference.
+        // SAFETY: the pages are private and anonymous, and no reference to them exists.
         assert_eq!(unsafe { libc::madvise(self.0.cast(), LEN, libc::MADV_DONTNEED) }, 0);
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: they are mapped, and zero at first; the borrow is the only one.
+        // SAFETY: the pages are mapped and initially zero; the borrow is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.0, LEN) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to them any more.
+        // SAFETY: nothing refers to the pages any more.
         unsafe { libc::munmap(self.0.cast(), LEN) };
     }
 }
@@ -99,7 +102,7 @@ fn content(round: u8) -> impl Iterator<Item = u8> {
     (0..LEN).map(move |at| (at / 4096) as u8 ^ (at as u8).wrapping_mul(round))
 }
 
-/// Writes new bytes and sends them, or receives and checks them: rank 0 to rank 1.
+/// Rank 0 writes new bytes and sends them to rank 1, which receives and checks them.
 fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
     if m.rank == 0 {
         bytes.iter_mut().zip(content(round)).for_each(|(byte, new)| *byte = new);
@@ -115,7 +118,7 @@ fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
             m.engine.send(&m.world, 1, round.into(), source, Mode::Standard, Coalesce::Allowed).unwrap();
         m.engine.wait(sent).unwrap();
     } else {
-        // SAFETY: as above, and nobody looks at them meanwhile.
+        // SAFETY: as above, and nothing else accesses them meanwhile.
         let target = unsafe { Target::new(buf, None) }.unwrap();
         let pattern = Pattern { source: 0, tag: round.into() };
         let received = m.engine.recv(&m.world, pattern, target).unwrap();
@@ -143,7 +146,7 @@ fn remap(m: &Member) {
     m.barrier();
 }
 
-/// Returns the bytes of a block, for as long as it lives: the block itself is still asked for its region.
+/// Returns the bytes of a block. They are not borrowed from it, because the callers still use the block's region.
 fn filled<'a>(block: &mut impl RawBuffer) -> &'a mut [u8] {
     let room = &mut block.as_uninit_mut()[..LEN];
     room.fill(std::mem::MaybeUninit::new(0));
@@ -151,12 +154,12 @@ fn filled<'a>(block: &mut impl RawBuffer) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), LEN) }
 }
 
-/// Returns what the job's one device has moved for a rank.
+/// Returns the traffic of the job's only device.
 fn traffic(m: &Member) -> Traffic {
     m.engine.stats().devices[0].1
 }
 
-/// Messages out of a pool's block into another one: what a device registers of them it does once, and it copies nothing.
+/// Sends from one pool block to another: the device registers each region once, and copies nothing.
 fn pooled(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -178,7 +181,7 @@ fn pooled(m: &Member) {
         "bodies are read, not copied: {then:?}"
     );
 
-    // A child that has the same memory, as it was.
+    // A child process that shares the memory copy-on-write.
     let child = (m.rank == 0).then(Child::fork);
     exchange(m, bytes, region, 7);
     exchange(m, bytes, region, 8);
@@ -186,8 +189,9 @@ fn pooled(m: &Member) {
     drop(child);
 }
 
-/// What is shorter than a registration pays for, or not in one piece, goes through blocks of the global pool, which the device
-/// knows; and of room that is longer than its message only as much is registered as the message takes.
+/// Messages that are too short for a registration, or are not contiguous, go through bounce buffers of the global
+/// pool, which are registered. Of a receive buffer that is longer than its message, only the message's length is
+/// registered.
 fn apart(m: &Member) {
     let (mut pages, before) = (Pages::new(), traffic(m));
     for part in 1..4 {
@@ -208,7 +212,7 @@ fn apart(m: &Member) {
         let sent = m.engine.send(&m.world, 1, 4, source, Mode::Standard, Coalesce::Allowed).unwrap();
         m.engine.wait(sent).unwrap();
     } else {
-        // SAFETY: as above, and nobody looks at them meanwhile.
+        // SAFETY: as above, and nothing else accesses them meanwhile.
         let target = unsafe { Target::new(buf, None) }.unwrap();
         let received = m.engine.recv(&m.world, Pattern { source: 0, tag: 4 }, target).unwrap();
         m.engine.wait(received).unwrap();
@@ -234,22 +238,22 @@ fn apart(m: &Member) {
     m.barrier();
 }
 
-/// A process that waits for its end.
+/// A child process that waits until its pipe is closed.
 struct Child {
     pid: libc::pid_t,
-    /// Closed to end it.
+    /// The write end of the pipe, which is closed when the parent exits.
     _alive: std::io::PipeWriter,
 }
 
 impl Child {
     fn fork() -> Self {
         let (mut wait, alive) = std::io::pipe().unwrap();
-        // SAFETY: the child calls nothing but the system.
+        // SAFETY: the child only makes system calls.
         match unsafe { libc::fork() } {
             0 => {
                 drop(alive);
                 let _ = wait.read(&mut [0]);
-                // SAFETY: it ends.
+                // SAFETY: the child exits at once.
                 unsafe { libc::_exit(0) }
             }
             pid => {
@@ -262,7 +266,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the child is this process's, and was not waited for.
+        // SAFETY: the child is this process's, and has not been waited for.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         // SAFETY: as above.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
@@ -294,7 +298,7 @@ fn ibvdev_registers_no_more_of_the_programs_memory_than_pays() {
     run("ibvdev", &Case { name: "apart", ranks: &[2], run: apart });
 }
 
-/// Counts warnings that say what to do about locked memory.
+/// Counts the warnings about the limit of locked memory.
 struct Warnings(AtomicUsize);
 
 static WARNINGS: Warnings = Warnings(AtomicUsize::new(0));
@@ -313,10 +317,10 @@ impl log::Log for Warnings {
     fn flush(&self) {}
 }
 
-/// Sets how much memory the process may lock, and returns how much it might.
+/// Sets the limit of locked memory of the process, and returns the previous one.
 fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is ours.
+    // SAFETY: the structure is a local variable.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) }, 0);
     let before = std::mem::replace(&mut limit.rlim_cur, to);
     // SAFETY: as above.
@@ -324,10 +328,10 @@ fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
     before
 }
 
-/// Takes from this thread, and those that it starts, the right to lock more memory than the limit says.
+/// Removes the capability to exceed the limit of locked memory from this thread and the threads that it starts.
 fn keep_to_limits() {
     const IPC_LOCK: u32 = 14;
-    // Version 3 of the call, this thread.
+    // Version 3 of the call; 0 is the calling thread.
     let mut header = [0x2008_0522_u32, 0];
     let mut sets = [0u32; 6];
     // SAFETY: there is room for two sets of three words.
@@ -337,7 +341,8 @@ fn keep_to_limits() {
     assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) }, 0);
 }
 
-/// Messages go by frames while no memory can be locked, of the program's and of a pool's, and by the device again when it can.
+/// While no memory can be locked, messages from user memory and from a pool go in frames. When it can be locked
+/// again, the device moves them.
 fn locked(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -369,14 +374,15 @@ fn ibvdev_sends_what_it_cannot_lock_in_frames_and_says_so_once() {
         run("ibvdev", &Case { name: "locked", ranks: &[2], run: locked });
     });
     limited.join().unwrap();
-    // By the rank that sends: the other one is given no key.
+    // Only the sending rank warns: the other one receives no key.
     assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
 }
 
-/// Ranks of the case below: one is met before the others.
+/// The number of ranks of the case below. Two of them connect before the others.
 const MET_LATE: u32 = 8;
 
-/// Many messages at once, each through a block, lock no more than leaves the slots of peers that are met afterwards.
+/// Many concurrent messages, each through a bounce buffer, leave enough lockable memory for the slots of peers that
+/// connect later.
 fn met_late(m: &Member) {
     const MESSAGES: usize = 64;
     let mut all: Vec<Vec<u8>> = (0..MESSAGES).map(|at| vec![at as u8; 64 << 10]).collect();

@@ -1,4 +1,5 @@
-//! What niodev says when a process has no file descriptors left. Alone in its process: the limit is the process's.
+//! Checks the errors of niodev when a process has no file descriptors left. It is the only test of its process,
+//! because the limit applies to the process.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use rustix::process::{Resource, Rlimit};
 #[derive(Debug, Default)]
 struct Losses(Vec<(u32, String)>);
 
-// SAFETY: bodies come in pieces.
+// SAFETY: bodies are accepted in pieces.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Losses {
     fn frame(&mut self, _from: PeerId, _head: &[u8], _body: &[u8]) {}
@@ -52,7 +53,7 @@ fn no_descriptor_is_left_here_and_then_there() {
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let refused = one.device.connect(PeerId(1), &two.device.address()).unwrap_err();
     assert!(refused.to_string().contains("raise `ulimit -n`"), "{refused}");
-    // One is left for the connection that begins here, none for the one that is accepted there.
+    // One descriptor is left for the connecting side, and none for the accepting side.
     files.pop();
     let _link = one.device.connect(PeerId(1), &two.device.address()).unwrap();
     let (mut losses, until) = (Losses::default(), Instant::now() + Duration::from_secs(20));

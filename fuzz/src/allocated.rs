@@ -1,10 +1,10 @@
-//! How much memory a call takes at most.
+//! Measures the peak memory of a call.
 #![allow(unsafe_code, reason = "counts around the system's allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts what each thread holds.
+/// The system's allocator, which counts the bytes that each thread holds.
 struct Counted;
 
 #[global_allocator]
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 fn count(more: isize) {
-    // A thread that ends has no counters any more.
+    // The counters are gone when the thread is being destroyed.
     let _ = HELD.try_with(|held| {
         held.set(held.get().wrapping_add(more));
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// Returns what `call` returns, and the most bytes that it held on this thread at one time.
+/// Returns what `call` returns, and the peak number of bytes that it held on this thread.
 pub(crate) fn most<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);

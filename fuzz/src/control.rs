@@ -1,4 +1,4 @@
-//! What launcher and processes tell each other.
+//! The messages between launcher and processes.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 use crate::allocated;
 use crate::input::Input;
 
-/// Feeds frames in any pieces, good ones and others, to either side. What is taken is written and taken again.
+/// Feeds frames, valid and invalid, to either side in pieces of any length. Accepted messages are encoded and decoded
+/// again.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {

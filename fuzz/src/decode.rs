@@ -1,4 +1,4 @@
-//! Objects from strangers.
+//! Objects from untrusted peers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,8 +38,8 @@ enum Chain {
     Two { left: Box<Chain>, right: Option<Box<Chain>> },
 }
 
-/// Decodes bytes as values of many shapes, by either codec. What is a value is written and read again; no value takes
-/// more memory than its bytes can fill.
+/// Decodes bytes as values of many shapes with either codec. A decoded value is encoded and decoded again. No value
+/// takes more memory than its bytes can fill.
 pub fn decode(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let fixed = input.flag();
@@ -71,7 +71,7 @@ fn one<C: Codec>(shape: usize, bytes: &[u8]) {
 
 fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let (decoded, most) = allocated::most(|| C::decode::<T>(bytes));
-    // A byte may become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
+    // A byte can become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(most <= bound, "{most} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {
@@ -83,7 +83,7 @@ fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let first = encoded::<C, T>(&value);
     let second = encoded::<C, T>(&C::decode(&first).expect("what was written is read"));
     assert_eq!(first, second, "another value");
-    // The fixed form has one way to write a value, but for the order of a map's keys.
+    // The fixed codec has only one encoding of each value, apart from the order of a map's keys.
     if C::ID == Fixed::ID && !core::any::type_name::<T>().contains("Map") {
         assert_eq!(first, bytes);
     }

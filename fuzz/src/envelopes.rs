@@ -10,11 +10,11 @@ use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
 
-/// Eager heads of messages of one primitive have one: kind, code, channel and tag, without a signature.
+/// Eager messages of a single primitive have this short head: kind, code, channel and tag, without a signature.
 const EAGER: u8 = 2;
 
-/// Sends an eager message to a receive of another type: it is taken if its primitives are the first of the receive's, in
-/// order, and lands where these lie. If not, nothing is written, and the error says what was wrong.
+/// Sends an eager message to a receive of another type. If its primitives are a prefix of the receive's, in order,
+/// the message is received at their places. Otherwise, nothing is written, and the error names the mismatch.
 pub fn envelopes(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, 600) else { return };
@@ -22,10 +22,10 @@ pub fn envelopes(bytes: &[u8]) {
     let model = spec.model().items(count);
     let (low, high) = model.touched();
     if low < 0 || high > 8000 {
-        // `Bench::post` has its memory behind the origin.
+        // The memory of `Bench::post` starts at the origin.
         return;
     }
-    // What is sent: a beginning of what is received, most often, and its first primitive repeated.
+    // The primitives sent: those of the receive, some of them changed, or any single primitive repeated.
     let mut sent: Vec<Primitive> = model.leaves.iter().map(|leaf| leaf.1).collect();
     match input.below(6) {
         0 => sent.truncate(input.below(sent.len() + 1)),
@@ -76,7 +76,8 @@ pub fn envelopes(bytes: &[u8]) {
     drop(bench.sent());
 }
 
-/// Compares what came of a receive with what should. `sent` is what a sender that tells the truth has sent.
+/// Compares the outcome of a receive with the expected one. `sent` has the primitives that a truthful sender has
+/// sent.
 fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
     let (outcome, memory) = posted.finish().expect("an eager message ends the receive");
     let mut wanted = vec![0xaa; memory.len()];
@@ -101,7 +102,8 @@ fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive
         Err(Fault::TypeMismatch { .. }) => {
             assert!(!fits && !wild && !body.is_empty(), "a message of the type")
         }
-        // Bits that are no value of the type; it says which, and the rest has landed.
+        // The body has bits that are not a value of the type. The error names the type, and the rest has been
+        // received.
         Err(Fault::InvalidValue { .. }) => return,
         Err(other) => panic!("{other}"),
     }

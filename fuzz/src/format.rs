@@ -1,24 +1,25 @@
-//! The message format once more, as `buffer/README.md` writes it down: slow, and with another hand.
+//! A slow and independent second implementation of the message format, as `buffer/README.md` specifies it.
 
-/// A section of a good message.
+/// A section of a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) kind: u8,
     pub(crate) codec: u8,
     pub(crate) schema: u8,
     pub(crate) count: u64,
-    /// Whether its elements are in big endian.
+    /// Whether its elements are in big-endian byte order.
     pub(crate) big: bool,
-    /// Where its elements begin.
+    /// The offset of its elements.
     pub(crate) at: usize,
 }
 
-/// A good message.
+/// A valid message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) parts: Vec<Part>,
-    /// Where the header of the dynamic part lies, if there is one, and the headers of its records.
+    /// The offset of the dynamic part's header, if the message has one.
     pub(crate) dynamic: Option<usize>,
+    /// The header offset and the length of each record of the dynamic part.
     pub(crate) records: Vec<(usize, usize)>,
 }
 
@@ -27,7 +28,7 @@ fn number(bytes: &[u8], big: bool) -> u128 {
     if big { bytes.iter().fold(0, digit) } else { bytes.iter().rev().fold(0, digit) }
 }
 
-/// Reads a message; `None` if it is not one.
+/// Reads a message. Returns `None` if it is invalid.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let head = bytes.get(..16)?;
     let big = match (&head[..5], head[5]) {
@@ -96,7 +97,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
         }
     }
     let whole = message.dynamic.is_some() == (head[6] == 1) && objects == message.records.len() as u128;
-    // Object sections announce more than 64 bits can count together only if there are as many records.
+    // The announced objects of all sections can exceed 64 bits together, hence `u128`.
     whole.then_some(message)
 }
 
@@ -105,7 +106,7 @@ fn padding(bytes: &[u8], at: usize, unit: usize) -> Option<usize> {
     bytes.get(at..start)?.iter().all(|byte| *byte == 0).then_some(start)
 }
 
-/// Turns a good message into what a machine of the other byte order writes.
+/// Returns the message as a machine of the other byte order writes it.
 pub(crate) fn turned(bytes: &[u8]) -> Vec<u8> {
     let message = parse(bytes).expect("a good message");
     let mut turned = bytes.to_vec();
@@ -132,7 +133,7 @@ pub(crate) fn turned(bytes: &[u8]) -> Vec<u8> {
         turned[start + 8..start + 16].reverse();
     }
     for (at, len, kind) in values {
-        // The two halves of a complex number are numbers of their own.
+        // The two halves of a complex number are swapped separately.
         let size = size(kind).expect("known");
         let width = if matches!(kind, 17 | 18) { size / 2 } else { size };
         turned[at..at + len].chunks_exact_mut(width).for_each(<[u8]>::reverse);
@@ -140,7 +141,7 @@ pub(crate) fn turned(bytes: &[u8]) -> Vec<u8> {
     turned
 }
 
-/// Returns the bytes of one element of a kind, by its number.
+/// Returns the size in bytes of one element of a kind, which is given by its number.
 pub(crate) fn size(kind: u8) -> Option<usize> {
     const SIZES: [usize; 18] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 4, 8, 1, 4, 2, 2, 8, 16];
     SIZES.get(usize::from(kind).checked_sub(1)?).copied()

@@ -1,4 +1,4 @@
-//! An engine in the middle of everything, and a peer that sends anything.
+//! An engine with operations of every kind pending, and a peer that sends any frames.
 
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
@@ -9,8 +9,9 @@ use crate::head::{BYTES, bind, eager, eager_sync, head, ready};
 use crate::input::Input;
 use crate::scene::{frame, scene_with};
 
-/// Plays frames and streamed bodies to an engine with an operation of each kind under way. It does not panic or write
-/// outside; if the peer dies, all that waits for it ends; others go on.
+/// Plays frames and streamed bodies to an engine that has an operation of each kind pending. The engine does not
+/// panic or write outside of the buffers. If the peer dies, all operations that wait for it complete; other peers are
+/// not affected.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let gets = input.one(&[Gets::None, Gets::Fail, Gets::Start]);
@@ -25,9 +26,9 @@ pub fn frames(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        // The order that `Sink` asks of its device, whatever the peer sends.
+        // Keeps the order that `Sink` requires of its device, whatever the peer sends.
         let steps = match (left, input.below(9)) {
-            // Moves that end: those under way, or any.
+            // Completions of moves: of pending ones, or of any token.
             (_, 8) => {
                 let moves = lock(&scene.bench.wire.moves).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
@@ -64,7 +65,7 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
-    // A device keeps its word in the end.
+    // A device completes every move in the end.
     loop {
         let moves =
             lock(&scene.bench.wire.moves).iter().map(|it| Step::Moved(it.token, false)).collect::<Vec<_>>();

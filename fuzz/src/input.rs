@@ -1,9 +1,9 @@
-//! Choices made from bytes.
+//! Choices that are read from bytes.
 
-/// Takes choices from the front of the bytes; zeros when they are used up.
+/// Reads choices from the front of the bytes, and zeros when they are used up.
 pub(crate) struct Input<'a>(&'a [u8]);
 
-/// Numbers at which counts, lengths and offsets go wrong.
+/// Numbers at which counts, lengths and offsets are likely to go wrong.
 const EDGES: [u64; 24] = [
     0,
     1,
@@ -50,13 +50,13 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let number = if limit <= 256 { usize::from(self.byte()) } else { self.u32() as usize };
         number % limit
     }
 
-    /// A number of `from..to`.
+    /// Returns a number in `from..to`.
     pub(crate) fn within(&mut self, from: i64, to: i64) -> i64 {
         from + self.below((to - from) as usize) as i64
     }
@@ -81,7 +81,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Any number; most often one of those at which things go wrong.
+    /// Returns any number, in most cases one of [`EDGES`].
     pub(crate) fn edge(&mut self) -> u64 {
         let choice = usize::from(self.byte());
         match EDGES.get(choice % (EDGES.len() + 4)) {
@@ -91,14 +91,14 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Up to `count` bytes, as many as there are.
+    /// Returns up to `count` bytes, fewer if fewer are left.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(count.min(self.0.len()));
         self.0 = later;
         now
     }
 
-    /// All that is left.
+    /// Returns all remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }

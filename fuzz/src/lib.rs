@@ -1,25 +1,27 @@
-//! Fuzz targets: each is a plain function on bytes that returns, whatever they are, and panics if what it tries is wrong.
+//! Fuzz targets. Each is a plain function on bytes that returns for every input, and panics if the code under test is
+//! wrong.
 //!
-//! | target | what it tries |
+//! | target | what it tests |
 //! |---|---|
-//! | [`sections`] | messages with wrong fields, walked and read, beside a second reader of the format |
-//! | [`round_trip`] | what was written to a buffer is read, here, elsewhere, and in the other byte order |
+//! | [`sections`] | messages with wrong fields, walked and read, compared with a second reader of the format |
+//! | [`round_trip`] | a written buffer is read here, elsewhere, and in the other byte order |
 //! | [`receiver`] | messages with wrong fields that come from a stream in pieces |
-//! | [`decode`] | objects from strangers, by both codecs: values, depth, memory |
-//! | [`types`] | type trees, packed and unpacked beside a list of their bytes |
+//! | [`decode`] | objects from untrusted peers, by both codecs: values, depth, memory |
+//! | [`types`] | type trees, packed and unpacked, compared with a list of their bytes |
 //! | [`numbers`] | constructors of types with any numbers |
-//! | [`envelopes`] | messages of any type into receives of any other: what matches, what lands where |
-//! | [`frames`] | an engine in the middle of everything, and a peer that sends anything |
+//! | [`envelopes`] | messages of any type into receives of any other: matches, and received data |
+//! | [`frames`] | an engine with operations of every kind pending, and a peer that sends any frames |
 //! | [`network`] | frames of a TCP connection in any pieces |
-//! | [`handshake`] | the proofs of who connects |
-//! | [`control`] | what launcher and processes tell each other |
+//! | [`handshake`] | the proofs that authenticate a connection |
+//! | [`control`] | the messages between launcher and processes |
 //! | [`shared`] | headers of shared memory |
-//! | [`segment`] | shared memory that is written over while two ranks talk through it |
-//! | [`pool`] | allocations of every kind, from several threads, beside what is known to live |
+//! | [`segment`] | shared memory that is overwritten while two ranks communicate through it |
+//! | [`pool`] | allocations of every kind, from several threads, compared with a list of live blocks |
 //!
-//! They run in three ways: `cargo test -p mpj-fuzz` gives them random bytes, and what is in `corpus/`; `fuzz/run TARGET`
-//! gives them to libFuzzer. An input is read from the front as a list of choices, so that any bytes get past the magic
-//! numbers: what they build is valid but for the fields that they say are not.
+//! The targets run in three ways: `cargo test -p mpj-fuzz` runs them on random bytes and on the inputs in `corpus/`,
+//! and `fuzz/run TARGET` runs one under libFuzzer. A target reads its input from the front as a list of choices. Any
+//! bytes therefore get past the magic numbers: they build a valid structure, except for the fields that they choose
+//! to make invalid.
 
 mod allocated;
 mod control;
@@ -38,8 +40,8 @@ mod segment;
 mod shared;
 mod types;
 
-// The models and the scenes of the crates' own tests, of which each target takes its part. They are named by their paths, as
-// a crate for them would either stand below those that it is about, or be built by whoever tests one of them alone.
+// The models and the scenes of the crates' own tests; each target uses some of them. They are included by path: a
+// crate for them would be a dependency of the crates that it tests, or would be built to test any one of them.
 #[allow(dead_code)]
 #[path = "../../devices/tests/suite/frames/bench.rs"]
 mod bench;
@@ -71,7 +73,7 @@ pub use segment::segment;
 pub use shared::shared;
 pub use types::types;
 
-/// A target: takes any bytes.
+/// A target, which accepts any bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
@@ -92,7 +94,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("pool", pool),
 ];
 
-/// Returns the target of this name.
+/// Returns the target with this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|(known, _)| *known == name).map(|(_, target)| target)
 }

@@ -1,4 +1,4 @@
-//! TCP: frames in any pieces, and the proofs of who connects.
+//! TCP: frames in any pieces, and the proofs that authenticate a connection.
 
 use std::os::fd::OwnedFd;
 
@@ -9,11 +9,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 
 use crate::input::Input;
 
-/// What the bytes of a connection are, frame by frame, once more.
+/// The frames in the bytes of a connection, parsed by a second implementation.
 #[derive(Default)]
 struct Wanted {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether it ends as it should.
+    /// Whether the connection ends with a goodbye frame and nothing after it.
     good: bool,
 }
 
@@ -43,7 +43,7 @@ fn wanted(mut rest: &[u8]) -> Wanted {
     wanted
 }
 
-/// Keeps what arrives, every other long body in pieces.
+/// Records the frames that arrive; every other long body is received in pieces.
 #[derive(Default)]
 struct Keeper {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
@@ -51,7 +51,7 @@ struct Keeper {
     pieces: bool,
 }
 
-// SAFETY: the memory of the body under way stays where it is until it has landed.
+// SAFETY: the memory of the pending body does not move until the body has landed.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Keeper {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
@@ -95,8 +95,8 @@ fn pair() -> (OwnedFd, OwnedFd) {
         .expect("two sockets")
 }
 
-/// Sends frames, some of them wrong, in pieces of any length. Those before the first wrong one arrive, and nothing else;
-/// the end is known for what it is.
+/// Sends frames, some of them invalid, in pieces of any length. The frames before the first invalid one arrive, and
+/// nothing else. The connection's end is classified correctly.
 pub fn network(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -137,7 +137,7 @@ pub fn network(bytes: &[u8]) {
                 _ => 1 + input.below(40),
             };
             let len = rest.len().min(len);
-            // What does not fit yet is sent later.
+            // The rest of the bytes is sent later.
             match rustix::net::send(&ours, &rest[..len], SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(rustix::io::Errno::WOULDBLOCK) => (),
@@ -158,8 +158,8 @@ pub fn network(bytes: &[u8]) {
     let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
 }
 
-/// Two ranks shake hands while somebody between them changes, cuts or repeats what they say. Only who holds the key, and
-/// was answered to, is trusted.
+/// Two ranks perform the handshake while an attacker between them changes, truncates or repeats their messages. A
+/// rank trusts only a peer that holds the key and that has replied to its nonce.
 pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();
@@ -181,7 +181,7 @@ pub fn handshake(bytes: &[u8]) {
             3 => say = input.bytes(say.len()).to_vec(),
             _ => (),
         }
-        // Three bytes behind each mark say nothing and are not looked at.
+        // The three bytes after each mark are unused and ignored.
         let mut seen = (before, say.clone());
         if turn < 2 {
             for bytes in [&mut seen.0, &mut seen.1] {

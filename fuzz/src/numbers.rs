@@ -8,11 +8,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::allocated;
 use crate::input::Input;
 
-/// A bound in seconds of a processor on what may take no time.
+/// An upper bound, in seconds of CPU time, for calls that should take next to no time.
 const SOON: i64 = 5;
 
-/// Builds types with any numbers. What does not fit is an error; what does costs neither time nor memory, and answers
-/// questions without a panic; slices that it does not fit are refused.
+/// Builds types with any numbers. Numbers out of range give an error. Valid types cost neither time nor memory, and
+/// answer queries without a panic; slices that a type does not fit are rejected.
 pub fn numbers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let seconds = || clock_gettime(ClockId::ThreadCPUTime).tv_sec;
@@ -83,7 +83,7 @@ fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Da
         10 => inner.resized(far(input), far(input)),
         11 => inner.dup(),
         _ => {
-            // A subarray that fits.
+            // A subarray that fits into the array.
             let size = 1 + big(input) % (1 << 40);
             let sub = big(input) % (size + 1);
             let start = big(input) % (size - sub + 1);
@@ -130,7 +130,7 @@ fn questions(datatype: &Datatype, input: &mut Input<'_>) {
     }
     let _ = (datatype.is_contiguous(), datatype.check_overlap(count).map_err(|overlap| overlap.to_string()));
     let _ = datatype.signature().repeat(input.edge());
-    // Either it lies in these few bytes, or it is refused.
+    // The items lie within these few bytes, or the call is rejected.
     let mut memory = [0u8; 4096];
     let origin = input.below(4097);
     let inside = bounds.is_ok_and(|(low, high)| {

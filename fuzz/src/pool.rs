@@ -1,4 +1,4 @@
-//! Allocations of every kind, beside what is known to live.
+//! Allocations of every kind, compared with a list of the live blocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +12,8 @@ use crate::input::Input;
 
 const MIB: usize = 1 << 20;
 
-/// Walks over a pool: allocates, frees, frees on another thread, grows, trims, and lets threads come and go. Whatever lives
-/// keeps its bytes, nothing overlaps, and the pool's own check agrees.
+/// Calls a pool in random order: allocates, frees, frees on another thread, grows, trims, starts and ends threads.
+/// Live blocks keep their bytes, blocks do not overlap, and the pool's own check succeeds.
 pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let small = Growth::default().first_region(4096).largest(128 << 10).limit(MIB);
@@ -34,7 +34,7 @@ pub fn pool(bytes: &[u8]) {
         ),
         5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
         6 => {
-            // Memory that runs out, as the bits say.
+            // A storage that fails as the bits of `fails` say.
             let (fails, next) = (input.byte(), AtomicUsize::new(0));
             let source = move |len| {
                 let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
@@ -50,9 +50,9 @@ pub fn pool(bytes: &[u8]) {
     }
 }
 
-/// A block that may become larger where it is.
+/// A block that might be able to grow in place.
 trait Grows: Sized {
-    /// Whether its pool gives idle regions back to make room for others; the paper's pools do not.
+    /// Whether its pool releases idle regions to make room for others. The paper's pools do not.
     const GIVES_BACK: bool = true;
 
     fn grow(self, _len: usize) -> Self {
@@ -72,7 +72,8 @@ impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Sizes spread over their logarithms; now and then a power of two or its neighbour, or what no pool has.
+/// Returns a size. Sizes are spread over their logarithms, with some powers of two and their neighbours, and some
+/// that no pool has.
 fn len(input: &mut Input<'_>) -> usize {
     match input.below(8) {
         0..4 => (input.u32() as usize) >> (14 + input.below(18)),
@@ -136,7 +137,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                 live.push((block, seed));
             }
             20 => {
-                // A thread allocates, frees all but one, and ends.
+                // A thread allocates, frees all blocks but one, and ends.
                 let len = len(&mut input);
                 let left = std::thread::scope(|scope| {
                     let visit = scope.spawn(|| {
@@ -163,7 +164,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
         assert_eq!(stats.live_bytes, live.iter().map(|(block, _)| block.capacity() as u64).sum::<u64>());
     }
     pool.validate().expect("a sound pool");
-    // The rest outlives the pool.
+    // The remaining blocks outlive the pool.
     drop(pool);
     live.iter().for_each(|(block, seed)| check(block, *seed));
 }

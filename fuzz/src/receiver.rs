@@ -10,11 +10,12 @@ use crate::format;
 use crate::input::Input;
 use crate::sections::message;
 
-/// No message of more bytes is taken.
+/// Longer messages are rejected.
 const LIMIT: usize = 2000;
 
-/// Gives a receiver messages with wrong fields, in any pieces: by feeding it and through a socket that does not block. What
-/// comes out is what somebody takes out who has all bytes at once, and no length costs more memory than is allowed.
+/// Gives a receiver messages with wrong fields in any pieces: by feeding it, and through a non-blocking socket. It
+/// returns the same messages as a parser that has all bytes at once, and no length field makes it allocate more
+/// memory than is allowed.
 pub fn receiver(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -27,7 +28,7 @@ pub fn receiver(bytes: &[u8]) {
 
     let ways = input.rest();
     let (fed, most) = allocated::most(|| feed(&wire, &mut Input::new(ways)));
-    // The pool's memory is not counted here, but for what a region costs when it is made.
+    // The pool's memory is not counted here, except for the cost of making a region.
     assert!(most <= 4 * wire.len() + (256 << 10), "{most} bytes for {}", wire.len());
     let (read, ended) = read(&wire, &mut Input::new(ways));
     assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");
@@ -53,7 +54,7 @@ enum End {
     NoMessage,
 }
 
-/// Takes the messages from the front of all bytes, up to the first that is none.
+/// Parses messages from the front of all bytes, up to the first invalid one.
 fn whole(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     let mut taken = Vec::new();
     loop {
@@ -107,7 +108,7 @@ fn feed(mut bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
     (got, if receiver.has_partial_message() { End::Midway } else { End::Whole })
 }
 
-/// A socket that does not block.
+/// A non-blocking socket.
 struct Socket<'a, 'b>(&'a [u8], &'a mut Input<'b>);
 
 impl Read for Socket<'_, '_> {

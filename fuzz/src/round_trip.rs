@@ -1,4 +1,4 @@
-//! Buffers: what is written is read.
+//! Buffers: data that is written is read back.
 
 use std::fmt::Debug;
 use std::io::Write;
@@ -12,15 +12,15 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use crate::format;
 use crate::input::Input;
 
-/// Writes to a buffer, and reads from it with the same calls, or others that must give the same: in this process, from
-/// the bytes of the message, and from what another byte order would have written. Lengths are those of a model.
+/// Writes to a buffer, and reads from it with the same calls or with equivalent ones: in this process, from the bytes
+/// of the message, and from the same message in the other byte order. A model predicts the lengths.
 pub fn round_trip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let room = input.below(50);
     let start = room.next_multiple_of(16);
     let asked = start + 16 * (1 + input.below(80));
     let block = mpj_pool::global().alloc(asked).expect("memory");
-    // A pool may give more than it was asked for.
+    // A pool may return a larger block than was requested.
     let capacity = (block.capacity() - start) / 16 * 16;
     let mut buffer =
         Buffer::with_headroom(block, room).map_err(|refused| refused.error).expect("room for a header");
@@ -61,7 +61,7 @@ pub fn round_trip(bytes: &[u8]) {
     }
 }
 
-/// A call, with what it writes.
+/// A call, with the values that it writes.
 #[derive(Debug)]
 enum Operation {
     U8(Values<u8>),
@@ -80,7 +80,7 @@ enum Operation {
     NewSection(usize),
 }
 
-/// Elements, and how they are written.
+/// Elements, and the method that writes them.
 #[derive(Debug)]
 struct Values<T> {
     all: Vec<T>,
@@ -97,7 +97,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         self.how == 5
     }
 
-    /// Whether these are the same, bit by bit: not every number is itself.
+    /// Whether the elements are the same bit by bit: NaN does not equal itself.
     fn are(&self, other: &[T]) -> bool {
         cast_slice::<T, u8>(&self.all) == cast_slice::<T, u8>(other)
     }
@@ -114,7 +114,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                 placed(buffer.gather(&backwards, &indices))
             }
             3 => {
-                // Every third element of a longer slice, from behind.
+                // Every third element of a longer slice, in reverse order.
                 let mut longer = vec![all.first().copied(); 3 * count];
                 all.iter().enumerate().for_each(|(i, x)| longer[3 * (count - 1 - i)] = Some(*x));
                 let longer: Vec<T> = longer.into_iter().flatten().collect();
@@ -156,7 +156,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                         assert!(!native && size_of::<T>() > 1);
                         room = buffer.read_dynamic().expect("a slice");
                     }
-                    // More aligned than records are, or in two blocks of the chain.
+                    // The elements need a larger alignment than records have, or span two blocks of the chain.
                     Err(ReadError::Misaligned { .. } | ReadError::Split { .. }) => {
                         room = buffer.read_dynamic().expect("a slice");
                     }
@@ -207,7 +207,7 @@ fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
     }
 }
 
-/// What opens a new section on its own.
+/// The number of calls that only open a new section.
 const NEW: usize = 8;
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
@@ -232,7 +232,7 @@ impl Operation {
                 Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect())
             }
             11 => {
-                // Now and then more than a block of the chain holds.
+                // Sometimes more than a block of the chain holds.
                 let factor = if input.below(16) == 0 { 700 } else { 1 };
                 Self::Fixed((0..input.below(5)).map(|_| vec![input.u32(); factor * input.below(9)]).collect())
             }
@@ -241,7 +241,8 @@ impl Operation {
         }
     }
 
-    /// What section it writes to, how many bytes it adds to the static part, and whether it opens the section itself.
+    /// Returns the kind of section it writes to, the bytes it adds to the static part, and whether it opens the
+    /// section itself.
     fn shape(&self) -> (&'static str, usize, bool) {
         fn values<T: Element + Copy + PartialEq + Debug>(
             name: &'static str,
@@ -261,7 +262,7 @@ impl Operation {
             Self::F64(v) => values("f64", "[f64]", v),
             Self::Bool(v) => values("bool", "[bool]", v),
             Self::Char(v) => values("char", "[char]", v),
-            // A stream takes what there is room for.
+            // A stream takes only the bytes that fit.
             Self::Bytes(_) => ("u8", 0, false),
             Self::Object(_) => ("postcard", 0, false),
             Self::Fixed(_) | Self::Marked(_) => ("fixed", 0, false),
@@ -338,17 +339,17 @@ impl Operation {
     }
 }
 
-/// The length of the static part.
+/// Predicts the length of the static part.
 struct Model {
     capacity: usize,
     len: usize,
     open: Option<&'static str>,
-    /// Whether that is in the other byte order than the message.
+    /// Whether the open section is in the other byte order than the message.
     turned: bool,
 }
 
 impl Model {
-    /// What the call must answer.
+    /// Returns the expected result of the call.
     fn write(&mut self, operation: &Operation) -> Result<(), Overflow> {
         let (kind, bytes, fresh) = operation.shape();
         let opens = fresh || self.open != Some(kind);

@@ -6,8 +6,8 @@ use mpj_pool::{DefaultBlock, Pool};
 use crate::format::{self, Message};
 use crate::input::Input;
 
-/// Builds a message, changes some of its fields, and reads it in every way there is: what a second reader of the format
-/// takes is taken, and nothing else.
+/// Builds a message, changes some of its fields, and reads it in every way. Messages that a second reader of the
+/// format accepts are accepted, and no others.
 pub fn sections(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let bytes = message(&mut input);
@@ -26,7 +26,7 @@ pub fn sections(bytes: &[u8]) {
     }
 }
 
-/// A message by the book, and then a few fields as the input wants them.
+/// Makes a valid message, and then changes a few fields as the input says.
 pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let big = input.flag();
     let put = |bytes: &mut Vec<u8>, number: u64, width: usize| {
@@ -36,7 +36,7 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let mut bytes = b"mpjb\x01".to_vec();
     bytes.extend([if big { b'>' } else { b'<' }, 0, 0]);
     bytes.extend([0; 8]);
-    // Where fields lie that may be changed.
+    // Offsets of the fields that may be changed.
     let mut fields = vec![0, 4, 5, 6, 7, 8];
     let mut objects = 0;
     for _ in 0..input.below(6) {
@@ -55,7 +55,7 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
             }
             kind => {
                 let size = format::size(kind).expect("1 to 18");
-                // In the other order than the message, now and then.
+                // Sometimes in the other byte order than the message.
                 bytes.extend([kind, if choice < 22 || size == 1 { 0 } else { 2 }, 0, 0]);
                 put(&mut bytes, size as u64, 4);
                 put(&mut bytes, count as u64, 8);
@@ -126,7 +126,7 @@ fn pad(bytes: &mut Vec<u8>, unit: usize) {
     bytes.resize(bytes.len().next_multiple_of(unit), 0);
 }
 
-/// Reads a message in every way there is, and compares what it is made of.
+/// Reads a message in every way, and compares its contents with the parsed ones.
 fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     let big = |order| order == ByteOrder::Big;
     let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, big(s.byte_order), s.count);

@@ -1,4 +1,4 @@
-//! Two ranks that talk through shared memory, and somebody who writes over its words.
+//! Two ranks that communicate through shared memory, and an attacker that overwrites its words.
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
 use std::ops::Range;
@@ -17,30 +17,30 @@ use crate::input::Input;
 
 const RANKS: u32 = 2;
 
-/// Words in front of the cells of a ring, and cells that the first rounds use.
+/// Lines of words in front of the cells of a ring, and the number of cells that the first rounds use.
 const WORDS: usize = 4;
 const CELLS: usize = 24;
 
-/// The tag of messages that lie in blocks, of which the first words of the table speak.
+/// The tag of messages in exported blocks, and the number of words of the export table that they use first.
 const LENT: i32 = 9;
 const LOANS: usize = 8;
 
-/// What is done with two ranks, one thing after the other.
+/// The number of steps, each of which does something with the two ranks.
 const ROUNDS: usize = 60;
 
-/// The most words that are overwritten at once.
+/// The maximum number of words that are overwritten at once.
 const BURST: usize = 300;
 
-/// Passes in which everything that can move has moved.
+/// The number of passes after which everything that can progress has done so.
 const PASSES: usize = 40;
 
-/// One rank, with what it knows of the other's end.
+/// One rank, with its pending operations.
 struct Rank {
     member: Member,
     roster: Arc<Roster>,
     sends: Vec<Sending<u8>>,
     receives: Vec<(u8, usize, Receiving<u8>)>,
-    /// Messages in blocks, what has become of those that cannot be looked at, and what is looked at.
+    /// Sends of exported blocks, receives of messages that could not be viewed, and messages that are being viewed.
     loans: Vec<Completion>,
     others: Vec<Completion>,
     looks: Vec<ViewedMessage>,
@@ -51,7 +51,7 @@ impl Rank {
         let _moved = self.member.engine.progress();
     }
 
-    /// Starts a message in a block, of as many bytes as `seed` says.
+    /// Starts a send of a pool block, whose length depends on `seed`.
     fn lend(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
         let member = &self.member;
         let mut block = FilledBlock::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
@@ -59,7 +59,7 @@ impl Rank {
         let block = Arc::new(block);
         let (keep, buf) =
             (Arc::clone(&block) as KeepAlive, Buf::slice((*block).as_ref()).in_region(block.registrable()));
-        // SAFETY: `keep` keeps the block, and nobody has it otherwise.
+        // SAFETY: `keep` keeps the block, and nothing else refers to it.
         let source = unsafe { Source::new(buf, Some(keep)) }.expect("whole items");
         drop(block);
         match member.engine.send(&member.world, to, LENT, source, Mode::Standard, Coalesce::Allowed)? {
@@ -69,7 +69,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Looks at the next message in a block; one that cannot be looked at is refused.
+    /// Views the next message in a block. One that cannot be viewed is received without a buffer instead.
     fn look(&mut self, from: u32, touched: bool) {
         let engine = &self.member.engine;
         let found = engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: LENT });
@@ -79,9 +79,10 @@ impl Rank {
                 assert!(touched || is_whole(&lent), "another message");
                 self.looks.push(lent);
             }
-            // It was sent before the ranks had met, or lies elsewhere, as the pool is used up; or the word says nothing good.
+            // It was sent before the ranks had connected, is not in a block because the pool is used up, or its word
+            // is invalid.
             Err(message) => {
-                // SAFETY: there is no room, so that nothing is written.
+                // SAFETY: the buffer is empty, so nothing is written.
                 let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
                 self.others.push(engine.recv_message(message, Receive::new(nothing)));
             }
@@ -89,7 +90,7 @@ impl Rank {
     }
 }
 
-/// The length of a message in a block. Its first byte is its seed.
+/// Returns the length of a message in a block, whose first byte is its seed.
 fn len_of(seed: u8) -> usize {
     70_000 + usize::from(seed)
 }
@@ -101,7 +102,7 @@ fn is_whole(lent: &ViewedMessage) -> bool {
 struct Scene {
     ranks: [Rank; 2],
     view: SegmentView,
-    /// Where desks and contacts are, and the rings and the words of the loans of each rank.
+    /// The offsets of desks and contacts, and those of each rank's rings and export words.
     desks: Range<usize>,
     rings: Vec<[Range<usize>; 2]>,
 }
@@ -115,12 +116,13 @@ fn scene() -> Scene {
         config
     });
     let memory = Segment::create(RANKS, &CONFIG).expect("memory");
-    // SAFETY: the duplicates are attached; who writes over the words does so through a view, as a hostile rank might.
+    // SAFETY: only duplicates are attached; words are overwritten through a view, as a hostile rank might.
     let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().expect("a descriptor");
     let board = Arc::<Pinboard>::default();
     let here = Hosts::one(RANKS).ranks_of(HostId(0));
     let engines = [0, 1].map(|rank| {
-        // SAFETY: the descriptor is a duplicate of the segment's. Who writes over the words of others writes what these check.
+        // SAFETY: the descriptor is a duplicate of the segment's. Overwritten words are among those that the ranks
+        // check.
         let segment = unsafe { Segment::attach(fd(), RANKS) }.expect("a segment");
         let bell = Arc::new(Doorbell::new().expect("a descriptor"));
         let registry = Registry::empty().with(ShmDriver::new(segment, here.clone()));
@@ -156,22 +158,22 @@ impl Scene {
         }
     }
 
-    /// Writes over one word of the memory: one that counts or labels, or any.
+    /// Overwrites one word of the memory: a counter or label in most cases, or any other.
     fn overwrite(&self, input: &mut Input<'_>) {
         let [ring, loans] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
             0 => self.desks.start + input.below(self.desks.len() / 8) * 8,
             1 => ring.start + input.below(WORDS) * 64,
-            // What says of a copy who makes which piece.
+            // The words that say which rank makes which piece of a cooperative copy.
             2 => ring.start + (WORDS - 1) * 64 + input.below(8) * 8,
-            // A cell in use, by the first rounds.
+            // A cell that the first rounds use.
             3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
             6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
             7 => ring.start + input.below(ring.len() / 8) * 8,
             _ => loans.start + input.below(LOANS) * 8,
         };
         let word = self.view.ptr_at(at, 8).expect("inside").cast::<AtomicU64>();
-        // SAFETY: `at` vouches for the word, which is aligned; the others use it as atomics, or copy it.
+        // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
         let word = unsafe { word.as_ref() };
         let old = word.load(Ordering::Relaxed);
         let new = match input.below(5) {
@@ -186,10 +188,10 @@ impl Scene {
 }
 
 impl Scene {
-    /// Writes over many words at once, which `seed` decides.
+    /// Overwrites many words at once, which `seed` selects.
     fn burst(&self, seed: u64) {
         let mut state = seed | 1;
-        // Each choice takes fewer bytes.
+        // Each choice uses fewer bytes than this.
         let bytes: Vec<u8> = (0..BURST * 32)
             .map(|_| {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -203,10 +205,10 @@ impl Scene {
     }
 }
 
-/// Two ranks exchange messages through one segment of which some words are overwritten. Nothing crashes, and no pass
-/// takes for ever. What was not touched arrives. What was touched arrives or fails, or one rank finds what was overwritten
-/// and names the other: no message waits for ever. Each rank ends what it has under way when it hears of the other's
-/// death, and has named nobody but the other.
+/// Two ranks exchange messages through one segment, and some of its words are overwritten. Nothing crashes, and every
+/// pass ends. If no word is overwritten, all messages arrive. Otherwise, a message arrives or fails, or one rank
+/// detects the damage and reports the other: no message waits for ever. Each rank completes its pending operations
+/// when it learns of the other's death, and reports no rank but the other.
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();
@@ -256,12 +258,13 @@ pub fn segment(bytes: &[u8]) {
     }
     scene.pass(10 * PASSES);
     if touched {
-        // Ranks that wait do so once a second. What is owed is given up by the second check.
+        // A waiting rank verifies the memory once a second. After the second check it gives up on outstanding
+        // replies.
         for _ in 0..2 {
             scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
             scene.pass(10 * PASSES);
         }
-        // One whose send has failed knows it, and its end would tell the other.
+        // A rank whose send has failed has detected the damage, and its exit would notify the other.
         let knows =
             |rank: &Rank| !rank.roster.since(0).is_empty() || rank.sends.iter().any(Sending::has_failed);
         let found = scene.ranks.iter().any(knows);
@@ -275,7 +278,7 @@ pub fn segment(bytes: &[u8]) {
         }
     } else {
         for me in [0, 1] {
-            // What is not looked at yet is now.
+            // View the messages that have not been viewed yet.
             for _ in 0..ROUNDS {
                 scene.ranks[me].look(1 - me as u32, touched);
             }
@@ -294,7 +297,7 @@ pub fn segment(bytes: &[u8]) {
             assert!(rank.loans.iter().all(|loan| loan.outcome().is_some()), "a message in a block hangs");
             assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
         }
-        // Whatever became of it, the other's end is the end of all.
+        // The death of the other rank completes every pending operation, in whatever state it is.
         rank.roster.report(1 - me as u32, Exit::Died("its part is over".into()));
     }
     scene.pass(PASSES);

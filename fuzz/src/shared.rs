@@ -1,4 +1,4 @@
-//! Memory that another process has made.
+//! Memory that another process has created.
 #![allow(unsafe_code, reason = "bytes of a mapping are read and written by address")]
 
 use std::fs::File;
@@ -16,8 +16,8 @@ use crate::input::Input;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 const HEADER: usize = 4096;
 
-/// Makes a file like a segment but for some fields, and attaches it: as a pool's, and as a job's. What is taken has its
-/// length, and every byte of it can be used.
+/// Creates a file like a segment, except for some fields, and attaches it as a pool's or as a job's. Accepted memory
+/// has the length it claims, and every byte of it is accessible.
 pub fn shared(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let job = input.flag();
@@ -35,7 +35,7 @@ pub fn shared(bytes: &[u8]) {
     let mut header = header(job, len);
     for _ in 0..input.below(4) {
         let (at, value) = (input.below(if job { 72 } else { 40 }), input.edge().to_le_bytes());
-        // The header's words, and behind it the words of the job's plan.
+        // The header's words, followed by the words of the job's plan.
         let (at, width) = if at < 40 { (at / 4 * 4, 8) } else { (HEADER + (at - 40) / 4 * 4, 4) };
         header[at..at + width].copy_from_slice(&value[..width]);
     }
@@ -43,7 +43,7 @@ pub fn shared(bytes: &[u8]) {
     let good = seals == SEALS && len > HEADER as u64 && word(&header, 16) == len - HEADER as u64;
     let good = good && header[..16] == *b"MPJPOOL\0\x01\0\0\0\x00\x10\0\0";
     if job {
-        // SAFETY: nobody else has the file.
+        // SAFETY: nothing else has the file.
         if let Ok(segment) = unsafe { Segment::attach(fd, 2) } {
             assert!(good && segment.bytes() as u64 <= len - HEADER as u64);
         }
@@ -63,7 +63,7 @@ pub fn shared(bytes: &[u8]) {
             assert_eq!(view.ptr_at(offset, count).is_some(), inside);
             for at in [0, view.size() - 1] {
                 let byte = view.ptr_at(at, 1).expect("inside");
-                // SAFETY: `at` vouches for the byte, and nobody else has the file.
+                // SAFETY: `at` vouches for the byte, and nothing else has the file.
                 unsafe { byte.write_volatile(7) };
                 // SAFETY: as above.
                 assert_eq!(unsafe { byte.read_volatile() }, 7);
@@ -72,13 +72,13 @@ pub fn shared(bytes: &[u8]) {
     }
 }
 
-/// What a job's memory looks like.
+/// A valid job memory.
 static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, &Config::default()).expect("memory"));
 
-/// The beginning of a good file: a header, and the plan of a job.
+/// Returns the beginning of a valid file: a header and the plan of a job.
 fn header(job: bool, len: u64) -> Vec<u8> {
     static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        // SAFETY: the duplicate is read from, and nobody uses the memory.
+        // SAFETY: the duplicate is only read, and no rank uses the memory.
         let fd = unsafe { JOB.descriptor() }.try_clone_to_owned();
         let file = File::from(fd.expect("a descriptor"));
         let mut bytes = vec![0; HEADER + 64];

@@ -1,4 +1,4 @@
-//! Type trees beside a list of their bytes.
+//! Type trees, compared with lists of their bytes.
 
 use mpj_datatypes::{
     ArrayOrder, Datatype, DistributedDim, Distribution, Packer, Primitive, Run, Signature, TypeEnvelope,
@@ -8,10 +8,11 @@ use mpj_datatypes::{
 use crate::input::Input;
 use crate::model::{Model, Spec};
 
-/// Trees whose lists would be longer are left out.
+/// Trees with longer lists are skipped.
 const MOST: usize = 3000;
 
-/// Builds a type and the list of its bytes; packs, unpacks, counts, validates and lays out anew, in pieces of any length.
+/// Builds a type and the list of its bytes; packs, unpacks, counts, validates and converts it, in pieces of any
+/// length.
 pub fn types(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, MOST) else { return };
@@ -29,15 +30,15 @@ pub fn types(bytes: &[u8]) {
     }
 }
 
-/// A tree and a number of items whose list of bytes is not too long.
+/// Chooses a tree and a number of items whose list of bytes is not too long.
 pub(crate) fn choose(input: &mut Input<'_>, most: usize) -> Option<(Spec, usize)> {
     let spec = tree(input, 3);
-    // A few items, or so many that kernels take them in tiles.
+    // A few items, or enough for kernels to process them in tiles.
     let count = if input.below(8) == 7 { input.below(256) } else { input.below(4) };
     (leaves(&spec).saturating_mul(count.max(1) * 16) <= most * 4).then_some((spec, count))
 }
 
-/// How many leaves a list of this tree has, without making it.
+/// Counts the leaves in the list of this tree, without making the list.
 fn leaves(spec: &Spec) -> usize {
     match spec {
         Spec::Primitive(_) | Spec::Pair(..) => 1,
@@ -169,7 +170,7 @@ fn facts(datatype: &Datatype, one: &Model, count: usize, model: &Model) {
     assert_eq!((again.lb(), again.extent(), again.signature()), (one.lb(), one.extent(), one.signature()));
 }
 
-/// Takes a type apart down to its leaves and builds it anew.
+/// Takes a type apart down to its leaves and rebuilds it.
 fn rebuilt(datatype: &Datatype) -> Datatype {
     let inside = |inner: &mut Datatype| *inner = rebuilt(inner);
     let mut envelope = datatype.envelope();
@@ -194,7 +195,7 @@ fn rebuilt(datatype: &Datatype) -> Datatype {
     envelope.build().expect("the arguments of a type that exists")
 }
 
-/// A slice in which all bytes lie, each unlike its neighbours, and where its origin is.
+/// Returns the offset of the origin, and a slice that contains all bytes, each different from its neighbours.
 fn memory(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let (low, high) = (low.min(0), high.max(0));
@@ -223,7 +224,7 @@ fn copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
     assert_eq!(&got[..wanted.len()], wanted);
     assert!(got[wanted.len()..].iter().all(|byte| *byte == 0xee), "a write behind");
 
-    // Other bytes come back; where pieces overlap, the last write wins.
+    // Unpacks different bytes. Where blocks overlap, the last write wins.
     let packed: Vec<u8> = (0..wanted.len()).map(|i| (i * 7 % 253) as u8).collect();
     let (mut wanted, mut memory) = (data.clone(), data);
     for (at, byte) in model.bytes().iter().zip(&packed) {
@@ -247,7 +248,7 @@ fn copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
     assert_eq!(memory, wanted);
 }
 
-/// The form with numbers in big-endian, there and back.
+/// Packs to the portable form with big-endian numbers, and unpacks from it.
 fn portable(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, data) = memory(model);
     let mut wanted: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
@@ -297,7 +298,7 @@ fn prefixes(datatype: &Datatype, count: usize, model: &Model) {
     }
 }
 
-/// What must be a `bool` or a `char` is one afterwards, as far as bytes have come.
+/// Checks that each `bool` and `char` is valid afterwards, in the bytes received so far.
 fn values(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, mut data) = memory(model);
     let seed = input.byte();
@@ -322,14 +323,15 @@ fn values(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
         position += primitive.size();
     }
     let base = data.as_mut_ptr().wrapping_add(origin);
-    // SAFETY: `memory` made room for every byte that the items name, all of them initialised and nobody else's.
+    // SAFETY: `memory` has room for every byte that the items name; all are initialised, and nothing else refers to
+    // them.
     #[expect(unsafe_code, reason = "the raw face is what is tried")]
     let found = unsafe { datatype.validate(base, count, bytes) };
     assert_eq!(found.err().map(|bad| (bad.primitive, bad.position)), first);
     assert_eq!(data, wanted);
 }
 
-/// From one layout to another, from a place in one to a place in the other.
+/// Copies from one layout to another, from a position in one to a position in the other.
 fn across(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), input: &mut Input<'_>) {
     let ((origin, data), (to_origin, mut memory)) = (memory(from.2), memory(to.2));
     let (bytes, to_bytes) = (from.2.bytes(), to.2.bytes());

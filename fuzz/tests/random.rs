@@ -1,8 +1,8 @@
-//! The targets on random bytes.
+//! Runs the targets on random bytes.
 
 use proptest::prelude::*;
 
-/// Runs a target on random bytes, of which short ones find what long ones bury.
+/// Runs a target on random bytes. Short inputs find errors that long ones would mask.
 fn run(name: &str, cases: u32) {
     let target = mpj_fuzz::target(name).unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };

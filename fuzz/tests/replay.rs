@@ -1,4 +1,4 @@
-//! What fuzzing has found worth keeping: one input for each way through the code, and all that ever failed.
+//! Replays the corpus: one input for each path through the code, and every input that ever failed.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn the_corpus() {
         for file in std::fs::read_dir(&folder).unwrap() {
             let path = file.unwrap().path();
             let bytes = std::fs::read(&path).unwrap();
-            // Known by its name if it fails.
+            // Catch the panic to name the input.
             let failed = std::panic::catch_unwind(|| target(&bytes)).is_err();
             assert!(!failed, "{}", path.display());
             files += 1;

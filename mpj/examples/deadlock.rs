@@ -1,4 +1,4 @@
-//! A job that hangs: each rank receives from the next one, and nobody sends. It shows how a program that hangs is found out.
+//! A job that hangs: each rank receives from the next one, and no rank sends. It shows how to find such an error.
 //!
 //! ```text
 //! $ mpjrun -n 4 deadlock           # Ctrl-C prints what each rank waits for, and the cycle 0 → 1 → 2 → 3 → 0

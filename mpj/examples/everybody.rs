@@ -1,4 +1,4 @@
-//! Every rank sends a message to every other one; the first meets all its peers for that, and says how long it took.
+//! Every rank exchanges messages with every other rank, which connects all pairs. Rank 0 prints how long that took.
 //!
 //! `mpjrun -n 64 target/release/examples/everybody`
 #![expect(clippy::print_stdout, reason = "a program that prints one line")]
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Sends to and receives from all others, and checks what has come.
+/// Sends to and receives from all others, and checks the received data.
 fn exchange(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let others = || (0..size).filter(|other| *other != world.rank());

@@ -1,5 +1,5 @@
-//! Heat spreads over a plate that is cut into blocks, one a rank: each step exchanges the edges of the blocks, rows and
-//! columns alike, in place.
+//! Simulates heat on a plate that is divided into blocks, one for each rank. Each step exchanges the edges of the
+//! blocks, both rows and columns, in place.
 //!
 //! ```sh
 //! cargo run --release --example halo           # four ranks, as threads
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use mpj::{ArrayOrder, Datatype, Launch, SplitViews, View, ViewSpec, World};
 
-/// The points of the plate, in both directions.
+/// The number of points of the plate in each direction.
 const POINTS: usize = 60;
 const STEPS: usize = 100;
 
@@ -30,11 +30,11 @@ fn main() -> ExitCode {
     })
 }
 
-/// One rank's block: its own points with a border of ghosts, which are the neighbours' edges.
+/// One rank's block: its points, and a border of ghost points, which are the neighbours' edges.
 struct Block {
-    /// Its own rows and columns, without the ghosts.
+    /// The number of rows and columns, without the ghosts.
     size: [usize; 2],
-    /// Where they begin on the plate.
+    /// The position of the first row and column on the plate.
     start: [usize; 2],
     /// The ranks above, below, to the left and to the right.
     neighbours: [Option<usize>; 4],
@@ -65,7 +65,7 @@ impl Block {
         self.size[1] + 2
     }
 
-    /// The ghosts, which are written, and the edges, which are read: above, below, left, right.
+    /// Describes the ghosts, which are written, and the edges, which are read: above, below, left, right.
     fn halo(&self) -> mpj::Result<SplitViews<f64>> {
         let [rows, columns] = self.size;
         let width = self.width();
@@ -87,7 +87,7 @@ impl Block {
         Ok(SplitViews::new(self.points.len(), &ghosts, &edges)?)
     }
 
-    /// Gets the neighbours' edges into the ghosts; nothing is copied on the way but by the messages.
+    /// Receives the neighbours' edges in the ghosts. The messages read and write the block in place, without packing.
     fn exchange(&mut self, world: &World, halo: &SplitViews<f64>) -> mpj::Result<()> {
         let (mut ghosts, edges) = halo.split(&mut self.points)?;
         world.scope(|s| {
@@ -103,7 +103,7 @@ impl Block {
     }
 }
 
-/// Returns the plate after all steps; at rank 0, elsewhere it is empty.
+/// Returns the plate after all steps at rank 0, and an empty vector elsewhere.
 fn spread(world: &World) -> mpj::Result<Vec<f64>> {
     let mut block = Block::of(world.rank(), world.size());
     let halo = block.halo()?;
@@ -116,7 +116,7 @@ fn spread(world: &World) -> mpj::Result<Vec<f64>> {
     collect(world, &block)
 }
 
-/// Lets every point go towards the mean of its neighbours.
+/// Moves the value of every point towards the mean of its neighbours.
 fn step(points: &[f64], next: &mut [f64], [rows, columns]: [usize; 2]) {
     let width = columns + 2;
     for row in 1..=rows {
@@ -127,7 +127,7 @@ fn step(points: &[f64], next: &mut [f64], [rows, columns]: [usize; 2]) {
     }
 }
 
-/// Puts the blocks together at rank 0: each is sent as it lies, without its ghosts, and received where it belongs.
+/// Collects the blocks at rank 0: each block is sent without its ghosts, and received at its position on the plate.
 fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
     let inner = |size: [usize; 2], of: [usize; 2], start: [usize; 2]| {
         Datatype::of::<f64>().subarray(&of, &size, &start, ArrayOrder::C)
@@ -159,7 +159,7 @@ fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
     Ok(plate)
 }
 
-/// The same on one block, by plain loops.
+/// Computes the same on one block, with plain loops.
 fn serial() -> Vec<f64> {
     let mut points = Block::of(0, 1).points;
     let mut next = points.clone();
@@ -171,7 +171,7 @@ fn serial() -> Vec<f64> {
     rows.flat_map(|row| row[1..=POINTS].to_vec()).collect()
 }
 
-/// A hot spot off the middle, and no symmetry that could hide a wrong neighbour.
+/// A hot spot away from the centre, so that no symmetry hides an exchange with a wrong neighbour.
 fn initial(row: usize, column: usize) -> f64 {
     if (10..25).contains(&row) && (30..40).contains(&column) {
         100.0
@@ -180,7 +180,7 @@ fn initial(row: usize, column: usize) -> f64 {
     }
 }
 
-/// Two factors of a number, as close to each other as can be.
+/// Returns two factors of a number, as close to each other as possible.
 fn factors(ranks: usize) -> [usize; 2] {
     let small = (1..=ranks).take_while(|f| f * f <= ranks).filter(|f| ranks.is_multiple_of(*f)).last();
     small.map_or([1, 1], |small| [small, ranks / small])

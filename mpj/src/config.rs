@@ -1,7 +1,7 @@
 //! Run-time parameters of a program, in groups: `mpjrun --params` prints them.
 //!
-//! Each parameter is a constant of the module that uses it. A rank reads them from the environment when it starts, and a
-//! value that makes no sense, or a name that is nearly one of these, is an error then.
+//! Each parameter is a constant of the module that uses it. A rank reads them from the environment when it starts, and
+//! an invalid value, or a name that is nearly one of these, is an error then.
 
 pub use mpj_devices::config::{
     Choice, Config, ConfigError, GROUPS, Group, Names, Number, PREFIX, Parameter, Text, Value, all,
@@ -23,8 +23,8 @@ pub const DEV: Text = Text {
     help: "the devices that messages may go by, separated by commas, or auto for all there are; mpjrun --dev overrides it",
 };
 
-/// Returns the names of the devices that a value of [`DEV`] lists, or `None` for all there are. Whether there is a device of
-/// each name is not checked: a program may bring its own.
+/// Returns the names of the devices that a value of [`DEV`] lists, or `None` for all available ones. The names are
+/// not checked: a program may register its own devices.
 ///
 /// # Errors
 /// A text that cannot be the name of a device; `auto` in a list.
@@ -41,7 +41,7 @@ pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
     }
 }
 
-/// Returns every parameter by its part: the engine's and the devices', and those of this crate.
+/// Returns every parameter by group: those of the engine, of the devices, and of this crate.
 pub fn groups() -> Vec<Group> {
     const OWN: &[Group] = &[
         Group { name: "general", parameters: &[&DEV] },
@@ -60,7 +60,7 @@ pub fn parameters() -> Vec<&'static dyn Parameter> {
 /// Reads the parameters from the environment.
 ///
 /// # Errors
-/// A value that a parameter may not have; a variable whose name is nearly that of one.
+/// A parameter has an invalid value, or a variable's name is nearly that of a parameter.
 pub fn from_env() -> Result<Config, ConfigError> {
     Config::from_env(&parameters())
 }

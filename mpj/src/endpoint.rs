@@ -1,11 +1,11 @@
-//! Who a message goes to, who it may come from, and which tags a receive accepts.
+//! The destination of a message, the source it may come from, and the tags that a receive accepts.
 
 use mpj_devices::{ANY_SOURCE as ANY_SOURCE_NUMBER, ANY_TAG as ANY_TAG_NUMBER};
 
-/// The number of "nobody" in the MPI 5.0 ABI.
+/// The number of `MPI_PROC_NULL` in the MPI 5.0 ABI.
 pub(crate) const PROC_NULL_NUMBER: i32 = -3;
 
-/// Where a message may come from: a rank, anybody, or nobody.
+/// The source of a receive: a rank, any source, or `PROC_NULL`.
 ///
 /// Made of a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], or a [`Status`](crate::Status).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,18 +14,18 @@ pub enum Source {
     Rank(usize),
     /// Any rank.
     Any,
-    /// Nobody: the receive ends at once with an empty message.
+    /// `PROC_NULL`: the receive completes at once with an empty message.
     Null,
 }
 
-/// Where a message goes: a rank or nobody.
+/// The destination of a message: a rank or `PROC_NULL`.
 ///
 /// Made of a rank, an `Option` of one, [`PROC_NULL`], or a [`Status`](crate::Status).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
     /// This rank of the communicator.
     Rank(usize),
-    /// Nobody: the send ends at once.
+    /// `PROC_NULL`: the send completes at once.
     Null,
 }
 
@@ -44,7 +44,7 @@ pub const ANY_SOURCE: Source = Source::Any;
 pub const ANY_TAG: Tag = Tag::Any;
 /// Nobody, as source and as destination.
 ///
-/// Where a neighbour may be missing, it is an `Option` of a rank, and `None` is nobody:
+/// An `Option` of a rank expresses a neighbour that may be missing; `None` is `PROC_NULL`:
 /// ```
 /// # mpj::threads(3, |world| {
 /// let left = world.rank().checked_sub(1); // rank 0 has none
@@ -54,15 +54,16 @@ pub const ANY_TAG: Tag = Tag::Any;
 /// assert_eq!(from_left[0], left.unwrap_or(usize::MAX)); // untouched where nobody is
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Ranks are `usize` alone, as `rank` and `size` return them: with other integers a plain `1` could be any of them, and
-/// some of them could be negative.
+/// Ranks are only `usize`, as `rank` and `size` return them. If other integers were allowed, a plain `1` could be any
+/// of them, and some could be negative.
 pub const PROC_NULL: ProcNull = ProcNull;
 
 /// Nobody: see [`PROC_NULL`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcNull;
 
-/// What names the destination of a message: a rank, an `Option` of one, [`PROC_NULL`], a [`Status`](crate::Status), or a [`Dest`].
+/// Types that name the destination of a message: a rank, an `Option` of one, [`PROC_NULL`], a
+/// [`Status`](crate::Status), or a [`Dest`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a rank to send to",
     label = "expected a `usize`, an `Option<usize>`, `PROC_NULL` or a `Status`",
@@ -73,7 +74,7 @@ pub trait IntoDest {
     fn into_dest(self) -> Dest;
 }
 
-/// What names the source of a message: a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], a
+/// Types that name the source of a message: a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], a
 /// [`Status`](crate::Status), or a [`Source`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a rank to receive from",
@@ -157,7 +158,7 @@ impl From<i32> for Tag {
     }
 }
 
-/// A rank as a number; one that no communicator can have stays one.
+/// Returns a rank as a number. A value that is too large stays an invalid rank.
 pub(crate) fn number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }

@@ -41,7 +41,7 @@ pub enum ErrorClass {
     Other = 16,
     /// A broken invariant of this library: please report it.
     Intern = 17,
-    /// No memory, or no room for one more message.
+    /// Memory, or the space for one more message, is exhausted.
     NoMem = 39,
     /// A rank that has died, or has left the job or the communicator.
     ProcAborted = 58,
@@ -93,7 +93,7 @@ impl Error {
         Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
     }
 
-    /// What a call fails with because rank `first` of the world has failed, in its words.
+    /// Returns the error of a call that fails because rank `first` of the world has failed, with that rank's message.
     #[cold]
     pub(crate) fn from_remote(
         class: ErrorClass,
@@ -117,13 +117,13 @@ impl Error {
             Fault::Cancelled => ErrorClass::Request,
             Fault::Freed | Fault::AlreadyJoined { .. } => ErrorClass::Comm,
             Fault::NoMemory { .. } | Fault::TooManyMessages { .. } => ErrorClass::NoMem,
-            // `Withdrawn`, `TooManyChannels`, and what a later engine may say.
+            // `SendCancelled`, `TooManyChannels`, and variants that are added later.
             _ => ErrorClass::Other,
         };
         Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }.noted()
     }
 
-    /// The error of a call that works through the one that failed.
+    /// Returns the error with the name of the public call that made the failing one.
     #[cold]
     pub(crate) fn within(mut self, call: &'static str) -> Self {
         self.inner.call = call;
@@ -173,7 +173,8 @@ impl Error {
         }
     }
 
-    /// Returns the rank in the world that has failed first: as it has said itself, though it goes on, or as the peer has died.
+    /// Returns the world rank that failed first: the rank that reported its own failure, even if it goes on, or the
+    /// peer that died.
     pub(crate) fn first_failed(&self) -> Option<u32> {
         match &self.inner.why {
             Why::Told(_, first) => Some(*first),
@@ -182,9 +183,9 @@ impl Error {
         }
     }
 
-    /// Returns the rank of the world that made the operation fail, if one rank did: it has died, has left the job, cannot be
-    /// reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the peer takes no
-    /// further part and another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
+    /// Returns the rank of the world that made the operation fail, if one rank did: it has died, has left the job,
+    /// cannot be reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the
+    /// peer takes no further part and another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
             Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {
@@ -220,7 +221,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// What other crates of the stack refuse, in a function that returns a [`Result`].
+/// Converts errors of the other crates of the stack, for functions that return a [`Result`].
 macro_rules! refused {
     ($($why:ty => $class:ident, $call:literal;)*) => {$(
         impl From<$why> for Error {
@@ -248,10 +249,10 @@ impl From<OpenError> for Error {
     }
 }
 
-/// Any error that a rank may end with: what `?` makes of an [`Error`], and of those of other crates.
+/// Any error that a rank may return: `?` converts an [`Error`] and those of other crates into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What most calls return. What is wrong with a type, a view or a packed message becomes such an error by `?`:
+/// The result of most calls. `?` converts the errors of datatypes, views and packed messages into an [`Error`]:
 /// ```
 /// use mpj::{Datatype, View, World};
 ///

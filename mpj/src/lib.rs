@@ -1,4 +1,5 @@
-//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. For Linux, and for the ranks of one host.
+//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. For Linux, and for the ranks of one
+//! host.
 //!
 //! ```
 //! // Four ranks, here as threads; under a launcher the same closure runs as processes.
@@ -20,66 +21,70 @@
 //! * [`World`] is all ranks; it derefs to an [`Intracomm`], which has messages, collectives, `dup` and `split`.
 //! * Buffers are slices, arrays, `Vec`s and single values: of primitives, and of structures with
 //!   [`#[derive(mpj::Datatype)]`](derive@Datatype) ([`SendBuf`], [`RecvBuf`]).
-//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`SplitViews`] are several of
-//!   one slice at once, for a halo exchange in place (`examples/halo.rs`).
+//! * Parts of a slice, such as the columns of a matrix, are [`View`]s by a [`struct@Datatype`]; [`SplitViews`] are
+//!   several of one slice at once, for a halo exchange in place (`examples/halo.rs`).
 //! * A [`buffer::Buffer`] holds sections of primitives and serde values; it is sent as any buffer is, and received by
 //!   [`recv_buffer`](Intracomm::recv_buffer). [`Slices`] are several slices as one message.
-//! * A message in memory of [`World::alloc_slice`] or [`World::pool`] need not be copied for a rank on the same host: it reads
-//!   it where it lies ([`recv_block`](Intracomm::recv_block)). By which way others go, through blocks or without copies, is the
-//!   library's choice, or the user's: [`DataPath`], for a job (`mpjrun --path`), a communicator ([`Intracomm::with_path`]) or a call.
-//! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope); several
-//!   are waited for by [`wait_all`], [`wait_any`] and their like, also if they differ ([`Waitable::watch`]).
-//! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); whoever waits drives them.
-//! * A message that does not fit or is of another type, a rank that dies or leaves, a bad argument: an [`Error`] that
-//!   says so, and no hang. A receive waits for as long as its sender may still send: also for one that has freed the
-//!   communicator and lives on.
+//! * A message in memory of [`World::alloc_slice`] or [`World::pool`] need not be copied for a rank on the same host,
+//!   which can read it in place ([`recv_block`](Intracomm::recv_block)). Other messages go through pool blocks or
+//!   without copies in user space. The library chooses, or the user does by a [`DataPath`]: for a job (`mpjrun
+//!   --path`), a communicator ([`Intracomm::with_path`]) or a call.
+//! * Non-blocking operations own their buffer ([`Intracomm::isend`]) or borrow it for a [scope](Intracomm::scope).
+//!   [`wait_all`], [`wait_any`] and their like wait for several, even of different types ([`Waitable::watch`]).
+//! * Collectives may be started, and waited for in any order ([`Intracomm::ibarrier`]); any waiting thread makes
+//!   progress on all of them.
+//! * A message that does not fit or is of another type, a rank that dies or exits, and a bad argument are an [`Error`]
+//!   that says so, and not a hang. A receive waits for as long as its sender may still send, even if that rank has
+//!   freed the communicator.
 //! * [`raw`] is the same by pointer, count and datatype.
-//! * [`#[mpj::test(ranks = 3)]`](macro@test) makes a test of ranks, and one that hangs says who waits for whom.
+//! * [`#[mpj::test(ranks = 3)]`](macro@test) makes a test of several ranks. A test that hangs reports which rank waits
+//!   for which.
 //!
 #![doc = include_str!("guide.md")]
-//! # What is there of mpiJava 1.2
+//! # Coverage of mpiJava 1.2
 //! | class | here | |
 //! |---|---|---|
-//! | `MPI` | [`run`], [`init`], [`threads`], [`wtime`], [`wtick`], [`World::abort`] | there is no `Finalize`: a rank leaves when its function has returned, or its last [`World`] is dropped |
+//! | `MPI` | [`run`], [`init`], [`threads`], [`wtime`], [`wtick`], [`World::abort`] | `Finalize` is not needed: a rank leaves when its function has returned, or its last [`World`] is dropped |
 //! | `Comm` | [`Intracomm`]: standard and synchronous sends, receives, `sendrecv`, probes, matched probes, `dup`, `free` | not yet: buffered and ready sends, `sendrecv_replace`, attributes, error handlers (errors are values) |
 //! | `Intracomm` | `split`, `barrier`, `bcast`, `gather(v)`, `scatter(v)`, `allgather(v)`, `alltoall(v)`, `reduce`, `allreduce`, `reduce_scatter`, `scan`; beyond mpiJava, [`ibarrier`](Intracomm::ibarrier), [`ibcast`](Intracomm::ibcast), [`iallreduce`](Intracomm::iallreduce), and every collective so by [`raw::start`] | not yet: `create` |
 //! | `Datatype` | [`struct@Datatype`]: all constructors of MPI, not only those of mpiJava; `OBJECT` is [`send_object`](Intracomm::send_object) | |
 //! | `Op`, `User_function` | [`Op`], [`UserOp`] | |
 //! | `Request`, `Status` | [`Request`], [`ScopedSend`], [`ScopedRecv`], [`Status`] | |
 //! | `Prequest` | beyond mpiJava, collectives: [`PersistentRequest`] | not yet: persistent requests of messages |
-//! | `Group` | [`raw::Comm::group`] tells who is in it | not yet: making groups, and communicators of them |
+//! | `Group` | [`raw::Comm::group`] returns its members | not yet: making groups, and communicators of them |
 //! | `Intercomm`, `Cartcomm`, `Graphcomm`, `CartParms`, `GraphParms`, `ShiftParms` | | not yet |
 //! | `MPIException` | [`Error`] with its [`ErrorClass`] | |
 //!
 //! Jobs run on one host, as threads or as the processes that `mpjrun` starts.
 //!
-//! # Seeing what a job does
-//! `MPJ_TRACE=job.json`, or `mpjrun --trace job.json`, has a job write what happened: open the file at
-//! [ui.perfetto.dev](https://ui.perfetto.dev) or in `chrome://tracing`. No program has to be changed or compiled anew for it.
+//! # Tracing a job
+//! With `MPJ_TRACE=job.json`, or `mpjrun --trace job.json`, a job records its events in a file. Open it at
+//! [ui.perfetto.dev](https://ui.perfetto.dev) or in `chrome://tracing`. Programs need not be changed or recompiled.
 //! ```text
 //! $ mpjrun -n 4 --trace job.json ./prog
 //! $ MPJ_TRACE=job.json ./prog              # ranks that are threads of one process
 //! ```
-//! * Each rank is a process there, with its threads. What takes time is a slice on its thread: every wait by the name of its
-//!   call (`recv`, `ssend`, `irecv` for the wait of its request), every collective with count, ranks and context, and what is
-//!   done with messages: `eager sent`, `announced`, `piece sent`, `piece got`, `eager arrived`, `early message received`,
-//!   `body got`, `announced message refused`, each with peer, tag, bytes and device. Peers are ranks of the world. A
-//!   communicator has two contexts, an even one for messages and the next one for collectives.
-//! * A message is an arrow from the slice in which it began to the one in which it had arrived: an eager one in the
-//!   receiver's memory, be it early, an announced one with all of its body.
-//! * Registrations of memory, and the ends of other ranks with their causes, are instants. What [`World::stats`] counts, so
-//!   the copies, are counters.
-//! * `MPJ_TRACE_EVENTS` says how many events a rank keeps; how many more there were is the last event of the rank. They are
-//!   written when a few thousand have come, twice a second, and at the end, so that of a rank that was killed the last second
-//!   may be missing.
-//! * Each rank writes `job.json.rankN`. `mpjrun`, or the process that hosts all ranks, joins these when all have ended, and
-//!   removes them. Where nobody does, as when `mpjrun` itself was killed, they stay, and each can be opened as it is: of one
-//!   that was not ended the closing bracket is missing, which readers of traces allow.
-//! * Times are those of the host's monotonic clock, so those of one host compare. Between hosts they do not.
-//! * How much was moved by which device and way, and copied, is also said without a trace: `mpjrun --stats`, `MPJ_STATS=1`,
-//!   [`World::stats`].
-//! * A file that cannot be written is told in a sentence on standard error, and is no failure of the job. Jobs that run at
-//!   once need a file each, and of jobs that run in turn the last one is in the file.
+//! * Each rank is a process in the trace, with its threads. An activity is a slice on its thread: every wait, by the
+//!   name of its call (`recv`, `ssend`, `irecv` for the wait of its request); every collective with count, ranks and
+//!   context; and every step of a message: `eager sent`, `announced`, `piece sent`, `piece got`, `eager arrived`,
+//!   `early message received`, `body got`, `announced message refused`, each with peer, tag, bytes and device. Peers
+//!   are ranks of the world. A communicator has two contexts, an even one for messages and the next one for
+//!   collectives.
+//! * A message is an arrow from the slice in which it began to the one in which it had arrived: an eager message in the
+//!   receiver's memory, even if unexpected; a rendezvous message with all of its body.
+//! * Registrations of memory, and exits of other ranks with their causes, are instants. The counts of [`World::stats`],
+//!   including the copies, are counters.
+//! * `MPJ_TRACE_EVENTS` is the number of events that a rank keeps. The last event of a rank says how many more there
+//!   were. Events are written after every few thousand, twice a second, and at the end. So the last second of a killed
+//!   rank may be missing.
+//! * Each rank writes `job.json.rankN`. `mpjrun`, or the process that hosts all ranks, joins and removes these files
+//!   when all ranks have exited. If it cannot, for instance because `mpjrun` itself was killed, the files stay, and
+//!   each can be opened as it is. The file of a killed rank lacks the closing bracket, which trace viewers allow.
+//! * Times are those of the host's monotonic clock, so they can be compared on one host, but not between hosts.
+//! * The traffic by device and path, and the copies, are also available without a trace: `mpjrun --stats`,
+//!   `MPJ_STATS=1`, [`World::stats`].
+//! * A trace file that cannot be written is reported on standard error, and does not fail the job. Jobs that run at the
+//!   same time need a file each; a later job overwrites the file of an earlier one.
 //!
 //! # Features
 //! One crate is enough: [`datatypes`], [`buffer`] and [`pool`] are the crates underneath, and a feature of this one is
@@ -135,9 +140,9 @@ pub mod datatypes {
     /// assert_eq!(particle.kind, 1);
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
-    /// Where `mpj` is known by another name, say so with `#[datatype(crate = name)]`.
+    /// If `mpj` has another name in your crate, give it with `#[datatype(crate = name)]`.
     ///
-    /// A field that is no plain data is refused:
+    /// A field that is not plain data is rejected:
     /// ```compile_fail,E0277
     /// #[repr(C)]
     /// #[derive(Clone, Copy, mpj::Datatype)]

@@ -60,12 +60,12 @@ pub struct UserOp {
 enum Function {
     /// On items of one type.
     Typed { fold: DeferDrop<Fold>, name: &'static str, datatype: Datatype },
-    /// On items of any, which it is told.
+    /// On items of any type, which it gets as an argument.
     Erased(DeferDrop<Erased>),
 }
 
-/// A function that the user has given away. What it has captured is the user's: it is dropped where that may take long, or
-/// panic, by whoever has the last copy.
+/// A function that the user has given away. Dropping the values that it has captured may take long, or panic, so the
+/// last owner defers the drop until that is safe.
 struct DeferDrop<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
 
 impl<F: ?Sized + Send + Sync + 'static> DeferDrop<F> {
@@ -90,7 +90,7 @@ impl<F: ?Sized + Send + Sync + 'static> Deref for DeferDrop<F> {
 
 impl<F: ?Sized + Send + Sync + 'static> Drop for DeferDrop<F> {
     fn drop(&mut self) {
-        // SAFETY: it is taken here alone, and not touched again.
+        // SAFETY: it is taken only here, and not used again.
         mpj_devices::drop_deferred(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }
@@ -153,11 +153,12 @@ impl Op {
 
     /// Makes an operation of a function on memory, for items of whatever datatype it is called with (`MPI_Op_create`):
     /// `function(in, inout, len, datatype)` makes item `i` of `inout` that of `in` combined with it, in this order, for
-    /// each of `len` items. It must be associative; if it is not `commutative`, the items are combined in order of rank.
+    /// each of `len` items. It must be associative; if it is not `commutative`, the items are combined in order of
+    /// rank.
     ///
-    /// The function may read `len` items of the datatype at `in`, and read and write as many at `inout`, which do not
-    /// overlap; it must leave values of the type there. Pointers are as aligned as the buffers of the call are. An array
-    /// may be passed in several parts, each with a length of its own.
+    /// The function may read `len` items of the datatype at `in`, and read and write `len` items at `inout`; the two do
+    /// not overlap. It must leave valid values of the type at `inout`. The pointers have the alignment of the call's
+    /// buffers. An array may be passed in several parts, each with a length of its own.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -187,7 +188,8 @@ impl Op {
         }
     }
 
-    /// A number for the operation, to see that all ranks name the same one; users' own are told apart by their order alone.
+    /// Returns a code for the operation, with which ranks check that all name the same one. User operations differ only
+    /// in whether they are commutative.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Op::Sum => 0,
@@ -208,8 +210,8 @@ impl Op {
     pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
-            // Same elements in the same places: the function is given items as they lie in memory.
-            // A signature is a hash: what may be no value of another type must not rest on it.
+            // Same elements in the same places: the function gets items as they lie in memory. A signature is only a
+            // hash, so types with invalid bit patterns are compared exactly.
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
@@ -228,11 +230,11 @@ impl Op {
     /// Combines `count` items at `from` into those at `into`.
     ///
     /// # Errors
-    /// There is no memory for items that the operands' order makes it copy.
+    /// The memory for a copy of the items, which the order of the operands may require, is exhausted.
     ///
     /// # Safety
-    /// Both hold `count` initialised items of `datatype`, which [`refuses`](Self::refuses) did not refuse; those at
-    /// `into` may be written; the two do not overlap.
+    /// Both hold `count` initialised items of `datatype`, for which [`unsupported_reason`](Self::unsupported_reason)
+    /// returns `None`; those at `into` may be written; the two do not overlap.
     pub(crate) unsafe fn fold(
         &self,
         from: *const u8,
@@ -266,8 +268,8 @@ impl Op {
     }
 }
 
-/// Takes an item out of memory where only what its type names is known to be its own: of a type with padding, whose runs
-/// are given, the bytes between may belong to others, or to nobody.
+/// Reads an item from memory of which only the bytes that its type names belong to it. For a type with padding its runs
+/// are given; the bytes between may belong to other objects and are not read.
 ///
 /// # Safety
 /// The bytes that `T`'s datatype names at `at` are those of a value, and `padded` is `None` or their runs.
@@ -394,8 +396,8 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
             arms!($type, op, from, into, count;
                 Op::Sum => |a, b| a + b,
                 Op::Prod => |a, b| a * b,
-                // All ranks get the same, whichever side an item is on: a NaN wins over a number, and of the two zeros, which
-                // alone are equal and differ, -0 is less.
+                // The result is the same on all ranks, whichever side an item is on: a NaN wins over a number, and -0
+                // is less than 0, the only values that are equal but have different bits.
                 Op::Min => |a, b| if b < a {
                     b
                 } else if a < b {

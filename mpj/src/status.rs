@@ -1,4 +1,4 @@
-//! What a receive got.
+//! The status of a receive.
 
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::Envelope;
@@ -7,7 +7,7 @@ use crate::endpoint::{Dest, PROC_NULL_NUMBER, Source};
 
 /// The sender, tag and length of a received message.
 ///
-/// As a destination it is the sender, so that an answer goes back to where the question came from:
+/// As a destination it is the sender, so that a reply goes to the rank that sent the request:
 /// ```
 /// # mpj::threads(3, |world| {
 /// if world.rank() > 0 {
@@ -38,12 +38,12 @@ impl Status {
         Status { source, tag: message.tag, bytes: message.bytes, code: message.code }
     }
 
-    /// What a receive from nobody, or an operation without a message, gives.
+    /// Returns the status of a receive from `PROC_NULL`, or of an operation without a message.
     pub(crate) fn empty() -> Self {
         Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, code: 0 }
     }
 
-    /// Returns who sent it: a rank of the communicator, or nobody ([`PROC_NULL`](crate::PROC_NULL)).
+    /// Returns the sender: a rank of the communicator, or `None` for [`PROC_NULL`](crate::PROC_NULL).
     pub fn source(&self) -> Option<usize> {
         usize::try_from(self.source).ok()
     }
@@ -51,7 +51,7 @@ impl Status {
     /// Returns the sender's rank.
     ///
     /// # Panics
-    /// If the message came from nobody ([`PROC_NULL`](crate::PROC_NULL)).
+    /// If the message came from [`PROC_NULL`](crate::PROC_NULL).
     pub fn source_rank(&self) -> usize {
         self.source().expect("the message came from nobody")
     }

@@ -1,4 +1,4 @@
-//! Rank tests under plain `cargo test`: what [`#[mpj::test]`](macro@crate::test) expands to.
+//! Rank tests under plain `cargo test`: the functions that [`#[mpj::test]`](macro@crate::test) calls.
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,7 +10,7 @@ use crate::run::threads;
 use crate::run::watch::Watch;
 use crate::world::World;
 
-/// What a test function may return.
+/// The types that a test function may return.
 pub trait TestResult {
     /// Turns it into a result with a printable error.
     ///
@@ -31,7 +31,7 @@ impl<E: fmt::Debug> TestResult for Result<(), E> {
     }
 }
 
-/// How long a test may take that does not say so itself.
+/// The time limit of a test that does not set its own.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Says it for all tests: `MPJ_TEST_TIMEOUT=10min cargo test`.
@@ -43,15 +43,15 @@ pub(crate) const TEST_TIMEOUT: Text = Text {
     help: "time that each #[mpj::test] may take, whatever the test says",
 };
 
-/// How long the ranks of a test that was ended have to notice.
+/// The time that the ranks of a terminated test have to return.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The time that a text like `500ms`, `10s` or `2min` stands for.
+/// Parses a time such as `500ms`, `10s` or `2min`.
 const fn parse(text: &str) -> Option<Duration> {
     let bytes = text.as_bytes();
     let (mut at, mut number) = (0, 0u64);
     while at < bytes.len() && bytes[at].is_ascii_digit() {
-        // More than nine digits are no time a test could take.
+        // A longer number is not a reasonable time for a test.
         if at == 9 {
             return None;
         }
@@ -67,10 +67,10 @@ const fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The argument `timeout` of the attribute.
+/// Parses the argument `timeout` of the attribute.
 ///
 /// # Panics
-/// If it is no time: when the test is compiled.
+/// If it is not a valid time. The attribute evaluates it when the test is compiled.
 pub const fn parse_timeout(text: &str) -> Duration {
     match parse(text) {
         Some(limit) if !limit.is_zero() => limit,
@@ -81,13 +81,13 @@ pub const fn parse_timeout(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, or the test takes longer than `parse_timeout`: the test has failed. The panic is at the line of
-/// the caller.
+/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed. The panic is at
+/// the line of the caller.
 #[track_caller]
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let outcome = config::from_env().map_err(|error| error.to_string()).and_then(|config| {
-        // No limit is no time.
+        // `0`, which means no limit, does not parse.
         let limit =
             if config.is_set(&TEST_TIMEOUT) { parse(config.text(&TEST_TIMEOUT)) } else { Some(limit) };
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) ->
     }
 }
 
-/// Runs a test on threads that can be left behind: one that computes for ever cannot be ended.
+/// Runs a test on threads that can be abandoned: a rank that computes forever cannot be ended.
 fn run_with_timeout<O: TestResult>(
     ranks: usize,
     limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What can be sent and what can be received.
+//! The types that can be sent, and those that can be received.
 
 #[cfg(feature = "ndarray")]
 mod arrays;
@@ -20,15 +20,15 @@ use crate::raw::Buf;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
 /// * parts of a slice: [`View`](crate::View)s, or [`SplitViews`](crate::SplitViews) of one;
 /// * several slices, one after the other: [`Slices`](crate::Slices), to send;
-/// * a committed [`Buffer`](crate::buffer::Buffer), to send; what comes of it is received by
+/// * a committed [`Buffer`](crate::buffer::Buffer), to send; the receiver uses
 ///   [`recv_buffer`](crate::Intracomm::recv_buffer);
 /// * the bytes of a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`] of items in a block of a pool;
-/// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for, arrays
-///   of `ndarray` and views of them, `Bytes` and `BytesMut`;
+/// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for,
+///   arrays of `ndarray` and views of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.
 ///
-/// A tuple is none: the language does not say where its fields lie, so that it may be laid out otherwise in the program
-/// at the other end. Make it a structure with `#[repr(C)]`, or send it by
+/// A tuple is not a buffer: the language does not define where its fields lie, so the program at the other end may lay
+/// it out differently. Make it a structure with `#[repr(C)]`, or send it by
 /// [`send_object`](crate::Intracomm::send_object).
 /// ```compile_fail,E0277
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
@@ -36,8 +36,8 @@ use crate::raw::Buf;
 /// # }
 /// ```
 ///
-/// Others may implement it for types of their own. The buffer may also lie in pieces that are sent one after the other and
-/// never joined, as here:
+/// Other crates may implement it for their own types. The buffer may also consist of several pieces, which are sent one
+/// after the other and never joined, as here:
 /// ```
 /// use mpj::raw::{Buf, ChainSegment};
 /// use mpj::{Primitive, RecvBuf, SendBuf};
@@ -82,7 +82,7 @@ use crate::raw::Buf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Items that are more bytes than can be counted are refused with [`ErrorClass::Count`](crate::ErrorClass::Count).
+/// Items whose size in bytes overflows are rejected with [`ErrorClass::Count`](crate::ErrorClass::Count).
 ///
 /// # Safety
 /// The items that the [`Buf`] describes are initialised and stay where they are for as long as `self` is neither moved
@@ -114,7 +114,8 @@ pub unsafe trait RecvBuf: SendBuf {
     fn recv_buf(&mut self) -> Buf;
 }
 
-// SAFETY: `Equivalent` says that every byte of the type map is initialised; a slice does not move while it is borrowed.
+// SAFETY: `Equivalent` guarantees that every byte of the type map is initialised; a slice does not move while it is
+// borrowed.
 unsafe impl<T: Equivalent> SendBuf for [T] {
     #[inline]
     fn send_buf(&self) -> Buf {
@@ -166,7 +167,7 @@ macro_rules! by_pointer {
 
 by_pointer!(Box<B>, std::sync::Arc<B>, &B, &mut B);
 
-// SAFETY: a `RecvBuf` that nobody else points at.
+// SAFETY: a `RecvBuf` to which no other pointer exists.
 unsafe impl<B: RecvBuf + ?Sized> RecvBuf for Box<B> {
     #[inline]
     fn recv_buf(&mut self) -> Buf {

@@ -17,7 +17,7 @@ use crate::report::{RankStats, stats_table};
 use crate::run::{TraceGuard, print_error};
 use crate::types::PoolSlice;
 
-/// Whether a program says what its ranks have moved.
+/// Whether a program prints the traffic of its ranks.
 pub(crate) const STATS: Number = Number {
     name: "STATS",
     default: 0,
@@ -27,19 +27,19 @@ pub(crate) const STATS: Number = Number {
 
 /// The communicator of all ranks, and this rank's part in the job.
 ///
-/// It is a handle: clones stand for the same rank. The rank leaves when its function has returned, or, after
-/// [`init`](crate::init), when the last clone is dropped: it waits until what it has sent is on its way, and tells the
-/// others.
+/// It is a handle: clones refer to the same rank. The rank leaves the job when its function has returned, or, after
+/// [`init`](crate::init), when the last clone is dropped. It waits until its messages have been sent, and notifies the
+/// other ranks.
 #[derive(Clone, Debug)]
 pub struct World {
     comm: Intracomm,
     boot: Arc<dyn Boot>,
-    /// Whether the rank says at its end what it has moved.
+    /// Whether the rank prints its traffic when it leaves.
     tells_stats: bool,
     _membership: Option<Arc<Membership>>,
 }
 
-/// What leaves the job when it is dropped.
+/// Leaves the job when it is dropped.
 #[derive(Debug)]
 struct Membership {
     world: World,
@@ -87,17 +87,17 @@ impl World {
     }
 
     /// Ends the whole job: every rank's pending operations fail, and the exit code is `code`, whether the ranks are
-    /// processes or the threads of [`run_with`](crate::run_with). The system keeps its lowest eight bits; where these are 0
-    /// and `code` is not, it is 1.
+    /// processes or the threads of [`run_with`](crate::run_with). The system keeps its lowest eight bits; where these
+    /// are 0 and `code` is not, it is 1.
     ///
-    /// It returns, so that what the caller holds is dropped in good order. What it calls from then on fails as well; it should end.
+    /// The call returns, so that the caller can drop its values in order and exit. All its later calls fail as well.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }
 
-    /// Returns what this rank has moved since it started: messages and bytes, by device and by way, and the copies that it
-    /// made of them. With `mpjrun --stats`, and
-    /// `MPJ_STATS=1` for programs without a launcher, a table of all ranks is printed at the end.
+    /// Returns the traffic of this rank since it started: messages and bytes, by device and by path, and the copies
+    /// made. With `mpjrun --stats`, and `MPJ_STATS=1` for programs without a launcher, a table of all ranks is printed
+    /// at the end.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -116,9 +116,10 @@ impl World {
         self.engine().stats()
     }
 
-    /// Returns the pool of this rank: blocks that the other ranks of its host can read where they lie, if it reaches them by a
-    /// device with shared memory. What is sent from such a block by [`isend`](Intracomm::isend) need not be copied, see
-    /// [`recv_block`](Intracomm::recv_block). Where there is none, or `MPJ_SHM_POOL` is used up, it is a pool like others.
+    /// Returns the pool of this rank. If the rank reaches others of its host by a device with shared memory, these can
+    /// read the blocks in place: a message in such a block that is sent by [`isend`](Intracomm::isend) need not be
+    /// copied, see [`recv_block`](Intracomm::recv_block). Without such a device, or when `MPJ_SHM_POOL` is used up, it
+    /// is an ordinary pool.
     pub fn pool(&self) -> &RankPool {
         self.engine().pool()
     }
@@ -134,8 +135,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorClass::Count`] if it has more bytes than can be counted, [`ErrorClass::NoMem`] if there is no memory for it,
-    /// [`ErrorClass::Type`] if items must lie at multiples of more than a page.
+    /// [`ErrorClass::Count`] if its size in bytes overflows, [`ErrorClass::NoMem`] if memory is exhausted,
+    /// [`ErrorClass::Type`] if the alignment of the items is more than a page.
     pub fn alloc_slice<T: Equivalent>(&self, value: T, len: usize) -> Result<PoolSlice<T>> {
         PoolSlice::new(self.pool(), value, len)
     }
@@ -164,7 +165,8 @@ impl World {
         }
     }
 
-    /// Leaves the job in good order. Returns what the rank has moved, if the user wants to know and no launcher tells him.
+    /// Leaves the job in an orderly way. Returns the rank's traffic, if the user requested it and no launcher prints
+    /// it.
     pub(crate) fn finalize(&self) -> Option<RankStats> {
         self.engine().close();
         self.end_trace();
@@ -176,7 +178,7 @@ impl World {
         Some(stats)
     }
 
-    /// Leaves the job by a failure that the others are told of, unless it only follows another rank's.
+    /// Leaves the job with a failure that is reported to the other ranks, unless it only follows from another rank's.
     pub(crate) fn report_death(&self, cause: &str) {
         self.boot.roster().report(self.comm.as_raw().rank(), Exit::Died(cause.into()));
         self.engine().fail_all_and_wait(cause);

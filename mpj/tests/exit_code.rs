@@ -1,5 +1,5 @@
-//! What `mpj::run` tells the shell: exit code and standard error. The program that is run is this one, with a mode in
-//! its environment.
+//! Tests the exit code and standard error of programs that call `mpj::run`. This binary is also the program that is
+//! run; an environment variable selects its mode.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +15,7 @@ const MODE: &str = "MPJ_TEST_MODE";
 fn main() -> ExitCode {
     match std::env::var(MODE) {
         Ok(mode) => program(&mode),
-        // `.ci/portable` sets it where an emulator runs this program and the kernel would not run its children.
+        // `.ci/portable` sets it if this program runs in an emulator and the kernel could not run its children.
         Err(_) if std::env::var_os("NO_CHILD_PROCESSES").is_some() => {
             let _ = writeln!(
                 std::io::stderr(),
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program: each mode ends in another way.
+/// The program: each mode ends in a different way.
 fn program(mode: &str) -> ExitCode {
     let four = Launch::threads(4);
     match mode {
@@ -46,13 +46,13 @@ fn program(mode: &str) -> ExitCode {
             assert_ne!(world.rank(), 2, "on purpose");
             patient(&world)
         }),
-        // All the others panic over the errors that the first panic gives them.
+        // All the other ranks panic because of the errors that the first panic causes.
         "panics" => mpj::run_with(four, |world| -> Result<(), String> {
             assert_ne!(world.rank(), 1, "the first");
             patient(&world).expect("the others are there");
             Ok(())
         }),
-        // One that is caught is told, and so is the one that is the cause, also in a second job.
+        // A caught panic is printed, and so is the panic that fails the job, also in a second job.
         "caught" | "twice" => {
             let once = || {
                 mpj::run_with(four, |world| {
@@ -82,7 +82,7 @@ fn program(mode: &str) -> ExitCode {
         "abort-on" => {
             let faces = ThreadBoot::ranks(4);
             let registry = faces[0].registry();
-            // The rank itself goes on to a good end.
+            // The aborting rank itself returns Ok.
             mpj::run_on(faces, &registry, |world| match world.rank() {
                 1 => {
                     world.abort(7, "enough");
@@ -92,7 +92,8 @@ fn program(mode: &str) -> ExitCode {
             })
         }
         "unwound" => mpj::run_with(Launch::threads(2), |world| unwound(&world)),
-        // The process ends by a panic of a rank although another one has failed: no panic is quiet then.
+        // A panic of a rank aborts the process although another rank has failed before. In this case no panic is
+        // silenced.
         "unwound-late" => mpj::run_with(Launch::threads(3), |world| {
             let pair = world.split(Some(u32::from(world.rank() == 2)), 0)?.expect("a color");
             if world.rank() == 2 {
@@ -129,20 +130,20 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("a reader");
 }
 
-/// Waits for a message of the next rank, which does the same.
+/// Waits for a message from the next rank, which does the same.
 fn ring(world: &World) -> mpj::Result<()> {
     say("here");
     world.recv(&mut [0u8], (world.rank() + 1) % world.size(), 7).map(drop)
 }
 
-/// Waits for the others, and with an error if one of them does not come.
+/// Waits for the others; returns an error if a rank does not arrive.
 fn patient(world: &World) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(5));
     world.barrier().map_err(|error| error.to_string())
 }
 
-/// A panic in the middle of a blocking call, by the drop of a buffer that was given away: it must not give the call's own
-/// buffer back while messages come.
+/// The drop of an owned buffer panics in the middle of a blocking call. The unwinding call must not release its own
+/// buffer while messages arrive in it.
 fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
     struct Grenade;
     impl Drop for Grenade {
@@ -151,7 +152,7 @@ fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
         }
     }
     if world.rank() == 1 {
-        // Rank 0 sends this from inside of the call that the drop interrupts.
+        // Rank 0 sends this message in the call that the drop interrupts.
         world.recv(&mut [0u8], 0, 2)?;
         world.recv(&mut vec![0u8; 1 << 20], 0, 1)?;
         return world.recv(&mut [0u8], 0, 3).map(drop);
@@ -166,7 +167,7 @@ fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
     world.sendrecv(&[0u8], 1, 2, &mut [0u8], 1, 3).map(drop)
 }
 
-/// Runs every mode and looks at code and text.
+/// Runs every mode, and checks exit code and standard error.
 fn check() -> ExitCode {
     for (mode, code, lines) in [
         ("one", 0, &[][..]),
@@ -209,7 +210,7 @@ fn check() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One line, and no rank runs, for one rank or several, by `run_with` or `run_on`.
+/// Prints one line and runs no rank, for one rank or several, with `run_with` or `run_on`.
 fn wrong_parameters_are_refused_without_a_launcher() {
     let there = "there are smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEV or mpjrun --dev)";
     for (name, value, why) in [
@@ -232,7 +233,7 @@ fn wrong_parameters_are_refused_without_a_launcher() {
     assert_eq!((output.status.code(), &*text), (Some(0), ""));
 }
 
-/// Runs the program as a process of another launcher: it refuses, and does not run as so many jobs of one rank.
+/// Runs the program as a process of another launcher. It must fail, and not run as several jobs of one rank.
 fn is_refused_below_another_launcher() {
     let below = |launcher| {
         let mut command = command("good");
@@ -250,7 +251,7 @@ fn is_refused_below_another_launcher() {
     assert_eq!((alone.status.code(), &*text), (Some(0), ""));
 }
 
-/// `MPJ_TIMEOUT` ends a program that hangs, and the table says why; a library returns that as an error.
+/// `MPJ_TIMEOUT` ends a program that hangs, and the table shows why. A library call returns the table as an error.
 fn time_limits() {
     let limited = |mode| output(command(mode).env("MPJ_TIMEOUT", "1"));
     for (mode, cycle) in [("ring", "0 → 1 → 2 → 3 → 0"), ("ring-on", "0 → 1 → 2 → 0")] {
@@ -261,7 +262,7 @@ fn time_limits() {
         assert!(lines[1].starts_with("  rank 0: recv from rank 1 with tag 7, for "), "{text}");
         assert_eq!(lines[lines.len() - 1], format!("  a cycle of waiting ranks: {cycle}"));
     }
-    // A rank that makes no call is ended with the process.
+    // A rank that makes no call exits with the process.
     let (output_of, text) = limited("busy");
     assert_eq!(output_of.status.code(), Some(124), "{text}");
     assert!(
@@ -284,9 +285,10 @@ fn time_limits() {
     );
 }
 
-/// Signals print the table once the ranks wait; SIGINT ends the program then, unless it was ignored when it began.
+/// Signals print the table after the ranks have started to wait. SIGINT then ends the program, unless it was ignored at
+/// the start.
 fn signals() {
-    // A shell starts its background jobs with SIGINT ignored, and this test may be in one.
+    // A shell starts background jobs with SIGINT ignored, and this test may run in one.
     let with = |option: &str| {
         let mut env = Command::new("env");
         env.arg(option).arg(std::env::current_exe().expect("this test")).env(MODE, "ring");
@@ -302,7 +304,7 @@ fn signals() {
     assert_eq!((status.signal(), &*text), (Some(9), ""), "it stays ignored");
 }
 
-/// Starts a program that prints "here" four times, and sends it signals when its ranks sleep.
+/// Starts a program that prints "here" four times, and sends it signals after its ranks are asleep.
 fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
@@ -316,7 +318,7 @@ fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
     (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Runs the program in a mode; returns what it said on standard error, too.
+/// Runs the program in a mode; returns its output, and standard error as text.
 fn run(mode: &str) -> (Output, String) {
     output(&mut command(mode))
 }

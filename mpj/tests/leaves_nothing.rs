@@ -1,10 +1,11 @@
-//! A job gives back all it took. Alone in its file, as it counts what the process has open.
+//! A job releases all its resources. This is the only test in its file because it counts the descriptors of the
+//! process.
 
 fn open() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Two ranks; rank 1 sends a message that rank 0 takes in early, and leaves before or after rank 0.
+/// Runs two ranks. Rank 1 sends a message that arrives at rank 0 unexpected, and leaves before or after rank 0.
 fn run(first: usize) {
     let outcome = mpj::threads(2, |world| {
         if world.rank() == 1 {
@@ -25,7 +26,7 @@ fn run(first: usize) {
     outcome.unwrap();
 }
 
-/// Two ranks, of which one fails, by an error or by a panic, while collectives are under way.
+/// Runs two ranks, of which one fails, by an error or a panic, while collectives are pending.
 fn fail(panics: bool) {
     let outcome = mpj::threads(2, |world| {
         let sum = world.iallreduce(vec![1u64; 100_000], vec![0u64; 100_000], mpj::Op::Sum)?;

@@ -1,5 +1,6 @@
-//! What messages take of memory, counted: of the allocator by number and bytes, of the pool by the bytes asked for. A copy
-//! of a message needs memory, so that none is made that is not seen here. Alone in its file, as it counts for the process.
+//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. Every
+//! copy of a message needs memory, so this test detects every copy. It is the only test in its file because it counts
+//! for the whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -17,7 +18,7 @@ struct Counting;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator, which is asked for what this one is asked for.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 #[allow(unsafe_code, reason = "an allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -43,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What one round of something takes.
+/// The memory used by one round.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     calls: usize,
@@ -58,7 +59,7 @@ fn so_far() -> [usize; 3] {
 
 const ROUNDS: usize = 50;
 
-/// Returns what a round takes, without what it takes only at first. Only the caller works meanwhile.
+/// Returns the memory that a round needs, without that of the first rounds. Only the caller may run meanwhile.
 fn alone(mut round: impl FnMut()) -> Taken {
     (0..3).for_each(|_| round());
     let before = so_far();
@@ -66,7 +67,7 @@ fn alone(mut round: impl FnMut()) -> Taken {
     per_round(before, so_far())
 }
 
-/// Returns at rank 0 what a round of all ranks takes.
+/// Returns, at rank 0, the memory that a round of all ranks needs.
 fn together(world: &World, mut round: impl FnMut() -> mpj::Result<()>) -> mpj::Result<Option<Taken>> {
     for _ in 0..3 {
         round()?;
@@ -88,7 +89,7 @@ fn per_round(before: [usize; 3], after: [usize; 3]) -> Taken {
     Taken { calls, heap, pool }
 }
 
-/// More than the descriptions of an operation take, and a hundredth of the message.
+/// More than an operation's bookkeeping needs, and about a hundredth of the message.
 const LITTLE: usize = 4 << 10;
 
 fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
@@ -97,12 +98,12 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
-/// An object takes the memory of its encoded form on one side, and of its message and its value on the other: it is
-/// copied nowhere else.
+/// An object needs the memory of its encoded form at the sender, and of its message and its value at the receiver. No
+/// other copies are made.
 fn objects() {
     let value: Vec<u64> = (0..60_000u64).map(|at| at * at * at).collect();
     let encoding = alone(|| drop(encoded(&value)));
-    // As it arrives: in one piece.
+    // In one piece, as it arrives.
     let bytes = encoded(&value).to_vec();
     let len = bytes.len();
     let mut message = Buffer::from_bytes(global().alloc(len).expect("room"), &bytes).expect("a message");
@@ -145,7 +146,7 @@ fn objects() {
     }
 }
 
-/// A buffer takes the memory of the message where it is received, whether it lies in one piece or in several.
+/// A buffer needs the memory of the message at the receiver, whether it consists of one piece or of several.
 fn buffers() {
     for (fixed, dynamic) in [(1000, 0), (60_000, 0), (1000, 60_000), (1000, 600_000)] {
         ranks(2, |world| {

@@ -44,7 +44,7 @@ fn one<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
 struct Mix {
     time: f64,
     hits: f64,
-    /// Over the peak of what was asked for: what is out of the regions in blocks, and what the regions have.
+    /// Memory over the peak of the requested bytes: blocks handed out, and whole regions.
     blocks: f64,
     regions: f64,
 }

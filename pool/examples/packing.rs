@@ -1,9 +1,9 @@
-//! What keeping blocks costs in memory, by a model of it: how large must regions be for the mix of `mpj-perf pools`?
+//! Models the memory cost of keeping freed blocks: how large must regions be for the mix of `mpj-perf pools`?
 //!
-//! 256 blocks of 64 B to 8 MiB live; one goes at random, another comes. Blocks above 128 KiB are runs of 256 KiB in regions,
-//! smaller ones share such runs. What is freed is kept for the next request of at least two thirds of its size, up to
-//! a budget, and given back before regions grow. Printed for 40 streams: bytes of regions ÷ most bytes
-//! that lived, and how many blocks were found kept.
+//! 256 blocks of 64 B to 8 MiB are live; in each step a random one is freed and another allocated. Blocks above 128 KiB
+//! are runs of 256 KiB in regions, smaller ones share such runs. A freed block is kept for the next request of at least
+//! two thirds of its size, up to a budget. Kept blocks are returned before regions grow. Printed for 40 streams: bytes
+//! of regions ÷ peak of live bytes, and the share of requests served by kept blocks.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 mod stream;
@@ -64,7 +64,7 @@ impl Regions {
         Some(run)
     }
 
-    /// Takes a run; what is kept comes back before the regions grow.
+    /// Takes a run. Kept runs are returned before the regions grow.
     fn get(&mut self, units: usize, kept: &mut Vec<(usize, Run)>) -> Run {
         loop {
             if let Some(run) = self.take(units) {
@@ -95,7 +95,7 @@ impl Regions {
     }
 }
 
-/// A block of so many bytes, with a run of its own or not.
+/// A block: its bytes, and its run if it has one of its own.
 type Block = (usize, Option<Run>);
 
 /// Returns bytes of regions ÷ most bytes that lived, and the part of blocks with a run that were found kept.
@@ -145,7 +145,7 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
     (regions.bytes() as f64 / most as f64, f64::from(hits) / f64::from(runs))
 }
 
-/// The size of the block for so many bytes: four steps a power of two.
+/// Returns the size of the block for `len` bytes: four steps a power of two.
 fn class(len: usize) -> usize {
     if len <= 256 {
         return len.next_power_of_two().max(64);

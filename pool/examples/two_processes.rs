@@ -1,4 +1,4 @@
-//! A block goes to another process by its offset: `cargo run -p mpj-pool --example two_processes`.
+//! Passes a block to another process by its offset: `cargo run -p mpj-pool --example two_processes`.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(unsafe_code, reason = "reads memory that another process writes")]
 
@@ -34,13 +34,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     pipe.write_all(&(offset as u64).to_le_bytes())?;
     pipe.write_all(&(text.len() as u64).to_le_bytes())?;
     drop(pipe);
-    // The block is lent until the peer is done.
+    // The block stays allocated until the peer is done.
     let status = peer.wait()?;
     drop(block);
     if status.success() { Ok(()) } else { Err("the peer failed".into()) }
 }
 
-/// The receiver: attaches, checks what it is told, and reads.
+/// The receiver: attaches, checks the received values, and reads.
 fn receive(fd: i32, epoch: u64) -> Result<(), Box<dyn Error>> {
     // SAFETY: the sender says that this descriptor is ours, and nothing else here uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };

@@ -1,4 +1,4 @@
-//! Regions under one lock: what a pool and its blocks share, and what outlives the pool while a block lives.
+//! Regions under one lock: the state that a pool and its blocks share. It outlives the pool while a block lives.
 
 use core::fmt;
 use core::hint::black_box;
@@ -19,16 +19,16 @@ mod state;
 use entry::{BlockLocation, Division};
 use state::State;
 
-/// Makes storages of at least so many bytes.
+/// Makes storages of at least the given number of bytes.
 pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
 
-/// One storage, and what a block needs to know to find its way home. Never changes.
+/// One storage, and the data that leads from a block to its arena. Immutable.
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct Region<S: Storage> {
     pub(crate) storage: RegisteredStorage<S>,
     pub(crate) arena: NonNull<Arena<S>>,
-    /// The number of the arena, which no other arena ever has, or `PLAIN`.
+    /// The number of the arena, which is unique in this process, or `PLAIN`.
     pub(crate) id: u64,
     slot: usize,
 }
@@ -46,19 +46,19 @@ impl<S: Storage> Region<S> {
 /// The regions of one pool.
 ///
 /// # Invariants
-/// 1. It is freed when the pool is gone and no block is live, by whoever sees both first, under the lock.
-///    Blocks that threads keep do not count: the threads are told by a flag, and do not touch them again.
+/// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
+///    Cached blocks do not count: a flag tells their threads, which do not touch these blocks again.
 /// 2. Each region's `arena` points to it and each region's `slot` is its place in `State::slots`, as long as the region
 ///    lives; a region with live blocks is not removed.
-/// 3. `this` points to the arena, and whoever ends it frees it through this pointer: one made from `&self` may not free.
+/// 3. `this` points to the arena, which must be freed through this pointer: one made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
     this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
-    /// Held while a region is made, outside of `lock`: one thread grows the pool, the others wait for the outcome.
+    /// Held while a region is made, outside of `lock`: one thread grows the pool, others wait for the result.
     growing: Mutex<()>,
     growth: Growth,
     source: Option<MakeStorage<S>>,
-    /// What threads keep and where they leave it, if they do.
+    /// The cached blocks of threads and their depot, if threads cache blocks.
     keeping: Option<Box<CacheShared>>,
     /// The greatest block that shares a region with others.
     shared: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Arena<S: Storage> {
     most: usize,
 }
 
-/// What an arena has whose blocks are kept by threads.
+/// The state of an arena whose blocks are cached by threads.
 #[derive(Debug)]
 pub(crate) struct CacheShared {
     id: u64,
@@ -77,11 +77,11 @@ pub(crate) struct CacheShared {
 }
 
 impl CacheShared {
-    /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top of their
-    /// own budgets.
+    /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top
+    /// of their own budgets.
     const SHARE: u64 = 4;
 
-    /// Returns what an arena needs whose threads keep `budget` bytes each in small blocks, and the depot as many.
+    /// Returns the state for caches of `budget` bytes of small blocks per thread, and a depot of the same size.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -137,7 +137,8 @@ impl<S: Storage> Arena<S> {
         Ok(arena)
     }
 
-    /// Limits the blocks that threads keep to those that share a region: a block with a region of its own has no class.
+    /// Limits the blocks that threads cache to those that share a region: a block with a region of its own has no
+    /// class.
     fn keeping(keeping: Option<CacheShared>, shared: usize) -> Option<Box<CacheShared>> {
         keeping.map(|keeping| {
             let budget = Budget { greatest: shared, ..keeping.budget };
@@ -147,7 +148,7 @@ impl<S: Storage> Arena<S> {
 
     fn place(arena: Arena<S>) -> NonNull<Arena<S>> {
         let arena = NonNull::from(Box::leak(Box::new(arena)));
-        // SAFETY: it has just been made, and nobody else knows it.
+        // SAFETY: it has just been made, and no other thread knows it.
         unsafe { (*arena.as_ptr()).this = arena };
         arena
     }
@@ -156,12 +157,12 @@ impl<S: Storage> Arena<S> {
         self.most
     }
 
-    /// Returns the number of an arena whose blocks are kept by threads.
+    /// Returns the number of an arena whose blocks are cached by threads.
     pub(crate) fn id(&self) -> u64 {
         self.keeping.as_ref().map_or(PLAIN, |keeping| keeping.id)
     }
 
-    /// Returns the class of the block for `len` bytes, if it is one that shares a region.
+    /// Returns the class of the block for `len` bytes, if it shares a region.
     #[inline]
     fn class(&self, len: usize) -> Option<Class> {
         let class = if self.keeping.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
@@ -188,17 +189,18 @@ impl<S: Storage> Arena<S> {
         self.lock.lock().grant(class, len)
     }
 
-    /// Makes a region, unless another thread has just made one that will do.
+    /// Makes a region, unless another thread has just made a suitable one.
     #[cold]
     #[inline(never)]
     fn alloc_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
-        // A pool whose limit is below a page has nothing even for 0 bytes.
+        // A pool whose limit is below a page cannot serve even 0 bytes.
         if len.max(1) > self.most {
             return Err(self.refuse(len, AllocErrorKind::TooLarge));
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
-        // Another thread may have made a region, or freed blocks, meanwhile; or the blocks that this thread keeps will do.
+        // Another thread may have made a region, or freed blocks, meanwhile; or the blocks that this thread keeps will
+        // do.
         let mut found = Self::look(&mut self.lock.lock(), class, len);
         if found.is_none() && self.drain() {
             found = Self::look(&mut self.lock.lock(), class, len);
@@ -228,7 +230,7 @@ impl<S: Storage> Arena<S> {
         let (storage, division) = made.map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
-        // Before anybody else takes it.
+        // Before another thread takes it.
         let block = Self::look(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.refuse(len, self.full()))
@@ -251,8 +253,8 @@ impl<S: Storage> Arena<S> {
         entry.map(|entry| unsafe { Block::new(entry) })
     }
 
-    /// Returns the size for a new region that must hold `needed` bytes, within the limit; gives back what lies idle if
-    /// that is what it takes.
+    /// Returns the size for a new region that must hold `needed` bytes, within the limit. Frees idle regions if the
+    /// limit requires it.
     fn region_size(&self, needed: usize, is_shared: bool) -> Option<usize> {
         let room = || {
             let state = self.lock.lock();
@@ -277,9 +279,9 @@ impl<S: Storage> Arena<S> {
         AllocError::new(requested, self.most, live as usize, why)
     }
 
-    /// Takes a live block back, and frees the arena if that was the last one of a pool that is gone.
+    /// Frees a live block, and also the arena if this was the last block of a dropped pool.
     ///
-    /// A function of pointers: other threads may free the arena as soon as the lock is open, and a reference argument
+    /// It takes pointers: other threads may free the arena as soon as the lock is released, and a reference argument
     /// would promise that it outlives the call.
     ///
     /// # Safety
@@ -296,12 +298,12 @@ impl<S: Storage> Arena<S> {
         drop(state);
         drop(surplus);
         if is_last {
-            // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+            // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
             drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
         }
     }
 
-    /// Makes room for `len` bytes, more than it has, in a live block where it is; returns what it is from now on.
+    /// Grows a live block in place to `len` bytes, more than it has; returns its new description.
     ///
     /// # Safety
     /// This is a live block of an arena of this type, and is only used again if this returns none.
@@ -315,10 +317,10 @@ impl<S: Storage> Arena<S> {
         if is_aligned { arena.lock.lock().grow(place, to, len) } else { None }
     }
 
-    /// Returns where a block lies, and the arena.
+    /// Returns the location of a block, and its arena.
     ///
     /// # Safety
-    /// This is a block of an arena of this type, live or kept, so that its region lives (invariant 2).
+    /// This is a block of an arena of this type, live or cached, so that its region lives (invariant 2).
     #[inline]
     unsafe fn place_of(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
         let region: NonNull<Region<S>> = block.home.region().cast();
@@ -342,25 +344,27 @@ impl<S: Storage> Arena<S> {
         drop(state);
         drop(idle);
         if is_last {
-            // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+            // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
             drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
         }
     }
 
-    /// Detaches the arena from all threads that keep blocks of it; the caller drops what it returns when no lock is held.
+    /// Detaches the arena from all threads that keep blocks of it; the caller drops what it returns when no lock is
+    /// held.
     ///
     /// # Safety
-    /// The pool is gone, and no block is live. This is called once, by whom `is_over` told so.
+    /// The pool is dropped, and no block is live. Called once, by the thread to which `is_over` has returned true.
     #[cold]
     unsafe fn detach(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> DeferredFree {
-        // SAFETY: `place` made it from a box, and the caller promises that this happens once. Who else knows it are
-        // threads that keep blocks, and they look at their flag, under the `Teardown` that this thread holds, before they use it.
+        // SAFETY: `place` made it from a box, and the caller promises that this happens once. The only other holders
+        // are threads that cache blocks, and they check their flag, under the `Teardown` that this thread holds, before
+        // they use it.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };
         arena.lock.lock().close_locals();
         arena
     }
 
-    /// Gives regions without live blocks back, unless they cannot be made anew.
+    /// Frees regions without live blocks, unless they cannot be made again.
     pub(crate) fn trim(&self) -> usize {
         self.drain();
         let mut state = self.lock.lock();

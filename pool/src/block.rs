@@ -11,9 +11,10 @@ use crate::cache::BlockPtr;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
 
-/// One block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool; dropping it, on any thread, gives the memory back.
+/// One block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool; dropping it, on any thread, gives the
+/// memory back.
 ///
-/// A block may outlive its pool, which then keeps its memory until the last block goes.
+/// A block may outlive its pool, which then keeps its memory until the last block is dropped.
 ///
 /// ```
 /// use mpj_pool::{DefaultBlock, Pool, RawBuffer};
@@ -26,47 +27,48 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 ///
 /// # Invariants
 /// 1. The region of `raw.home` lives, and with it its arena, for as long as this block is counted as live in the arena.
-/// 2. From `raw.base` on as many bytes as the class has, or the region if there is no class, lie in the region, and are
-///    granted to this block alone until the arena takes it back. They are at least [`MIN_BLOCK`].
+/// 2. The bytes of the class, or of the region if the block has no class, start at `raw.base` and lie in the region.
+///    They are granted to this block alone until the arena takes it back, and are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
     raw: BlockPtr,
     region: PhantomData<NonNull<Region<S>>>,
 }
 
-/// What freed bytes become in debug builds.
+/// The value of freed bytes in debug builds.
 const POISON: u8 = 0xdb;
-/// How many bytes of a block: most of those who read what is freed read its beginning.
+/// How many bytes of a block are poisoned: most uses after free read its beginning.
 const POISONED: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
-    /// The arena of the home of the block, whose storage is of type `S`, has just granted these bytes, and counts them as one
-    /// live block.
+    /// The arena of the home of the block, whose storage is of type `S`, has just granted these bytes, and counts them
+    /// as one live block.
     #[inline]
     pub(crate) unsafe fn new(raw: BlockPtr) -> Block<S> {
         Block { raw, region: PhantomData }
     }
 
-    /// Returns what the block is, which is no block any more.
+    /// Returns the block's parts without dropping it.
     #[inline]
     fn into_raw(self) -> BlockPtr {
         ManuallyDrop::new(self).raw
     }
 
-    /// Returns the same block, out of registers.
+    /// Returns the same block, rebuilt from registers.
     ///
-    /// For the slow way of a function with a fast one: if both wrote their result to memory, whoever uses it would have
-    /// to read it back from there, too early and in other portions than it was written, which takes ten times as long as
-    /// the fast way itself.
+    /// Used on the slow path of a function that also has a fast one. If both paths wrote their result to memory, the
+    /// caller would read it back too early and in other widths than it was written. That takes ten times as long as the
+    /// fast path itself.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
         let BlockPtr { base, home } = self.into_raw();
         Block { raw: BlockPtr { base: black_box(base), home: black_box(home) }, region: PhantomData }
     }
 
-    /// Makes room for `len` bytes where the block is, if what follows it is free; the bytes in it stay.
+    /// Grows the block in place to `len` bytes, if the memory after it is free; its content stays.
     ///
-    /// A block that has the room already is returned as it is. The handle that comes back, either way, is the only one.
+    /// If the block is large enough already, it is returned unchanged. The returned handle, in either case, is the only
+    /// one.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -85,7 +87,7 @@ impl<S: Storage> Block<S> {
             return Ok(self);
         }
         let raw = self.into_raw();
-        // SAFETY: invariants 1 and 2; the handle below says what is returned.
+        // SAFETY: invariants 1 and 2; the handle below describes the result.
         match unsafe { Arena::<S>::grow(raw, len) } {
             Some(raw) => Ok(Block { raw, region: PhantomData }),
             None => Err(Block { raw, region: PhantomData }),

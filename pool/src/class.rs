@@ -11,8 +11,8 @@ pub const MIN_BLOCK: usize = 64;
 /// The largest alignment a block is given for its size alone.
 pub const MAX_ALIGN: usize = 4096;
 
-/// The most bytes that a block of any pool can have: as many as the largest address space has, or with 32 bits half of what
-/// one allocation can.
+/// The most bytes that a block of any pool can have: as many as the largest address space has, or with 32 bits half of
+/// what one allocation can.
 pub(crate) const MOST: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
 
 /// Returns the alignment that a block for `len` bytes has at least: the largest power of two ≤ min(`len`, 4096), at

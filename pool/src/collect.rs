@@ -11,8 +11,8 @@ use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 
 /// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
 ///
-/// A collection does not say which block it gives back, so the handle lies in front of its bytes, in 64 bytes of their
-/// own: that is why only [`PrivateStorage`] storage will do. Alignments up to 2048 are possible.
+/// A collection does not pass the block that it frees, so the handle lies in front of its bytes, in 64 bytes of their
+/// own. That is why the storage must be [`PrivateStorage`]. Alignments up to 2048 are possible.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -40,16 +40,16 @@ impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
         PoolAllocator { pool }
     }
 
-    /// Returns how far behind the start of a block the bytes for `layout` start.
+    /// Returns how far the bytes for `layout` start from the start of a block.
     fn head(layout: Layout) -> usize {
         layout.align().max(Self::HEAD)
     }
 
-    /// Returns the bytes of `block` behind its handle, which moves there.
+    /// Moves the handle of `block` to its start, and returns the bytes after the handle.
     fn leave(block: Block<S>, head: usize) -> NonNull<[u8]> {
         let (base, capacity) = (block.as_ptr(), block.capacity());
         let place = base.cast::<Block<S>>();
-        // SAFETY: a block is aligned to 64 at least and has `head` ≥ 64 bytes in front of those that are given out.
+        // SAFETY: a block is aligned to 64 at least and has `head` ≥ 64 bytes in front of those that are handed out.
         unsafe { place.write(block) };
         // SAFETY: a block for `head + size` bytes is no shorter than `head`.
         let bytes = unsafe { base.add(head) };
@@ -89,10 +89,10 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
 
     unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let head = Self::head(old);
-        // `deallocate` will look for the handle where the new layout says.
+        // `deallocate` will expect the handle at the position for the new layout.
         if Self::head(new) == head {
             let len = head.checked_add(new.size()).ok_or(AllocError)?;
-            // SAFETY: the caller's promise; the handle goes back there below, whatever comes of it.
+            // SAFETY: the caller's promise; the handle goes back there below, whatever the outcome.
             let block = unsafe { Self::fetch(bytes, head) };
             match block.try_grow(len) {
                 Ok(block) => return Ok(Self::leave(block, head)),

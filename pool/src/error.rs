@@ -8,25 +8,25 @@ use crate::StorageError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AllocError {
-    /// The bytes asked for.
+    /// The bytes requested.
     pub requested: usize,
     /// The most bytes that one request to this pool can get.
     pub limit: usize,
     /// The bytes granted in live blocks when the request failed.
     pub live_bytes: usize,
-    /// What stood in the way.
+    /// The reason of the failure.
     pub kind: AllocErrorKind,
 }
 
-/// What stood in the way of an allocation.
+/// The reason why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AllocErrorKind {
     /// The pool can never hold such a block.
     TooLarge,
-    /// The pool has reached its limit; it can succeed once others free blocks.
+    /// The pool has reached its limit; it can succeed when other blocks have been freed.
     Full {
-        /// The bytes that the pool may have in all, what it keeps beside its blocks included.
+        /// The bytes that the pool may have in all, including cached blocks.
         capacity: usize,
     },
     /// The pool wanted another region and did not get it.

@@ -1,8 +1,8 @@
 //! Pooled, aligned, registrable memory for messages.
 //!
-//! A [`Storage`] is a stable range of bytes; a [`Pool`] hands out blocks of such ranges; a block is a [`RawBuffer`], and
-//! dropping it, on any thread, gives it back. Blocks are not zeroed, pages are not returned between messages, and every
-//! block is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
+//! A [`Storage`] is a stable range of bytes; a [`Pool`] hands out blocks of such ranges; a block is a [`RawBuffer`],
+//! and dropping it, on any thread, gives it back. Blocks are not zeroed, pages are not returned between messages, and
+//! every block is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
 //!
 //! ```
 //! use mpj_pool::{Pool, RawBuffer};
@@ -14,8 +14,8 @@
 //! # Ok::<(), mpj_pool::AllocError>(())
 //! ```
 //!
-//! What it gives a server or a simulation: memory for messages that is allocated here and freed there, megabytes at a
-//! time, without a lock, a page fault or a `memset`; aligned, and registered or shared if need be.
+//! A pool gives a server or a simulation memory for messages that one thread allocates and another frees, megabytes at
+//! a time, without a lock, a page fault or a `memset`. The memory is aligned, and registered or shared if needed.
 //!
 //! # Which storage?
 //! | storage | its memory | take it |
@@ -26,10 +26,10 @@
 //! | [`FileStorage`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
 //! | [`SharedStorage`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
 //!
-//! Yours: implement [`Storage`]; it says what you must promise.
+//! A custom one: implement [`Storage`], whose documentation lists the requirements.
 //!
-//! Any of them can be known to devices: a device registers the [region](RawBuffer::region) of a block when it is first
-//! given one, once for all blocks of the region, whatever other devices have made of it ([`Registrations`]).
+//! Devices can register any of them: a device registers the [region](RawBuffer::region) of a block when it is first
+//! used with one, once for all blocks of the region and independently of other devices ([`Registrations`]).
 //!
 //! # Which pool?
 //! | pool | what it is | take it |
@@ -49,7 +49,7 @@
 //! | the first block of a region | the system's time to hand out the pages, once | regions double, 1 MiB to 16 MiB by default |
 //! | a block above half a region | a mapping of its own; the last eight idle ones are kept | whole pages |
 //! | what a thread keeps | | 8 MiB in blocks up to 512 KiB, 8 MiB in greater ones; a 32nd of the pool's limit at most, each |
-//! | what all threads keep besides | | as many in their depot; in blocks above 512 KiB a quarter of the most that regions ever had |
+//! | what all threads keep besides | | the same amount in their depot; in blocks above 512 KiB a quarter of the most that regions ever had |
 //! | the most that is resident, for 256 blocks of 64 B to 8 MiB at random | | 1.35 times what lives at most on [`Heap`], 1.5 times on [`Pages`] |
 //! | bookkeeping | | 0.8 % of a region, outside of it; 40 KiB a thread |
 //!
@@ -76,8 +76,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Collections in a pool: [`PoolAllocator`](crate#features). A block that goes to another process by its offset:
-//! `examples/two_processes.rs`.
+//! For collections in a pool see [`PoolAllocator`](crate#features), for a block that is passed to another process by
+//! its offset `examples/two_processes.rs`.
 //!
 //! # Features
 //! * `allocator-api2`: `PoolAllocator`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
@@ -94,19 +94,19 @@
 //! | [`FileStorage`], [`SegmentView`] | yes | yes | no |
 //! | [`SharedStorage`] | yes | no | no |
 //!
-//! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With 32
-//! bits a block has 1 GiB at most. The tests run on x86-64 under Linux, nearly all of them on i686, too. For macOS, Windows,
-//! aarch64 and 32-bit PowerPC the code is type-checked, and what it does without Linux (`--cfg mpj_portable` chooses it) is
-//! tested on Linux.
+//! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With
+//! 32 bits a block has 1 GiB at most. The tests run on x86-64 under Linux, nearly all of them on i686, too. For macOS,
+//! Windows, aarch64 and 32-bit PowerPC the code is type-checked, and what it does without Linux (`--cfg mpj_portable`
+//! chooses it) is tested on Linux.
 //!
 //! # Safety model
-//! * A block's bytes belong to its handle alone; whoever reads or writes through the pointer in `unsafe` code needs the
+//! * A block's bytes belong to its handle alone. `unsafe` code that accesses them through the pointer must keep the
 //!   handle alive and borrowed accordingly.
-//! * What is free is recorded outside of the memory that is handed out, so no write into a block, late, remote or wild,
+//! * Free memory is recorded outside of the memory that is handed out. So no late, remote or wild write into a block
 //!   can corrupt a pool.
-//! * A [`SharedStorage`] segment is refused unless it is sealed: no peer can truncate it under a reader.
+//! * A [`SharedStorage`] segment is rejected unless it is sealed: no peer can truncate it while it is read.
 //! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
-//!   one domain of trust. What they write is still checked by whoever reads it.
+//!   one domain of trust. The reader still checks everything that they write.
 
 mod buddy;
 mod cache;

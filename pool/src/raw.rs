@@ -10,7 +10,8 @@ use crate::{AllocError, PoolStats};
 
 /// Names a region of memory to another process that has it mapped.
 ///
-/// Together with an offset it names a byte. What a device calls a region is in its [`Registrations`](crate::Registrations).
+/// With an offset it names a byte. A device's own handle of the region is in the region's
+/// [`Registrations`](crate::Registrations).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -32,7 +33,7 @@ pub unsafe trait RawBuffer: Send {
     /// Returns the first byte of the block.
     fn as_ptr(&self) -> NonNull<u8>;
 
-    /// Returns the usable length in bytes, at least what was asked for.
+    /// Returns the usable length in bytes, at least the requested one.
     fn capacity(&self) -> usize;
 
     /// Returns the key of the shared region the block lies in, and the block's offset there in bytes.
@@ -47,7 +48,7 @@ pub unsafe trait RawBuffer: Send {
 
     /// Views the block as bytes that need not be initialised.
     ///
-    /// Nothing in the type says which bytes have been written; whoever reads one must know.
+    /// The type does not record which bytes have been written; a caller that reads one must know.
     fn as_uninit(&self) -> &[MaybeUninit<u8>] {
         // SAFETY: invariant 1 gives one live allocation of `capacity()` bytes, invariant 2 and `&self` exclude writers.
         #[expect(unsafe_code, reason = "see above")]
@@ -68,8 +69,8 @@ pub unsafe trait RawBuffer: Send {
 
 /// A source of blocks.
 ///
-/// `alloc` and the drop of a block may be called from any thread, also from different ones for the same block. A block may
-/// outlive its pool, which keeps the memory until the last block goes.
+/// `alloc` and the drop of a block may be called from any thread, and from different threads for the same block. A
+/// block may outlive its pool, which keeps the memory until the last block is dropped.
 ///
 /// ```
 /// use mpj_pool::{AllocError, Pool, RawBuffer};
@@ -92,12 +93,12 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// least 64. A request of 0 bytes gets the smallest block.
     ///
     /// # Errors
-    /// [`AllocError`] says what was asked for and what there is.
+    /// [`AllocError`], which contains the request and the state of the pool.
     fn alloc(&self, len: usize) -> Result<Self::Block, AllocError>;
 
     /// Returns a block as [`alloc`](Self::alloc) does, all of it zero.
     ///
-    /// This writes every byte, which takes longer than anything else here; receive buffers need no zeros.
+    /// This writes every byte, which takes longer than the allocation; receive buffers need no zeros.
     ///
     /// # Errors
     /// As for `alloc`.

@@ -1,4 +1,4 @@
-//! What devices make of a region: each registers it at most once, and every block of the region inherits that.
+//! Registrations of regions with devices: each device registers a region at most once, for all blocks of the region.
 
 use core::any::Any;
 use core::fmt;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Storage;
 
-/// What a device may do with registered memory, besides reading it for this process's sends and writing its receives.
+/// The access of a device to registered memory, besides reading it for this process's sends and writing its receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub struct Access {
@@ -34,7 +34,7 @@ impl Access {
     pub const ALL: Access = Access { remote_read: true, remote_write: true, remote_atomic: true };
 }
 
-/// Why a device did not take or did not give back memory.
+/// An error of a device that could not register or deregister memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterError {
     /// The call that failed, such as `ibv_reg_mr`.
@@ -51,40 +51,41 @@ impl fmt::Display for RegisterError {
 
 impl core::error::Error for RegisterError {}
 
-/// What a registered region is to a device: an `ibv_mr`, or whatever it looks up by the address.
+/// A device's registration of a region: an `ibv_mr`, or any key that the device looks up by the address.
 ///
 /// # Safety
-/// 1. Until [`release`](Self::release) is called, the device accesses no byte outside of the region that it was made for,
-///    and none at all but for work that was posted in its name.
-/// 2. When `release` returns `Ok`, the device is quiet: it will not read or write the region again, whatever was posted
-///    and whatever a peer still sends. If that cannot be promised it returns an error.
-/// 3. It keeps what it needs of the device open by itself.
+/// 1. Until [`release`](Self::release) is called, the device accesses no byte outside of the region for which it was
+///    made, and accesses the region only for work that was posted with this registration.
+/// 2. When `release` returns `Ok`, the device is quiesced: it will not read or write the region again, whatever was
+///    posted and whatever a peer still sends. If that cannot be guaranteed, `release` returns an error.
+/// 3. The value keeps the parts of the device that it needs open.
 #[expect(unsafe_code, reason = "a region is unmapped on its word")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
-    /// Takes the registration back, once the device is quiet; called before the region goes, though the device may have taken it
-    /// back by itself.
+    /// Deregisters the region, once the device is quiesced. Called before the region is freed, though the device may
+    /// have deregistered it earlier by itself.
     ///
     /// # Errors
-    /// If the device may still access the memory, for example as a memory window is bound to it. The memory then stays
-    /// mapped for ever.
+    /// If the device may still access the memory, for example because a memory window is bound to it. The memory then
+    /// stays mapped forever.
     fn release(&self) -> Result<(), RegisterError>;
 }
 
-/// The registrations of a region, one for each device that has asked.
+/// The registrations of a region, one for each device that has requested one.
 ///
-/// To register pins pages and tells the device where they are: 1 to 3 ms for 64 MiB. So it is done once a region.
+/// Registering pins pages and passes their addresses to the device: 1 to 3 ms for 64 MiB. So it is done once per
+/// region.
 #[derive(Debug, Default)]
 pub struct Registrations {
     list: Mutex<Vec<(u64, Arc<dyn RegionRegistration>)>>,
 }
 
 impl Registrations {
-    /// Returns what a device made of the region, or has it made by `register` at its first call.
+    /// Returns the device's registration of the region; `register` makes it on the first call.
     ///
-    /// `device` is a number that no other device of this process has. Another device waits meanwhile.
+    /// `device` is a number that no other device of this process has. Other devices wait while `register` runs.
     ///
     /// # Errors
-    /// What `register` said; the next call asks it again.
+    /// The error of `register`; the next call runs it again.
     pub fn get_or_register(
         &self,
         device: u64,
@@ -99,15 +100,15 @@ impl Registrations {
         Ok(made)
     }
 
-    /// Takes all registrations back; returns whether every device is quiet.
+    /// Releases all registrations; returns whether every device is quiesced.
     fn release(&mut self) -> bool {
         let list = self.list.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Each is asked, also after one has refused.
+        // All are released, even after one has failed.
         list.drain(..).fold(true, |quiet, (_, known)| known.release().is_ok() && quiet)
     }
 }
 
-/// The region that a block lies in, as a device is shown it.
+/// The region of a block, as a device sees it.
 #[derive(Debug)]
 pub struct Region {
     /// Its first byte.
@@ -116,11 +117,11 @@ pub struct Region {
     pub len: usize,
     /// The size of its pages.
     pub page: usize,
-    /// What devices have made of it. It lives as long as what is there says that it is not released.
+    /// The registrations of the region. Its memory stays mapped as long as one of them is not released.
     pub registrations: Registrations,
 }
 
-// SAFETY: it says where memory is; who accesses it answers for that.
+// SAFETY: it only describes memory; code that accesses the memory is responsible for that.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -130,11 +131,11 @@ static KEPT: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
 /// A storage, and what devices know of it.
 ///
-/// If a device does not let go of the memory when this is dropped, the memory is [kept](KEPT) for good: a write that comes late must not
-/// hit what somebody else has mapped there since.
+/// If a device does not release the memory when this is dropped, the memory is [kept](KEPT) for good: a late write must
+/// not hit memory that has been mapped there since.
 #[derive(Debug)]
 pub(crate) struct RegisteredStorage<S: Storage> {
-    // `drop` says what becomes of it.
+    // `drop` decides whether it is dropped.
     storage: ManuallyDrop<S>,
     region: Region,
 }

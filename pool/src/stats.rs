@@ -1,4 +1,4 @@
-//! What a pool counts.
+//! Counters of a pool.
 
 /// Counters of a pool at one moment.
 ///
@@ -15,7 +15,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Blocks handed out and not yet given back.
+    /// Blocks allocated and not yet freed.
     pub live_blocks: u64,
     /// Bytes granted in live blocks.
     pub live_bytes: u64,
@@ -27,13 +27,13 @@ pub struct PoolStats {
     pub regions: u64,
     /// Bytes in the regions held.
     pub region_bytes: u64,
-    /// Bytes asked for so far.
+    /// Bytes requested so far.
     pub requested_bytes: u64,
-    /// Bytes granted so far for what was asked.
+    /// Bytes granted so far for these requests.
     pub granted: u64,
     /// Blocks handed out so far.
     pub allocs: u64,
-    /// Blocks given back so far.
+    /// Blocks freed so far.
     pub frees: u64,
     /// Requests that the calling thread's own magazines met, without a lock.
     pub hits: u64,
@@ -46,7 +46,7 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Returns the bytes granted so far that nobody asked for.
+    /// Returns the bytes granted so far beyond the requested ones.
     ///
     /// `waste() / granted` is their share; of `live_bytes` it is about the same.
     ///

@@ -1,4 +1,4 @@
-//! The one lock of this crate, and what one thread writes and others read, over core's atomics or loom's.
+//! The one lock of this crate, and values that one thread writes and others read, over core's atomics or loom's.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -38,7 +38,7 @@ mod cell {
 
     impl<T> MutPtr<T> {
         /// # Safety
-        /// Nobody else may use the value meanwhile, and the cell must live.
+        /// No other code may use the value meanwhile, and the cell must live.
         #[expect(clippy::mut_from_ref, reason = "the shape of loom's function")]
         pub(super) unsafe fn deref(&self) -> &mut T {
             // SAFETY: the caller's promise.
@@ -131,7 +131,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: invariant 1: the lock lives, and nobody else uses the value.
+        // SAFETY: invariant 1: the lock lives, and no other code uses the value.
         unsafe { self.value.deref() }
     }
 }
@@ -139,7 +139,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: invariant 1: the lock lives, and nobody else uses the value; `&mut self` makes this the only reference.
+        // SAFETY: invariant 1: the lock lives, and no other code uses the value; `&mut self` makes this the only
+        // reference.
         unsafe { self.value.deref() }
     }
 }
@@ -156,7 +157,7 @@ impl Drop for Unlock {
 
 /// A number that one thread changes and any thread reads: no locked instruction on either side.
 ///
-/// Who reads a value sees everything that the writer did before it wrote it.
+/// A thread that reads a value sees everything that the writer did before it wrote the value.
 #[derive(Debug)]
 pub(crate) struct Count(AtomicU64);
 
@@ -242,7 +243,8 @@ impl Flag {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Returns what `is_raised` does, without its ordering: for callers that act on the flag alone and read nothing else.
+    /// Returns what `is_raised` does, without its ordering: for callers that act on the flag alone and read nothing
+    /// else.
     #[inline]
     pub(crate) fn is_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed)

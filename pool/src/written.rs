@@ -5,7 +5,7 @@ use std::io;
 
 use crate::{RawBuffer, Region, RegionKey};
 
-/// A block whose first `len` bytes have been written, so they can be read as what they are: bytes.
+/// A block whose first `len` bytes have been written, so that they can be read.
 ///
 /// ```
 /// use mpj_pool::{Pool, FilledBlock};
@@ -25,7 +25,7 @@ pub struct FilledBlock<B> {
     len: usize,
 }
 
-/// A block has no room for what was asked.
+/// A block has less room than requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflow {
     /// Bytes that the operation needs, with what it would add to them, such as headers and padding.
@@ -71,17 +71,17 @@ impl<B: RawBuffer> FilledBlock<B> {
         self.block.capacity() - self.len
     }
 
-    /// Returns the key of the registered or shared region in which the bytes lie, and where they begin there.
+    /// Returns the key of the registered or shared region of the bytes, and their offset there.
     pub fn region(&self) -> Option<(RegionKey, usize)> {
         self.block.region_offset()
     }
 
-    /// Returns the region in which the bytes lie, which a device registers once for all its blocks.
+    /// Returns the region of the bytes, which a device registers once for all its blocks.
     pub fn registrable(&self) -> Option<&Region> {
         self.block.region()
     }
 
-    /// Returns the block; what is written stays, but nobody knows how much it is.
+    /// Returns the block. The written bytes stay, but their number is no longer recorded.
     pub fn into_block(self) -> B {
         self.block
     }
@@ -102,7 +102,7 @@ impl<B: RawBuffer> AsMut<[u8]> for FilledBlock<B> {
 }
 
 impl<B: RawBuffer> io::Write for FilledBlock<B> {
-    /// Writes as much as there is room for, which may be nothing.
+    /// Writes as many bytes as fit, which may be 0.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(self.remaining_capacity());
         self.extend_from_slice(&bytes[..count]).map_err(io::Error::other)?;
@@ -129,7 +129,7 @@ mod interop {
     use crate::RawBuffer;
 
     impl<B: RawBuffer + 'static> From<FilledBlock<B>> for Bytes {
-        /// Shares the block without a copy; it goes home with the last clone.
+        /// Shares the block without a copy; it is freed with the last clone.
         fn from(written: FilledBlock<B>) -> Bytes {
             Bytes::from_owner(written)
         }

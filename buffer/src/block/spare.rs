@@ -13,7 +13,7 @@ use crate::{ALIGN, Element};
 pub(crate) struct SpareWriter<'a> {
     bytes: &'a mut [MaybeUninit<u8>],
     filled: usize,
-    /// For a section of the other byte order. Known when this is made, so that the others do not look.
+    /// Whether the section has the other byte order. Fixed when this is made, so that the common path has no test.
     is_turned: bool,
     failed: bool,
 }
@@ -24,13 +24,13 @@ impl<'a> SpareWriter<'a> {
         Self { bytes, filled: 0, is_turned, failed: false }
     }
 
-    /// Returns how many bytes hold values, counted from the first, or `None` if all were taken back.
+    /// Returns how many bytes hold values, counted from the first, or `None` if the append has failed.
     #[inline]
     pub(super) fn filled(self) -> Option<usize> {
         (!self.failed).then_some(self.filled)
     }
 
-    /// Puts a slice behind what is there. Elements for which there is no place are left out, in both byte orders.
+    /// Appends a slice. In both byte orders, elements that do not fit are left out.
     #[inline]
     pub(crate) fn put<T: Element>(&mut self, src: &[T]) {
         if self.is_turned {
@@ -74,7 +74,7 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Puts elements one by one, as many as there are places for.
+    /// Appends elements one by one, as long as they fit.
     #[inline]
     pub(crate) fn put_each<T: Element>(&mut self, elements: impl Iterator<Item = T>) {
         if self.is_turned {
@@ -84,7 +84,8 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Returns whether elements are to be turned, for who puts many times: the loop is better made for one order.
+    /// Returns whether elements are to be swapped. A caller that appends many times reads it once, to have a loop for
+    /// one order.
     #[inline]
     pub(crate) fn is_turned(&self) -> bool {
         self.is_turned
@@ -144,7 +145,7 @@ impl<'a> SpareWriter<'a> {
     }
 }
 
-/// Puts elements into places of which there are as many.
+/// Writes one element into each place; `items` must not have more elements than there are places.
 #[inline(always)]
 fn put_some<S: Copy, T: NoUninit>(
     places: &mut [MaybeUninit<u8>],

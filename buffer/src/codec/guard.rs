@@ -1,7 +1,7 @@
 //! [`Limits`] around a deserializer that has none.
 //!
-//! [`Guard`] wraps the deserializer, and everything serde hands back and forth below it, so that each nested value passes
-//! through it.
+//! [`Guard`] wraps the deserializer, and everything serde hands back and forth below it, so that each nested value
+//! passes through it.
 
 use core::fmt;
 
@@ -13,8 +13,8 @@ use super::limits::Limits;
 pub(super) struct Guard<'g, T> {
     inner: T,
     limits: &'g Limits,
-    /// Whether the bytes announce how many elements there are, and none has taken bytes yet; the fields of a type are as
-    /// many as it has.
+    /// Whether the number of elements is read from the bytes, and all so far were zero-sized. False for the fields of a
+    /// type, whose number is fixed.
     announced: bool,
 }
 

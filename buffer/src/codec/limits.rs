@@ -1,4 +1,4 @@
-//! What a value that is read may ask for: nesting, elements that take no bytes, and room that is reserved.
+//! Limits for a value that is decoded: nesting, zero-sized elements, and reserved memory.
 
 use core::cell::Cell;
 
@@ -7,11 +7,11 @@ use serde::de::Error;
 use super::{MAX_DEPTH, MAX_ZERO_SIZED};
 use crate::CodecError;
 
-/// What is left of the limits while one value is read.
+/// The limits that remain while one value is decoded.
 pub(super) struct Limits {
     depth: Cell<u32>,
     empty: Cell<u32>,
-    /// For how many further elements sequences may reserve room.
+    /// For how many further elements sequences may reserve memory.
     room: Cell<usize>,
     /// Whether anything that takes bytes has been read since this was last cleared.
     pub(super) moved: Cell<bool>,
@@ -19,7 +19,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The limits of a value of so many bytes.
+    /// Returns the limits for a value of `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             depth: Cell::new(MAX_DEPTH),
@@ -35,8 +35,8 @@ impl Limits {
         self.failure.get()
     }
 
-    /// Returns for how many elements room may be reserved where so many are announced: an honest value has one byte for
-    /// each, but a nest of lies could reserve room for all bytes at every level.
+    /// Returns for how many elements memory may be reserved if `announced` are announced. In a valid value each has at
+    /// least one byte. Forged lengths in nested sequences could otherwise reserve memory for all bytes at every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
         let room = self.room.get();
         let hint = announced.min(room);
@@ -61,8 +61,9 @@ impl Limits {
         value
     }
 
-    /// Reads an element of a sequence whose length the bytes announce, and counts it if it takes no bytes; returns whether
-    /// it took any. Elements of one type take bytes all or none, so the first that does ends the counting.
+    /// Reads an element of a sequence whose length is read from the bytes, and counts it if it is zero-sized; returns
+    /// whether it took any bytes. Elements of one type all take bytes or all take none, so the first that does ends the
+    /// counting.
     #[inline]
     pub(super) fn element<T, E: Error>(
         &self,

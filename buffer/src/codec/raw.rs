@@ -1,6 +1,7 @@
 //! Primitives inside serde values, in one piece: serde itself would hand them over one by one.
 //!
-//! They travel as a byte string, their elements in little endian: on a machine of that order a slice is copied as it lies.
+//! They are written as a byte string, with elements in little endian: on a little-endian machine a slice is copied as
+//! it is.
 //!
 //! Take [`Raw`] to write a slice, [`RawVec`] to read it, or `#[serde(with = "mpj_buffer::raw")]` at a field that is a
 //! vector of primitives:
@@ -54,7 +55,7 @@ pub struct RawVec<T>(pub Vec<T>);
 /// Writes the elements in one piece.
 ///
 /// # Errors
-/// What `serializer` answers.
+/// The error of `serializer`.
 pub fn serialize<T: Element, S: Serializer>(elements: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(&little(elements))
 }
@@ -62,7 +63,8 @@ pub fn serialize<T: Element, S: Serializer>(elements: &[T], serializer: S) -> Re
 /// Reads elements that were written in one piece.
 ///
 /// # Errors
-/// What `deserializer` answers; if the bytes are no whole number of elements, or one is no value of its type.
+/// The error of `deserializer`; an error if the bytes end within an element, or if an element is not a valid value of
+/// its type.
 pub fn deserialize<'de, T: Element, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     deserializer.deserialize_bytes(Bytes(PhantomData))
 }
@@ -94,7 +96,7 @@ impl<T: Element> Visitor<'_> for Bytes<T> {
     }
 }
 
-/// Returns the elements whose bytes these are, or the index of the first that is no value.
+/// Returns the elements of `bytes`, or the index of the first invalid one.
 pub(crate) fn elements<T: Element>(bytes: &[u8], swap: bool) -> Result<Vec<T>, usize> {
     T::check(bytes, swap)?;
     let elements = bytes.chunks_exact(size_of::<T>());

@@ -1,7 +1,7 @@
 //! Where codecs push their bytes: a pointer into the block that is being filled, and how much is left there.
 //!
-//! serde calls once for every number, so a push is all that counts. Through the chain it is twelve instructions, through
-//! this cursor six.
+//! serde calls once for every number, so a push is all that counts. Through the chain it is twelve instructions,
+//! through this cursor six.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -13,16 +13,16 @@ use crate::dynamic::Chain;
 pub struct RecordWriter<'a> {
     chain: &'a mut Chain,
     cursor: Cursor,
-    /// Whether the chain has been asked for room since this was last cleared.
+    /// Whether the sink has called the chain for room since this was last cleared.
     split: bool,
 }
 
 /// Two words, so that it is passed and returned in registers.
 ///
 /// # Invariants
-/// 1. `at` and the `left - 1` bytes behind it are the end of the chain's tail, or `left` is 0. The sink that holds the
-///    cursor borrows the chain mutably, so nobody else uses them; no two sinks hold cursors into the same bytes.
-/// 2. `left` has been at most what the chain's `window` said when it was last asked, and the bytes between there and `at`
+/// 1. `at` and the `left - 1` bytes after it are the end of the chain's tail, or `left` is 0. The sink that holds the
+///    cursor borrows the chain mutably, so no other code uses them; no two sinks hold cursors into the same bytes.
+/// 2. `left` was at most the length of the chain's `window` when that was last read, and the bytes from there to `at`
 ///    hold values that were pushed; the chain does not count them yet.
 #[derive(Clone, Copy)]
 struct Cursor {
@@ -31,7 +31,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor to nowhere: the next push asks the chain.
+    /// A cursor to nowhere: the next push calls the chain.
     const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
 
     fn of(chain: &Chain) -> Self {
@@ -40,11 +40,11 @@ impl Cursor {
     }
 
     fn settle(self, chain: &mut Chain) {
-        // Whoever took the cursor away has not brought it back.
+        // The code that took the cursor away has not put it back.
         chain.poisoned |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
-        // SAFETY: invariants 1 and 2: so many bytes behind the tail's end, all within the tail, hold values.
+        // SAFETY: invariants 1 and 2: the `pushed` bytes after the tail's end, all within the tail, hold values.
         unsafe { chain.assume_pushed(pushed) };
     }
 }
@@ -68,7 +68,7 @@ impl<'a> RecordWriter<'a> {
         if self.fits(bytes) {
             return Ok(());
         }
-        // The cursor goes and comes by value: in a loop that pushes numbers it can stay in registers.
+        // The cursor is passed and returned by value: in a loop that pushes numbers it can stay in registers.
         self.cursor = push_split(self.chain, self.cursor, bytes);
         self.split = true;
         self.pushed()
@@ -96,20 +96,20 @@ impl<'a> RecordWriter<'a> {
     pub(super) fn push_counted(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
         let count = (bytes.len() as u64).to_le_bytes();
         let Cursor { at, left } = self.cursor;
-        // Room for both is looked for once. The sum does not overflow: no slice has more than `isize::MAX` bytes.
+        // Room for both is checked once. The sum does not overflow: no slice has more than `isize::MAX` bytes.
         if count.len() + bytes.len() > left {
             self.push_array(count)?;
             return self.push(bytes);
         }
         // SAFETY: invariant 1: `left` bytes, at least eight, can be written at `at`.
         unsafe { at.as_ptr().copy_from_nonoverlapping(count.as_ptr(), count.len()) };
-        // SAFETY: invariant 1: the result is within the block, or one behind its end.
+        // SAFETY: invariant 1: the result is within the block, or one past its end.
         let at = unsafe { at.add(count.len()) };
-        // SAFETY: invariant 1: after the eight there is room for all of `bytes`, which somebody else has borrowed.
+        // SAFETY: invariant 1: after the eight there is room for all of `bytes`, which is borrowed from elsewhere.
         unsafe { copy_short(at, bytes) };
         // SAFETY: as above.
         let at = unsafe { at.add(bytes.len()) };
-        // All bytes up to `at` were written: invariant 2. What is left begins at the new `at`: invariant 1.
+        // All bytes up to `at` were written: invariant 2. The rest begins at the new `at`: invariant 1.
         self.cursor = Cursor { at, left: left - count.len() - bytes.len() };
         Ok(())
     }
@@ -121,12 +121,12 @@ impl<'a> RecordWriter<'a> {
         if bytes.len() > left {
             return false;
         }
-        // SAFETY: invariant 1: `left` bytes, at least as many as there are, can be written at `at`; they are not those of
-        // `bytes`, which somebody else has borrowed.
+        // SAFETY: invariant 1: `left` bytes, at least `bytes.len()`, can be written at `at`; they do not overlap
+        // `bytes`, which is borrowed from elsewhere.
         unsafe { at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        // SAFETY: invariant 1: the result is within the block, or one behind its end.
+        // SAFETY: invariant 1: the result is within the block, or one past its end.
         let at = unsafe { at.add(bytes.len()) };
-        // The bytes were written: invariant 2. What is left begins at the new `at`: invariant 1.
+        // The bytes were written: invariant 2. The rest begins at the new `at`: invariant 1.
         self.cursor = Cursor { at, left: left - bytes.len() };
         true
     }
@@ -138,8 +138,7 @@ impl<'a> RecordWriter<'a> {
 
     /// Pushes what `push` makes of each item.
     ///
-    /// The inner loop ends where the chain was asked for room: it has no call in it then, and the compiler can make vector
-    /// code of it.
+    /// The inner loop ends when the chain was called for room: without a call in it, the compiler can vectorize it.
     #[inline(always)]
     pub(super) fn each<T>(
         &mut self,
@@ -160,10 +159,11 @@ impl<'a> RecordWriter<'a> {
         })
     }
 
-    /// Runs `push` with a sink of its own, which lies on the stack of the caller alone: where everything is inlined, its
-    /// cursor stays in registers.
+    /// Runs `push` with a sink of its own, which lies on the stack of the caller alone: where everything is inlined,
+    /// its cursor stays in registers.
     ///
-    /// If `push` panics, and that is caught where the value is still written, the record is refused at its end.
+    /// If `push` panics, and the panic is caught while the value is still being written, the record is rejected at its
+    /// end.
     #[inline(always)]
     pub(super) fn apart<T>(&mut self, push: impl FnOnce(&mut RecordWriter<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.
@@ -176,11 +176,11 @@ impl<'a> RecordWriter<'a> {
     }
 }
 
-/// Copies bytes, and short ones without a call: a piece from the front and one of the same size from the end, which may
+/// Copies bytes without a call if they are few: a piece from the front and one of the same size from the end, which may
 /// overlap.
 ///
 /// # Safety
-/// As many bytes as there are can be written at `to`, and are none of `bytes`.
+/// `to` is valid for writes of `bytes.len()` bytes, and these do not overlap `bytes`.
 #[inline(always)]
 unsafe fn copy_short(to: NonNull<u8>, bytes: &[u8]) {
     match bytes.len() {

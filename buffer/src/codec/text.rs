@@ -1,4 +1,4 @@
-//! Strings out of bytes that may lie: short ones of ASCII, which most are, in a few steps instead of one a byte.
+//! Strings from untrusted bytes. Short ASCII strings, the most frequent, take a few steps instead of one per byte.
 
 use crate::CodecError;
 

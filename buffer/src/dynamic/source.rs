@@ -1,4 +1,4 @@
-//! Where the chunks of a chain come from: the global pool without detours, or any other pool.
+//! The source of a chain's chunks: the global pool, called directly, or any other pool.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -7,7 +7,7 @@ use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region
 
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
-/// A pool whose type nobody needs to know.
+/// A pool behind a trait object.
 pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
     /// Returns a block for `len` bytes, or for as many as the pool has in one piece.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;

@@ -1,4 +1,4 @@
-//! The errors in words, and as errors of others.
+//! `Display` of the errors, and their conversions.
 
 use core::error::Error;
 use core::fmt;

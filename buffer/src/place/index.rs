@@ -4,9 +4,10 @@ use mpj_pool::RawBuffer;
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
-/// An integer that names an element of a slice: `usize`, `u64`, `u32`, `i64` or `i32`. Negative ones name none.
+/// An integer that names an element of a slice: `usize`, `u64`, `u32`, `i64` or `i32`. A negative index is out of
+/// range.
 ///
-/// Sealed: what is known of the five is what keeps their checks as cheap as they are.
+/// Sealed: the cheap check relies on the properties of these five types.
 pub trait IndexInt: private::Wide {}
 
 mod private {
@@ -57,8 +58,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// Appends `src[i]` for each index `i`, as [`write`](Self::write) appends a slice. Indices may come more than once.
     ///
     /// # Errors
-    /// [`WriteError::Place`] if an index lies outside of `src`, [`WriteError::Overflow`] if the static part has no room;
-    /// nothing is written then.
+    /// [`WriteError::Place`] if an index lies outside of `src`, [`WriteError::Overflow`] if the static part has no
+    /// room; nothing is written then.
     ///
     /// # Examples
     /// ```
@@ -72,7 +73,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn gather<T: Element, I: IndexInt>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
-        // One pass: what a wrong index ends was never appended. The second is for the error.
+        // One pass: an invalid index ends the append, which then has no effect. The second pass finds the index for the
+        // error.
         let chosen = |index: I| src.get(usize::try_from(index.wide()).ok()?).copied();
         let appended = self.append::<T>(indices.len(), |spare| spare.put_all(indices, chosen));
         appended.or_else(|full| {
@@ -103,7 +105,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 }
 
 fn spread<T: Element, I: IndexInt>(bytes: &[u8], dst: &mut [T], indices: &[I], swap: bool) {
-    // Two loops, so that neither asks for the byte order each time.
+    // Two loops, so that neither tests the byte order for each element.
     let elements = bytes.chunks_exact(size_of::<T>()).zip(indices);
     if swap {
         elements.for_each(|(bytes, index)| dst[index.wide() as usize] = T::take(bytes, true));

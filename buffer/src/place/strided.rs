@@ -7,19 +7,20 @@ use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing
 /// More dimensions of two elements and more than this have no volume that a `usize` can count.
 const MOST: usize = usize::BITS as usize;
 
-/// Room for the dimensions of a region: beside it, since a move of both would cost more than a small copy.
+/// Memory for the dimensions of a region. It is kept outside of the region, since moving both would cost more than a
+/// small copy.
 const ROOM: [(usize, isize); MOST] = [(1, 0); MOST];
 
-/// A region that has been checked: every element that [`runs`](Self::runs) names lies in the slice.
+/// A checked region: every element that [`runs`](Self::runs) names lies in the slice.
 struct Region<'a> {
     start: usize,
     volume: usize,
-    /// Dimensions of at least two elements, with neighbours that continue each other made one; the innermost last.
+    /// Dimensions of at least two elements; neighbours that continue each other are merged. The innermost is the last.
     dims: &'a [(usize, isize)],
 }
 
 impl<'a> Region<'a> {
-    /// Checks a region of a slice of `len` elements; its dimensions go to `room`.
+    /// Checks a region of a slice of `len` elements; its dimensions are stored in `room`.
     fn check(
         len: usize,
         start: usize,
@@ -62,7 +63,7 @@ impl<'a> Region<'a> {
         Ok(Self { start, volume, dims: &room[..rank] })
     }
 
-    /// Returns the innermost dimension: how many elements follow each other at which distance.
+    /// Returns the innermost dimension: the number of elements and their distance.
     fn run(&self) -> (usize, isize) {
         self.dims.last().copied().unwrap_or((1, 1))
     }
@@ -74,13 +75,13 @@ impl<'a> Region<'a> {
         }
         let outer = self.dims.split_last().map_or(self.dims, |(_, outer)| outer);
         let mut at = self.start;
-        // The innermost of the outer dimensions has a loop of its own: most regions have no other.
+        // The innermost of the outer dimensions has a loop of its own: most regions have only that one.
         let (rows, step) = outer.last().copied().unwrap_or((1, 0));
         let planes = outer.len().saturating_sub(1);
         let mut plane = |mut row: usize| {
             for _ in 0..rows {
                 each(row);
-                // Wrapping only behind the last row, where it is not used.
+                // It wraps only past the last row, where it is not used.
                 row = row.wrapping_add_signed(step);
             }
         };
@@ -117,8 +118,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// region is that one element; with an extent of 0 it is empty.
     ///
     /// # Errors
-    /// [`WriteError::Place`] if the region reaches out of `src`, [`WriteError::Overflow`] if the static part has no room;
-    /// nothing is written then.
+    /// [`WriteError::Place`] if the region reaches out of `src`, [`WriteError::Overflow`] if the static part has no
+    /// room; nothing is written then.
     ///
     /// # Examples
     /// ```
@@ -154,8 +155,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads into a strided region of `dst`, as [`read`](Self::read) fills a slice, and returns the number of elements;
-    /// [`write_strided`](Buffer::write_strided) says how regions are described. Where a place comes more than once, the
-    /// last element stays.
+    /// [`write_strided`](Buffer::write_strided) describes regions. If a position occurs more than once, the last
+    /// element stays.
     ///
     /// # Errors
     /// As `read`, and [`ReadError::Place`] if the region reaches out of `dst`. Neither `dst` nor the buffer has changed

@@ -1,4 +1,4 @@
-//! The steps under all reading: which section is open, which comes next, where bytes lie.
+//! The common steps of all reading: the open section, the next one, and the location of bytes.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ use crate::{Buffer, ByteOrder, FormatError, ReadError};
 /// The mode of a buffer whose message is complete.
 #[derive(Debug)]
 pub struct Reading {
-    /// The byte order of headers, and of elements if their section does not say otherwise.
+    /// The byte order of headers, and of elements unless their section has another.
     pub(crate) order: ByteOrder,
     /// Where the dynamic part begins, or the end of the message.
     pub(super) sections_end: usize,
     pub(crate) open: OpenSection,
-    /// Where the section behind the open one begins, before padding.
+    /// Offset of the section after the open one, before padding.
     pub(super) next: usize,
     /// Where the next record of the dynamic part begins, before padding.
     pub(crate) record: usize,
@@ -43,11 +43,11 @@ pub(crate) struct OpenSection {
 }
 
 impl OpenSection {
-    /// What is open when nothing is: a section of no kind, without elements.
+    /// Stands for "no section is open": a section of no kind, without elements.
     pub(super) const NONE: Self =
         Self { tag: Tag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
 
-    /// Returns what there is to be said of what is left.
+    /// Returns the description of the unread rest.
     pub(super) fn section(&self) -> Section {
         self.tag.section(self.order, self.left)
     }
@@ -74,7 +74,7 @@ pub(crate) struct RecordRef {
 impl Reading {
     #[inline]
     pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
-        // Saturating: without a dynamic part there is no record to be read there.
+        // Saturating: a message without a dynamic part has no record that could be read there.
         let record = sections_end.saturating_add(SECTION_HEADER);
         Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER, record }
     }
@@ -94,8 +94,8 @@ impl Reading {
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns the section from which elements of `want` are to be read, without opening it.
     ///
-    /// What it returns stays in registers: always inline, and what comes from memory is taken apart first. Copied as a
-    /// whole it would wait for the stores that have just changed a part of it.
+    /// The result must stay in registers. So the function is always inlined, and the open section is copied field by
+    /// field: a copy of the whole would wait for the stores that have just changed a part of it.
     #[inline(always)]
     pub(crate) fn target(&self, want: Tag) -> Result<OpenSection, ReadError> {
         if self.mode.open.tag == want {
@@ -112,8 +112,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(OpenSection { tag, order, touched, left, at, end })
     }
 
-    /// Reads the header behind the open section if it is one of `want` in the order of the message, as most are: a few
-    /// comparisons tell.
+    /// Reads the header after the open section if it is one of `want` in the order of the message, the usual case, with
+    /// a few comparisons.
     #[inline(always)]
     fn next_of(&self, want: Tag) -> Option<OpenSection> {
         let Reading { order, sections_end, .. } = self.mode;
@@ -124,7 +124,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
 
-    /// Reads whatever header lies behind the open section.
+    /// Reads the header after the open section, of any kind.
     #[inline(never)]
     fn next_or_why(&self, want: Tag) -> Result<OpenSection, ReadError> {
         let next = self.next()?;
@@ -144,7 +144,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(next.left)
     }
 
-    /// Reads the header behind the open section.
+    /// Reads the header after the open section.
     ///
     /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
     #[inline]
@@ -152,7 +152,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.next_at(self.mode.next)
     }
 
-    /// Reads the header behind `at`.
+    /// Reads the header after `at`.
     #[inline]
     pub(super) fn next_at(&self, at: usize) -> Result<OpenSection, ReadError> {
         let end = self.mode.sections_end;
@@ -197,7 +197,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         part(self.fixed(), from, to)
     }
 
-    /// Returns bytes of the message as it is on the wire, wherever they lie.
+    /// Returns bytes of the message as it is on the wire, from the block or the chain.
     pub(crate) fn range(&self, at: usize, len: usize) -> Result<Cow<'_, [u8]>, FormatError> {
         // A message that was written here has its dynamic part in the chain, one that arrived has it in the block.
         let fixed = self.fixed_len();
@@ -211,7 +211,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Returns bytes of the message, of which the static part ends where the chain begins, if they lie in one piece.
+/// Returns bytes of the message, whose static part ends where the chain begins, if they are contiguous.
 pub(crate) fn piece<'a>(
     fixed: &'a [u8],
     chain: &'a Dynamic,

@@ -30,8 +30,8 @@ impl Buf for MessageReader<'_> {
     }
 }
 
-// SAFETY: `chunk_mut` returns the bytes of the block behind the last one that is initialised, no more than `remaining_mut`
-// says, and `advance_mut` makes the next call return what lies behind them.
+// SAFETY: `chunk_mut` returns the bytes of the block after the last initialised one, no more than `remaining_mut` says,
+// and `advance_mut` makes the next call return the bytes after these.
 unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     fn remaining_mut(&self) -> usize {
         self.buffer.remaining_capacity()
@@ -45,8 +45,8 @@ unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     unsafe fn advance_mut(&mut self, count: usize) {
         let count = count.min(self.buffer.remaining_capacity());
         let end = self.buffer.block.end() + count;
-        // SAFETY: the caller has initialised the next `count` bytes of what `chunk_mut` returned, which are those behind
-        // the end; as many are left in the block.
+        // SAFETY: the caller has initialised the next `count` bytes of the chunk that `chunk_mut` returned, which are
+        // those after the end; the block has at least `count` left.
         unsafe { self.buffer.block.assume_filled(end) };
         self.buffer.count(count as u64);
     }
@@ -68,7 +68,7 @@ impl<R: RawBuffer + 'static> Buffer<R, Reading> {
         if self.chain.len() > 0 {
             return Bytes::from(self.to_vec());
         }
-        // Not with the block that `clear` has kept.
+        // Without the block that `clear` has kept.
         Bytes::from_owner(Owner(Self { chain: Dynamic::default(), ..self }))
     }
 }

@@ -1,4 +1,5 @@
-//! Messages from streams: from one that blocks by [`Buffer::read_from`], piece by piece from any other by a [`Receiver`].
+//! Messages from streams: from a blocking one by [`Buffer::read_from`], piece by piece from any other by a
+//! [`Receiver`].
 //!
 //! ```text
 //!             16 bytes there                 all there
@@ -35,14 +36,14 @@ pub enum ReceiveError {
         len: u64,
         /// The most bytes that were allowed.
         limit: usize,
-        /// What has been read of the message.
+        /// The message header that was read.
         header: [u8; MESSAGE_HEADER],
     },
     /// The pool had no block for the message.
     Alloc {
-        /// What the pool said.
+        /// The error of the pool.
         error: AllocError,
-        /// What has been read of the message.
+        /// The message header that was read.
         header: [u8; MESSAGE_HEADER],
     },
 }
@@ -75,8 +76,8 @@ impl From<io::Error> for ReceiveError {
     }
 }
 
-/// What failed on the stream is that error again; what is wrong with the message is `InvalidData`, and a pool without a block
-/// is `OutOfMemory`. So functions that return an [`io::Result`] can use `?`.
+/// Returns the stream's own error unchanged. An invalid message is `InvalidData`, and a pool without a block is
+/// `OutOfMemory`. So functions that return an [`io::Result`] can use `?`.
 impl From<ReceiveError> for io::Error {
     fn from(e: ReceiveError) -> Self {
         match e {
@@ -114,7 +115,7 @@ impl<R: RawBuffer> Body<R> {
             return Err(ReceiveError::TooLong { len, limit, header });
         };
         let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
-        // Refused only by a pool that gives less than it was asked for.
+        // Only a pool that returns less than requested gets here.
         let short = AllocError::new(total, block.capacity(), 0, AllocErrorKind::TooLarge);
         let short = ReceiveError::Alloc { error: short, header };
         if block.capacity() < total {
@@ -159,12 +160,13 @@ impl<R: RawBuffer> Write for Body<R> {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Reads one message from a stream that blocks into a block of `pool`: exactly its bytes, so that another one may follow.
+    /// Reads one message from a blocking stream into a block of `pool`: it reads no bytes
+    /// beyond the message, so that another one may follow.
     ///
     /// # Errors
-    /// [`ReceiveError`] if the stream fails or ends, if the bytes are not a message, if its header announces more than `limit`
-    /// bytes, or if the pool has no block for them. No block is taken before the length is known to be allowed, and what has
-    /// been read then is given back: `header.chain(stream)` is the stream as it was.
+    /// [`ReceiveError`] if the stream fails or ends, if the bytes are not a message, if its header announces more than
+    /// `limit` bytes, or if the pool has no block for them. The length is checked before a block is allocated. The
+    /// header that was read is in the error: `header.chain(stream)` restores the stream.
     ///
     /// # Examples
     /// ```
@@ -194,7 +196,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = Body::open(header, pool, limit)?;
         let missing = body.missing();
-        // `copy` reads into memory of its own, or of the writer, that nobody has to zero for it.
+        // `copy` reads into memory of its own, or of the writer, which need not be zeroed.
         let mut rest = stream.take(missing as u64);
         if missing < STEP / 4 {
             io::copy(&mut rest, &mut body)?;
@@ -210,7 +212,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// What a [`Receiver`] has got from a stream.
+/// The result of one read by a [`Receiver`].
 #[derive(Debug)]
 pub enum Received<R: RawBuffer> {
     /// A whole message.
@@ -221,18 +223,20 @@ pub enum Received<R: RawBuffer> {
     End,
 }
 
-/// Takes messages from a stream as its bytes come, in any pieces: for sockets that do not block, and for async runtimes.
+/// Receives messages from a stream as bytes arrive, in pieces of any size: for non-blocking sockets, and for async
+/// runtimes.
 ///
-/// Either it is fed with bytes that somebody else has read, or it reads them itself. It never waits, and it holds at most one
-/// block, of no more bytes than `limit`, whatever a peer announces.
+/// The caller feeds it with bytes, or it reads them itself. It never waits, and it holds at most one block, of at most
+/// `limit` bytes, whatever a peer announces.
 ///
 /// # Errors
-/// What a [`ReceiveError`] says of the next call:
-/// * `TooLongError`, `Alloc`: the header is kept. The call may be repeated, after [`set_limit`](Self::set_limit) or when the pool has
-///   room again, and goes on where it was.
-/// * `Format`: if the header was wrong, every further call says so, since nobody knows where the next message begins. If
-///   what follows it was, the message has been dropped, and the next call begins with the next one.
-/// * `Io`: what the stream makes of it.
+/// The next call after a [`ReceiveError`]:
+/// * `TooLong`, `Alloc`: the header is kept. Repeat the call after [`set_limit`](Self::set_limit), or when the pool has
+///   room again; it continues where it stopped.
+/// * `Format`: if the header was invalid, every further call returns the same error, because the start of the next
+///   message is unknown. If the rest of the message was invalid, the message has been dropped, and the next call begins
+///   with the next one.
+/// * `Io`: depends on the stream.
 ///
 /// # Examples
 /// ```
@@ -276,7 +280,7 @@ struct Partial<R> {
     body: Option<Body<R>>,
 }
 
-/// Bytes that were read, and those of them that no message has taken yet: `memory[from..to]`.
+/// Bytes that were read; `memory[from..to]` is not consumed by a message yet.
 #[derive(Default)]
 struct Ahead {
     memory: Vec<u8>,
@@ -318,12 +322,13 @@ impl<R: RawBuffer> Partial<R> {
 }
 
 impl<P: Pool> Receiver<P> {
-    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, or a reference to one, or an `Arc`.
+    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, or a reference to one, or an
+    /// `Arc`.
     pub fn new(pool: P, limit: usize) -> Self {
         Self { pool, limit, partial: Partial::EMPTY, ahead: Ahead::default() }
     }
 
-    /// Allows messages of at most `limit` bytes from now on; not of the one whose header has been taken already.
+    /// Allows messages of at most `limit` bytes from now on, except for a message whose block is allocated already.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -333,11 +338,11 @@ impl<P: Pool> Receiver<P> {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }
 
-    /// Takes bytes from the front of `input`, up to the end of one message, which is returned once it is whole. `None` says that
-    /// all bytes were taken and more are needed.
+    /// Takes bytes from the front of `input`, up to the end of one message, which is returned when it is complete.
+    /// `None` means that all bytes were taken and more are needed.
     ///
     /// # Errors
-    /// Those of the [type](Self#errors), but for `Io`. `input` begins with what has not been taken.
+    /// Those of the [type](Self#errors), except `Io`. `input` begins with the first byte that was not taken.
     pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
         match self.next_ahead()? {
             None => self.partial.feed(input, &self.pool, self.limit),
@@ -345,10 +350,11 @@ impl<P: Pool> Receiver<P> {
         }
     }
 
-    /// Returns the next message of a stream, which may be one that does not block. What was read behind it serves the next call.
+    /// Returns the next message of a stream, which may be non-blocking. Bytes read beyond the message are kept for the
+    /// next call.
     ///
-    /// Bytes pass through 64 KiB of memory that the receiver makes for its first call; several short messages come with one
-    /// call of the system. A server with very many connections reads into memory that they share, and calls
+    /// Bytes pass through 64 KiB of memory that the receiver makes for its first call; several short messages come with
+    /// one call of the system. A server with very many connections reads into memory that they share, and calls
     /// [`feed`](Self::feed).
     ///
     /// # Errors

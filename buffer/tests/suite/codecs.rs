@@ -1,4 +1,4 @@
-//! Both codecs, and slices in the dynamic part: what comes back, what strangers may send, what the bytes are.
+//! Tests of both codecs and of slices in the dynamic part: round trips, untrusted input, and the exact bytes.
 
 use core::fmt::Debug;
 use std::collections::{BTreeMap, VecDeque};
@@ -143,7 +143,7 @@ fn nesting_ends_somewhere() {
     assert_eq!(buffer.write_object_with::<Fixed, _>(&deep(most + 1)), Err(WriteError::Codec(too_deep)));
     assert!(buffer.is_empty());
     assert_eq!(decoded::<Postcard, Nested>(&encoded::<Postcard>(&deep(most + 1))), Err(too_deep));
-    // What no writer would send.
+    // Input that no writer produces.
     assert_eq!(decoded::<Postcard, Nested>(&[1; 1_000_000]), Err(too_deep));
     assert_eq!(decoded::<Fixed, Nested>(&1u64.to_le_bytes().repeat(100_000)), Err(too_deep));
     assert!(decoded::<Postcard, Chain>(&[1; 1_000_000]).is_err_and(|e| e == too_deep));

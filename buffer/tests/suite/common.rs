@@ -6,14 +6,14 @@ use core::ptr::NonNull;
 
 use mpj_buffer::pool::{AllocError, Pool, PoolStats, RawBuffer};
 
-/// What an unwritten byte holds: it must never be seen on the wire.
+/// The value of unwritten bytes, which must never appear on the wire.
 pub(crate) const POISON: u8 = 0xA5;
 
 #[repr(align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Line([u8; 64]);
 
-/// A heap block whose first byte lies `skew` bytes behind a multiple of 64.
+/// A heap block whose first byte lies `skew` bytes after a multiple of 64.
 #[derive(Debug)]
 pub(crate) struct Heap {
     lines: Vec<Line>,
@@ -54,7 +54,7 @@ unsafe impl RawBuffer for Heap {
     }
 }
 
-/// A pool of short blocks only, so that what is long lies in many.
+/// A pool of short blocks only, so that long values lie in many.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) most: usize,

@@ -96,7 +96,7 @@ fn unread_elements_must_be_skipped_on_purpose() {
     assert_eq!(buffer.read_object::<String>().unwrap(), "a");
     assert_eq!(buffer.read(&mut [0u16]), Err(ReadError::Unread { kind: ElementKind::Object, left: 1 }));
     buffer.skip_section().unwrap();
-    // None is open now: the next one goes as a whole.
+    // No section is open now, so the next one is skipped as a whole.
     assert_eq!(buffer.kind(), Some(ElementKind::U16));
     buffer.skip_section().unwrap();
     assert_eq!(buffer.read_object::<String>().unwrap(), "c");
@@ -137,7 +137,7 @@ fn elements_are_skipped_by_number() {
         assert_eq!((buffer.skip(0), buffer.skip(1)), (Err(ReadError::End), Err(ReadError::End)));
         buffer.rewind();
     }
-    // Sections behind skipped objects find theirs.
+    // Sections after skipped objects find their own objects.
     buffer.skip_section().unwrap();
     buffer.skip_section().unwrap();
     buffer.skip(1).unwrap();

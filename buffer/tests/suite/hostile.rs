@@ -1,4 +1,4 @@
-//! Bytes from a peer who lies: every header field, every truncation, and noise. Errors only, never a panic.
+//! Untrusted bytes: every header field, every truncation, and noise. Errors only, never a panic.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ElementKind, FormatError, ReadError, Reading};
@@ -23,7 +23,7 @@ fn open(bytes: &[u8]) -> Result<Buffer<Heap, Reading>, FormatError> {
     Buffer::from_bytes(Heap::new(bytes.len()), bytes).map_err(|refused| refused.error)
 }
 
-/// Reads a message in every way there is. Whatever it holds, it ends without a panic.
+/// Reads a message with every method. No content may cause a panic.
 fn drain(buffer: &mut Buffer<Heap, Reading>) {
     let sections = buffer.sections().count();
     macro_rules! elements {
@@ -163,7 +163,7 @@ fn every_truncation_is_an_error() {
     for len in 0..wire.len() {
         let mut bytes = wire[..len].to_vec();
         assert!(open(&bytes).is_err(), "{len}");
-        // Also one that admits its length: whatever is accepted can be read to its end.
+        // With a header that gives the shortened length: if the message is accepted, it can be read to its end.
         if len >= 16 {
             bytes[8..16].copy_from_slice(&(len as u64).to_ne_bytes());
             if let Ok(mut buffer) = open(&bytes) {

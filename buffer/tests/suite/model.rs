@@ -1,4 +1,5 @@
-//! Random operations against a model: what was written comes back, in this process and after a copy, whatever the order.
+//! Random operations against a model: written values are read back, in this process and after a copy, in both byte
+//! orders.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, WriteError};
@@ -115,7 +116,7 @@ impl Operation {
     }
 }
 
-/// What the static part must look like.
+/// The expected content of the static part.
 #[derive(Debug)]
 struct Model {
     capacity: usize,

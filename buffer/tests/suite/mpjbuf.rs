@@ -72,8 +72,8 @@ fn gather_and_scatter_are_all_or_nothing() {
     assert_eq!(dst, [0, 0]);
 }
 
-/// There, dimension 0 is outermost too, but datatypes call it with the block innermost first: (3, 2, 4) of 0..11 arrives
-/// as 0 4 8 1 5 9. The order here is that of MPI's vectors.
+/// There, dimension 0 is outermost too, but datatypes call it with the block innermost first: (3, 2, 4) of 0..11
+/// arrives as 0 4 8 1 5 9. The order here is that of MPI's vectors.
 #[test]
 fn a_vector_type_is_its_counts_from_the_outside_in() {
     let numbers: Vec<i32> = (0..12).collect();
@@ -135,7 +135,8 @@ fn a_wrong_type_is_an_error_by_name() {
     assert_eq!(error.to_string(), "section of i32, not f32");
 }
 
-/// There, lengths are 32 bits wide; here even the number of elements is more than that. Needs 5 GiB: `cargo test -p mpj-buffer --release -- --ignored`.
+/// There, lengths are 32 bits wide; here even the number of elements is more than that. Needs 5 GiB:
+/// `cargo test -p mpj-buffer --release -- --ignored`.
 #[test]
 #[ignore = "needs 5 GiB of memory"]
 fn a_section_of_five_gibibytes() {

@@ -1,4 +1,4 @@
-//! The dynamic part: values larger than a chunk, refused values, other codecs.
+//! The dynamic part: values larger than a chunk, rejected values, other codecs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -149,7 +149,7 @@ fn a_slice_is_in_one_piece_whatever_was_said_before() {
         let mut reader = buffer.commit();
         assert_eq!(reader.read_object::<Vec<u8>>().unwrap().len(), first);
         assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then), "behind {first}");
-        // The first in a message, behind a kept block that is too small.
+        // The first in a message, after a kept block that is too small.
         buffer = reader.clear();
         buffer.write_dynamic(&vec![2u8; then]).unwrap();
         let mut reader = buffer.commit();
@@ -284,7 +284,7 @@ fn a_pool_of_short_blocks() {
     assert!(buffer.is_empty());
 }
 
-/// Postcard behind another id, with a schema that tells types apart by their size.
+/// Postcard with another id, and a schema that distinguishes types by their size.
 struct Sized;
 
 impl Codec for Sized {

@@ -1,4 +1,4 @@
-//! Sections of both byte orders in one message: whatever appends to them, and whatever reads them.
+//! Sections of both byte orders in one message, with every method that appends to them or reads them.
 
 use core::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -122,8 +122,8 @@ fn every_kind_in_both_orders() {
     }
 }
 
-/// Writes the values in either order and looks at the bytes, which are given in big endian; reads them as written here, and
-/// as written by a machine of the other order.
+/// Writes the values in either order and compares the bytes with `big`; reads them as written here,
+/// and as written by a machine of the other order.
 fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
     let mut little = big.to_vec();
     little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);

@@ -1,4 +1,4 @@
-//! Gather, scatter and strided regions against loops that anybody can check.
+//! Gather, scatter and strided regions against simple loops.
 
 use core::fmt::Debug;
 

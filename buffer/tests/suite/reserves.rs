@@ -44,7 +44,7 @@ fn reserved<C: Codec>(bytes: &[u8]) -> (usize, Result<(), CodecError>) {
 
 #[test]
 fn a_lie_at_every_level_reserves_no_more_than_one() {
-    // Each level announces as many elements as there are bytes, and has one.
+    // Each level announces as many elements as the value has bytes, but contains one.
     let bytes = 10_000u64.to_le_bytes().repeat(1250);
     let (room, done) = reserved::<Fixed>(&bytes);
     assert!(done.is_err() && room <= bytes.len(), "{room} elements for {} bytes", bytes.len());

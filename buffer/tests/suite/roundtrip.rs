@@ -1,4 +1,4 @@
-//! Every primitive goes through a buffer and comes out the same, in both byte orders, aligned or not.
+//! Every primitive comes out of a buffer unchanged, in both byte orders, aligned or not.
 
 use core::fmt::Debug;
 

@@ -187,7 +187,7 @@ fn the_header_is_given_back_when_the_pool_is_empty() {
     assert_eq!(message.to_vec(), wire);
 }
 
-/// Gives less than it was asked for, against its contract.
+/// Returns less than requested, against its contract.
 #[derive(Debug)]
 struct Mean;
 

@@ -9,12 +9,12 @@ use syn::spanned::Spanned;
 use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
 
 /// Implements `Equivalent` for a structure, and `Receivable` if all of its fields are: the datatype names the fields in
-/// the order in which they are written, without the padding between them.
+/// the order in which they are declared, without the padding between them.
 ///
-/// Asks for `#[repr(C)]` or `#[repr(transparent)]`, and for `Copy`. Fields may be primitives, arrays and other
-/// structures that are `Equivalent`. Where `mpj_datatypes` is known by another name, say so with
-/// `#[datatype(crate = path::to::it)]`. A module that says something else under these names is no way around the checks:
-/// what is written compiles with the traits and types of the crate alone.
+/// Requires `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Fields may be primitives, arrays and other structures
+/// that are `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with `#[datatype(crate =
+/// path::to::it)]`. A module with other items under the same names cannot bypass the checks: the generated code
+/// compiles only with the traits and types of the crate itself.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &Face { path: parse_quote!(::mpj_datatypes), buffers: false })
@@ -39,8 +39,8 @@ fn run(input: proc_macro::TokenStream, face: &Face) -> proc_macro::TokenStream {
     expand(&input, face).unwrap_or_else(|why| refused(&input, face, &why)).into()
 }
 
-/// What a refused structure expands to: the error, and buffers that do nothing. Without these the compiler would say once
-/// more, and less clearly, at each use that the structure is not a buffer.
+/// Returns the expansion for a rejected structure: the error, and buffer implementations that do nothing. Without these
+/// the compiler would also report, less clearly, at each use that the structure is not a buffer.
 fn refused(input: &DeriveInput, face: &Face, why: &syn::Error) -> TokenStream {
     let error = why.to_compile_error();
     let Ok(krate) = crate_path(input, face) else { return error };
@@ -118,8 +118,8 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         }
     });
     Ok(quote! {
-        // SAFETY: the datatype names the fields alone, at their offsets, and its extent is the size of the structure; what
-        // holds for the bytes of a field holds for them here.
+        // SAFETY: the datatype names the fields alone, at their offsets, and its extent is the size of the structure;
+        // what holds for the bytes of a field holds for them here.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Equivalent for #name #type_generics #sent_clause {
             const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive;

@@ -1,4 +1,4 @@
-//! What cannot be derived, and what to do instead.
+//! Checks for structures that cannot be derived, with the advice in each error.
 
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, Type};

@@ -30,7 +30,8 @@ pub(crate) fn patterns() -> Vec<Pattern> {
     all
 }
 
-/// Nine arrays of floats with halos, of which the first four have two dimensions; `from` and `len` in the order i, k, j.
+/// Nine arrays of floats with halos, of which the first four have two dimensions; `from` and `len` in the order i, k,
+/// j.
 fn wrf(direction: &str, sub: bool, from: [usize; 3], len: [usize; 3]) -> Pattern {
     let (d1, d2, d3) = (32, 65, 52);
     let ([i0, k0, j0], [ni, nk, nj]) = (from, len);

@@ -1,4 +1,4 @@
-//! Pack and unpack rates of common access patterns, beside the loops that one would write by hand.
+//! Pack and unpack rates of common access patterns, compared with hand-written loops.
 //!
 //! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
 //! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s. The five candidates

@@ -1,4 +1,4 @@
-//! What a pattern is: a layout, and the loops that do the same by hand.
+//! A pattern: a layout, and hand-written loops that move the same bytes.
 
 use mpj_datatypes::Datatype;
 
@@ -18,7 +18,7 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
 ///
 /// # Invariants
 /// 1. The bytes that both types name at `base` lie in the arena, and the loops touch no others there.
-/// 2. The loops take packed bytes as the types do: whoever calls them has as many, on a page of their own.
+/// 2. The loops take as many packed bytes as the types do. The caller passes that many, on a page of their own.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,

@@ -34,8 +34,8 @@ impl Datatype {
     /// The processes form a grid, numbered with the last dimension fastest, whatever the order of the array.
     ///
     /// # Errors
-    /// [`TypeError::Distribution`] if the indices of a dimension cannot be dealt out as asked,
-    /// [`TypeError::Rank`] if there is no such process, and others if the size or the bounds do not fit.
+    /// [`TypeError::Distribution`] if the indices of a dimension cannot be distributed in this way, [`TypeError::Rank`]
+    /// if the process does not exist, and others if the size or the bounds overflow.
     ///
     /// # Examples
     /// Six rows dealt out to two processes, two rows at a time:

@@ -122,7 +122,8 @@ impl Build {
     ) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
-        // Lists are long: runs go to the plan at once, others all together; bounds and sums are taken over all.
+        // Lists are long, so runs go to the plan at once and other pieces all together; bounds and sums are computed
+        // over all.
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
         let expected = blocks.size_hint().0;
         let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });

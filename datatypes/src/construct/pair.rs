@@ -4,8 +4,8 @@ use super::Build;
 use crate::{Datatype, Primitive, TypeEnvelope};
 
 impl Datatype {
-    /// Returns the type of a value followed by an index, as C lays out a structure of the two: what `MPI_MINLOC` and
-    /// `MPI_MAXLOC` work on (MPI 4.1 §6.9.4). `MPI_DOUBLE_INT` is `pair(F64, I32)`.
+    /// Returns the type of a value followed by an index, as C lays out a structure of the two: the type for
+    /// `MPI_MINLOC` and `MPI_MAXLOC` (MPI 4.1 §6.9.4). `MPI_DOUBLE_INT` is `pair(F64, I32)`.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! Blocks at equal distances, and types that only change what is said about another.
+//! Blocks at equal distances, resized types, and duplicates.
 
 use super::{Build, deeper};
 use crate::node::Node;

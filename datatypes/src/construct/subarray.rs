@@ -24,7 +24,7 @@ impl ArrayOrder {
     }
 }
 
-/// What a subarray takes of one dimension.
+/// The part of one dimension that a subarray selects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Subrange {
     /// The length of the array.
@@ -44,8 +44,8 @@ impl Datatype {
     /// §5.1.3).
     ///
     /// # Errors
-    /// [`TypeError::Subarray`] if the block is not inside of the array, [`TypeError::Dimensions`] if the lists are not
-    /// equally long, and others if the size or the bounds do not fit.
+    /// [`TypeError::Subarray`] if the block is not inside of the array, [`TypeError::Dimensions`] if the lists have
+    /// different lengths, and others if the size or the bounds overflow.
     ///
     /// # Examples
     /// The inner points of a 4 × 5 grid with a halo around it:
@@ -116,8 +116,8 @@ impl Datatype {
     }
 }
 
-/// Where the rows of a subarray begin, in pack order and in bytes; a row is as many adjacent items as the block is long
-/// in the fastest dimension.
+/// Returns the byte offsets of the rows of a subarray, in pack order. A row is a run of adjacent items: the block's
+/// length in the fastest dimension.
 pub(crate) fn rows(ranges: &[Subrange], order: ArrayOrder, extent: i64) -> impl Iterator<Item = i64> + '_ {
     let dimensions: Vec<usize> = order.fastest_first(ranges.len()).collect();
     let all = ranges.iter().map(|range| range.sub_size).product::<usize>();

@@ -1,5 +1,6 @@
-//! Every second element of an array with AVX-512: 64 packed bytes and two registers that skip the others by mask, with a
-//! permutation between. Twice to three times as fast as element by element while the data is in the first two caches.
+//! Every second element of an array with AVX-512: 64 packed bytes and two registers that skip the other elements by
+//! mask, with a permutation between. Twice to three times as fast as element by element while the data is in the first
+//! two caches.
 
 use super::copy::{BlockCopy, Direction};
 use super::sheet::{Tile, cover_row};
@@ -62,7 +63,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
     }
 }
 
-/// Where the words of the blocks are in the two halves put one after the other.
+/// Returns the positions of the blocks' words in the two halves, one after the other.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn together(block: usize) -> __m512i {
@@ -73,7 +74,7 @@ fn together(block: usize) -> __m512i {
     }
 }
 
-/// Which words of the blocks come to each place of the two halves; those that the mask leaves out are any.
+/// Returns which word of the blocks goes to each position of the two halves; masked positions may have any value.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn apart(block: usize) -> [__m512i; 2] {

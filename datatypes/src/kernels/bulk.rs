@@ -1,4 +1,4 @@
-//! One run: what is contiguous.
+//! Contiguous data: one run.
 
 use super::copy::Direction;
 

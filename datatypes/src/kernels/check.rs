@@ -1,9 +1,9 @@
-//! Looks at received bytes that must be values of `bool` or `char`.
+//! Checks received bytes that must be values of `bool` or `char`.
 
 use crate::{InvalidValueError, Primitive};
 
-/// Checks `n` adjacent elements at `at`; replaces each that is no value and returns the first such one, with
-/// `position` as the packed position of the first element.
+/// Checks `n` adjacent elements at `at`. Replaces each invalid one and returns the first, with `position` as the packed
+/// position of the first element.
 ///
 /// # Safety
 /// `n` elements of `primitive` at `at` are readable, initialised and writable as bytes, at any alignment.

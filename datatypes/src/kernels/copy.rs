@@ -95,15 +95,15 @@ impl BlockCopy for Any {
 
 /// Makes something for a shape: a kernel, or a pair of them.
 pub(super) trait Pick {
-    /// What is made.
+    /// The result for a shape.
     type Out;
 
     /// Makes it.
     fn pick<S: BlockCopy>(&self) -> Self::Out;
 }
 
-/// Above this, or above [`LONG`] for more bytes in all than the first cache takes, the platform's routine wins: it writes
-/// whole lines without reading them first.
+/// Above this, or above [`LONG`] for more bytes in all than the first cache takes, the platform's routine wins: it
+/// writes whole lines without reading them first.
 pub(super) const LONGEST: usize = 20 << 10;
 /// See [`LONGEST`].
 pub(super) const LONG: usize = 2560;
@@ -169,7 +169,7 @@ pub(super) unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Which way the bytes go. One generic loop serves both.
+/// The direction of a copy. One generic loop serves both.
 pub(super) trait Direction {
     /// Whether the packed side is written.
     const PACKS: bool;

@@ -1,9 +1,9 @@
 //! Short blocks that lie lines apart, moved by mask with AVX-512, because the prefetcher of strides does not follow
 //! masked moves.
 //!
-//! The prefetcher takes as many of the first cache's outstanding misses as the moves themselves. While the lines are in the
-//! second cache it only costs: masked moves, which do not train it, take 0.5 to 0.8 of the time. Beyond the second cache a
-//! software prefetch every few blocks replaces it.
+//! The prefetcher uses up as many of the first cache's outstanding misses as the moves themselves. While the lines are
+//! in the second cache it has a cost and no benefit: masked moves, which do not train it, take 0.5 to 0.8 of the time.
+//! Beyond the second cache a software prefetch every few blocks replaces it.
 
 use super::copy::{BlockCopy, Direction};
 use super::sheet::{Tile, cover_row};
@@ -84,7 +84,7 @@ unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
     steps: &[isize; 4],
     block: usize,
 ) {
-    // Not from `S::LEN`: moves by a mask that is known are compiled into other moves.
+    // Not from `S::LEN`: moves by a constant mask are compiled into other instructions.
     let mask = ((1u32 << (block / 4)) - 1) as __mmask8;
     for (k, step) in [0, steps[0], steps[1], steps[2]].into_iter().enumerate() {
         let (user, packed) = (user.wrapping_offset(step), packed.wrapping_add(k * S::LEN));
@@ -118,7 +118,7 @@ unsafe fn four_in_pairs(user: *mut u8, packed: *mut u8, steps: &[isize; 4]) {
     }
 }
 
-/// Asks for a block that comes later; if there is none, nothing comes of it.
+/// Prefetches a later block. If the address is not mapped, the instruction has no effect.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn prefetch(user: *mut u8, steps: &[isize; 4]) {

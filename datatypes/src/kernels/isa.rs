@@ -3,7 +3,7 @@
 /// A level of vector instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Isa {
-    /// What every machine of the architecture has.
+    /// The instructions that every machine of the architecture has.
     Base,
     /// 32-byte registers.
     #[cfg(target_arch = "x86_64")]

@@ -14,7 +14,7 @@ use crate::plan::{BlockList, Body, Offsets, Plan};
 /// says; `block` is the length for which the kernel was chosen.
 pub(crate) type ListKernel = unsafe fn(user: *mut u8, offsets: &[u32], packed: *mut u8, block: usize);
 
-/// The kernels (pack, unpack) for blocks of `block` bytes, of which all lie inside `span` bytes.
+/// Returns the kernels (pack, unpack) for blocks of `block` bytes that all lie inside `span` bytes.
 pub(super) fn choose(block: usize, span: i64) -> (ListKernel, ListKernel) {
     // Out of the second cache, blocks of several lines come late: the hardware cannot guess them.
     if block >= 64 && span > 1 << 20 {
@@ -81,7 +81,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy, const FETCH: bool>(
     unsafe { each::<D, S, FETCH>(u, offsets, p, n) }
 }
 
-/// How many blocks ahead a line is asked for.
+/// How many blocks ahead a line is prefetched.
 const AHEAD: usize = 16;
 
 /// # Safety
@@ -124,7 +124,7 @@ fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults.
+        // SAFETY: a prefetch has no effect that the program can observe, and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,8 +1,8 @@
 //! The loops that move bytes between a layout in memory and its packed form.
 //!
-//! Every kernel has the signature [`Kernel`] and is chosen once, when the type is built. A kernel can start and stop
-//! at any packed byte: it finds its place by division (strided) or binary search (lists), finishes a split block,
-//! then runs over whole blocks. Adding a family = a new file, and a line in [`choose`]; `README.md` in this folder says
+//! Every kernel has the signature [`Kernel`] and is chosen once, when the type is built. A kernel can start and stop at
+//! any packed byte: it finds its position by division (strided) or binary search (lists), finishes a split block, then
+//! runs over whole blocks. To add a family, add a new file and a line in [`choose`]. `README.md` in this folder lists
 //! which form of a type goes to which loop, and why.
 //!
 //! | file | what |
@@ -41,8 +41,8 @@ pub(crate) use transpack::{Side, transpack};
 use crate::plan::{Body, Level, Plan};
 use copy::{Gather, Scatter};
 
-/// What one call of a kernel moves: `len` packed bytes from packed position `position` on, of `count` repetitions
-/// of the plan that lie `stride` bytes apart, the first at `user`.
+/// The work of one kernel call: to move `len` packed bytes from packed position `position` on. The items are `count`
+/// repetitions of the plan, `stride` bytes apart, the first at `user`.
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) user: *mut u8,
@@ -71,8 +71,8 @@ fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
     pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }
 
-/// Packs a job by the plan's kernel. Stores past the caches (packed in pieces of 2 to 16 KiB on the stack, then streamed)
-/// were tried for 64 MiB, and reached 0.5 to 0.9 of the plain kernels' rate.
+/// Packs a job by the plan's kernel. Stores past the caches (packed in pieces of 2 to 16 KiB on the stack, then
+/// streamed) were tried for 64 MiB, and reached 0.5 to 0.9 of the plain kernels' rate.
 ///
 /// # Safety
 /// That of [`Kernel`].

@@ -1,4 +1,4 @@
-//! Plans made of plans: the work of finding the way is done per part, never per block.
+//! Plans made of plans: the position is computed once per part, never per block.
 
 use super::Job;
 use super::copy::Direction;

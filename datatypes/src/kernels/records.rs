@@ -1,5 +1,5 @@
 //! Many items of a few pieces each, such as structures with padding: piece by piece over a tile of items, so that the
-//! length of a piece is looked at once a tile and not once an item.
+//! length of a piece is tested once per tile and not once per item.
 
 use super::copy::Direction;
 use super::cross;

@@ -36,7 +36,7 @@ impl Odometer {
         Odometer { levels, at, depth, cursor }
     }
 
-    /// Moves `steps` on in loop `d`, whose inner loops are at their start.
+    /// Advances loop `d` by `steps`; its inner loops are at their start.
     #[inline(always)]
     pub(super) fn advance(&mut self, mut d: usize, steps: usize) {
         self.at[d] += steps;
@@ -125,8 +125,8 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: Job) {
     let steps = steps(column.stride as isize);
     let kernel = D::of(strided.sheets);
     while whole > 0 {
-        // The next rows at once, or the next blocks of this row. Neither is 0: point 1 of `Kernel` says that the job
-        // ends before the loops do.
+        // The next rows at once, or the next blocks of this row. Neither is 0: by point 1 of `Kernel` the job ends
+        // before the loops do.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };

@@ -1,7 +1,7 @@
 //! From layout to layout.
 //!
-//! Where both sides are loops over blocks of one length, or of lengths of which one divides the other, each block goes
-//! straight to its place. Otherwise the bytes pass through a piece of stack that stays in the first cache.
+//! If both sides are loops over blocks whose lengths are equal, or one divides the other, each block is copied
+//! directly. Otherwise the bytes pass through a stack buffer that stays in the first cache.
 
 use super::strided::Odometer;
 use super::{Job, cross};
@@ -37,8 +37,8 @@ impl Side<'_> {
 /// Moves the next `len` packed bytes from one side to the other.
 ///
 /// # Safety
-/// On both sides, `position + len` is at most the packed size, and every byte that these positions stand for is readable
-/// and initialised on side `from`, writable on side `to`. No byte is on both.
+/// On both sides, `position + len` is at most the packed size, and every byte that these positions stand for is
+/// readable and initialised on side `from`, writable on side `to`. No byte is on both.
 pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     if let Some(src) = from.run() {
         // SAFETY: a run is its own packed form; the job is one of side `to`.

@@ -5,11 +5,12 @@ use super::copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
 use super::sheet::{Tile, TileKernel};
 use crate::plan::Level;
 
-/// How many columns of the sheet (rows of the matrix) are taken at a time: as many streams as a prefetcher follows.
+/// Columns of the sheet (rows of the matrix) that are moved at a time: the number of streams that a prefetcher can
+/// follow.
 const DEEP: usize = 16;
 
-/// The kernels, if the two innermost loops run across adjacent blocks: rows of the sheet follow one another, and the
-/// columns lie further apart than a row of them.
+/// Returns the kernels, if the two innermost loops run across adjacent blocks: rows of the sheet follow one another,
+/// and the columns are further apart than one row is long.
 pub(super) fn choose(block: usize, nest: &[Level]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;

@@ -55,7 +55,7 @@ struct Aligned {
 #[derive(Clone, Copy, Datatype)]
 struct Empty;
 
-/// May be sent, and not received: some bytes are no value of it.
+/// Can be sent, but not received: some bytes are not valid values of it.
 #[repr(u8)]
 #[derive(Clone, Copy)]
 #[allow(dead_code)]

@@ -58,7 +58,7 @@ mod views {
         }
     }
 
-    /// Two views that lie between one another are borrowed apart, as `ndarray` allows.
+    /// Two interleaved views are borrowed separately, as `ndarray` allows.
     #[test]
     fn interleaved() {
         let mut line = Array::<u32, _>::zeros(10);
@@ -80,7 +80,7 @@ mod views {
         assert_eq!(Datatype::of_view(&none.view()).unwrap().size(), 0);
     }
 
-    /// A view may repeat its elements; more bytes than can be counted are refused.
+    /// A view may repeat its elements; a size in bytes that overflows is rejected.
     #[test]
     fn repeated_elements() {
         let one = Array::from_elem(1, 7u64);

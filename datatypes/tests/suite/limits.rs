@@ -1,4 +1,4 @@
-//! Large numbers: what fits is right, what does not is an error, and nothing costs memory or time.
+//! Large numbers: results that fit are correct, others are errors, and none cost memory or time.
 #![cfg(target_pointer_width = "64")]
 
 use mpj_datatypes::{
@@ -31,8 +31,8 @@ fn beyond_2_gib() {
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
 }
 
-/// Blocks 5 GiB apart and a payload of 5 GiB, over memory that is never there: pages that are only read are all the same
-/// page of zeros.
+/// Blocks 5 GiB apart and a payload of 5 GiB, over memory that is never there: pages that are only read are all the
+/// same page of zeros.
 #[test]
 #[ignore = "takes 5 GiB of addresses and some seconds; run it with --ignored"]
 fn five_gib_of_bytes() {
@@ -261,7 +261,7 @@ fn overlaps_of_any_size() {
     let listed = u32::datatype().indexed_block(1, &at).unwrap();
     assert_eq!(listed.check_overlap(1).unwrap_err().offset, 308);
     assert!(listed.check_overlap(1).unwrap_err().to_string().contains("byte 308"));
-    // Loops side by side, of a million pieces each and of more than can be looked at.
+    // Loops side by side: a million pieces each, and more than the check can visit.
     let number = f64::datatype();
     for count in [1_000_000, 1 << 40] {
         let parts = number.vector(count, 1, 2).unwrap();

@@ -1,5 +1,5 @@
-//! The tests of this crate that need no process of their own, in one program: what they share is compiled once, and tests
-//! that wait run beside each other.
+//! The tests of this crate that need no process of their own, as one program: shared code is compiled once, and tests
+//! that wait run in parallel.
 
 mod against_model;
 mod derive;

@@ -1,4 +1,4 @@
-//! The raw entries with counts that the safe faces refuse.
+//! The raw entries with counts that the safe API rejects.
 #![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ fn first_half(numbers: [u64; 2]) -> [u8; 4] {
     *numbers[0].to_ne_bytes().first_chunk().expect("eight bytes")
 }
 
-/// Items that all lie at one place: their bounds fit, whatever their number, and their packed bytes pass 2^64.
+/// Items all at one position: their bounds fit for any count, and their packed bytes exceed 2^64.
 #[test]
 fn more_packed_bytes_than_numbers_for_them() {
     let item = Datatype::of::<u64>().resized(0, 0).unwrap();

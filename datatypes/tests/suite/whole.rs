@@ -95,7 +95,7 @@ fn a_type_that_was_built_alike_passes_and_one_that_only_looks_alike_does_not() {
     assert!(nothing.is_made_of(&cell) && !cell.is_made_of(&nothing));
 }
 
-/// A type that is a part of another one twice, and so on, is looked at once each.
+/// A type that is part of another one twice, and so on, is checked once each.
 #[test]
 fn types_that_are_parts_of_others_many_times_are_judged_at_once() {
     let mut all = Datatype::of::<Cell>();

@@ -1,4 +1,5 @@
-//! Takes what `ibvdev` declares by hand out of its sources, so that `tests/abi.rs` can see its private parts.
+//! Extracts the hand-written declarations of `ibvdev` from its sources, so that `tests/abi.rs` can see their private
+//! parts.
 
 use std::path::Path;
 use std::{env, fs};
@@ -16,10 +17,10 @@ fn main() {
         fs::write(Path::new(&out).join(file), text).expect("OUT_DIR can be written");
     };
 
-    // `include!` takes items alone, so the comment on the file as a whole becomes an ordinary one.
+    // `include!` accepts only items, so turn the file's inner doc comment into an ordinary comment.
     write("abi.rs", read("abi.rs").replace("//!", "//"));
 
-    // The list of functions, each by the name of its symbol.
+    // The list of functions, each with the name of its symbol.
     let library = read("library.rs");
     let (_, list) = library.split_once("\nfunctions! {\n").expect("library.rs has a list of functions");
     let (list, _) = list.split_once("\n}\n").expect("the list of functions ends");

@@ -1,13 +1,13 @@
-//! Models of an owner and others that lock what is biased to it, whoever goes first.
+//! Models of the owner of a bias and other threads that lock the value, in every order.
 
 use loom::thread;
 
 use super::*;
 
-/// Two values that are changed one after the other. Loom sees who touches them while another thread does.
+/// Two values that are changed one after the other. Loom detects concurrent accesses.
 struct Pair(Mutex<()>, UnsafeCell<(u32, u32)>);
 
-// SAFETY: the lock is held by whoever touches the values, which is what the models try.
+// SAFETY: the lock is held during each access, which is what the models check.
 unsafe impl Sync for Pair {}
 // SAFETY: as above.
 unsafe impl Send for Pair {}

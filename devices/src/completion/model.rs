@@ -1,4 +1,4 @@
-//! Models of the two handles on two threads, whoever goes first.
+//! Models of the two handles on two threads, in every order.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use loom::thread;
 
 use super::*;
 
-/// How many nodes this thread keeps.
+/// Returns how many nodes this thread caches.
 fn kept() -> usize {
     SPARES.with(|spares| spares.borrow().len())
 }
 
-/// One thread ends an operation while another does `look` with its completion, as often as `times` says. Every outcome is
-/// dropped, and the node is kept by one thread, once.
+/// One thread completes `times` operations while another passes their completions to `look`. Every outcome is dropped,
+/// and one thread caches the node, once.
 fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
     loom::model(move || {
         let cause: Arc<str> = "a model".into();
@@ -29,7 +29,7 @@ fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
             let there = other.join().unwrap();
             reclaim();
             let here = kept();
-            // One that was kept before was taken for this operation.
+            // If a node was cached before, this operation has reused it.
             assert_eq!(here + there, before.max(1), "a node has one keeper");
             drop(expected);
             assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
@@ -78,7 +78,7 @@ fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
     });
 }
 
-/// Two threads look at one completion, as those do who share a request.
+/// Two threads observe one completion, as threads that share a request do.
 #[test]
 fn an_outcome_is_seen_by_all_who_look() {
     loom::model(|| {

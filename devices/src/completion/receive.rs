@@ -1,4 +1,4 @@
-//! Receives: the memory to receive into lies in the node of the operation.
+//! Receives: the memory to receive into is described in the node of the operation.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -8,8 +8,8 @@ use crate::buf::{Buf, BufError};
 use crate::layout::{Envelope, KeepAlive, Target};
 use crate::path::DataPath;
 
-/// The [`Completer`] of a receive, with the memory to receive into: it lies in the node from the start of the receive to its
-/// end, and is not moved as the receive goes from hand to hand.
+/// The [`Completer`] of a receive, with the target to receive into. The target is in the node from the start of the
+/// receive to its completion, and is not moved with the handle.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
@@ -20,8 +20,8 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Makes a receive into what `buf` describes, by this way if one is given. Primitives in a row are written down where they
-    /// stay, field by field.
+    /// Creates a receive into the memory that `buf` describes, by `path` if one is given. A target of contiguous
+    /// primitives is written in place, field by field.
     ///
     /// # Errors
     /// As [`Target::new`].
@@ -48,26 +48,26 @@ impl Receive {
         Ok(Receive::new(target.by(path)))
     }
 
-    /// Makes a receive into this memory, which is not moved from now on.
+    /// Creates a receive into this target.
     pub fn new(target: Target) -> Self {
         // SAFETY: a target may be written at the place.
         Receive::with(|place| unsafe { place.write(target) })
     }
 
-    /// Makes a receive into memory that `put` writes down, where nobody else does.
+    /// Creates a receive whose target `put` writes at the given address.
     #[inline(always)]
     fn with(put: impl FnOnce(*mut Target)) -> Self {
         let (ender, completion) = pair();
         // SAFETY: the node lives until both handles are gone.
         let place = unsafe { &ender.0.as_ref().target };
-        // By invariant 3 of the node nobody uses the place.
+        // By invariant 3 of the node the place is unused.
         place.with_mut(|place| put(place.cast()));
         Receive { receiving: RecvCompleter(ender), completion }
     }
 }
 
 impl RecvCompleter {
-    /// Returns the memory to receive into.
+    /// Returns the target to receive into.
     #[inline]
     pub(crate) fn target(&mut self) -> &mut Target {
         // SAFETY: the node lives until both handles are gone.
@@ -76,17 +76,17 @@ impl RecvCompleter {
         node.target.with_mut(|target| unsafe { &mut *target.cast::<Target>() })
     }
 
-    /// Ends the receive. The memory is given back before.
+    /// Completes the receive. The target is dropped before.
     #[inline]
     pub(crate) fn end(self, outcome: Outcome) {
         let mut parted = ManuallyDrop::new(self);
-        // Whoever holds the memory may panic when it is let go of: the receive ends as abandoned then.
+        // The owner of the memory may panic in its destructor: the receive then fails with [`Fault::Cancelled`].
         let ender = Completer(parted.0.0);
         parted.drop_target();
         ender.complete(outcome);
     }
 
-    /// Ends the receive with a message that has landed. The memory is given back before.
+    /// Completes the receive with a message that has arrived. The target is dropped before.
     #[inline]
     pub(crate) fn complete_with(self, message: &Envelope) {
         let mut parted = ManuallyDrop::new(self);
@@ -95,27 +95,27 @@ impl RecvCompleter {
         ManuallyDrop::new(ender).put(|| Ok(message.fields()));
     }
 
-    /// Takes the memory out.
+    /// Separates the target from the completer.
     pub(crate) fn into_parts(self) -> (Target, Completer) {
         let parted = ManuallyDrop::new(self);
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { parted.0.0.as_ref() };
-        // SAFETY: invariant 3 of the node: it is there, and not used from now on.
+        // SAFETY: invariant 3 of the node: the target exists, and is not used from now on.
         let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
         (target, Completer(parted.0.0))
     }
 
-    /// Whether `completion` is the other handle.
+    /// Returns whether `completion` belongs to the same operation.
     pub(crate) fn ends(&self, completion: &Completion) -> bool {
         self.0.is_for(completion)
     }
 
-    /// Returns the number that the other handle has, too.
+    /// Returns the same number as the other handle.
     pub(crate) fn id(&self) -> usize {
         self.0.id()
     }
 
-    /// Drops the memory, before the node is put down and never again.
+    /// Drops the target, before the outcome is stored and only once.
     #[inline]
     fn drop_target(&mut self) {
         let target = self.target();
@@ -129,7 +129,7 @@ impl RecvCompleter {
 impl Drop for RecvCompleter {
     fn drop(&mut self) {
         self.drop_target();
-        // The ender ends the receive as abandoned.
+        // Dropping the completer completes the receive as cancelled.
     }
 }
 

@@ -1,4 +1,4 @@
-//! Parameters in a file: lines `MPJ_NAME=VALUE`, and remarks that begin with `#`.
+//! Parameters in a file: lines `MPJ_NAME=VALUE`, and comments that begin with `#`.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ pub const CONF: Text = Text {
     help: "a file of lines MPJ_NAME=VALUE for what is not set otherwise; the same for all ranks",
 };
 
-/// Reads the parameters of a file. Those of other programs are left out, as the launcher's are by ranks.
+/// Reads the parameters of a file. Parameters of other programs are ignored, as those of the launcher are by ranks.
 ///
 /// # Errors
-/// The file cannot be read; a line that is none, a value that a parameter may not have, a name that is nearly one of ours;
-/// another file.
+/// The file cannot be read, or contains an invalid line, a value outside a parameter's range, a name that is similar to
+/// one of ours, or a reference to another file.
 pub(super) fn read(
     config: &mut Config,
     parameters: &[&'static dyn Parameter],

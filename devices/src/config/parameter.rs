@@ -2,37 +2,37 @@
 
 use std::fmt;
 
-/// What a parameter was set to.
+/// The value of a parameter that was set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// Of a [`Number`].
+    /// The value of a [`Number`].
     Number(u64),
-    /// Of a [`Text`].
+    /// The value of a [`Text`].
     Text(String),
-    /// Of a [`Choice`]: which of its values.
+    /// The index of the value of a [`Choice`].
     Choice(usize),
 }
 
 /// A run-time parameter: `MPJ_<NAME>` in the environment, `-x MPJ_<NAME>=VALUE` at the launcher.
 ///
-/// It is a constant in the module that uses it, and stands in one table with all others.
+/// It is a constant in the module that uses it, and is listed in one table with all others.
 pub trait Parameter: Sync + fmt::Debug {
     /// Returns its name, in capitals, without the prefix.
     fn name(&self) -> &'static str;
 
-    /// Returns its value when nothing is said, as a user would write it.
+    /// Returns its default value, as a user would write it.
     fn default(&self) -> String;
 
-    /// Returns what values it may have, such as `0 to 7`.
+    /// Returns its permitted values, such as `0 to 7`.
     fn range(&self) -> String;
 
-    /// Returns what it does, in a sentence, with its unit.
+    /// Returns its purpose, in a sentence, with its unit.
     fn help(&self) -> &'static str;
 
-    /// Reads a value that a user has written.
+    /// Parses a value that a user has written.
     ///
     /// # Errors
-    /// What is wrong with it, such as `is not a number`.
+    /// The reason why it is invalid, such as `is not a number`.
     fn read(&self, text: &str) -> Result<Value, String>;
 }
 
@@ -41,11 +41,11 @@ pub trait Parameter: Sync + fmt::Debug {
 pub struct Number {
     /// Its name, in capitals, without the prefix.
     pub name: &'static str,
-    /// Its value when nothing is said.
+    /// Its default value.
     pub default: u64,
-    /// The least and the largest value.
+    /// The smallest and the largest value.
     pub range: (u64, u64),
-    /// What it does, in a sentence, with its unit.
+    /// Its purpose, in a sentence, with its unit.
     pub help: &'static str,
 }
 
@@ -85,13 +85,13 @@ impl Parameter for Number {
 pub struct Text {
     /// Its name, in capitals, without the prefix.
     pub name: &'static str,
-    /// Its value when nothing is said.
+    /// Its default value.
     pub default: &'static str,
-    /// What it is, such as `an address`.
+    /// The kind of text, such as `an address`.
     pub form: &'static str,
-    /// Whether a text has that form.
+    /// Returns whether a text has that form.
     pub accepts: fn(&str) -> bool,
-    /// What it does, in a sentence.
+    /// Its purpose, in a sentence.
     pub help: &'static str,
 }
 
@@ -118,14 +118,14 @@ impl Parameter for Text {
     }
 }
 
-/// A parameter that is one of a few words, each of which stands for a `T`.
+/// A parameter that is one of a few words, each of which selects a `T`.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<T: 'static> {
     /// Its name, in capitals, without the prefix.
     pub name: &'static str,
-    /// The words and what they stand for; the first one is the value when nothing is said.
+    /// The words and their values; the first one is the default.
     pub values: &'static [(&'static str, T)],
-    /// What it does, in a sentence.
+    /// Its purpose, in a sentence.
     pub help: &'static str,
 }
 

@@ -1,11 +1,12 @@
-//! Names of variables that are nearly ours: who misspells a parameter must not be left to think that it is set.
+//! Detection of misspelt variables: otherwise a user would believe that the parameter is set.
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// What a launcher tells the processes of a job by, and where a test wants a rank to be killed.
+/// The variables by which a launcher passes information to the processes of a job, and the one by which a test kills a
+/// rank.
 const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
-/// Returns the name that was probably meant, if one is so near that it is no other word.
+/// Returns the name that was probably meant, if one is so similar that it is unlikely to be another word.
 pub fn closest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = if typed.len() < 5 { 1 } else { 2 };
     let distance = |name: &str| strsim::osa_distance(typed, name);
@@ -22,7 +23,8 @@ impl Names {
         Names(parameters.iter().map(|parameter| parameter.name()).collect())
     }
 
-    /// Returns `None` for the name of a variable of ours, without the prefix; else what may have been meant.
+    /// Returns `None` for the name of one of our variables, without the prefix; otherwise the name that was probably
+    /// meant, if any.
     pub fn unknown(&self, name: &str) -> Option<Option<&'static str>> {
         if self.0.contains(&name) || OTHERS.contains(&name) {
             return None;
@@ -30,8 +32,8 @@ impl Names {
         Some(closest_name(&name.to_uppercase(), self.0.iter().copied()))
     }
 
-    /// Refuses a set of variables of which one is misspelt; `place` says where they are. What is far from any name of ours may
-    /// belong to another program.
+    /// Rejects a set of variables if one is misspelt; `place` names the source of the variables in the message. A name
+    /// that is not similar to any of ours may belong to another program.
     pub(super) fn check(&self, place: &str, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
         for name in names {
             let meant = name.strip_prefix(PREFIX).and_then(|name| self.unknown(name)).flatten();

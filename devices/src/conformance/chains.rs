@@ -1,4 +1,4 @@
-//! Messages whose bytes lie in any number of pieces, cut anywhere.
+//! Messages in any number of pieces, with boundaries anywhere.
 
 use mpj_datatypes::Datatype;
 
@@ -7,7 +7,7 @@ use super::owned::{Layout, Sending, bytes, random};
 use super::sizes::lengths;
 use crate::{Coalesce, Mode};
 
-/// Where to cut `len` bytes into `pieces` pieces, of which some may be empty.
+/// Returns boundaries that cut `len` bytes into `pieces` pieces, some of which may be empty.
 fn cuts(seed: u64, len: usize, pieces: usize) -> Vec<usize> {
     let mut state = seed | 1;
     let mut cuts: Vec<usize> = (1..pieces)
@@ -33,7 +33,7 @@ fn data(rank: u32, tag: i32, len: usize) -> Vec<u8> {
     bytes(u64::from(rank + 1) << 40 | (tag as u64) << 32 | len as u64, len)
 }
 
-/// Every length at which anything changes, in 1 to 40 pieces, before the receive and after it.
+/// Messages of every critical length, in 1 to 40 pieces, expected and unexpected.
 pub(super) fn every_size_in_pieces(m: &Member) {
     for (tag, len) in (0..).zip(lengths(m)) {
         for (mode, pieces) in
@@ -52,7 +52,7 @@ pub(super) fn every_size_in_pieces(m: &Member) {
     }
 }
 
-/// More pieces than go out in one call of any system, and than there are bytes.
+/// Messages of more pieces than fit into one system call, and of more pieces than bytes.
 pub(super) fn many_pieces(m: &Member) {
     for (tag, (len, pieces)) in (0..).zip([(0, 3), (5, 100), (3000, 3000), (m.long(), 70), (m.long(), 5000)])
     {
@@ -63,7 +63,7 @@ pub(super) fn many_pieces(m: &Member) {
     }
 }
 
-/// A rank is its own peer, in both modes, whichever comes first.
+/// Messages of a rank to itself, in both modes, with the send or the receive first.
 pub(super) fn in_pieces_to_oneself(m: &Member) {
     let me = m.rank as i32;
     for (tag, len) in (0..).zip([0, 1, 40, 4096, m.long()]) {
@@ -79,7 +79,7 @@ pub(super) fn in_pieces_to_oneself(m: &Member) {
     }
 }
 
-/// Items of a type in pieces, cut within items, are received where another type has them.
+/// Items of a type in pieces, with boundaries within items, match a receive of another datatype.
 pub(super) fn in_pieces_and_strided(m: &Member) {
     let number = Datatype::of::<f64>();
     for (tag, count) in (0..).zip([1, 30, m.long() / 8 + 1]) {

@@ -10,7 +10,7 @@ fn everybody(m: &Member) -> Group {
     Group::Range { first: 0, len: m.size }
 }
 
-/// The same source and tag on another context is another message.
+/// Messages with the same source and tag on different contexts do not match.
 pub(super) fn contexts_are_apart(m: &Member) {
     let others: Vec<Member> = (0..5).map(|i| m.join_also(1 << 40 | i, everybody(m), m.rank)).collect();
     let mut sends = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn contexts_are_apart(m: &Member) {
     }
 }
 
-/// Messages for a channel that the receiver has not joined yet wait for it.
+/// Messages for a channel that the receiver has not joined yet are kept until it joins.
 pub(super) fn a_late_joiner_finds_its_messages(m: &Member) {
     const LATE: u64 = 77;
     let last = m.size - 1;
@@ -55,7 +55,7 @@ pub(super) fn a_late_joiner_finds_its_messages(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(&early).is_ok()));
 }
 
-/// Ranks count within the group, whatever its order.
+/// Ranks are numbered within the group, whatever its order.
 pub(super) fn groups_in_any_order(m: &Member) {
     let circle = |m: &Member| {
         let send = m.isend(m.next(), 1, vec![m.rank; 3]);
@@ -65,7 +65,7 @@ pub(super) fn groups_in_any_order(m: &Member) {
     };
     let backwards = m.join_also(90, (0..m.size).rev().collect(), m.size - 1 - m.rank);
     circle(&backwards);
-    // The even ones and the odd ones; a group of one talks to itself.
+    // Groups of the even and of the odd ranks; the single rank of a group sends to itself.
     let half: Group = (0..m.size).filter(|rank| rank % 2 == m.rank % 2).collect();
     let half = m.join_also(91 + u64::from(m.rank % 2), half, m.rank / 2);
     circle(&half);
@@ -75,7 +75,7 @@ pub(super) fn groups_in_any_order(m: &Member) {
     }
 }
 
-/// Channels come and go, and their numbers are used again.
+/// Channels are created and freed repeatedly, and their contexts are reused.
 pub(super) fn many_come_and_go(m: &Member) {
     for i in 0..300 {
         let channel = m.join_also(1000 + i, everybody(m), m.rank);
@@ -89,13 +89,13 @@ pub(super) fn many_come_and_go(m: &Member) {
     }
 }
 
-/// What nobody received on a channel that was left does not count against the sender for ever.
+/// Unreceived messages on a freed channel do not use up the sender's credit.
 pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
     let len = m.limits()[0].min(8 << 10);
     let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
-        // What fits the credit ends; the rest is announced and ends as freed.
+        // Messages within the credit complete; the others use rendezvous and fail as freed.
         let sends: Vec<_> = (0..each).map(|_| channel.isend(m.next(), 1, vec![0u8; len])).collect();
         let posted = channel.irecv::<u8>(m.previous() as i32, 9, 1);
         m.barrier();
@@ -113,8 +113,7 @@ pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
     m.recv::<u8>(m.previous() as i32, 1, len);
 }
 
-/// Who waits for its message to be received hears that it will not be, when the receiver has left the channel: while the message
-/// was there, or before.
+/// A synchronous send fails when its receiver frees the channel, whether the message arrived before or after that.
 pub(super) fn what_is_refused_fails_at_its_sender(m: &Member) {
     for is_early in [true, false] {
         let channel = m.join_also(3000 + u64::from(is_early), everybody(m), m.rank);

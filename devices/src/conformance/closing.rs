@@ -1,4 +1,4 @@
-//! Ranks that leave in good order.
+//! Ranks that exit normally.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{ANY_SOURCE, ANY_TAG, Fault, Mode, Pattern};
 
 const LEFT: Fault = Fault::Left { rank: Some(0) };
 
-/// Who waits for a rank that has left, or sends to it, is told.
+/// Operations that need a rank that has exited fail.
 pub(super) fn a_leaver_ends_what_waits_for_it(m: &Member) {
     if m.rank == 0 {
         m.barrier();
@@ -30,14 +30,14 @@ pub(super) fn a_leaver_ends_what_waits_for_it(m: &Member) {
     if m.size == 2 {
         return assert_eq!(anybody.wait(m).0, Err(Fault::Left { rank: None }));
     }
-    // The others are still here, and receives from anybody wait for them.
+    // The other ranks still exist, and receives from any source wait for them.
     let to = if m.next() == 0 { 1 } else { m.next() };
     m.send(to, 2, &[m.rank as u8; 8]);
     let from = if m.previous() == 0 { m.size - 1 } else { m.previous() };
     assert_eq!(m.received(anybody).1, [from as u8; 8]);
 }
 
-/// When all others have left, nothing can come from anybody.
+/// When all other ranks have exited, a receive from any source fails.
 pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
     m.barrier();
     if m.rank > 0 {
@@ -50,7 +50,7 @@ pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
     assert_eq!(m.engine.mprobe(&m.world, any, "mprobe").unwrap_err(), gone);
 }
 
-/// A rank that leaves waits until what it has sent is taken, and it can still be received afterwards.
+/// A closing rank waits until its messages are delivered, and they can still be received afterwards.
 pub(super) fn messages_from_before_a_leave_arrive(m: &Member) {
     const MESSAGES: u64 = 1000;
     let len = |i: u64| if i % 100 == 50 { m.long() } else { (i % 70) as usize };
@@ -68,7 +68,7 @@ pub(super) fn messages_from_before_a_leave_arrive(m: &Member) {
     assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
 }
 
-/// Everybody leaves without having received what the others have announced.
+/// All ranks close without having received each other's rendezvous messages.
 pub(super) fn pending_sends_to_closing_peers(m: &Member) {
     let sends: Vec<_> = m
         .others()
@@ -82,7 +82,7 @@ pub(super) fn pending_sends_to_closing_peers(m: &Member) {
     }
 }
 
-/// Everybody leaves while a thread of each still receives and messages of all kinds are on their way.
+/// All ranks close while a thread of each still receives and messages of all kinds are in flight.
 pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -91,7 +91,7 @@ pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
                 match outcome {
                     Ok(_) => (),
                     Err(Fault::Left { rank: None } | Fault::Cancelled) => return,
-                    // It had matched a message that its sender took back, as this rank is leaving.
+                    // It had matched a message that its sender cancelled because this rank is closing.
                     Err(Fault::SendCancelled { .. } | Fault::Left { rank: Some(_) }) => (),
                     Err(other) => panic!("{other}"),
                 }
@@ -120,7 +120,7 @@ pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
     });
 }
 
-/// A synchronous send to oneself that nobody has received ends when the rank leaves.
+/// A synchronous send of a rank to itself without a receive fails when the rank closes.
 pub(super) fn a_synchronous_send_to_oneself_ends(m: &Member) {
     let sends = [m.issend(m.rank, 1, bytes(1, 8)), m.issend(m.rank, 1, bytes(1, m.long()))];
     m.engine.close();

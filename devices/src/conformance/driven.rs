@@ -1,4 +1,4 @@
-//! Operations of several steps that the engine drives: by whoever waits, for whatever.
+//! Tasks of several steps, which any waiting thread polls, whatever it waits for.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use super::Member;
 use super::owned::Receiving;
 use crate::{Pattern, ProgressTask};
 
-/// Messages that go around.
+/// The number of messages that go around.
 const ROUNDS: u64 = 50;
 
-/// The tag of what is relayed, and of what the ranks wait for.
+/// The tags of the relayed messages, and of the message that the ranks wait for.
 const TOKEN: i32 = 1;
 const OVER: i32 = 2;
 
-/// Passes tokens on around the ring of ranks, one more than came, until all have passed.
+/// Relays tokens around the ring of ranks, each with a value one higher than the last, until all have passed.
 #[derive(Debug)]
 struct Relay {
     member: Member,
@@ -33,7 +33,8 @@ impl Relay {
         relay
     }
 
-    /// Passes on what has come, if it has: the step waits for its message to be sent. Returns whether it was the last of this rank.
+    /// Relays the token if it has arrived: the step waits until its message is sent. Returns whether it was the last of
+    /// this rank.
     fn pass_on(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {
@@ -61,10 +62,10 @@ impl ProgressTask for Relay {
     }
 }
 
-/// Waits for the last token of a rank, then tells the next rank.
+/// Waits for the last token of a rank, then notifies the next rank.
 fn see_the_end(m: &Member, relay: &Relay) {
     if m.rank != 0 {
-        // Nobody but this wait drives the relay.
+        // Only this wait polls the relay.
         m.recv::<u8>(m.previous() as i32, OVER, 1);
     }
     m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
@@ -73,7 +74,7 @@ fn see_the_end(m: &Member, relay: &Relay) {
     }
 }
 
-/// Every rank but one only waits for an unrelated message.
+/// All ranks but one only wait for an unrelated message.
 pub(super) fn a_wait_for_something_else_drives(m: &Member) {
     for _ in 0..10 {
         let relay = Relay::start(m);
@@ -87,7 +88,7 @@ pub(super) fn a_wait_for_something_else_drives(m: &Member) {
     }
 }
 
-/// Several threads wait, and test, and none of them for the relay.
+/// Several threads wait and test, but not for the relay.
 pub(super) fn threads_drive_one_at_a_time(m: &Member) {
     let relay = Relay::start(m);
     m.barrier();
@@ -108,7 +109,7 @@ pub(super) fn threads_drive_one_at_a_time(m: &Member) {
     m.barrier();
 }
 
-/// Waits for a message in its second step.
+/// A task that waits for a message in its second step.
 #[derive(Debug)]
 struct Waits {
     member: Member,
@@ -128,7 +129,7 @@ impl ProgressTask for Waits {
     }
 }
 
-/// What a thread waits for may look for messages itself; that drives no step which waits.
+/// The condition of `wait_until` may itself probe for messages; the probe does not poll a task whose step waits.
 pub(super) fn a_wait_that_looks_for_something_drives_when_it_has_looked(m: &Member) {
     let waits =
         Arc::new(Waits { member: m.clone(), steps: AtomicU32::new(0), has_ended: AtomicBool::new(false) });

@@ -1,10 +1,10 @@
-//! Messages that come before their receive; probes; receives that are taken back.
+//! Unexpected messages, probes, and cancelled receives.
 
 use super::Member;
 use super::owned::bytes;
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Pattern, Receive, Started};
 
-/// Many early messages are received in the order they were sent.
+/// Many unexpected messages are received in the order in which they were sent.
 pub(super) fn ten_thousand_in_order(m: &Member) {
     const MESSAGES: u64 = 10_000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), 1, vec![i; i as usize % 9])).collect();
@@ -15,7 +15,7 @@ pub(super) fn ten_thousand_in_order(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Tags pick early messages from anywhere in the queue.
+/// Receives select unexpected messages by tag anywhere in the queue.
 pub(super) fn two_thousand_in_reverse_order_of_tags(m: &Member) {
     const MESSAGES: i32 = 2000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), i, vec![i; i as usize % 40])).collect();
@@ -26,7 +26,7 @@ pub(super) fn two_thousand_in_reverse_order_of_tags(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// A probe tells what a receive would get, and leaves it there.
+/// A probe returns the envelope of the message that a receive would match, and leaves it in the queue.
 pub(super) fn probes_tell_what_comes(m: &Member) {
     let (world, from) = (&m.world, m.previous());
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
@@ -50,7 +50,7 @@ pub(super) fn probes_tell_what_comes(m: &Member) {
     }
 }
 
-/// A matched probe takes the message out of everybody else's reach.
+/// A matched probe removes the message, so that no other receive or probe matches it.
 pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
     let from = m.previous();
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
@@ -77,7 +77,7 @@ pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
     }
 }
 
-/// A cancelled receive gets nothing, touches nothing, and lets its message go to the next.
+/// A cancelled receive gets no message and does not touch its memory; its message matches the next receive.
 pub(super) fn cancel_takes_back_an_unmatched_receive(m: &Member) {
     let from = m.previous() as i32;
     let receives: Vec<_> = [(from, 1), (ANY_SOURCE, 1), (from, ANY_TAG), (from, 1)]

@@ -1,4 +1,4 @@
-//! Ranks that die: whoever waits hears of it, the others go on.
+//! Ranks that die: operations that wait for them fail, and the other ranks continue.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
     assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
 }
 
-/// The tag by which everybody tells rank 0 that it is through the barrier.
+/// The tag of the messages by which all ranks tell rank 0 that they have left the barrier.
 const GATHERED: i32 = 1 << 20;
 
-/// Ends rank 0, after everybody has come here. Its engine stays, as the memory of a dead process would not.
+/// Makes rank 0 die after a barrier. Its engine is kept, unlike the memory of a dead process.
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
@@ -27,11 +27,11 @@ fn rank_0_dies(m: &Member) -> bool {
     dies
 }
 
-/// Returns, on rank 0, when all others have sent it the tag that says that they are through the barrier.
+/// Returns on rank 0 when all other ranks have left the barrier, as their messages say.
 fn rank_0_is_ready_to_die(m: &Member) -> bool {
     m.barrier();
     if m.rank == 0 {
-        // The barrier holds nobody back once rank 0 is through.
+        // The barrier does not need rank 0 any more when rank 0 has left it.
         m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
     }
     m.rank == 0
@@ -44,7 +44,8 @@ fn learn(m: &Member) {
     }
 }
 
-/// Everything pending on a channel with a dead rank fails with its name, also what did not wait for that rank.
+/// Every pending operation on a channel with a dead rank fails with that rank's number, even if it does not need that
+/// rank.
 pub(super) fn a_death_ends_all_that_waits(m: &Member) {
     if m.rank == 0 {
         rank_0_dies(m);
@@ -70,7 +71,7 @@ pub(super) fn a_death_ends_all_that_waits(m: &Member) {
         });
     });
     receives.into_iter().enumerate().for_each(|(i, receive)| match i {
-        // The message to oneself had come by then.
+        // The message to the rank itself had arrived by then.
         3 => assert_eq!(receive.wait(m).0.map(|e| e.bytes), Ok(8)),
         _ => assert_dead(receive.wait(m).0, "receive"),
     });
@@ -85,7 +86,7 @@ pub(super) fn a_death_ends_all_that_waits(m: &Member) {
     assert_dead(m.irecv::<u8>(m.next() as i32, 1, 8).wait(m).0, "a new receive");
 }
 
-/// A channel without the dead rank works on.
+/// A channel without the dead rank continues to work.
 pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
     if m.rank == 0 {
         rank_0_dies(m);
@@ -105,7 +106,7 @@ pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
     assert_eq!(rest.received(pending).1, [1; 8]);
 }
 
-/// A message that a dead rank announced, received only after its death, is an error or the message, but no hang.
+/// The receive of a dead rank's rendezvous message fails or succeeds, but does not hang.
 pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
     let len = m.long();
     if m.rank == 0 {
@@ -126,7 +127,7 @@ pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
     }
 }
 
-/// What a rank sent before its death can be received after it.
+/// Messages that a rank sent before its death can be received afterwards.
 pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
     const MESSAGES: u64 = 100;
     if m.rank == 0 {
@@ -144,12 +145,13 @@ pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
     assert_dead(m.irecv::<u64>(0, 1, 4).wait(m).0, "one more");
 }
 
-/// What a dead rank had announced and the living were receiving ends, and nobody writes to its memory afterwards.
+/// Receives of a dead rank's rendezvous messages complete, and their memory is not written afterwards.
 pub(super) fn memory_that_went_back_is_left_alone(m: &Member) {
     dies_while_others_receive(m);
 }
 
-/// So it is if the dead rank's connections stay open in the middle of a message, as those of a host that was cut off do.
+/// If the dead rank's connections stay open in the middle of a message, as those of a disconnected host do, receives
+/// complete as well, and their memory is not written afterwards.
 pub(super) fn a_death_behind_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
         forget(Arc::clone(&m.engine));
@@ -164,7 +166,7 @@ fn dies_while_others_receive(m: &Member) {
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
     forget(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
-        // Its engine goes with it, unless the case keeps it, and its connections, while the others are receiving.
+        // Its engine and connections are dropped while the others are receiving, unless the case keeps them.
         m.die();
         return;
     }
@@ -190,7 +192,7 @@ fn dies_while_others_receive(m: &Member) {
     assert!(back.iter().all(|memory| memory.iter().all(|byte| *byte == 0x11)), "a late write");
 }
 
-/// Frames that a dead rank will never take do not keep the living from leaving.
+/// Frames that a dead rank will never receive do not keep the living from closing.
 pub(super) fn closing_after_flooding_a_dead_rank(m: &Member) {
     if rank_0_dies(m) {
         return;

@@ -1,4 +1,4 @@
-//! Errors that belong to one receive: its memory is untouched, its sender content, the next message fine.
+//! Faults of one receive: its memory is unchanged, its sender succeeds, and the next message arrives.
 
 use mpj_datatypes::{Datatype, Primitive};
 
@@ -6,7 +6,7 @@ use super::Member;
 use super::owned::{Layout, bytes};
 use crate::{Content, Fault, Mode};
 
-/// Sends a message that its receive must refuse, in both modes, early and expected, and one that fits after each.
+/// Sends a message that its receive must reject, in both modes, unexpected and expected, and one that fits after each.
 fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) {
     let from = if to == m.rank { m.rank } else { m.previous() };
     let post = || m.post(from as i32, 1, vec![0xaau8; 2 * len + 16], room.clone());
@@ -54,23 +54,23 @@ fn mismatched(m: &Member, to: u32) {
     }
 }
 
-/// A message longer than its receive.
+/// A message is longer than its receive.
 pub(super) fn truncation_spares_the_rest(m: &Member) {
     truncated(m, m.next());
 }
 
-/// A message of another type than its receive.
+/// A message has another type than its receive.
 pub(super) fn type_mismatch_spares_the_rest(m: &Member) {
     mismatched(m, m.next());
 }
 
-/// Both, to oneself.
+/// Both faults, in messages of a rank to itself.
 pub(super) fn faults_to_oneself(m: &Member) {
     truncated(m, m.rank);
     mismatched(m, m.rank);
 }
 
-/// Bytes that are no `bool` or no `char` never reach the program as one.
+/// Bytes that are invalid as `bool` or `char` never reach the program as values of that type.
 pub(super) fn bool_and_char_are_checked(m: &Member) {
     let (to, from) = (m.next(), m.previous());
     let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
@@ -99,7 +99,7 @@ pub(super) fn bool_and_char_are_checked(m: &Member) {
     }
 }
 
-/// What is sent as packed may be received as anything, and the other way round.
+/// A message sent as packed can be received as any type, and vice versa.
 pub(super) fn packed_matches_anything(m: &Member) {
     let (to, from) = (m.next(), m.previous() as i32);
     for len in [1, 100, m.long()] {
@@ -114,7 +114,7 @@ pub(super) fn packed_matches_anything(m: &Member) {
     }
 }
 
-/// A synchronous send does not end before its message was matched, and ends when it was.
+/// A synchronous send completes only after its message was matched.
 pub(super) fn synchronous_waits_for_the_match(m: &Member) {
     for len in [0, 8, 1000, m.limits()[0], m.long()] {
         let send = m.issend(m.next(), 1, bytes(5, len));

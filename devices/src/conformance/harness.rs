@@ -1,4 +1,4 @@
-//! Runs a case with threads for ranks, and ends it if it hangs.
+//! Runs a case with threads for ranks, and aborts it if it hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::{
     ShmDriver, Site, SmDriver,
 };
 
-/// How long a case may take before it counts as stuck: a bound on liveness, far above what any case needs.
+/// The time after which a case counts as stuck: a limit for liveness, far above what any case needs.
 const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
-/// Returns how long a case may take here: in the machine of `devices/check/rdma-vm` the processor is emulated, and the
-/// network is work for it.
+/// Returns the time limit on this machine. In the machine of `devices/check/rdma-vm` the processor is emulated, and
+/// every network operation costs processor time.
 fn liveness() -> Duration {
     if std::env::var_os("RDMA_VM").is_some() { LIVENESS * 6 } else { LIVENESS }
 }
 
-/// One rank's part, in its thread.
+/// The state of one rank in its thread.
 #[derive(Debug)]
 struct Part {
     rank: u32,
@@ -58,7 +58,7 @@ impl Part {
     }
 }
 
-/// Returns why a device cannot be had on this host: it needs hardware.
+/// Returns the reason why a device is unavailable on this host, if it needs hardware that is missing.
 pub fn unavailable(device: &str) -> Option<String> {
     if device != IbvDriver::NAME {
         return None;
@@ -68,13 +68,14 @@ pub fn unavailable(device: &str) -> Option<String> {
     driver.open(&site, &Config::default()).err().map(|refused| refused.to_string())
 }
 
-/// Runs `case` on `ranks` threads, with the devices that `choose` makes of those there are.
+/// Runs `case` on `ranks` threads, with the devices that `choose` selects from the available ones.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end in 60 seconds, or six times that on an emulated processor; the message names the ranks that are stuck.
+/// If a rank panics, or if the case does not end in 60 seconds, or six times that on an emulated processor; the message
+/// names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    // What ranks that are processes would share, where the system has it.
+    // The memory that ranks in processes of their own would share, if the system supports it.
     let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());
     let here = Hosts::one(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
@@ -104,7 +105,7 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
                 }
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                // Let them go, so that the next case has the cores.
+                // End these ranks, so that the next case has the cores.
                 left.iter().for_each(|rank| roster.report(*rank, Exit::Died("stuck".into())));
                 let cause = first.map(|f| format!(" after {f}")).unwrap_or_default();
                 panic!("{} with {ranks} ranks: ranks {left:?} are stuck{cause}", case.name);
@@ -125,6 +126,6 @@ fn play(part: Part, case: &Case, done: &Sender<(u32, Result<(), String>)>) {
         roster.report(rank, Exit::Died(text.as_str().into()));
         text
     });
-    // Nobody listens any more if the case was given up.
+    // If the case was given up, no thread receives any more.
     let _ = done.send((rank, outcome));
 }

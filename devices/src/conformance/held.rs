@@ -1,4 +1,4 @@
-//! Sends that a rank starts in a row before it computes: no device keeps them back for long.
+//! Sends in succession before their rank computes: no device delays them for long.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use super::Member;
 use super::owned::bytes;
 use crate::Exit;
 
-/// Messages in a row: few enough that every device has room for them, where it is not set to have hardly any.
+/// The number of messages in succession: few enough that every device has space for them, unless it is configured to
+/// have very little.
 const ROW: u64 = 4;
 
-/// A device with a lower eager limit is set to have so little room that messages wait for it, which is for who looks.
+/// A device with a lower eager limit has so little space that messages wait for it, which requires polling.
 const ROOM: usize = 64;
 
-/// Makes no call of the engine's until the others have left, of which this rank hears by other means.
+/// Makes no call of the engine until the other ranks have exited, which this rank learns from the roster.
 fn compute(m: &Member) {
     let has_left = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
     while !m.others().all(has_left) {
@@ -21,7 +22,7 @@ fn compute(m: &Member) {
     }
 }
 
-/// Connects all ranks with each other: messages that wait for that are for who looks, too.
+/// Connects all ranks with each other: messages that wait for a connection require polling, too.
 fn meet(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.isend(to, 2, vec![1u8])).collect();
     m.others().for_each(|from| assert_eq!(m.recv::<u8>(from as i32, 2, 1).1, [1]));
@@ -29,7 +30,7 @@ fn meet(m: &Member) {
     m.barrier();
 }
 
-/// Rank 0 starts messages to everybody and then computes; if it `waits`, it waits for them before.
+/// Rank 0 starts messages to all ranks and then computes; if `waits`, it waits for them first.
 fn a_row(m: &Member, waits: bool) {
     if m.limits().iter().any(|limit| *limit < ROOM) {
         return;
@@ -50,12 +51,12 @@ fn a_row(m: &Member, waits: bool) {
     compute(m);
 }
 
-/// Messages that were started leave though their rank makes no other call.
+/// Started messages are sent although their rank makes no other call.
 pub(super) fn a_row_of_sends_leaves_though_its_rank_computes(m: &Member) {
     a_row(m, false);
 }
 
-/// Messages that were waited for are on their way.
+/// Completed messages have been sent.
 pub(super) fn sends_that_were_waited_for_have_left(m: &Member) {
     a_row(m, true);
 }

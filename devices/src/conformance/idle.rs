@@ -1,4 +1,4 @@
-//! A rank that takes nothing in, whatever became of it: the others talk to each other as if it were not there.
+//! A rank that receives nothing, whatever the reason: the other ranks communicate as if it did not exist.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::Member;
 use super::owned::{Sending, bytes, forget};
 use crate::{Exit, Fault, Group};
 
-/// Messages to the idle rank: more than any device has room for.
+/// The number of messages to the idle rank: more than any device has space for.
 const UNREAD: u64 = 300;
 
-/// Starts messages to the idle rank, as many as there are until it is known to have ended: a sender may be late.
+/// Starts the messages to the idle rank, and stops early if that rank is known to have exited: a sender may be late.
 fn unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     let eager = m.limits()[0];
     let send = |i| match m.try_isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 })) {
@@ -22,7 +22,7 @@ fn unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     (0..UNREAD).map_while(send).collect()
 }
 
-/// Everybody but rank 1 exchanges messages of all sizes.
+/// All ranks but rank 1 exchange messages of all sizes.
 fn others_talk(m: &Member, rest: &Member) {
     for (i, len) in [8, 48, 100, 1000, m.limits()[0], m.long()].repeat(20).into_iter().enumerate() {
         let send = rest.isend(rest.next(), 7, bytes(i as u64 + 1, len));
@@ -31,13 +31,13 @@ fn others_talk(m: &Member, rest: &Member) {
     }
 }
 
-/// Everybody but rank 1, on a channel without it.
+/// Creates a channel of all ranks but rank 1.
 fn rest(m: &Member) -> Member {
     let group: Group = (0..m.size).filter(|rank| *rank != 1).collect();
     m.join_also(61, group, m.rank - u32::from(m.rank > 1))
 }
 
-/// Rank 1 does not look at its messages until the others are through with theirs, of which it hears by other means.
+/// Rank 1 does not poll until the others have exchanged their messages, which it learns from the roster.
 pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
     m.barrier();
     if m.rank == 1 {
@@ -61,7 +61,7 @@ pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Rank 1 leaves in good order, without having received what was sent to it.
+/// Rank 1 exits normally without having received the messages sent to it.
 pub(super) fn a_leaver_takes_no_room_with_it(m: &Member) {
     let rest = (m.rank != 1).then(|| rest(m));
     m.barrier();
@@ -77,7 +77,7 @@ pub(super) fn a_leaver_takes_no_room_with_it(m: &Member) {
     others_talk(m, &rest);
 }
 
-/// Rank 1 dies, and nobody takes its messages in.
+/// Rank 1 dies, and its messages are not received.
 pub(super) fn the_dead_take_no_room_with_them(m: &Member) {
     let rest = (m.rank != 1).then(|| rest(m));
     m.barrier();

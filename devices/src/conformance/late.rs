@@ -1,9 +1,10 @@
-//! A device in an asynchronous mode: moves that another device makes at once are started, and end late, in any order, also
-//! after the death of the peer or the end of the operation.
+//! A test device in an asynchronous mode. Operations that the inner device executes at once are started, and complete
+//! late, in any order, even after the death of the peer.
 //!
-//! What a seed decides: whether the device moves layouts, or runs alone; after how many looks of the inlet a move is made, and which of those that are due goes first. Until
-//! then nobody else may touch the memory. A body that is sent from where it lies must be the same when its move ends, and so
-//! must the bytes that a get has put where its own will go: an engine that gives memory back too early is seen by them.
+//! A seed determines whether the device supports layouts or only contiguous memory, after how many polls of the inlet
+//! an operation is executed, and which of the due operations goes first. Until then no other code may touch the memory.
+//! The body of a zero-copy send must be unchanged when the operation completes, and so must the marker bytes that a
+//! started get writes to its destination. An engine that releases memory too early fails these checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,22 +20,23 @@ use crate::device::{
 use crate::doorbell::Doorbell;
 use crate::site::Site;
 
-/// The most bytes of a piece of a get.
+/// The maximum number of bytes of one get.
 const PIECE: usize = 24_000;
 
-/// From how many bytes on bodies are got: what a flood is made of is shorter, and what the cases call long is longer.
+/// The size from which bodies are transferred by get: the messages of a flood are shorter, and those that the cases
+/// call long are longer.
 const FROM: usize = 8200;
 
-/// From how many bytes on memory in no pool is got straight: the sizes that are tested lie on both sides.
+/// The size from which memory outside of pools is registered for a get: the tested sizes are on both sides of it.
 const OWN: usize = 100_000;
 
-/// The most looks that a move waits.
+/// The maximum number of polls that an operation waits.
 const LOOKS: u64 = 40;
 
-/// What the bytes are that a get will write.
+/// The marker byte in memory that a get will write.
 const MARK: u8 = 0xc5;
 
-/// A driver whose device moves memory late.
+/// A driver whose device completes operations late.
 #[derive(Debug)]
 pub struct LateDriver {
     name: &'static str,
@@ -43,7 +45,7 @@ pub struct LateDriver {
 }
 
 impl LateDriver {
-    /// Makes a driver of the devices of another, named `name`.
+    /// Wraps `inner` in a driver that is named `name`.
     pub fn new(name: &'static str, inner: Arc<dyn Driver>, seed: u64) -> Self {
         LateDriver { name, inner, seed }
     }
@@ -82,7 +84,7 @@ unsafe impl Driver for LateDriver {
     }
 }
 
-/// What was started and has not ended, at one rank.
+/// The started operations of one rank that are not complete.
 #[derive(Debug)]
 struct Pending {
     list: Mutex<Vec<Late>>,
@@ -105,20 +107,20 @@ enum What {
     Quiet { peer: PeerId, memory: Registration },
 }
 
-/// A link that its inlet uses, too.
+/// An endpoint that the inlet uses, too.
 type Shared = Arc<Mutex<Box<dyn Endpoint>>>;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A [`Part`] without a lifetime: it is used only until its move has ended.
+/// A [`MemoryPart`] without a lifetime: it is used only until its operation completes.
 #[derive(Debug)]
 struct Owned {
     memory: MemoryDesc,
     at: usize,
     len: usize,
-    /// Whoever gives the memory back has dropped it before, or forgets that it is registered.
+    /// A copy that keeps the memory registered until the operation completes.
     _registration: Registration,
 }
 
@@ -132,7 +134,7 @@ impl Owned {
         self.memory.part(self.at, self.len, None)
     }
 
-    /// Writes a byte that says that the memory is the device's.
+    /// Fills the memory with the marker byte, which shows that it belongs to the device.
     fn mark(&self) {
         let marks = vec![MARK; self.len];
         let (base, count) = (self.memory.base(), self.memory.count());
@@ -156,7 +158,7 @@ impl Owned {
         }
         let (base, count) = (self.memory.base(), self.memory.count());
         let room = &mut bytes.spare_capacity_mut()[..self.len];
-        // SAFETY: the move has not ended: its memory is readable.
+        // SAFETY: the operation is not complete: its memory is readable.
         #[expect(unsafe_code, reason = "see above")]
         let packed = unsafe { self.memory.datatype().pack(base, count, self.at, room) };
         assert_eq!(packed, self.len, "a part lies in its memory");
@@ -182,7 +184,7 @@ impl Pending {
         self.bell.ring();
     }
 
-    /// Takes one of those that are due, any of them.
+    /// Removes and returns one of the due operations, at random.
     fn take_due(&self) -> Option<Late> {
         let mut list = lock(&self.list);
         let due: Vec<usize> = (0..list.len()).filter(|at| list[*at].looks == 0).collect();
@@ -190,9 +192,8 @@ impl Pending {
         Some(list.swap_remove(*at))
     }
 
-    /// Counts a look, and several at once if nothing else has happened: a rank that only waits for a move would yield its
-    /// core between two looks, which takes long where others want the core. Returns whether there is something to look for
-    /// again.
+    /// Counts one poll, and several if the rank is idle: a rank that only waits for an operation would yield between
+    /// two polls, which is slow if other threads want the core. Returns whether operations are pending.
     fn look(&self, is_idle: bool) -> bool {
         let looks = if is_idle { LOOKS / 4 } else { 1 };
         let mut list = lock(&self.list);
@@ -208,7 +209,8 @@ struct LateDevice {
     pending: Arc<Pending>,
 }
 
-// SAFETY: a move is made by the device within, when its token is told and not later; memory is quiet when that says so.
+// SAFETY: the inner device executes an operation when its token is reported, and not later; memory is quiesced when it
+// says so.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for LateDevice {
     fn name(&self) -> &'static str {
@@ -313,7 +315,7 @@ impl Endpoint for LateLink {
     ) -> Result<OpStatus, PostError> {
         match self.pending.random() % 16 {
             0 => {
-                // Room comes back by itself, at the next look.
+                // Space becomes available by itself, at the next poll.
                 self.pending.bell.ring();
                 Err(PostError::Again)
             }
@@ -335,7 +337,7 @@ struct LateInlet {
     pending: Arc<Pending>,
 }
 
-// SAFETY: of bodies that of the inlet within; a move is told once, after it was made.
+// SAFETY: bodies are those of the inner inlet; an operation is reported once, after it was executed.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for LateInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -346,7 +348,7 @@ unsafe impl Inlet for LateInlet {
                 What::Get { link, key, at, to } => {
                     let is_ours = to.read().iter().all(|byte| *byte == MARK);
                     assert!(is_ours, "memory was used before the device had given it back");
-                    // SAFETY: the move has not ended: the memory is its own.
+                    // SAFETY: the operation is not complete: the memory is its own.
                     #[expect(unsafe_code, reason = "see above")]
                     let result = unsafe { lock(&link).get(&key, at, to.part(), op) };
                     drop(to);

@@ -1,4 +1,4 @@
-//! Every shape of memory on either side.
+//! Memory of every layout on either side.
 
 use mpj_datatypes::Datatype;
 
@@ -6,7 +6,8 @@ use super::Member;
 use super::owned::{Item, Layout, bytes};
 use crate::{Fault, Mode};
 
-/// A type of `count` blocks of `block` items, `stride` items apart, and which items `times` of it name.
+/// A type of `count` blocks of `block` items whose starts are `stride` items apart, and the items that `times` of it
+/// name.
 #[derive(Clone, Copy, Debug)]
 struct Comb {
     count: usize,
@@ -78,19 +79,19 @@ fn exchanges(m: &Member, to: u32, from: u32, scale: usize) {
     }
 }
 
-/// Strided to contiguous and back, strided to strided, in short messages.
+/// Short messages: strided to contiguous, contiguous to strided, and strided to strided.
 pub(super) fn strided_and_contiguous(m: &Member) {
     exchanges(m, m.next(), m.previous(), 1);
     exchanges(m, m.next(), m.previous(), 10);
 }
 
-/// The same in messages that are too long to go eagerly.
+/// Long messages, which use rendezvous: strided to contiguous, contiguous to strided, and strided to strided.
 pub(super) fn strided_long_messages(m: &Member) {
     exchanges(m, m.next(), m.previous(), m.long() / 8 + 1);
     exchanges(m, m.next(), m.previous(), 30_001);
 }
 
-/// The same to oneself.
+/// Messages of a rank to itself: strided to contiguous, contiguous to strided, and strided to strided.
 pub(super) fn strided_to_oneself(m: &Member) {
     for scale in [1, 10, m.long() / 8 + 1] {
         let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
@@ -109,7 +110,7 @@ pub(super) fn strided_to_oneself(m: &Member) {
     }
 }
 
-/// Blocks of different lengths in any order, of bytes, so that pieces end anywhere.
+/// Blocks of bytes with different lengths in any order, so that pieces end anywhere.
 pub(super) fn indexed_blocks(m: &Member) {
     for scale in [1, m.long() / 16 + 1] {
         let blocks: Vec<(usize, isize)> =
@@ -124,7 +125,7 @@ pub(super) fn indexed_blocks(m: &Member) {
         let send = m.start(m.next(), 1, ours.clone(), Layout::typed(1, &datatype), Mode::Standard).unwrap();
         assert!(m.recv::<u8>(m.previous() as i32, 1, names.len()).1 == packed, "scale {scale}");
         send.wait(m).unwrap();
-        // And the same blocks on both sides.
+        // The same blocks on both sides.
         let send = m.start(m.next(), 2, ours, Layout::typed(1, &datatype), Mode::Synchronous).unwrap();
         let got = m.recv_into(m.previous() as i32, 2, vec![0xaa; memory], Layout::typed(1, &datatype));
         send.wait(m).unwrap();
@@ -134,7 +135,7 @@ pub(super) fn indexed_blocks(m: &Member) {
     }
 }
 
-/// Types of several primitives: equal sequences match, also as a prefix; others do not.
+/// Types of several primitives: equal sequences match, also as a prefix; different ones do not.
 pub(super) fn mixed_structures(m: &Member) {
     let (int, real) = (Datatype::of::<i32>(), Datatype::of::<f64>());
     let pair = Datatype::structure(&[(1, 0, int.clone()), (1, 8, real.clone())]).unwrap();
@@ -143,7 +144,7 @@ pub(super) fn mixed_structures(m: &Member) {
     let from = m.previous() as i32;
     for items in [2, m.long() / 24 * 2] {
         let words = |rank: u32| (0..2 * items as u64).map(move |i| u64::from(rank) << 48 | (i * 3 + 1));
-        // The padding of a pair stays what it was.
+        // The padding of a pair is unchanged.
         let wanted: Vec<u64> = words(m.previous())
             .enumerate()
             .map(|(i, w)| if i % 2 == 0 { u64::MAX << 32 | (w & 0xffff_ffff) } else { w })

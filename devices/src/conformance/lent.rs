@@ -1,4 +1,5 @@
-//! Messages in blocks of a rank's pool: looked at where they lie by devices that can, and received like others by all.
+//! Messages in blocks of a rank's pool: devices that can export memory let the receiver view them in place, and all
+//! devices can copy them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use crate::{
 
 const LEFT: Fault = Fault::Left { rank: Some(0) };
 
-/// Bytes in a block that an operation owns.
+/// The send of a block that the operation owns.
 #[derive(Debug)]
 struct Loan {
     data: Arc<FilledBlock<<RankPool as Pool>::Block>>,
     started: Started,
 }
 
-/// What a block belongs to, which sends a word when it goes.
+/// The owner of a block, which sends one byte when it is dropped.
 #[derive(Debug)]
 struct Owner {
     _data: KeepAlive,
@@ -35,7 +36,7 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: the word is there for ever.
+        // SAFETY: the byte is static.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let word = unsafe { Source::new(Buf::slice(&[9u8][..]), None) }.unwrap();
         drop(self.engine.send(&self.world, self.to, self.tag, word, Mode::Standard, Coalesce::No));
@@ -47,7 +48,7 @@ impl Loan {
         Self::start_as(m, to, tag, data, |data| data)
     }
 
-    /// Starts the send of a block that belongs to what `owner` makes of it.
+    /// Starts the send of a block that the owner returned by `owner` keeps.
     fn start_as(
         m: &Member,
         to: u32,
@@ -60,7 +61,7 @@ impl Loan {
         let block = Arc::new(block);
         let (data, keep) = (Arc::clone(&block), owner(Arc::clone(&block) as KeepAlive));
         let buf = Buf::slice((*block).as_ref()).in_region(block.registrable());
-        // SAFETY: `keep` keeps the block, and nobody has `&mut` to it before it is the only one left.
+        // SAFETY: `keep` keeps the block, and there is no `&mut` to it while there are other copies.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
         let started = m.engine.send(&m.world, to, tag, source, Mode::Standard, Coalesce::Allowed).unwrap();
@@ -78,7 +79,7 @@ impl Loan {
         self.completion().outcome().is_some()
     }
 
-    /// Waits for the end; returns the outcome, and the block if nobody looks at it.
+    /// Waits for the completion; returns the outcome, and the block if it is not viewed.
     fn wait(self, m: &Member) -> (Result<Envelope, Fault>, Option<FilledBlock<<RankPool as Pool>::Block>>) {
         let outcome = m.engine.wait(self.started);
         (outcome, Arc::into_inner(self.data))
@@ -89,9 +90,9 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
     m.engine.mprobe(&m.world, Pattern { source: from.cast_signed(), tag }, "mprobe").unwrap()
 }
 
-/// Whether the device to another rank of the channel lets it look at what this one lends.
+/// Returns whether the device for another rank of the channel lets that rank view memory of this one.
 fn views(m: &Member, to: u32) -> bool {
-    // What is packed into another block first lies elsewhere.
+    // With this path, messages are packed into another block first.
     if m.engine.path == DataPath::Buffered
         && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
     {
@@ -101,7 +102,7 @@ fn views(m: &Member, to: u32) -> bool {
     peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().exports)
 }
 
-/// Takes a message that was lent; `None`, after it was received otherwise, where that cannot be.
+/// Receives a message as a view. If that is impossible, receives it otherwise and returns `None`.
 fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     match m.engine.recv_lent(message(m, from, tag)) {
         Ok(lent) => {
@@ -110,8 +111,8 @@ fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
         }
         Err(message) => {
             assert!(!views(m, from), "{message:?} is not lent");
-            // Throws it away.
-            // SAFETY: there is no room, so that nothing is written.
+            // Discards the message.
+            // SAFETY: the target has no bytes, so that nothing is written.
             #[expect(unsafe_code, reason = "the engine takes raw memory")]
             let nothing = unsafe { crate::Target::new(Buf::empty(), None) }.unwrap();
             let refused = m.engine.recv_message(message, crate::Receive::new(nothing)).started();
@@ -121,7 +122,7 @@ fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     }
 }
 
-/// A block is its sender's again when its receiver has looked at it, in whatever order that is.
+/// The sender gets a block back when its receiver has dropped the view, in whatever order that is.
 pub(super) fn blocks_are_looked_at_where_they_lie(m: &Member) {
     const BLOCKS: u64 = 6;
     let len = |i: u64| m.long() + 7 * i as usize;
@@ -149,7 +150,7 @@ pub(super) fn blocks_are_looked_at_where_they_lie(m: &Member) {
     }
 }
 
-/// What is lent can be received like any other message, also into another layout, and be refused.
+/// A message in a block can be received like any other message, also into another layout, and be rejected.
 pub(super) fn blocks_are_received_elsewhere(m: &Member) {
     let len = (m.long() + 4) & !3;
     let data = |rank: u32| bytes(u64::from(rank) + 1, len);
@@ -174,7 +175,7 @@ pub(super) fn blocks_are_received_elsewhere(m: &Member) {
     m.barrier();
 }
 
-/// A rank that leaves does not wait for the blocks that others look at, and nobody else gets them.
+/// A closing rank does not wait for the blocks that others view, and these are not reused.
 pub(super) fn a_leaver_does_not_wait_for_its_blocks(m: &Member) {
     if m.rank == 0 {
         let loans: Vec<_> = m.others().map(|to| Loan::start(m, to, 0, &bytes(3, m.long()))).collect();
@@ -195,7 +196,7 @@ pub(super) fn a_leaver_does_not_wait_for_its_blocks(m: &Member) {
     assert!(lent.is_none_or(|lent| lent.bytes() == bytes(3, m.long())));
 }
 
-/// Nobody writes to a block whose receiver has left and still looks at it.
+/// A block is not written to while its receiver, which has exited, still views it.
 pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
     if m.rank == 0 {
         let lent = look(m, 1, 0, &bytes(5, m.long()));
@@ -213,10 +214,10 @@ pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
     let (outcome, block) = loan.wait(m);
     if views(m, 0) {
         assert_eq!(outcome.unwrap_err(), LEFT);
-        // A process may hear so late that its receiver has left that the block is home.
+        // A process may learn of its receiver's exit so late that the block has been returned.
         assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.long())));
     }
-    // Whoever takes what is free writes to it.
+    // Allocations that reuse free blocks are written to.
     for _ in 0..4 {
         let mut block = m.engine.pool().alloc(m.long()).unwrap();
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
@@ -224,11 +225,11 @@ pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
     }
 }
 
-/// A rank that is called dead goes on looking at a block, and nobody writes to it.
+/// A rank that is reported dead continues to view a block, and the block is not written to.
 pub(super) fn the_dead_may_look_on(m: &Member) {
     if m.rank == 0 {
         let lent: Vec<_> = m.others().map(|from| look(m, from, 0, &bytes(8, m.long()))).collect();
-        // The others are through when they have all sent.
+        // The other ranks are past the barrier when all of them have sent.
         m.barrier();
         m.others().for_each(|from| drop(m.recv::<u8>(from.cast_signed(), 1, 1)));
         m.die();
@@ -244,7 +245,7 @@ pub(super) fn the_dead_may_look_on(m: &Member) {
     if views {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
-    // Whoever has a block writes to it.
+    // Write to every block that can be had.
     for mut block in
         [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
     {
@@ -253,7 +254,8 @@ pub(super) fn the_dead_may_look_on(m: &Member) {
     }
 }
 
-/// What a block belongs to may send when it goes, also when it was kept for a receiver that nobody waited for.
+/// The owner of a block may send when it is dropped, even if the block was kept for a receiver after its send was
+/// abandoned.
 pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
     let data = bytes(4, m.long());
     match m.rank {
@@ -275,7 +277,7 @@ pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
             assert!(!was_pending || loan.wait(m).0 == Err(Fault::Cancelled));
             m.send(0, 2, &[0u8]);
             m.recv::<u8>(0, 3, 1);
-            // Who lends finds what has come home.
+            // A new send finds the blocks that were returned.
             Loan::start(m, 0, 4, &data).wait(m).0.unwrap();
         }
         _ => (),
@@ -283,7 +285,7 @@ pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
     m.barrier();
 }
 
-/// A block that was taken back before its receiver came is not looked at.
+/// A block whose send was cancelled before the receive cannot be viewed.
 pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
     if m.rank == 0 {
         for to in m.others() {
@@ -299,7 +301,7 @@ pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
     }
     m.barrier();
     let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
-    // Of a device that sends later than at once it may not have been announced.
+    // A device that delays frames might not have sent the RTS yet.
     if let Some(message) = early {
         let message = m.engine.recv_lent(message).expect_err("it was taken back");
         drop(message);
@@ -307,7 +309,7 @@ pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
     m.barrier();
 }
 
-/// A block that its receiver views was received: its send cannot be taken back, and ends as sent.
+/// A block that its receiver views counts as received: its send cannot be cancelled, and succeeds.
 pub(super) fn a_viewed_block_is_not_taken_back(m: &Member) {
     let data = bytes(6, m.long());
     match m.rank {
@@ -324,7 +326,7 @@ pub(super) fn a_viewed_block_is_not_taken_back(m: &Member) {
                 assert!(!m.engine.cancel(&m.world, loan.completion()));
                 assert_eq!(loan.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
-            // Whoever takes what is free writes to it.
+            // Allocations that reuse free blocks are written to.
             let mut block = m.engine.pool().alloc(m.long()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
             m.barrier();

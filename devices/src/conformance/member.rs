@@ -1,4 +1,4 @@
-//! A rank of a case: its engine, its channel, and short ways to send and receive.
+//! A rank of a case: its engine, its channel, and short methods to send and receive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use mpj_datatypes::Equivalent;
 use super::owned::{Item, Layout, Receiving, Sending};
 use crate::{Channel, Coalesce, Engine, Envelope, Exit, Fault, Group, Mode, Pattern, Roster};
 
-/// The context of the channel cases talk on; none that a program has joined which runs a case.
+/// The context of the cases' channel; programs that run a case must not use it.
 const WORLD: u64 = 1 << 62;
 /// The context of the channel that barriers use.
 const CONTROL: u64 = WORLD + 1;
@@ -62,23 +62,23 @@ impl Member {
         (self.rank + self.size - 1) % self.size
     }
 
-    /// Returns the ranks but this one.
+    /// Returns all ranks but this one.
     pub fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let me = self.rank;
         (0..self.size).filter(move |rank| *rank != me)
     }
 
-    /// Returns the sizes at which the devices of this rank change their way: eager limits and fragments.
+    /// Returns the sizes at which the devices of this rank change their protocol: eager limits and fragments.
     pub fn limits(&self) -> Vec<usize> {
         self.engine.devices.iter().flat_map(|d| [d.caps().eager_limit, d.caps().max_send_size]).collect()
     }
 
-    /// Returns a size that goes announced on every device.
+    /// Returns a size that uses rendezvous on every device.
     pub fn long(&self) -> usize {
         self.limits().into_iter().max().unwrap_or(0) * 2 + 13
     }
 
-    /// Returns where ends are reported.
+    /// Returns the roster, where exits are reported.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.engine.roster
     }
@@ -94,7 +94,7 @@ impl Member {
         self.dead.load(Ordering::SeqCst)
     }
 
-    /// Waits until all ranks of the job are here.
+    /// Waits until all ranks of the job have called it.
     pub fn barrier(&self) {
         let on = self.on(&self.control);
         let mut step = 1;
@@ -162,7 +162,7 @@ impl Member {
         self.post(from, tag, memory, layout)
     }
 
-    /// Receives up to `len` items and returns as many as came.
+    /// Receives up to `len` items and returns those that arrived.
     pub fn recv<T: Item>(&self, from: i32, tag: i32, len: usize) -> (Envelope, Vec<T>) {
         let (outcome, memory) = self.irecv::<T>(from, tag, len).wait(self);
         let envelope = outcome.unwrap_or_else(|fault| panic!("receive from {from} with tag {tag}: {fault}"));

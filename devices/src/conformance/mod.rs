@@ -1,23 +1,24 @@
-//! The suite every device passes: what a user of an [`Engine`](crate::Engine) may count on, whatever moves its frames.
+//! The conformance suite of devices: the guarantees to users of an [`Engine`](crate::Engine), whatever device moves its
+//! frames.
 //!
-//! A [`Case`] is what each rank of a small job does; it asks for no device by name and reads its limits from the
-//! engine. [`run_threads`] runs one with threads for ranks; a runner in other processes opens an engine, joins a
-//! [`Member`] and calls the case that [`find`] gives it.
+//! A [`Case`] is a function that each rank of a small job executes. It does not name a device and reads its limits from
+//! the engine. [`run_threads`] runs a case with threads for ranks. A runner in other processes opens an engine, joins a
+//! [`Member`] and calls the case that [`find`] returns.
 //!
-//! | file | what it is about |
+//! | file | contents |
 //! |---|---|
-//! | `order` | what overtakes what, wildcards |
-//! | `sizes` `layouts` `chains` | every length and every shape of memory, content checked |
-//! | `early` `pressure` | messages before their receives, probes, cancelling; floods |
-//! | `held` | sends in a row whose rank then computes |
-//! | `idle` | a rank that takes nothing in does not stop the others |
-//! | `faults` | errors that belong to one receive |
+//! | `order` | the order of messages, wildcards |
+//! | `sizes` `layouts` `chains` | every length and every layout of memory, content checked |
+//! | `early` `pressure` | unexpected messages, probes, cancelling; floods |
+//! | `held` | sends in succession whose rank then computes |
+//! | `idle` | a rank that receives nothing does not stop the others |
+//! | `faults` | faults of one receive |
 //! | `channels` | contexts, late joins, groups |
-//! | `ends` `closing` | ranks that die, ranks that leave |
-//! | `lent` | blocks that receivers look at where they lie |
+//! | `ends` `closing` | ranks that die, ranks that exit |
+//! | `lent` | blocks that receivers view in place |
 //! | `threads` `model` | several threads of a rank; random traffic |
-//! | `late` | a device whose moves end late and in any order, made of one whose moves do not |
-//! | `member` `owned` `harness` `pinboard` | what cases are written with, and run by |
+//! | `late` | a device that completes operations late and in any order, made of one that does not |
+//! | `member` `owned` `harness` `pinboard` | tools to write and run cases |
 
 mod chains;
 mod channels;
@@ -49,14 +50,14 @@ pub use pinboard::Pinboard;
 #[cfg(test)]
 pub(crate) use threads::thread_time;
 
-/// What each rank of a job does to find out whether a device keeps one promise.
+/// A test of one guarantee of a device: a function for each rank of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    /// With how many ranks it should be run.
+    /// The numbers of ranks with which it should be run.
     pub ranks: &'static [u32],
-    /// What each rank does; it panics if the promise is broken.
+    /// The function that each rank calls; it panics if the guarantee is violated.
     pub run: fn(&Member),
 }
 
@@ -160,7 +161,7 @@ macro_rules! table {
 
 for_each_case!(table);
 
-/// Returns the case of a name.
+/// Returns the case with this name.
 pub fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
 }

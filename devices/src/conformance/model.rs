@@ -1,4 +1,4 @@
-//! Random traffic against a plan that every rank can compute.
+//! Random traffic against a plan that every rank computes.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ fn plan(m: &Member, seed: u64, steps: usize) -> Vec<Vec<Planned>> {
     (0..m.size).map(one).collect()
 }
 
-/// What is to come on one channel, in the order of each sender.
+/// The messages that must still arrive on one channel, in the order of each sender.
 struct Expected {
     by_source: Vec<VecDeque<Planned>>,
 }
@@ -66,8 +66,8 @@ impl Expected {
     }
 }
 
-/// Random sizes, modes, tags and channels. The first channel's receives take anything, the second's name source and
-/// tag, the third's are probed for.
+/// Random sizes, modes, tags and channels. The receives of the first channel accept any message, those of the second
+/// name source and tag, and the third channel uses probes.
 pub(super) fn random_traffic(m: &Member) {
     let everybody = Group::Range { first: 0, len: m.size };
     let on: Vec<Member> = (0..3).map(|i| m.join_also(500 + i, everybody.clone(), m.rank)).collect();

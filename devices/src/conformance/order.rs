@@ -1,4 +1,4 @@
-//! What overtakes what: nothing between one sender and one receiver that matches both.
+//! The order of messages: two messages of one sender never overtake each other if a receive matches both.
 
 use super::owned::bytes;
 use super::{Member, Receiving};
@@ -19,7 +19,7 @@ fn seed(from: u32, to: u32, i: u64) -> u64 {
     u64::from(from) << 40 | u64::from(to) << 32 | i
 }
 
-/// Every rank sends to every other; each pair's messages come in order.
+/// All ranks send to each other; the messages of each pair arrive in order.
 pub(super) fn many_messages_of_each_pair(m: &Member) {
     const MESSAGES: u64 = 500;
     let mut sends = Vec::new();
@@ -59,23 +59,23 @@ fn funnel(m: &Member, pattern: impl Fn(u64) -> (i32, i32), tag: impl Fn(u64) -> 
     assert_eq!(&next[1..], vec![MESSAGES; m.size as usize - 1]);
 }
 
-/// A receive from anybody takes each sender's messages in order.
+/// Receives from any source get each sender's messages in order.
 pub(super) fn any_source_keeps_the_order_of_each(m: &Member) {
     funnel(m, |_| (ANY_SOURCE, 5), |_| 5);
 }
 
-/// A receive of any tag takes the messages in order.
+/// Receives of any tag get the messages in order.
 pub(super) fn any_tag_keeps_the_order(m: &Member) {
     let senders = u64::from(m.size - 1);
     funnel(m, |i| ((1 + i % senders) as i32, ANY_TAG), |i| (i * 31 % 17) as i32);
 }
 
-/// Both at once.
+/// Receives of any source and any tag.
 pub(super) fn any_source_and_tag(m: &Member) {
     funnel(m, |_| (ANY_SOURCE, ANY_TAG), |i| (i * 31 % 17) as i32);
 }
 
-/// Of several receives that match a message the first one posted gets it, whatever wildcards it has.
+/// If several receives match a message, the first one posted gets it, whatever wildcards it has.
 pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
     let from = m.previous() as i32;
     let patterns = [
@@ -89,7 +89,7 @@ pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
     ];
     let receives: Vec<_> = patterns.iter().map(|(source, tag)| m.irecv::<u64>(*source, *tag, 1)).collect();
     m.barrier();
-    // Tags in the order sent, and which receive each message must get.
+    // The tags in the order sent, and the receive that each message must match.
     for (i, tag) in [1, 2, 1, 2, 1, 2, 1].into_iter().enumerate() {
         m.send(m.next(), tag, &[i as u64]);
     }
@@ -100,14 +100,14 @@ pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
     }
 }
 
-/// Takes a receive back that has not matched.
+/// Cancels a receive that has not matched.
 fn cancel(m: &Member, receive: Receiving<i32>) {
     let Ok(Started::Pending(completion)) = &receive.started else { panic!("it has matched") };
     assert!(m.engine.cancel_receive(&m.world, completion));
     assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
 }
 
-/// The order holds in a long queue too, with wildcards and receives that were taken back among the others.
+/// The order also holds in a long queue, with wildcards and cancelled receives among the others.
 pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
     const MESSAGES: i32 = 1000;
     let from = m.previous() as i32;
@@ -126,7 +126,7 @@ pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
     }
     m.barrier();
     let sends: Vec<_> = (0..MESSAGES).map(|tag| m.isend(m.next(), tag, vec![tag])).collect();
-    // Each message goes to the first receive left that wants it; who finds none is received at the end.
+    // Each message matches the first remaining receive that accepts it; unmatched messages are received at the end.
     let mut unmatched = Vec::new();
     for tag in 0..MESSAGES {
         match posted.iter().position(|(wanted, _)| [tag, ANY_TAG].contains(wanted)) {
@@ -136,7 +136,7 @@ pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
     }
     assert_eq!(unmatched.len(), posted.len(), "some receives of one tag have no message left");
     posted.into_iter().for_each(|(_, receive)| cancel(m, receive));
-    // A rank that leaves would end what waits for it before it is taken back.
+    // A closing rank would fail the pending receives of others before they are cancelled.
     m.barrier();
     for tag in unmatched.into_iter().rev() {
         assert_eq!(m.recv::<i32>(from, tag, 1).1, [tag]);

@@ -1,4 +1,4 @@
-//! Buffers that operations own while they need them, so that a case that panics leaves no pointer behind.
+//! Buffers that operations own while they need them, so that a case that panics leaves no dangling pointer.
 
 use std::any::Any;
 use std::fmt;
@@ -9,11 +9,11 @@ use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 use super::Member;
 use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Source, Started, Target};
 
-/// What cases send.
+/// The types of items that cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
 impl<T: Receivable + Send + Sync + PartialEq + fmt::Debug + Default> Item for T {}
 
-/// How the items of a buffer are described to the engine.
+/// The description of a buffer's items for the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) count: usize,
@@ -33,14 +33,14 @@ impl Layout {
         Layout { count, datatype: Datatype::primitive(Primitive::Packed) }
     }
 
-    /// Panics unless everything the layout names lies in `bytes` bytes.
+    /// Panics unless all bytes that the layout names are within `bytes` bytes.
     fn check(&self, bytes: usize) {
         let (low, high) = self.datatype.byte_bounds(self.count).expect("a case's layout");
         assert!(low >= 0 && high <= bytes as i64, "a case's layout lies in its buffer");
     }
 }
 
-/// A send under way.
+/// A pending send.
 #[derive(Debug)]
 pub struct Sending<T> {
     started: Started,
@@ -48,7 +48,7 @@ pub struct Sending<T> {
 }
 
 impl Sending<u8> {
-    /// Starts a send of bytes that lie in memory piece by piece, the last piece first: cut at these places, which ascend.
+    /// Starts a send of bytes that are stored in pieces, the last piece first; the boundaries ascend.
     pub(super) fn in_pieces(
         bytes: &[u8],
         cuts: &[usize],
@@ -62,7 +62,7 @@ impl Sending<u8> {
             edges.windows(2).map(|e| ChainSegment::from(&data[bytes.len() - e[1]..][..e[1] - e[0]]));
         let buf = Buf::chain(segments, datatype);
         let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
-        // SAFETY: the segments lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
+        // SAFETY: the segments are in the vector; `keep` keeps it alive, and there is no `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) };
         Ok(Sending { started: send(source.expect("whole items"))?, data })
@@ -79,13 +79,13 @@ impl<T: Item> Sending<T> {
         let data = Arc::new(data);
         let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
         let buf = Buf::read_only(data.as_ptr().cast(), layout.count, layout.datatype);
-        // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody has `&mut` to it.
+        // SAFETY: the layout was checked to be within the vector; `keep` keeps it alive, and there is no `&mut` to it.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) };
         Ok(Sending { started: send(source.expect("a case's sizes are small"))?, data })
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether it is complete.
     pub fn has_ended(&self) -> bool {
         match &self.started {
             Started::Done(_) => true,
@@ -98,10 +98,10 @@ impl<T: Item> Sending<T> {
         matches!(&self.started, Started::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
     }
 
-    /// Waits for the end, and checks that the engine has let go of the memory by then.
+    /// Waits for the completion, and checks that the engine has dropped its reference to the memory by then.
     ///
     /// # Errors
-    /// What the send ended with.
+    /// The fault of the send.
     pub fn wait(self, member: &Member) -> Result<Envelope, Fault> {
         let outcome = member.engine.wait(self.started);
         assert_eq!(Arc::strong_count(&self.data), 1, "a send that has ended holds its memory");
@@ -109,7 +109,7 @@ impl<T: Item> Sending<T> {
     }
 }
 
-/// A receive under way.
+/// A pending receive.
 #[derive(Debug)]
 pub struct Receiving<T> {
     pub(super) started: Result<Started, Fault>,
@@ -126,14 +126,14 @@ impl<T: Item> Receiving<T> {
         let buf = Buf::new(memory.as_mut_ptr().cast(), layout.count, layout.datatype);
         let memory = Arc::new(Mutex::new(memory));
         let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
-        // SAFETY: the layout was checked to lie in the vector; `keep` keeps it, and nobody looks into the mutex
-        // before the target is gone: `wait` takes the vector out only when it holds the last reference.
+        // SAFETY: the layout was checked to be within the vector; `keep` keeps it alive, and the mutex is not locked
+        // before the target is dropped: `wait` takes the vector out only when it has the last reference.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let target = unsafe { Target::new(buf, Some(keep)) };
         Receiving { started: recv(target.expect("a case's sizes are small")), memory }
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether it is complete.
     pub fn has_ended(&self) -> bool {
         match &self.started {
             Ok(Started::Pending(completion)) => completion.outcome().is_some(),
@@ -141,7 +141,7 @@ impl<T: Item> Receiving<T> {
         }
     }
 
-    /// Waits for the end; returns the outcome and the memory, which the engine must have let go of.
+    /// Waits for the completion; returns the outcome and the memory, to which the engine must not keep a reference.
     pub fn wait(self, member: &Member) -> (Result<Envelope, Fault>, Vec<T>) {
         let outcome = self.started.and_then(|started| member.engine.wait(started));
         let memory = Arc::into_inner(self.memory).expect("a receive that has ended holds its memory");
@@ -149,13 +149,13 @@ impl<T: Item> Receiving<T> {
     }
 }
 
-/// Never drops a value, and keeps it where a search for leaks finds it.
+/// Keeps a value for ever, reachable for leak detectors.
 pub(super) fn forget(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
 }
 
-/// Returns `len` bytes that differ from seed to seed and from place to place.
+/// Returns `len` bytes that depend on the seed and the position.
 pub(super) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len + 8);
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -167,7 +167,7 @@ pub(super) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Steps a xorshift generator; never give it 0.
+/// Returns the next state of a xorshift generator; `state` must not be 0.
 pub(super) fn random(state: u64) -> u64 {
     let state = state ^ (state << 13);
     let state = state ^ (state >> 7);

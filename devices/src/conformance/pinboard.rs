@@ -8,7 +8,7 @@ use crate::{Address, Callback, Cards};
 
 type Card = Vec<(String, Address)>;
 
-/// Where ranks pin their cards, and leave their questions for those of others.
+/// A store in which ranks publish their cards, and their requests for the cards of others.
 #[derive(Default)]
 pub struct Pinboard(Mutex<Pinned>);
 
@@ -25,7 +25,7 @@ impl fmt::Debug for Pinboard {
 }
 
 impl Pinboard {
-    /// Returns the board as one rank sees it.
+    /// Returns the board from the point of view of one rank.
     pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn Cards> {
         Arc::new(Place { board: Arc::clone(self), rank })
     }

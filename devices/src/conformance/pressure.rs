@@ -1,4 +1,4 @@
-//! Senders that are faster than their receivers: neither deadlock nor disorder, and memory within the credit.
+//! Senders that are faster than their receivers: no deadlock, no reordering, and memory within the credit.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::Member;
 use super::owned::bytes;
 use crate::Pattern;
 
-/// Everybody floods rank 0, which sleeps, then takes in what the credit allows, then receives.
+/// All ranks flood rank 0, which sleeps, then accepts as much as the credit allows, then receives.
 fn flood(m: &Member, messages: u64, len: usize) {
     let before = mpj_pool::global().stats().live_bytes;
     m.barrier();
@@ -32,7 +32,7 @@ fn flood(m: &Member, messages: u64, len: usize) {
         assert_eq!(nothing, Ok(None));
     }
     let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
-    // A block may be granted up to twice what it holds.
+    // A block may have up to twice the size of its content.
     let bound = 2 * m.engine.credit.max * u64::from(m.size - 1);
     assert!(held <= bound, "{held} bytes are held, the credit allows {bound}");
     for i in 0..messages {
@@ -45,20 +45,21 @@ fn flood(m: &Member, messages: u64, len: usize) {
     m.barrier();
 }
 
-/// 200,000 messages of a few bytes from one rank, or 50,000 from several: each receive searches the messages of all, and
-/// those of one rank may all have come before the first one of another. Fewer where there is little credit: most are asked for
-/// then, and while a rank waits for one the others of a busy host have its core.
+/// 200,000 messages of a few bytes from one rank, or 50,000 from several. Each receive searches the messages of all
+/// ranks, and those of one rank may all have arrived before the first one of another. There are fewer if the credit is
+/// small: most messages then use rendezvous, and while a rank waits for one, the other ranks of a busy host have its
+/// core.
 pub(super) fn a_flood_of_small_messages(m: &Member) {
     let messages = if m.size == 2 { 200_000 } else { 50_000 };
     flood(m, messages.min(m.engine.credit.max / 4) / u64::from(m.size - 1), 16);
 }
 
-/// 2,000 messages of 8 KiB from each.
+/// 2,000 messages of 8 KiB from each rank.
 pub(super) fn a_flood_of_eager_messages(m: &Member) {
     flood(m, 2000, 8 << 10);
 }
 
-/// Everybody floods the next with everything before it receives anything.
+/// Each rank floods the next with all messages before it receives any.
 pub(super) fn floods_in_a_circle(m: &Member) {
     let len = |i: u64| match i {
         _ if i % 503 == 1 => m.long(),

@@ -1,4 +1,4 @@
-//! Every length at which anything changes, with content that is different for every rank and length.
+//! Messages of every critical length, with content that differs for every rank and length.
 
 use super::Member;
 use super::owned::bytes;
@@ -18,7 +18,7 @@ fn seed(rank: u32, len: usize) -> u64 {
     u64::from(rank + 1) << 32 | len as u64
 }
 
-/// Messages that meet their receive.
+/// Expected messages.
 pub(super) fn every_size_expected(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let receive = m.irecv::<u8>(m.previous() as i32, i as i32, len + 3);
@@ -30,7 +30,7 @@ pub(super) fn every_size_expected(m: &Member) {
     }
 }
 
-/// Messages that come before it.
+/// Unexpected messages.
 pub(super) fn every_size_early(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.isend(m.next(), i as i32, bytes(seed(m.rank, len), len));
@@ -42,7 +42,7 @@ pub(super) fn every_size_early(m: &Member) {
     }
 }
 
-/// Messages whose sender wants to know that they were matched.
+/// Synchronous messages.
 pub(super) fn every_size_synchronous(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.issend(m.next(), i as i32, bytes(seed(m.rank, len), len));
@@ -52,7 +52,7 @@ pub(super) fn every_size_synchronous(m: &Member) {
     }
 }
 
-/// Messages of nothing are messages, of any type, in any mode.
+/// Empty messages, of any type, in any mode.
 pub(super) fn zero_length(m: &Member) {
     for to in m.others() {
         m.send::<u8>(to, 1, &[]);
@@ -61,7 +61,7 @@ pub(super) fn zero_length(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.issend::<u8>(to, 3, Vec::new())).collect();
     for from in m.others() {
         for tag in [3, 2, 1] {
-            // Nothing of one type matches room for another.
+            // An empty message of one type matches a receive of another type.
             let (envelope, got) = m.recv::<i32>(from as i32, tag, 4);
             assert_eq!((envelope.source, envelope.tag, envelope.bytes, got.len()), (from, tag, 0, 0));
         }
@@ -72,7 +72,7 @@ pub(super) fn zero_length(m: &Member) {
     send.wait(m).unwrap();
 }
 
-/// A rank is its own peer, in both modes, whichever comes first.
+/// Messages of a rank to itself, in both modes, with the send or the receive first.
 pub(super) fn to_oneself(m: &Member) {
     let me = m.rank as i32;
     for (i, len) in lengths(m).into_iter().enumerate() {
@@ -93,7 +93,7 @@ pub(super) fn to_oneself(m: &Member) {
     }
 }
 
-/// Everybody starts long sends to everybody, and only then receives.
+/// All ranks start long sends to all others before they receive.
 pub(super) fn head_to_head(m: &Member) {
     for len in [m.long(), 1 << 20] {
         let sends: Vec<_> = m

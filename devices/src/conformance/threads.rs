@@ -1,4 +1,4 @@
-//! Several threads of one rank at once; threads that wait for long.
+//! Several threads of one rank, and threads that wait for a long time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(super) fn two_senders_and_two_receivers(m: &Member) {
     });
 }
 
-/// One thread waits in a receive while another waits in a probe: each gets its own.
+/// One thread waits in a receive while another waits in a probe: each gets its own message.
 pub(super) fn one_receives_and_one_probes(m: &Member) {
     const ROUNDS: u64 = 100;
     std::thread::scope(|scope| {
@@ -84,16 +84,17 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
             }
         }
     });
-    // 60 sleeps of 5 ms, and not 60 naps of 100 ms: nobody slept through.
+    // 60 sleeps of 5 ms, and not 60 sleep timeouts of 100 ms: each sleeper was woken.
     let enough = Duration::from_secs(if cfg!(miri) { 3600 } else { 4 });
     assert!(begun.elapsed() < enough, "sleepers are not woken: {:?}", begun.elapsed());
 }
 
-/// Rounds in which a thread falls asleep and is woken, and how soon that is told from the end of a nap, after 100 ms.
+/// Rounds in which a thread falls asleep and is woken, and the time limit that distinguishes a wake-up from the timeout
+/// of 100 ms.
 const WAKES: u64 = 20;
 const SOON: Duration = Duration::from_millis(40);
 
-/// A thread that sleeps in a synchronous send to its own rank is woken by the receive of another.
+/// A thread that sleeps in a synchronous send to its own rank is woken when another thread receives the message.
 pub(super) fn a_synchronous_send_to_oneself_wakes_when_it_is_received(m: &Member) {
     let wake = |i| {
         std::thread::scope(|scope| {
@@ -111,7 +112,7 @@ pub(super) fn a_synchronous_send_to_oneself_wakes_when_it_is_received(m: &Member
     assert!(soon > WAKES as usize / 2, "senders are woken {soon} times");
 }
 
-/// A thread that sleeps in a receive is woken when another leaves the channel.
+/// A thread that sleeps in a receive is woken when another thread frees the channel.
 pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
     let wake = |i| {
         let on = m.join_also(100 + i, Group::Range { first: 0, len: m.size }, m.rank);
@@ -128,11 +129,11 @@ pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
     };
     let soon = (0..WAKES).filter(|i| wake(*i)).count();
     assert!(soon > WAKES as usize / 2, "receivers are woken {soon} times");
-    // Who is through leaves the job, too.
+    // A rank that has finished exits.
     m.barrier();
 }
 
-/// Long messages to oneself meet receives that another thread posts before, after, and while they are packed.
+/// Long messages of a rank to itself match receives that another thread posts before, after, and while they are packed.
 pub(super) fn self_sends_meet_receives_of_another_thread(m: &Member) {
     const ROUNDS: u64 = 60;
     let me = m.rank as i32;
@@ -155,7 +156,7 @@ pub(super) fn self_sends_meet_receives_of_another_thread(m: &Member) {
     });
 }
 
-/// A rank that waits for long sleeps, and wakes for its message.
+/// A rank that waits for a long time sleeps, and is woken by its message.
 pub(super) fn a_long_wait_sleeps(m: &Member) {
     m.barrier();
     if m.rank > 0 {
@@ -171,7 +172,7 @@ pub(super) fn a_long_wait_sleeps(m: &Member) {
     }
 }
 
-/// Returns how long this thread has run, where the kernel says so.
+/// Returns the CPU time of this thread, if the kernel reports it.
 pub(crate) fn thread_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)

@@ -1,4 +1,4 @@
-//! The body of a frame, as a link is given it.
+//! The body of a frame, in the forms that an endpoint accepts.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -9,11 +9,11 @@ use crate::layout::Pieces;
 pub enum Body<'a> {
     /// No body.
     Empty,
-    /// These bytes; the device has copied or written them when `post` returns `Ok`.
+    /// One contiguous slice; the device has copied or written it when `post` returns `Ok`.
     Bytes(&'a [u8]),
-    /// Bytes in pieces, to be written one after the other.
+    /// Several pieces, to be written one after the other.
     Chain(Pieces<'a>),
-    /// Bytes that are written straight into the device's memory.
+    /// Bytes that are packed directly into the device's memory.
     Fill(PackedBody<'a>),
 }
 
@@ -40,17 +40,17 @@ impl fmt::Debug for Body<'_> {
     }
 }
 
-/// Bytes that are packed where they are wanted.
+/// A message that can be packed into memory of the device.
 ///
 /// # Safety
-/// [`pack`](Self::pack) initialises every byte of its room: a device sends what is there then.
+/// [`pack`](Self::pack) initialises every byte of `room`: the device sends these bytes.
 #[expect(unsafe_code, reason = "a device takes its memory for written")]
 pub unsafe trait Packed {
-    /// Writes the bytes from `position` on to `room`, which reaches no further than they do.
+    /// Writes the bytes from `position` on to `room`, which does not extend beyond the end of the message.
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]);
 }
 
-/// A body that does not lie in one piece: who posts it packs it where the device wants it.
+/// A body that is not contiguous: the caller of `post` packs it where the device wants it.
 pub struct PackedBody<'a> {
     packed: &'a dyn Packed,
     position: usize,
@@ -59,31 +59,31 @@ pub struct PackedBody<'a> {
 }
 
 impl<'a> PackedBody<'a> {
-    /// Makes a body of `len` bytes from `position` on.
+    /// Creates a body of `len` bytes, beginning at `position`.
     #[inline]
     pub fn new(packed: &'a dyn Packed, position: usize, len: usize) -> Self {
         PackedBody { packed, position, len, ragged: false }
     }
 
-    /// Says whether it is written in short pieces that are no whole cache lines.
+    /// Sets whether the body is written in short pieces whose lengths are not multiples of a cache line.
     #[inline]
     pub(crate) fn in_short_blocks(self, ragged: bool) -> Self {
         PackedBody { ragged, ..self }
     }
 
-    /// Whether it is said to be.
+    /// Returns the flag that [`in_short_blocks`](Self::in_short_blocks) has set.
     #[inline]
     pub(crate) fn is_ragged(&self) -> bool {
         self.ragged
     }
 
-    /// Writes the bytes from `at` on to `room`, which reaches no further than the body does.
+    /// Writes the bytes from `at` on to `room`, which does not extend beyond the end of the body.
     #[inline]
     pub(crate) fn pack_range(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
         self.packed.pack(self.position + at, room);
     }
 
-    /// Writes the body to `room`, which is as long as the [body](Body::len); its bytes are initialised then.
+    /// Writes the body to `room`, which has the length of the [body](Body::len), and initialises it.
     #[inline]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
         self.packed.pack(self.position, room);

@@ -9,22 +9,24 @@ pub trait Endpoint: Send + fmt::Debug {
     /// Sends one frame; on `Ok` head and body may be reused.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, and the body was not [written](super::PackedBody::write). The rank tries again
-    /// whenever it polls, and once more after it has raised the flag of its doorbell: if that is refused, too, room must ring it.
+    /// [`PostError::Again`] if there is no space now; the body was not [written](super::PackedBody::write) then. The
+    /// rank retries at each poll, and once more after it has set the flag of its doorbell. If that try fails, too, the
+    /// device must ring the doorbell when there is space.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
-    /// Returns the longest body of a frame that the peer takes, in bytes, if it may be shorter than the
-    /// [longest](super::Caps::max_send_size) that this rank sends. It is asked for once, before the first frame.
+    /// Returns the longest body of a frame that the peer accepts, in bytes, if it may be shorter than the
+    /// [longest](super::Caps::max_send_size) that this rank sends. The engine calls it once, before the first frame.
     fn takes(&self) -> Option<usize> {
         None
     }
 
-    /// Sends one frame as [`post`](Self::post) does, of a caller that may have more to send at once: where a frame alone
-    /// costs much, the device may keep it back to send several together.
+    /// Sends one frame as [`post`](Self::post) does, for a caller that may send more frames at once. If a single frame
+    /// is costly, the device may delay it to coalesce it with others.
     ///
-    /// What is kept back [is staged](Self::has_unflushed), and leaves with the next frame that is posted or by
-    /// [`flush`](Self::flush), whichever is first; without either it leaves within [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY) all the same where there is
-    /// room for it, as the thread that started it may compute for long.
+    /// [`has_unflushed`](Self::has_unflushed) reports a delayed frame. It is sent with the next frame that is posted or
+    /// by [`flush`](Self::flush), whichever comes first. Without either it is sent within
+    /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for it, as the thread that posted it may
+    /// compute for a long time.
     ///
     /// # Errors
     /// As [`post`](Self::post).
@@ -33,15 +35,15 @@ pub trait Endpoint: Send + fmt::Debug {
         self.post(head, body)
     }
 
-    /// Sends one frame whose body stays where it is until the device is done with it.
+    /// Sends one frame whose body stays in place until the device no longer needs it.
     ///
-    /// The order among frames is that of the calls, as for [`post`](Self::post).
+    /// The order among frames is the order of the calls, as for [`post`](Self::post).
     ///
     /// # Errors
     /// As [`post`](Self::post).
     ///
     /// # Safety
-    /// The bytes of `body` stay as they are until this has answered [`OpStatus::Done`] or an error, or
+    /// The bytes of `body` are not changed until this has returned [`OpStatus::Done`] or an error, or
     /// [`Sink::completed`](super::Sink::completed) has been called with `op`; or until the device is dropped.
     #[expect(unsafe_code, reason = "the device reads the memory later")]
     unsafe fn post_zcopy(
@@ -53,14 +55,14 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Moves bytes from the peer's memory that `key` names, beginning with its byte `at`, to all of `to`.
+    /// Copies bytes of the peer's memory that `key` names, from its byte `at` on, to all of `to`.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no room now, [`PostError::Revoked`] if the peer has taken the memory back,
-    /// [`PostError::Broken`] if the key makes no sense.
+    /// [`PostError::Again`] if there is no space now, [`PostError::Revoked`] if the peer has revoked the key,
+    /// [`PostError::Broken`] if the key is invalid.
     ///
     /// # Safety
-    /// `to` stays writable, and nobody else reads or writes it, until this has answered [`OpStatus::Done`] or an error, or
+    /// `to` stays writable and is not accessed otherwise until this has returned [`OpStatus::Done`] or an error, or
     /// [`Sink::completed`](super::Sink::completed) has been called with `op`; or until the device is dropped.
     #[expect(unsafe_code, reason = "the device writes the memory later")]
     unsafe fn get(
@@ -73,22 +75,23 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Looks at `len` bytes that the peer has [lent](super::Device::export), all that `key` names.
+    /// Opens a view of `len` bytes that the peer has [exported](super::Device::export): all of the memory that `key`
+    /// names.
     ///
     /// # Errors
-    /// [`PostError::Unsupported`] if the key names memory that is not lent; otherwise as [`get`](Self::get).
+    /// [`PostError::Unsupported`] if the key names memory that is not exported; otherwise as [`get`](Self::get).
     fn view(&mut self, _key: &RemoteKey, _len: usize) -> Result<View, PostError> {
         Err(PostError::Unsupported)
     }
 
-    /// Moves all of `from` to the peer's memory that `key` names, beginning with its byte `at`. When it has ended the
-    /// bytes are in the peer's memory, before any frame that is posted then.
+    /// Copies all of `from` to the peer's memory that `key` names, from its byte `at` on. When the operation is
+    /// complete, the bytes are in the peer's memory before any frame that is posted afterwards.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     ///
     /// # Safety
-    /// As [`post_zcopy`](Self::post_zcopy), of `from`.
+    /// As [`post_zcopy`](Self::post_zcopy), for `from`.
     #[expect(unsafe_code, reason = "the device reads the memory later")]
     unsafe fn put(
         &mut self,
@@ -100,7 +103,7 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Moves bytes that `post` took but could not yet write out, or was asked to keep back; returns whether any are left.
+    /// Sends bytes that `post` accepted and could not write, or that were delayed; returns whether any remain.
     ///
     /// # Errors
     /// [`PostError::Broken`].
@@ -108,13 +111,14 @@ pub trait Endpoint: Send + fmt::Debug {
         Ok(false)
     }
 
-    /// Returns whether [`post`](Self::post) has taken bytes that are not written out: [`flush`](Self::flush) has work.
+    /// Returns whether [`post`](Self::post) has accepted bytes that are not written yet, so that [`flush`](Self::flush)
+    /// has work.
     fn has_unflushed(&self) -> bool {
         false
     }
 
-    /// Checks that memory which others can write still holds what this end has written there. A rank that waits calls it about
-    /// once a second: what was overwritten might else leave it waiting for ever.
+    /// Checks that memory which other processes can write still holds the values that this end has written there. A
+    /// waiting rank calls it about once a second: otherwise overwritten values could leave it waiting for ever.
     ///
     /// # Errors
     /// [`PostError::Broken`].
@@ -122,13 +126,13 @@ pub trait Endpoint: Send + fmt::Debug {
         Ok(())
     }
 
-    /// Takes note that the peer has left or died: nothing more is posted, a connection that does not stand yet is not
-    /// tried again, and what the peer holds of this rank's comes back as soon as it cannot touch it any more. Moves that
-    /// have been started end all the same, as failed.
+    /// Releases the resources for a peer that has exited or died. Nothing more is posted, a pending connection is not
+    /// retried, and memory that the peer accessed is released as soon as the peer can no longer touch it. Operations
+    /// that have been started still complete, as failed.
     fn peer_gone(&mut self) {}
 
-    /// Returns whether all that `post` took has reached the peer's host, for a device that does not deliver at once.
-    /// A rank says that it has left only then.
+    /// Returns whether all frames that `post` accepted have reached the peer's host, for a device that does not deliver
+    /// at once. A rank announces its exit only then.
     fn is_drained(&mut self) -> bool {
         true
     }

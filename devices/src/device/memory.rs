@@ -1,4 +1,5 @@
-//! Memory that a device moves by itself: how it is described, registered and named to a peer, and how a move ends.
+//! Memory that a device copies by itself: its description, its registration, its key for a peer, and the completion of
+//! an operation.
 
 use std::any::Any;
 use std::fmt;
@@ -12,9 +13,9 @@ use crate::buf::{Buf, Chain};
 /// The longest [`RemoteKey`] in bytes.
 pub const KEY_MAX: usize = 128;
 
-/// Names registered memory to the peer that may get from it or put into it: bytes that only the device looks into.
+/// Names registered memory to a peer that may get from it or put into it. Only the device interprets the bytes.
 ///
-/// Verbs need an address and an rkey, other interfaces up to 128 bytes.
+/// Verbs need an address and an rkey; other interfaces need up to 128 bytes.
 #[derive(Clone, Copy)]
 pub struct RemoteKey {
     len: u8,
@@ -22,7 +23,7 @@ pub struct RemoteKey {
 }
 
 impl RemoteKey {
-    /// Makes a key of 1 to [`KEY_MAX`] bytes; `None` of none, or of more.
+    /// Makes a key of 1 to [`KEY_MAX`] bytes; returns `None` for any other length.
     pub fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; KEY_MAX];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
@@ -30,7 +31,7 @@ impl RemoteKey {
         Some(RemoteKey { len, bytes })
     }
 
-    /// Returns its bytes, as the device has packed them.
+    /// Returns the bytes of the key, as the device has packed them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -44,31 +45,31 @@ impl fmt::Debug for RemoteKey {
     }
 }
 
-/// What the engine calls a move by; it comes back in [`Sink::completed`](super::Sink::completed) or
-/// [`Sink::quiesced`](super::Sink::quiesced). As wide as the number that a work request has in verbs.
+/// The engine's identifier of an operation. The device passes it to [`Sink::completed`](super::Sink::completed) or
+/// [`Sink::quiesced`](super::Sink::quiesced). It has the width of a work request's id in verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpToken(pub u64);
 
-/// How far a move is when the call that posts it returns.
+/// The state of an operation when the call that posts it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpStatus {
-    /// All bytes have moved: there is nothing to wait for.
+    /// All bytes have moved: no completion follows.
     Done,
-    /// The device has it in hand. Exactly one [`Sink::completed`](super::Sink::completed) follows, also if the peer dies.
+    /// The device executes it. Exactly one [`Sink::completed`](super::Sink::completed) follows, even if the peer dies.
     InProgress,
 }
 
-/// Whether a peer can still reach memory that it was given a key for.
+/// Whether a peer can still access memory for which it has a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuiesceStatus {
     /// It cannot, from now on.
     Done,
-    /// It may. Exactly one [`Sink::quiesced`](super::Sink::quiesced) follows when it cannot any more.
+    /// It can. Exactly one [`Sink::quiesced`](super::Sink::quiesced) follows when it no longer can.
     InProgress,
 }
 
-/// The memory of one operation: `count` items of a datatype, or the pieces of a [`Chain`]. A description, which keeps
-/// nothing alive.
+/// The memory of one operation: `count` items of a datatype, or the pieces of a [`Chain`]. It is only a description and
+/// does not keep the memory alive.
 #[derive(Clone, Debug)]
 pub struct MemoryDesc {
     base: *mut u8,
@@ -78,7 +79,7 @@ pub struct MemoryDesc {
     chain: Option<Chain>,
 }
 
-// SAFETY: it is a description; what is done with the pointer is unsafe, and says what it needs.
+// SAFETY: it is only a description; each use of the pointer is unsafe and states its own requirements.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for MemoryDesc {}
 // SAFETY: as above.
@@ -92,7 +93,8 @@ impl MemoryDesc {
         Some(MemoryDesc { base, count, datatype, bytes, chain: None })
     }
 
-    /// Describes what a message of so many bytes takes of it, where that is a part that can be told: of one run.
+    /// Shortens the description to a message of `bytes` bytes if the memory is contiguous; otherwise returns it
+    /// unchanged.
     pub(crate) fn truncated_to(self, bytes: usize) -> Self {
         if bytes >= self.bytes || self.run().is_none() {
             return self;
@@ -106,13 +108,13 @@ impl MemoryDesc {
         Some(MemoryDesc { chain: buf.pieces().cloned(), ..memory })
     }
 
-    /// Returns the pieces that the packed bytes lie in, if they are given so: base, count and datatype say nothing of where
-    /// they are then.
+    /// Returns the pieces that hold the packed bytes, if the memory is a chain. Base, count and datatype have no
+    /// meaning then.
     pub fn chain(&self) -> Option<&Chain> {
         self.chain.as_ref()
     }
 
-    /// Returns the address that the datatype counts from.
+    /// Returns the address to which the offsets of the datatype are relative.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
@@ -132,12 +134,12 @@ impl MemoryDesc {
         self.bytes
     }
 
-    /// Returns where the items begin if they are one run of [`bytes`](Self::bytes) bytes.
+    /// Returns the address of the first byte if the memory is one contiguous run of [`bytes`](Self::bytes) bytes.
     pub fn run(&self) -> Option<*mut u8> {
         (self.datatype.is_contiguous() && self.chain.is_none()).then_some(self.base)
     }
 
-    /// Returns the packed bytes `at..at + len` of it, as they are named to a device.
+    /// Returns the packed bytes `at..at + len` of it, as they are passed to a device.
     pub fn part<'a>(
         &'a self,
         at: usize,
@@ -149,33 +151,33 @@ impl MemoryDesc {
     }
 }
 
-/// A range of the packed bytes of a [`MemoryDesc`]: one end of a move.
+/// A range of the packed bytes of a [`MemoryDesc`]: the local side of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryPart<'a> {
     /// The memory.
     pub memory: &'a MemoryDesc,
     /// The packed position of the first byte.
     pub at: usize,
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
-    /// What the device has made of the memory, where it wants its own end registered; see
+    /// The registration of the memory, if the device needs its local side registered; see
     /// [`Caps::register_from`](super::Caps::register_from).
     pub registration: Option<&'a Registration>,
-    /// Whether the peer has bodies of this rank's to move itself: it has no time to share in moving this one.
+    /// Whether the peer has bodies of this rank to move at the same time: it does not help with this one.
     pub bidirectional: bool,
 }
 
 impl MemoryPart<'_> {
-    /// Returns where the bytes begin if they are one run.
+    /// Returns the address of the first byte if the bytes are contiguous.
     pub fn run(&self) -> Option<*mut u8> {
         Some(self.memory.run()?.wrapping_add(self.at))
     }
 }
 
-/// What registered memory is to the device that was asked; the operation's record keeps it.
+/// The device's record of registered memory. The operation holds it.
 ///
-/// Dropping the last copy gives it back to the device, which may keep it in a cache: whoever drops it knows that no peer
-/// uses a key of it any more, or has asked the device to [make sure](super::Device::quiesce).
+/// Dropping the last copy returns the memory to the device, which may keep the registration in a cache. Before the
+/// drop, the owner knows that no peer uses a key of it any more, or has called [`quiesce`](super::Device::quiesce).
 #[derive(Clone)]
 pub struct Registration {
     record: Arc<dyn Any + Send + Sync>,
@@ -183,13 +185,13 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Makes a registration of the device's own record, for which `bytes` bytes were registered: none if the device knew the
-    /// memory already.
+    /// Wraps the device's own record. `bytes` is the number of bytes that were registered for it: 0 if the memory was
+    /// registered before.
     pub fn new(record: impl Any + Send + Sync, bytes: usize) -> Self {
         Registration { record: Arc::new(record), bytes }
     }
 
-    /// Returns how many bytes were registered for it.
+    /// Returns the number of bytes that were registered for it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -206,7 +208,7 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Bytes that a peer has lent, while this rank looks at them; dropping it gives them back.
+/// Read access to bytes that a peer has exported. Dropping it ends the access.
 pub struct View {
     base: NonNull<u8>,
     len: usize,
@@ -214,10 +216,10 @@ pub struct View {
 }
 
 impl View {
-    /// Makes a view of `len` bytes, which ends when `taken` is dropped.
+    /// Makes a view of `len` bytes. The view drops `taken` when it is dropped.
     ///
     /// # Safety
-    /// Until then the bytes are initialised, and nobody writes them.
+    /// Until then the bytes are initialised and not written.
     #[expect(unsafe_code, reason = "the bytes are read on the device's word")]
     pub unsafe fn new(base: NonNull<u8>, len: usize, taken: impl Any + Send + Sync) -> Self {
         View { base, len, _taken: Box::new(taken) }
@@ -233,7 +235,7 @@ impl View {
     }
 }
 
-// SAFETY: it is bytes that are only read, and the value of which they are kept, which is `Send`.
+// SAFETY: it only reads the bytes, and the value that keeps them, `_taken`, is `Send`.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for View {}
 // SAFETY: as above, `Sync`.
@@ -246,17 +248,17 @@ impl fmt::Debug for View {
     }
 }
 
-/// The sizes for which a way to move memory is there, and pays.
+/// The message sizes for which a method to move memory is worthwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// From so many bytes on it is worth it.
+    /// The smallest size in bytes for which it is worthwhile.
     pub min: usize,
-    /// The most bytes of one move; longer bodies go in several.
+    /// The largest size of one operation; longer bodies are split.
     pub max: usize,
 }
 
 impl Reach {
-    /// From the first byte on, however many.
+    /// All sizes but 0.
     pub const ANY: Reach = Reach { min: 1, max: usize::MAX };
 }
 

@@ -1,4 +1,5 @@
-//! A counter in place of the eventfd, for models. It knows no limit: a sleep that nobody ends is an error there.
+//! A counter that replaces the eventfd in models. It has no time limit: a sleep that is never ended is an error in a
+//! model.
 
 use std::io;
 use std::time::Duration;

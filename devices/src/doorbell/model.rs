@@ -1,4 +1,4 @@
-//! A model of who sleeps and who rings: with both fences full, as loom knows no other.
+//! A model of a sleeping owner and ringing threads. Both fences are full ones, since loom has no others.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::Doorbell;
 
-/// Some threads write their news and ring; the owner sleeps until it has seen all of them.
+/// Several threads write their work and ring; the owner sleeps until it has seen all of it.
 fn rings(ringers: u32, times: u32) {
     loom::model(move || {
         let bell = Arc::new(Doorbell::new().unwrap());
@@ -27,7 +27,7 @@ fn rings(ringers: u32, times: u32) {
         let seen = || news.iter().map(|news| news.load(Ordering::Relaxed)).sum::<u32>();
         let mut known = 0;
         while known < ringers * times {
-            // The limit means nothing here: a ring that is lost is a sleep without end.
+            // The model has no time limit: a lost ring is an endless sleep.
             bell.sleep(&[], Duration::MAX, || seen() > known);
             known = seen();
         }

@@ -1,4 +1,4 @@
-//! A channel: one matching space of one communicator, and the operations under way in it.
+//! A channel: one matching space of one communicator, and its pending operations.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -12,11 +12,11 @@ use crate::fault::Fault;
 use crate::group::Group;
 use crate::matching::{EarlyCounts, Matching, UnexpectedCounts};
 
-/// One matching space: a communicator has one for messages and one for collectives.
+/// A matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
-    /// What names the channel in frames to the other members; given when this rank joins.
+    /// The number of the channel in frames to the other members; assigned when this rank joins.
     number: AtomicU16,
     members: OnceLock<Members>,
     about: OnceLock<About>,
@@ -25,9 +25,9 @@ pub struct Channel {
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
     ended: Mutex<ChannelExits>,
-    /// Whether a member has ended.
+    /// Whether a member has exited.
     troubled: AtomicBool,
-    /// Whether an announced message has met its receive, which is not an operation yet.
+    /// Whether a rendezvous message has matched a receive that is not an operation yet.
     meeting: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ pub trait Calls: Send + Sync + fmt::Debug {
     fn next(&self) -> u32;
 }
 
-/// What reports and traces say of a channel.
+/// The description of a channel in reports and traces.
 #[derive(Debug)]
 struct About {
     name: Arc<str>,
@@ -68,13 +68,13 @@ impl Channel {
         }
     }
 
-    /// Says who takes part. Messages may have come before: a peer can be faster at making the communicator.
+    /// Sets the members. Messages may have come before, because a peer can create the communicator sooner.
     pub(crate) fn join(&self, group: Group, rank: u32, number: u16) {
         self.number.store(number, Ordering::Relaxed);
         let _ = self.members.set(Members { group, rank });
     }
 
-    /// Returns the number that names this channel to all its members.
+    /// Returns the context, which identifies this channel at all its members.
     pub fn context(&self) -> u64 {
         self.context
     }
@@ -85,7 +85,7 @@ impl Channel {
         self.members.get().map_or(&NOBODY, |m| &m.group)
     }
 
-    /// Sets the name that reports and traces use, and what counts the collective calls here.
+    /// Sets the name that reports and traces use, and the counter of the collective calls of this rank.
     pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
         let _ = self.about.set(About { name, calls });
     }
@@ -105,14 +105,14 @@ impl Channel {
         self.members.get().map_or(0, |m| m.rank)
     }
 
-    /// Returns the number that names this channel in frames, if it is joined.
+    /// Returns the number of this channel in frames, if it is joined.
     #[inline]
     pub(crate) fn wire_id(&self) -> u16 {
-        // Stored before `members`, which whoever sends here has seen.
+        // Stored before `members`, which every thread that sends here has seen.
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Whether `from` may send under `rank`: before this rank has joined that cannot be told.
+    /// Returns whether `from` may send under `rank`. Before this rank has joined, it accepts every sender.
     pub(crate) fn accepts_sender(&self, from: PeerId, rank: u32) -> bool {
         self.members.get().is_none_or(|members| members.group.peer(rank) == Some(from))
     }
@@ -131,13 +131,13 @@ impl Channel {
         self.matching.lock()
     }
 
-    /// Compares only these bits of tags from now on, when a message meets a receive or a probe.
+    /// Compares only the tag bits in `mask` from now on, when a message is matched with a receive or a probe.
     pub fn compare_tags(&self, mask: i32) {
         self.matching().set_tag_mask(mask);
     }
 
-    /// Returns what is known without a lock of messages that have come before their receives: two relaxed loads, of which
-    /// one may be older than the other.
+    /// Returns counts of unexpected messages, read without a lock. These are two relaxed loads, one of which may be
+    /// older than the other.
     #[inline]
     pub fn early(&self) -> UnexpectedCounts {
         self.unexpected_counts.read()
@@ -147,12 +147,12 @@ impl Channel {
         self.ops.lock()
     }
 
-    /// Returns what is known here of members that have ended.
+    /// Returns the exits of members that are known here.
     pub(crate) fn exits(&self) -> MutexGuard<'_, ChannelExits> {
         self.ended.lock()
     }
 
-    /// Whether a member has ended, so that what is started here may have to end at once.
+    /// Returns whether a member has exited, so that a new operation may have to fail at once.
     #[inline]
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
@@ -162,8 +162,9 @@ impl Channel {
         self.troubled.store(true, Ordering::Release);
     }
 
-    /// Says whether an announced message has met its receive, which is not an operation yet. The thread that takes frames says
-    /// so, under the lock of [`matching`](Self::matching): one that has found no posted receive there sees it.
+    /// Sets whether a rendezvous message has matched a receive that is not an operation yet. The holder of the
+    /// progress lock sets it under the lock of [`matching`](Self::matching), so a thread that has found no posted
+    /// receive there sees it.
     #[inline]
     pub(crate) fn set_meeting(&self, is_meeting: bool) {
         self.meeting.store(is_meeting, Ordering::Release);
@@ -173,13 +174,13 @@ impl Channel {
         self.meeting.load(Ordering::Acquire)
     }
 
-    /// Returns why nothing new can be started here, if so.
+    /// Returns the reason why no new operations can start here, if there is one.
     #[inline]
     pub fn broken(&self) -> Option<&Fault> {
         self.broken.get()
     }
 
-    /// Marks the channel; the first reason stays.
+    /// Makes new operations fail with `fault`; the first fault stays.
     pub(crate) fn set_broken(&self, fault: Fault) {
         let _ = self.broken.set(fault);
     }

@@ -1,13 +1,13 @@
-//! The channels of a rank: which contexts it takes part in, under which numbers, and when they are forgotten.
+//! The channels of a rank: the contexts that it has joined, their wire ids, and their release.
 //!
 //! ```text
-//!   (named) ──► early ──► joined ──► leaving ──► left
-//!    a peer's    messages  a number   refuses     a context that is
-//!    Bind        wait      is its     what is new never used again
+//!   (named) ──► created ──► joined ──► freeing ──► freed
+//!    a peer's    messages    has a      rejects     the context is
+//!    Bind        wait        wire id    new work    never used again
 //! ```
-//! A peer may name any context, and send to it before this rank has joined. A name costs nothing here, a message what
-//! its sender was granted. A channel that is left is kept until its operations have ended: what this rank has sent
-//! there still arrives.
+//! A peer may name any context, and send to it before this rank has joined it. A name costs no memory here, and a
+//! message costs the credit that its sender was granted. A freed channel is kept until its operations are complete,
+//! so that messages which this rank has sent there still arrive.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -19,37 +19,37 @@ use super::{Engine, lock};
 use crate::fault::Fault;
 use crate::group::Group;
 
-/// The most channels at once; their numbers travel in 16 bits.
+/// Maximum number of channels at a time; wire ids have 16 bits.
 const MAX_WIRE_IDS: usize = 1 << 16;
 
-/// Contexts that are remembered as left. One that is forgotten and named again takes the room of its late messages,
-/// nothing worse.
+/// Number of freed contexts that are remembered. If a peer names a context that is no longer remembered, the only
+/// cost is the memory of its late messages.
 const LEFT: usize = 4096;
 
 /// The channels of one engine.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     by_context: HashMap<u64, Arc<Channel>>,
-    /// Left by this rank, with operations that have not ended.
+    /// Freed by this rank, with operations that are not complete.
     freeing: Vec<Arc<Channel>>,
     freed: FreedContexts,
     free: Vec<u16>,
     next: usize,
 }
 
-/// The contexts that were left last.
+/// The contexts that were freed most recently.
 #[derive(Debug, Default)]
 struct FreedContexts {
     set: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
-/// Where a message to a context goes that this rank may not have joined.
+/// The destination of a message to a context that this rank might not have joined.
 #[derive(Debug)]
 pub(super) enum Lookup {
-    /// To its channel.
+    /// Its channel.
     Channel(Arc<Channel>),
-    /// To nobody: this rank has left it.
+    /// This rank has freed the context, so the message has no receiver.
     Freed,
 }
 
@@ -77,7 +77,7 @@ impl Channels {
         self.by_context.get(&channel.context).is_some_and(|known| Arc::ptr_eq(known, channel))
     }
 
-    /// Forgets the channels that were left and have no operation any more.
+    /// Removes the freed channels that have no more operations.
     fn remove_idle(&mut self, is_quiet: impl Fn(&Channel) -> bool) {
         let mut leaving = std::mem::take(&mut self.freeing);
         leaving.retain(|channel| {
@@ -97,7 +97,7 @@ const _: () = assert!(MAX_WIRE_IDS == u16::MAX as usize + 1);
 
 impl Engine {
     /// Joins the channel `context`, of which this rank is member `rank`. A context is never used again after it was
-    /// left.
+    /// freed.
     ///
     /// # Errors
     /// [`Fault::TooManyChannels`], [`Fault::AlreadyJoined`].
@@ -121,7 +121,7 @@ impl Engine {
         Ok(channel)
     }
 
-    /// Names a channel for reports and traces. `calls` counts the collective calls of this rank there.
+    /// Sets the name of a channel for reports and traces. `calls` counts the collective calls of this rank there.
     pub fn describe(&self, channel: &Channel, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
         if let Some(trace) = self.trace() {
             trace.name_context(channel.context, &name);
@@ -129,9 +129,8 @@ impl Engine {
         channel.describe(name, calls);
     }
 
-    /// Leaves a channel: receives that were posted there and have not matched end with [`Fault::Freed`], early messages
-    /// are refused, and nothing new can be started. What was sent or has matched goes to its end. To leave twice is to
-    /// leave once.
+    /// Frees a channel. Its unmatched receives fail with [`Fault::Freed`], its unexpected messages are refused, and
+    /// new operations fail. Sends and matched receives still complete. A second call has no effect.
     pub fn free(&self, channel: &Arc<Channel>) {
         channel.set_broken(Fault::Freed);
         fail_receives(channel, |_| true, &Fault::Freed);
@@ -143,8 +142,8 @@ impl Engine {
         channels.remove_idle(|channel| self.is_idle(channel));
     }
 
-    /// Starts nothing new in a channel that will be [freed](Self::free): receives that were posted there still get their
-    /// messages; every other message is refused, early or not.
+    /// Starts no new operations in a channel that will be [freed](Self::free). Posted receives still get their
+    /// messages; all other messages are refused, including unexpected ones that have arrived.
     pub fn begin_free(&self, channel: &Channel) {
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
@@ -155,22 +154,22 @@ impl Engine {
         for early in early {
             self.refuse_early(channel.context, early);
         }
-        // Other threads may sleep until something of it ends.
+        // Other threads may sleep until one of these operations completes.
         self.wake_all();
     }
 
-    /// Returns how many channels more this rank can join.
+    /// Returns how many more channels this rank can join.
     pub fn free_channel_count(&self) -> usize {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         channels.free.len() + (MAX_WIRE_IDS - channels.next)
     }
 
-    /// Whether nothing that was started on a channel needs it any more. Frames and bodies that wait for room do not: they
-    /// know their context.
+    /// Returns whether no operation of a channel needs it any more. Queued frames and body streams do not need it,
+    /// because they store their context.
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits = |peer: &Peer| peer.outbox().unsent.iter().any(|m| m.channel.context == channel.context);
-        // In this order: what waited for its peer to be met is an operation by the time that its outbox is unlocked, and so is a
-        // receive by the time that it has met its message.
+        // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is
+        // unlocked, and a receive is an operation by the time that `is_meeting` is false.
         !self.peers.iter().any(waits) && !channel.is_meeting() && channel.ops().is_empty()
     }
 
@@ -180,7 +179,8 @@ impl Engine {
         channels.by_context.get(&context).cloned()
     }
 
-    /// Returns where a message to a context goes; one that this rank has not joined waits for it to.
+    /// Returns the destination of a message to a context. If this rank has not joined the context, the channel is
+    /// created and keeps the message.
     pub(super) fn lookup_or_create(&self, context: u64) -> Lookup {
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
         if channels.freed.set.contains(&context) {

@@ -1,16 +1,17 @@
-//! First contact: a peer is asked for, connected to, and then sent what has waited for that.
+//! Wireup: the engine requests the cards of a peer, connects, and then sends the messages that were queued.
 //!
 //! ```text
-//!   PendingRequests ── its cards come, a device connects ──► Met
-//!     ▲   └─ they make no sense, no device reaches it ──► Refused
-//!     └───────── the next message or answer asks again ──────┘
+//!   Requested ── its cards come, a device connects ──► Connected
+//!     ▲   └─ the cards are invalid, or no device reaches it ──► Unreachable
+//!     └───────── the next message or reply requests again ──────────┘
 //! ```
-//! A peer that waits for an answer and cannot be reached is reported dead: it and this rank would wait for ever.
+//! A peer that waits for a reply and cannot be reached is reported dead; otherwise it and this rank would wait for
+//! ever.
 //!
-//! Nobody waits here: a peer exists from the moment that a rank first speaks to it, and what goes to it is queued in its
-//! outbox, as for a peer without room. The answer comes on a thread of the start-up service and rings the doorbell; who
-//! makes progress then connects, and sends what is queued, in order. If that rank ends first, its end ends what is
-//! queued, as it does everything that is under way to it.
+//! Wireup never blocks. A peer has an outbox from the moment that a rank first sends to it, and messages to it are
+//! queued there, as for a peer whose endpoint is full. The cards arrive on a thread of the start-up service, which
+//! rings the doorbell. A thread that makes progress then connects and sends the queued messages in order. If the peer
+//! exits first, its exit fails the queued messages, as it fails all other operations with this peer.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -29,26 +30,27 @@ use crate::layout::{Envelope, Source};
 use crate::liveness::Exit;
 use crate::site::Callback;
 
-/// How ranks find each other's devices: each publishes its cards, and asks for a peer's when it first speaks to it.
+/// How ranks find each other's devices: each rank publishes its cards, and requests those of a peer when it first
+/// sends to the peer.
 pub trait Cards: Send + Sync + fmt::Debug {
-    /// Makes this rank's cards known: the name and address of each of its devices.
+    /// Publishes this rank's cards: the name and address of each of its devices.
     ///
     /// # Errors
-    /// What the start-up service said.
+    /// The error of the start-up service.
     fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String>;
 
-    /// Asks for the cards of a rank; returns at once.
+    /// Requests the cards of a rank; returns at once.
     ///
-    /// `then` is called when they are known, on any thread, also on this one at once. It is dropped if that rank ends
-    /// before it has published any: the [`Roster`](crate::Roster) says so.
+    /// `then` is called when they are known, on any thread, possibly on this one before this method returns. It is
+    /// dropped if that rank exits before it has published its cards; the [`Roster`](crate::Roster) reports that.
     fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
 }
 
-/// Cards that have come, and whose they are.
+/// Cards that have arrived, and the peer they belong to.
 pub(super) type Answer = (PeerId, Result<Vec<(String, Address)>, String>);
 
 impl Engine {
-    /// Returns a peer, which is asked for at first use.
+    /// Returns a peer; the first use requests its cards.
     #[inline]
     pub(crate) fn peer(&self, id: PeerId) -> Result<&Peer, Fault> {
         match self.peers.get(id) {
@@ -74,11 +76,11 @@ impl Engine {
 
     fn ask_for(&self, id: PeerId) {
         self.ask(id);
-        // The answer may be there already.
+        // The cards may have arrived already.
         self.process_cards();
     }
 
-    /// Asks for the cards of a peer; the answer waits for whoever makes progress.
+    /// Requests the cards of a peer. The next pass of progress processes them.
     fn ask(&self, id: PeerId) {
         let (answers, bell) = (Arc::clone(&self.answers), Arc::clone(&self.site.bell));
         let then = move |cards| {
@@ -86,11 +88,12 @@ impl Engine {
             bell.ring();
         };
         self.cards.request(id.0, Box::new(then));
-        // Its end may have been acted on before it was a peer.
+        // Its exit may have been applied before the peer was created.
         self.recheck_peer(id);
     }
 
-    /// Asks once more for a peer that could not be reached and has to be answered now; returns whether it is asked for.
+    /// Requests the cards of an unreachable peer again, because a frame is to be sent to it now. Returns whether the
+    /// peer was unreachable.
     #[cold]
     pub(super) fn ask_again(&self, out: &mut Outbox) -> bool {
         let again = out.contact == Wireup::Unreachable;
@@ -102,7 +105,8 @@ impl Engine {
         again
     }
 
-    /// Connects to the peers whose cards have come, and sends what has waited for them; returns how many frames.
+    /// Connects to the peers whose cards have arrived, and sends the messages that waited for that. Returns the
+    /// number of frames sent.
     pub(super) fn process_cards(&self) -> usize {
         let answers = std::mem::take(&mut *lock(&self.answers));
         answers.into_iter().map(|(id, cards)| self.take_answer(id, cards)).sum()
@@ -116,7 +120,7 @@ impl Engine {
         let connected = cards.and_then(|cards| self.connect(id, &cards));
         let mut out = peer.outbox();
         match connected {
-            // The peer has ended meanwhile.
+            // The peer has exited meanwhile.
             _ if out.gone => 0,
             Ok((device, link)) => {
                 self.attach(peer, &mut out, device, link);
@@ -124,7 +128,8 @@ impl Engine {
             }
             Err(why) => {
                 out.contact = Wireup::Unreachable;
-                // Only answers wait as frames for a peer that is not met. It waits for them, and would do so for ever.
+                // The frames that are queued for an unconnected peer are replies and credit. The peer might wait for
+                // them for ever.
                 let is_owed = !out.waiting.is_empty()
                     && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
                 self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
@@ -136,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Connects to a peer by the device that is best for it.
+    /// Connects to a peer by the device with the highest affinity.
     fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Endpoint>), String> {
         let best = self
             .devices
@@ -162,9 +167,9 @@ impl Engine {
         Ok((index, link))
     }
 
-    /// Gives a peer its link, and queues what has waited for that.
+    /// Gives a peer its endpoint, and queues the messages that waited for it.
     fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Endpoint>) {
-        // Set once: there is one answer to each question, and no further question once a peer is met.
+        // Set once: each request has one reply, and a connected peer is not requested again.
         let _ = peer.device.set(device);
         out.contact = Wireup::Connected;
         out.caps = self.devices[device].caps().clone();
@@ -182,10 +187,10 @@ impl Engine {
         }
     }
 
-    /// Keeps a message until its peer is met.
+    /// Queues a message until its peer is connected.
     ///
     /// # Errors
-    /// As many are kept as may wait for an answer of one that is met.
+    /// [`Fault::TooManyMessages`] if the queue holds [`MAX_AWAITING_REPLY`] messages.
     #[cold]
     pub(super) fn defer_send(
         &self,
@@ -210,13 +215,13 @@ impl Engine {
         Ok(Started::Pending(completion))
     }
 
-    /// Has the holder of the turn look for answers, after something was queued for a peer that is not met: the answer
-    /// may have come, and found nothing to do, just before.
+    /// Wakes the holder of the progress lock so that it processes cards, after something was queued for an
+    /// unconnected peer. The cards may have come just before and found nothing to send.
     pub(super) fn wake_progress(&self) {
         self.site.bell.ring();
     }
 
-    /// Returns the device that reaches a peer, if the peer is met.
+    /// Returns the device that reaches a peer, if the peer is connected.
     pub(crate) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
         Some(&**self.devices.get(*peer.device.get()?)?)
     }

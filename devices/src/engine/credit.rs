@@ -1,19 +1,20 @@
-//! Eager room: how many bytes of messages that nobody has asked for a peer may have waiting here.
+//! Eager credit: how many bytes of eager messages a peer may have outstanding at this rank.
 //!
-//! What a rank may have to keep is bounded by a budget, whatever the number of its peers. One half is shared out among all
-//! ranks of the world from the start, so that every sender knows its part without asking. The other half goes to those
-//! that use theirs: with what is given back to such a peer its room doubles, as long as there is something left, up to
-//! [`CREDIT`]. It comes back when the peer has ended, or when another peer needs it: then the rank recalls it from one that
-//! it has granted nothing for some time. A sender without room announces its messages.
+//! A budget bounds the memory for unexpected messages of a rank, whatever the number of its peers. One half is
+//! divided among all ranks of the world from the start, so every sender knows its share without a request. The other
+//! half goes to the peers that use their credit. Whenever such a peer gets credit back, its limit doubles, as long as
+//! budget is available, up to [`CREDIT`]. This part of the budget returns when the peer has exited, or when another
+//! peer needs it: then the rank recalls it from a peer to which it has granted nothing for some time. A sender
+//! without credit uses the rendezvous protocol.
 //!
 //! ```text
-//!   peer that has grown                        this rank
-//!                       ◄── CreditPool, Recall ──  asks for what it has granted beyond the first room, once at a time
-//!   gives what it has   ──  CreditPool, Return ─►  holds it against what was asked for and what came, and may grant it again
-//!   left of it, or 0
+//!   peer with a larger limit                   this rank
+//!                       ◄── Credit, Recall ──  asks for the credit beyond the initial one, one recall at a time
+//!   returns its unused  ──  Credit, Return ─►  checks it against the recall and the messages received, and may
+//!   credit, or 0                               grant it again
 //! ```
-//! What is on its way is still the peer's: it goes back to the budget when the answer has come, or the peer has ended. A peer
-//! whose room is full of messages that nobody receives has nothing to give.
+//! Credit that is being returned still belongs to the peer. It goes back to the budget when the reply has come, or when
+//! the peer has exited. A peer whose credit is used up by messages that are not received returns 0.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -23,7 +24,7 @@ use super::lock;
 use crate::config::{Config, Number};
 use crate::device::PeerId;
 
-/// The eager room a receiver grants each sender, at most.
+/// The most eager credit that a receiver grants each sender.
 pub const CREDIT: Number = Number {
     name: "CREDIT",
     default: 8 << 20,
@@ -31,7 +32,7 @@ pub const CREDIT: Number = Number {
     help: "bytes of eager messages that one sender may have under way to a receiver; the same for all ranks",
 };
 
-/// What a receiver grants all senders.
+/// The most eager credit that a receiver grants all senders together.
 pub const BUDGET: Number = Number {
     name: "BUDGET",
     default: 256 << 20,
@@ -39,33 +40,34 @@ pub const BUDGET: Number = Number {
     help: "bytes of eager messages that all senders together may have under way to a receiver; the same for all ranks",
 };
 
-/// What each sender has at least.
+/// The least credit of each sender.
 const MIN_CREDIT: u64 = 1 << 16;
 
-/// What this rank grants its peers, and what it may still grant.
+/// The credit that this rank grants its peers, and the budget that is left.
 #[derive(Debug)]
 pub(crate) struct CreditPool {
-    /// What a peer has from the start, here and everywhere.
+    /// Initial credit of each peer, the same at all ranks.
     pub(crate) initial: u64,
-    /// What a peer has at most.
+    /// Largest credit of a peer.
     pub(crate) max: u64,
     available: AtomicU64,
-    /// Peers whose room has grown and is not being recalled, with what each was granted in all when it was looked at last, if it was.
+    /// Peers whose credit has grown and is not being recalled. Each has the total that it was granted when it was
+    /// last examined, if it was.
     reclaimable: Mutex<VecDeque<(PeerId, Option<u64>)>>,
 }
 
-/// How many peers are looked at, each time that one needs room, for one that was granted nothing since.
+/// Number of peers that one search for an idle peer examines.
 const RECALL_CANDIDATES: usize = 4;
 
-/// What a frame of credit says.
+/// The meaning of a credit frame; the frame also has a number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum CreditKind {
-    /// So many bytes of room are the receiver's of the frame.
+    /// The receiver of the frame may send this many more bytes.
     Grant = 0,
-    /// So many bytes of what it has been granted it shall return, or less.
+    /// The receiver of the frame shall return up to this many bytes of its credit.
     Recall = 1,
-    /// So many it returns.
+    /// The sender of the frame returns this many bytes of its credit.
     Return = 2,
 }
 
@@ -98,7 +100,8 @@ impl CreditPool {
         }
     }
 
-    /// Returns by how much the room of a peer grows that has used it: as much again, if there is so much left.
+    /// Takes from the budget, and returns, the bytes by which the credit `room` of an active peer grows. The credit
+    /// doubles, as far as the maximum and the budget allow.
     pub(super) fn grow(&self, room: u64) -> u64 {
         let wanted = room.min(self.max.saturating_sub(room));
         let take = |left: u64| (wanted != 0).then(|| left - wanted.min(left));
@@ -106,17 +109,17 @@ impl CreditPool {
         before.map_or(0, |left| wanted.min(left))
     }
 
-    /// Takes back by how much a room has grown.
+    /// Returns to the budget the part of the credit `room` that exceeds the initial credit.
     pub(super) fn reclaim(&self, room: u64) {
         self.available.fetch_add(room.saturating_sub(self.initial), Ordering::Relaxed);
     }
 
-    /// Takes note of a peer whose room has grown: it may be recalled.
+    /// Adds a peer whose credit has grown to the candidates of a recall.
     pub(super) fn add_reclaimable(&self, peer: PeerId) {
         lock(&self.reclaimable).push_back((peer, None));
     }
 
-    /// Takes a peer out of those whose room has grown that is not `needy`, and was granted nothing since it was looked at last.
+    /// Removes and returns a candidate that is not `needy` and was granted nothing since it was last examined.
     pub(super) fn take_idle(&self, needy: PeerId, granted: impl Fn(PeerId) -> u64) -> Option<PeerId> {
         let mut grown = lock(&self.reclaimable);
         for _ in 0..RECALL_CANDIDATES.min(grown.len()) {

@@ -1,4 +1,4 @@
-//! What arrives: every head is read once, checked, and acted on.
+//! Delivery: each arriving frame's head is parsed once, checked and handled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,19 +26,20 @@ use crate::liveness::Exit;
 use crate::matching::{InlineBody, Posted, Unexpected, UnexpectedBody};
 use crate::steps::{KillPoint, reach};
 
-/// The sink of one turn.
+/// The sink of one pass of progress.
 pub(super) struct Delivery<'a> {
     pub(super) engine: &'a Engine,
     pub(super) inboxes: &'a mut Table<Inbox>,
-    /// What was copied out of the device.
+    /// Counts the bytes copied out of the device.
     pub(super) copied: &'a Tally,
 }
 
-/// Whom a message that has not met its receive is for.
+/// The destination of an unmatched message.
 pub(super) enum Destination {
-    /// This channel's members; the sender has this rank, to be checked if we may have joined just now.
+    /// A channel, in which the sender claims to be `rank`. The claim is not `checked` if this process might have
+    /// joined only now.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
-    /// Nobody: we have left the context.
+    /// No receiver: this rank has freed the context.
     Freed { context: u64 },
 }
 
@@ -54,7 +55,8 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)?.binding(self.engine, from, head)
     }
 
-    /// Returns the channel that a frame about an operation names; `None` inside if we have none, and so no operation.
+    /// Returns the channel that a frame about an operation names. The inner option is `None` if this rank has no such
+    /// channel, and so no such operation.
     pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
         Some(match self.bound(from, head)? {
             Binding::Resolved { channel, .. } => Some(Arc::clone(channel)),
@@ -65,7 +67,7 @@ impl Delivery<'_> {
         })
     }
 
-    /// Returns whom a message is for.
+    /// Returns the destination of a message.
     pub(super) fn addressee(&mut self, from: PeerId, head: &Head) -> Option<Destination> {
         match self.bound(from, head)? {
             Binding::Resolved { channel, rank } => {
@@ -81,7 +83,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Takes a frame in.
+    /// Handles a frame.
     #[inline]
     pub(super) fn on_frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         let done = Head::parse(head).and_then(|(kind, head)| match kind {
@@ -126,7 +128,7 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Takes in an eager message to a context that we have not joined, or have left.
+    /// Handles an eager message to a context that this rank has not joined, or has freed.
     #[cold]
     fn on_unjoined(&mut self, from: PeerId, kind: FrameKind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
@@ -191,10 +193,10 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Counts an answer of a peer to a message that was announced to it.
+    /// Counts a peer's reply to a message that was announced to it.
     fn note_reply_received(&self, from: PeerId) {
         if let Some(peer) = self.engine.peers.get(from) {
-            // Only the holder of the turn writes it.
+            // Only the holder of the progress lock writes the counter.
             let heard = peer.replies_received.load(Ordering::Relaxed);
             peer.replies_received.store(heard.saturating_add(1), Ordering::Relaxed);
         }
@@ -213,9 +215,9 @@ impl Delivery<'_> {
         };
         let mut ops = channel.ops();
         match ops.get(head.op.get(), from) {
-            // No such send. After a death the channel has failed on both sides, and the peer's receive with it. Otherwise
-            // the send was taken back, as when the peer is closing, and the peer still waits for the body: without `Gone`
-            // both would wait for ever.
+            // No such send. After a death the channel has failed on both sides, and the peer's receive with it.
+            // Otherwise the send was cancelled, for example because the peer is closing, and the peer still waits for
+            // the body: without a NACK both would wait for ever.
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
@@ -224,13 +226,13 @@ impl Delivery<'_> {
                 return Some(());
             }
             Some(Op::Send { .. }) => (),
-            // The peer breaks the protocol. The operation stays, and ends with the peer.
+            // The peer breaks the protocol. The operation stays, and fails with the peer.
             Some(_) => return None,
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
         let Some(Op::Send { source, message, registration, ender, .. }) = op else { return None };
-        // The body goes in frames now, and the key is of no use any more.
+        // The body is sent in frames from now on, so the key is no longer needed.
         drop(registration);
         let peer = engine.peer(from).ok()?;
         let lent = engine.prepare_zcopy(peer, &source);
@@ -250,14 +252,15 @@ impl Delivery<'_> {
         self.complete_send(&channel, from, head.op.get())
     }
 
-    /// Ends a message that its receiver is done with, if it has not ended yet.
+    /// Completes a send that its receiver has finished, if it is still pending.
     fn complete_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
         if !self.is_open(channel, from, number, true)? {
             return Some(());
         }
-        // A statement of its own: the lock is released before the operation ends, because the drop of the user's buffer may send.
+        // A statement of its own: the lock is released before the operation completes, because the drop of the user's
+        // buffer may send.
         let taken = channel.ops().take(number, from);
-        // It may have been withdrawn by now.
+        // It may have been cancelled by now.
         if let Some(op) = taken {
             let message = op.message();
             op.complete(Ok(message));
@@ -265,8 +268,8 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Whether an operation waits for an answer of its peer that ends it, a send or a receive; `None` if the peer breaks the
-    /// protocol by such an answer.
+    /// Returns whether an operation, a send or a receive, waits for a reply of its peer that ends it. Returns `None`
+    /// if the peer breaks the protocol by such a reply.
     fn is_open(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
         let place = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
@@ -274,8 +277,8 @@ impl Delivery<'_> {
             (Some(Op::Send { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
-        // The frame of the message still waits for room, so the peer cannot have seen it: it breaks the protocol. The
-        // operation stays, and ends with the peer, because its frame holds the user's memory.
+        // The message's frame is still queued, so the peer cannot have seen it: the peer breaks the protocol. The
+        // operation stays and fails with the peer, because its frame holds the user's memory.
         let waits = |place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place));
         (!place.is_some_and(waits)).then_some(true)
     }
@@ -303,10 +306,10 @@ impl Delivery<'_> {
             }
             return Some(());
         };
-        // It may have been withdrawn by now.
+        // It may have been cancelled by now.
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
         if let Fault::Refused { rank } = fault {
-            // The receiver may be on its way to fail, and say so later than this rank.
+            // The receiver may be about to fail, and may report that later than this rank.
             engine.roster.report_cause(engine.site.rank, rank);
         }
         op.complete(Err(fault));
@@ -323,7 +326,7 @@ impl Delivery<'_> {
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
         let say = CreditKind::from_word(head.op.get())?;
-        // A peer that was sent nothing has nothing to give back, and was asked for nothing.
+        // A peer that this rank has sent nothing to has no credit to return, and was not asked for any.
         let Some(peer) = engine.peers.get(from) else { return (say != CreditKind::Return).then_some(()) };
         match say {
             CreditKind::Grant => {
@@ -333,7 +336,7 @@ impl Delivery<'_> {
                 }
             }
             CreditKind::Recall => engine.give_back(peer, bytes)?,
-            // What it has used it cannot return.
+            // The peer cannot return credit that it has used.
             CreditKind::Return => {
                 self.inboxes.get_mut(from)?.take_returned(engine, from, bytes)?;
                 engine.take_returned(peer, bytes)?;
@@ -343,7 +346,8 @@ impl Delivery<'_> {
     }
 }
 
-// SAFETY: what a body lands in is kept in the inbox of its peer, untouched, until the body has landed or is lost.
+// SAFETY: the memory that a body lands in is kept in the inbox of its peer, untouched, until the body has landed or
+// was discarded.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Delivery<'_> {
     #[inline]
@@ -371,7 +375,7 @@ unsafe impl Sink for Delivery<'_> {
 
     fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.discard_body(from, why);
-        // Of a rank that is leaving, the end of its connection says nothing new.
+        // If the rank is leaving, the end of its connection does not count as a failure.
         if matches!(self.engine.exit_of(from.0), None | Some(Exit::ClosingExcept(_))) {
             self.engine.roster.report(from.0, Exit::Died(why.into()));
         }
@@ -387,7 +391,7 @@ unsafe impl Sink for Delivery<'_> {
 }
 
 impl Engine {
-    /// A peer that breaks the protocol is as good as dead; the rest of the job goes on.
+    /// Reports a peer that breaks the protocol as dead. The rest of the job continues.
     #[cold]
     pub(super) fn report_protocol_error(&self, from: PeerId, why: &str) {
         self.roster.report(from.0, Exit::Died(why.into()));

@@ -1,9 +1,11 @@
-//! Operations of several steps that the engine drives though nobody waits for them, as a collective that does not block.
+//! Tasks: operations of several steps that progress polls although no thread waits for them, such as non-blocking
+//! collectives.
 //!
-//! Whoever makes progress drives them, when it has moved something and before it sleeps, and gives the turn up first: a step
-//! may take long, call a function of the user's, and wait for messages itself. What that thread waits for is noticed when
-//! the step has ended. While such a function waits or looks its thread drives the others, and so on, but no deeper than
-//! [`NESTED`]: it comes back to them when the function has returned.
+//! A thread that makes progress polls the tasks after something has moved and before it sleeps. It releases the
+//! progress lock first, because a step may take long, call a function of the user's, and wait for messages itself.
+//! The thread checks its own condition again when the step has ended. While such a function waits or tests, its
+//! thread polls the other tasks, which may nest further, up to the depth [`NESTED`]. Deeper tasks are polled when the
+//! function has returned.
 
 mod hand;
 
@@ -18,15 +20,15 @@ use super::channel::Channel;
 use super::{Engine, lock};
 use crate::later;
 
-/// How many operations a thread drives at once, each in a step of the one before: its stack has an end.
+/// Maximum number of nested polls of one thread, because its stack is limited.
 const NESTED: u32 = 16;
 
 thread_local! {
-    /// How many this thread drives.
+    /// The current number of nested polls of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A step that this thread takes, until it is dropped.
+/// Counts as one nested poll of this thread until it is dropped.
 struct Step;
 
 impl Step {
@@ -44,16 +46,17 @@ impl Drop for Step {
 
 /// An operation of several steps: see [`Engine::spawn`].
 pub trait ProgressTask: fmt::Debug + Send + Sync {
-    /// Goes on as far as it can without waiting for others; returns whether it has ended.
+    /// Advances as far as possible without blocking; returns whether the task is complete.
     ///
-    /// One thread at a time calls it, without a lock of the engine's, and no more when it has ended. It must not panic.
+    /// One thread at a time calls it, without a lock of the engine. It is not called again after it has returned
+    /// true. It must not panic.
     fn poll(&self) -> bool;
 }
 
-/// The operations that a rank drives.
+/// The tasks of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    /// How many there are: all that is looked at where there are none.
+    /// Number of tasks. If it is 0, progress reads nothing else.
     open: AtomicUsize,
     list: Mutex<Vec<Arc<TaskEntry>>>,
 }
@@ -66,13 +69,13 @@ struct TaskEntry {
 }
 
 impl Tasks {
-    /// Whether there are any.
+    /// Returns whether there are tasks.
     #[inline]
     pub(super) fn are_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the contexts in which they are.
+    /// Returns the contexts of the tasks, each once.
     pub(super) fn contexts(&self) -> Vec<u64> {
         let mut contexts: Vec<u64> = lock(&self.list).iter().map(|task| task.context).collect();
         contexts.sort_unstable();
@@ -82,11 +85,11 @@ impl Tasks {
 }
 
 impl Engine {
-    /// Drives an operation of a channel to its end, whether or not anybody waits for it: polls it now, and whenever a thread of this
-    /// rank makes progress. The engine holds it until it has ended.
+    /// Adds a task of a channel, which the engine polls now and whenever a thread of this rank makes progress,
+    /// whether or not a thread waits for it. The engine holds the task until it is complete.
     ///
-    /// A rank that [leaves](Self::close) drives it to its end before. One that is started later has to end at once: see
-    /// [`is_closed`](Self::is_closed).
+    /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
+    /// once: see [`is_closed`](Self::is_closed).
     pub fn spawn(&self, channel: &Channel, driven: Arc<dyn ProgressTask>) {
         let task = Arc::new(TaskEntry { driven, context: channel.context, hand: PollState::new() });
         let mut list = lock(&self.tasks.list);
@@ -98,12 +101,12 @@ impl Engine {
         later::run_deferred_drops();
     }
 
-    /// Whether this rank takes part in nothing more.
+    /// Returns whether this rank takes no further part in the job.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Drives all operations, after something has moved or before a sleep. The caller does not hold the turn.
+    /// Polls all tasks, after something has moved or before a sleep. The caller does not hold the progress lock.
     #[cold]
     pub(super) fn poll_tasks(&self, is_news: bool) {
         if DEPTH.get() >= NESTED {
@@ -113,7 +116,7 @@ impl Engine {
         for task in &open {
             self.poll_task(task, is_news);
         }
-        // One that has ended may be nobody else's any more.
+        // This may be the last handle of a task that is complete.
         later::with_deferred_drops(|| drop(open));
         later::run_deferred_drops();
     }
@@ -128,7 +131,7 @@ impl Engine {
         list.retain(|one| !Arc::ptr_eq(one, task));
         self.tasks.open.store(list.len(), Ordering::Relaxed);
         drop(list);
-        // Its end is news that no frame brings.
+        // The completion arrives in no frame, so wake the waiting threads.
         self.wake_all();
     }
 }

@@ -1,8 +1,9 @@
-//! The ends that a rank has learned, and whom they concern: the channels of the rank that has ended, and its peer.
+//! The exits that a rank has learned, and their effects on channels and peers.
 //!
-//! An end is acted on once for each channel that its rank is a member of. From then on the channel is *troubled*: who
-//! starts an operation there looks whether the end of its peer has been acted on just before, and only then has it acted
-//! on again. A channel without an ended member costs nothing, however many ranks have left.
+//! An exit is applied once in each channel that the exited rank is a member of. From then on the channel is
+//! *troubled*: each operation that starts there checks whether the exit of its peer was applied just before, and only
+//! then has the exits applied again. A channel whose members are all alive has no cost, however many other ranks have
+//! left.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -14,44 +15,44 @@ use super::progress::ProgressState;
 use crate::device::PeerId;
 use crate::liveness::{Exit, ExitEvent};
 
-/// What a rank has learned of the others' ends.
+/// The exits of other ranks that a rank has learned.
 #[derive(Debug, Default)]
 pub(super) struct KnownExits {
-    /// Whose ends, in the order in which they were learned: a rank that closes and leaves is named twice.
+    /// Exited ranks in the order in which their exits were learned. A rank that closes and then leaves occurs twice.
     order: Vec<u32>,
-    /// By rank, its last end.
+    /// The last exit of each rank.
     last: HashMap<u32, Exit>,
-    /// Those that have died.
+    /// The ranks that have died.
     dead: Vec<u32>,
-    /// Those that have left or died, and whose outboxes are to be dropped for that.
+    /// The ranks that have left or died and whose outboxes must still be closed for that.
     closable: Vec<u32>,
 }
 
-/// What a channel keeps of the ends of its members.
+/// The exits of the members of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelExits {
-    /// How many of the ends that the engine has learned were looked at.
+    /// Number of the engine's learned exits that were examined.
     seen: usize,
     /// Members that take no further part in this channel, but have not died.
     closing: HashSet<u32>,
     /// Whether a member has died.
     has_dead: bool,
-    /// Whether operations have to be held against the ends.
+    /// Whether operations have to be checked against the exits.
     is_due: bool,
-    /// Against the ends of these members.
+    /// The members whose exits are to be applied.
     due: Vec<u32>,
 }
 
-/// What has to be acted on in a channel.
+/// The exits to apply in a channel.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct PendingExits {
     pub(super) has_dead: bool,
-    /// Members that have ended, each once.
+    /// Members that have exited, each once.
     pub(super) members: Vec<u32>,
 }
 
 impl KnownExits {
-    /// Takes note of an end.
+    /// Records an exit.
     fn learn(&mut self, ExitEvent { rank, exit: end }: ExitEvent) {
         self.order.push(rank);
         if let Exit::Died(_) = end {
@@ -63,10 +64,11 @@ impl KnownExits {
         self.last.insert(rank, end);
     }
 
-    /// Tells a channel of the ends of its members that it has not been told of; returns how many ends were looked at.
+    /// Records in a channel the exits of its members that are new to it. Returns the number of exits that were
+    /// examined.
     fn update_channel(&self, channel: &Channel) -> usize {
         if !channel.is_joined() {
-            // Its members are not known. Who joins asks.
+            // The members are unknown. `Engine::join` calls this again.
             return 0;
         }
         let mut ended = channel.exits();
@@ -89,7 +91,7 @@ impl KnownExits {
 }
 
 impl ChannelExits {
-    /// Returns what has to be acted on, once.
+    /// Returns the exits to apply, once.
     pub(super) fn take_due(&mut self) -> Option<PendingExits> {
         let is_due = std::mem::take(&mut self.is_due);
         let mut members = std::mem::take(&mut self.due);
@@ -98,13 +100,13 @@ impl ChannelExits {
         is_due.then_some(PendingExits { has_dead: self.has_dead, members })
     }
 
-    /// Has all ends acted on again.
+    /// Schedules all exits to be applied again.
     fn repeat(&mut self) {
         self.is_due = true;
         self.due.extend(&self.closing);
     }
 
-    /// Returns how many members take no further part.
+    /// Returns the number of members that take no further part.
     pub(super) fn closing(&self) -> usize {
         self.closing.len()
     }
@@ -119,13 +121,14 @@ impl Engine {
         self.ends.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of the ends that became known.
+    /// Records the exits that became known.
     #[cold]
     pub(super) fn learn(&self, turn: &mut ProgressState) {
         let events = self.roster.since(turn.seen);
         events.iter().for_each(|event| self.trace_end(event));
         turn.seen += events.len();
-        // Before the ends: who reads one of them sees that frames have to be taken in first.
+        // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in
+        // first.
         self.recheck.store(true, Ordering::Release);
         {
             let mut ends = self.ends_mut();
@@ -137,18 +140,18 @@ impl Engine {
         self.all_channels().iter().for_each(|channel| self.update_channel_exits(channel));
     }
 
-    /// Tells a channel of the ends of its members. Who joins asks after the channel is known, and whoever learns tells
-    /// the channels that are: one of the two comes second, and sees the other's.
+    /// Records in a channel the exits of its members. The joiner calls this after it has published the channel, the
+    /// learner after it has recorded the exit. Whichever runs later sees the other's write.
     pub(super) fn update_channel_exits(&self, channel: &Channel) {
         self.ends().update_channel(channel);
     }
 
-    /// Returns how a rank's part ended, as far as it was learned.
+    /// Returns the exit of a rank, as far as it was learned.
     pub(crate) fn exit_of(&self, rank: u32) -> Option<Exit> {
         self.ends().last.get(&rank).cloned()
     }
 
-    /// Returns the ends of those of these members that take no further part in a channel, and have not died.
+    /// Returns the exits of those of `members` that take no further part in a channel and have not died.
     pub(super) fn closing_among(&self, channel: &Channel, members: &[u32]) -> HashMap<u32, Exit> {
         let ends = self.ends();
         let closing = |rank: &u32| {
@@ -158,7 +161,7 @@ impl Engine {
         members.iter().filter_map(closing).collect()
     }
 
-    /// Returns the ends of those whose outboxes are to be dropped, once.
+    /// Returns the exits of the ranks whose outboxes are to be closed, once.
     pub(super) fn take_gone(&self) -> Vec<(u32, Exit)> {
         let mut ends = self.ends_mut();
         let gone = std::mem::take(&mut ends.closable);
@@ -170,11 +173,11 @@ impl Engine {
         self.ends().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
-    /// Has an operation that was just started held against the end of its peer, or, if any member may be it, against all:
-    /// they may have been acted on a moment before.
+    /// Checks an operation that was just started against the exit of its peer, or, if it may match any member,
+    /// against the exits of all. They may have been applied a moment before.
     ///
-    /// The operation was put under a lock where whoever acts on an end looks for it after that end was told to the
-    /// channel. So either it was found there, or what follows sees the end.
+    /// The operation was stored under a lock. A thread that applies an exit searches there after it has marked the
+    /// channel as troubled. So either that search finds the operation, or the check here sees the exit.
     #[inline]
     pub(crate) fn recheck_exits(&self, channel: &Channel, peer: Option<PeerId>) {
         if channel.is_troubled() {
@@ -198,7 +201,7 @@ impl Engine {
         self.recheck.store(true, Ordering::Release);
     }
 
-    /// Has all that is pending held against all ends.
+    /// Schedules a check of all pending operations against all exits.
     pub(super) fn recheck_all(&self) {
         for channel in self.all_channels().iter().filter(|channel| channel.is_troubled()) {
             channel.exits().repeat();
@@ -206,7 +209,8 @@ impl Engine {
         self.recheck.store(true, Ordering::Release);
     }
 
-    /// Has a peer that was just made forgotten if its rank has left or died: that may have been acted on a moment before.
+    /// Schedules the outbox of a new peer to be closed if its rank has left or died. That exit may have
+    /// been applied a moment before.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
             self.ends_mut().closable.push(peer.0);
@@ -231,8 +235,8 @@ mod tests {
         ends.learn(ExitEvent { rank, exit: end });
     }
 
-    /// 512 ranks leave one after another. Each end is looked at once by each channel, and acted on once by those that
-    /// its rank is a member of.
+    /// 512 ranks leave one after another. Each channel examines each exit once, and each channel of the exited rank
+    /// applies it once.
     #[test]
     fn an_end_troubles_the_channels_of_its_rank_once() {
         const RANKS: u32 = 512;

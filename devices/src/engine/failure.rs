@@ -1,4 +1,4 @@
-//! What the end of a rank does to the operations of the others.
+//! The effects of the exit of a rank on the operations of the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(super) struct Blamed {
     pub(super) channel: Arc<Channel>,
     pub(super) peer: PeerId,
     pub(super) number: u64,
-    /// What it fails with but for the death.
+    /// The fault if no death explains the peer's reply.
     pub(super) fault: Fault,
-    /// Who has died.
+    /// The rank that has died, according to the peer.
     pub(super) first: u32,
 }
 
-/// How long a rank waits for what its devices have in hand, once it has failed or the peers in question have ended.
+/// How long a failed or closing rank waits for its devices to finish.
 pub(super) const GIVE_UP: Duration = Duration::from_millis(250);
 
 impl Engine {
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Acts on the ends that were learned and not acted on yet.
+    /// Applies the exits that were learned and not applied yet.
     pub(crate) fn apply_all_ends(&self) {
         for channel in self.all_channels() {
             self.apply_ends(&channel);
@@ -58,26 +58,27 @@ impl Engine {
         self.end_blamed();
     }
 
-    /// Returns the peers that have died in the middle of a body.
+    /// Returns the peers that have died in the middle of an incoming body.
     pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
         let mut dead = self.dead();
         dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::is_mid_body));
         dead
     }
 
-    /// Drops what waits for a peer that takes no more frames, and what will be sent to it: nobody waits for room there.
+    /// Drops the outbox of a peer that takes no more frames.
     fn forget(&self, peer: &Peer, fault: &Fault) {
         self.close_outbox(peer.outbox(), fault);
     }
 
-    /// Drops what waits in an outbox, and what will be put there.
+    /// Fails everything in an outbox, and discards frames that are pushed later.
     pub(super) fn close_outbox(&self, mut out: MutexGuard<'_, Outbox>, fault: &Fault) {
         let was_idle = out.is_idle();
         self.credit.reclaim(out.credit_given);
         out.credit_given = self.credit.initial;
         out.recalled = 0;
         out.gone = true;
-        // Who was about to send, and had asked before whether its peer has ended, announces its message: that ends with the peer.
+        // Without credit, a sender that has checked the exits before this moment sends an RTS. That operation fails
+        // with the peer.
         out.credit = 0;
         out.link.peer_gone();
         out.unflushed = false;
@@ -104,11 +105,11 @@ impl Engine {
         fetches.into_iter().for_each(|fetch| self.abort_get(id, fetch));
     }
 
-    /// Holds a channel's pending operations against the ends of its members that have not been acted on yet: each kind of
-    /// them is looked through once, however many members those are.
+    /// Checks the pending operations of a channel against the exits of its members that have not been applied yet.
+    /// One search of each kind of operations covers all these members.
     pub(crate) fn apply_ends(&self, channel: &Channel) {
         let Some(due) = channel.exits().take_due() else { return };
-        // If members have died, the fault names the earliest death: the other ends are usually its consequences.
+        // If members have died, the fault names the earliest death: the other exits are usually its consequences.
         if due.has_dead
             && let Some(fault) = self.first_death_in(channel)
         {
@@ -117,14 +118,14 @@ impl Engine {
         let ends = self.closing_among(channel, &due.members);
         if !ends.is_empty() {
             self.fail_posted(channel, &ends);
-            // Before the operations: a frame may still hold an operation's memory.
+            // Before the operations: a queued frame may hold the memory of an operation.
             for (rank, end) in &ends {
                 let fault = self.left_job(Some(*rank));
                 self.fail_queued(channel, self.peers.get(PeerId(*rank)), *end == Exit::Left, &fault);
             }
             self.fail_ops(channel, |op| {
                 let PeerId(rank) = op.peer();
-                // Who is closing still sends the bodies that it has announced.
+                // A closing rank still sends the bodies that it has announced.
                 let end = ends.get(&rank).filter(|end| **end == Exit::Left || !matches!(op, Op::RecvOp(_)));
                 end.map(|_| self.left_job(Some(rank)))
             });
@@ -135,19 +136,20 @@ impl Engine {
         }
     }
 
-    /// Returns what an operation fails with for which a rank has left, or all others have: it names the first death in the
-    /// channel if there is one, of which that may be a consequence.
+    /// Returns the fault of an operation that fails because a rank has left, or, if `rank` is `None`, all others
+    /// have. If a member of the channel has died, the fault names that death, which may be the cause.
     pub(crate) fn left_fault(&self, channel: &Channel, rank: Option<u32>) -> Fault {
         self.first_death_in(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns what an operation fails with for which a rank has left, or all others have, in a channel without a dead member.
-    /// It names the first death elsewhere.
+    /// Returns the same fault for a channel without a dead member. If a rank outside the channel has died, the fault
+    /// names the first such death.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
 
-    /// Returns the fault that names the first death of the job beside a rank that takes no further part.
+    /// Returns the fault that names the first death of the job other than that of `rank`, which takes no further
+    /// part.
     fn abandoned(&self, rank: Option<u32>) -> Option<Fault> {
         if !self.roster.has_death() {
             return None;
@@ -159,9 +161,9 @@ impl Engine {
         }
     }
 
-    /// Returns what an operation fails with that `peer` has ended, where `fault` is what the peer's answer says by itself.
-    /// `first` is the death that the peer knew of then. If this rank has yet to learn of it, there is no fault yet: the
-    /// operation waits for that death, which everybody is told of.
+    /// Returns the fault of an operation that a NACK of `peer` has ended. `fault` is what the NACK says by itself,
+    /// and `first` is the death that the peer knew of when it sent the NACK. Returns `None` if this rank has yet to
+    /// learn of that death. The operation then waits for it, because every rank is notified of each death.
     pub(super) fn blame(
         &self,
         channel: &Channel,
@@ -175,7 +177,7 @@ impl Engine {
         if let Some(abandoned) = self.abandoned(Some(peer.0)) {
             return Some(abandoned);
         }
-        // This rank is alive, whatever the peer was told of it.
+        // This rank is alive, whatever the peer has been notified of.
         let is_to_come = |dead: &u32| *dead < self.site.size && *dead != self.site.rank;
         if first.is_some_and(|dead| is_to_come(&dead)) {
             return None;
@@ -184,7 +186,7 @@ impl Engine {
         Some(if has_left { Fault::Left { rank: Some(peer.0) } } else { fault })
     }
 
-    /// Ends the operations that were waiting for a death which has become known.
+    /// Fails the operations that waited for a death which is known by now.
     fn end_blamed(&self) {
         let is_known = |blamed: &mut Blamed| matches!(self.exit_of(blamed.first), Some(Exit::Died(_)));
         let known: Vec<_> = lock(&self.blamed).extract_if(.., is_known).collect();
@@ -195,7 +197,7 @@ impl Engine {
         }
     }
 
-    /// Returns the first death among the other members, as what their operations fail with.
+    /// Returns the fault that names the first death among the other members, if any has died.
     pub(crate) fn first_death_in(&self, channel: &Channel) -> Option<Fault> {
         let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
         match self.roster.first_death_among(other)? {
@@ -204,14 +206,14 @@ impl Engine {
         }
     }
 
-    /// Whether all other members have left, or send nothing more.
+    /// Returns whether all other members have left, or start no more messages in this channel.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
-    /// Ends everything that is pending on this rank and refuses what is new, as if it had died: the job is over, and
-    /// threads that would wait for ever shall not. What a device moves ends when the device has done so.
+    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died. The job is over, and
+    /// no thread must wait for ever. A receive that a device writes to fails when the device returns it.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
@@ -222,28 +224,30 @@ impl Engine {
         self.wake_all();
     }
 
-    /// Ends everything as [`fail_all`](Self::fail_all), on a rank that has failed and does nothing more. Operations that the
-    /// engine [drives](Self::spawn) hold it: it waits for their ends, but not for long for a device that moves something.
+    /// Fails everything as [`fail_all`](Self::fail_all) does, on a rank that has failed and does nothing more. Tasks
+    /// that were [spawned](Self::spawn) hold the engine, so this waits until they are complete, up to a time limit in
+    /// case a device does not finish.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
         let end = Instant::now() + GIVE_UP;
         self.wait_until(|| (!self.tasks.are_open() || Instant::now() >= end).then_some(()));
     }
 
-    /// Ends everything pending in a channel, and refuses what is new.
+    /// Fails all pending operations of a channel, and rejects new ones.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
         let hold = later::DeferDrops::begin();
         channel.set_broken(fault.clone());
         fail_receives(channel, |_| true, fault);
         fail_self_sends(channel, fault);
-        // Before the operations: a frame may still hold an operation's memory.
+        // Before the operations: a queued frame may hold the memory of an operation.
         self.fail_queued(channel, self.peers.iter(), true, fault);
         self.fail_ops(channel, |_| Some(fault.clone()));
         drop(hold);
         later::run_deferred_drops();
     }
 
-    /// Ends the receives from ranks that start no more messages: those they have sent or announced are here.
+    /// Fails the receives from ranks that start no more messages. All messages and RTS frames of these ranks have
+    /// arrived.
     fn fail_posted(&self, channel: &Channel, ends: &HashMap<u32, Exit>) {
         let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
         let ended =
@@ -254,13 +258,14 @@ impl Engine {
         }
     }
 
-    /// Takes back every receive that has not matched, and what only this rank could receive: it is leaving.
+    /// Cancels every receive that has not matched, and the synchronous sends of this rank to itself: the rank is
+    /// closing.
     pub(crate) fn cancel_receives(&self, channel: &Channel) {
         fail_receives(channel, |_| true, &Fault::Cancelled);
         fail_self_sends(channel, &Fault::Cancelled);
     }
 
-    /// Ends the operations of a channel with the faults that `why` gives them.
+    /// Fails the operations of a channel for which `why` returns a fault.
     fn fail_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
         let ops = channel.ops().take_all(why);
         for (op, fault) in ops {
@@ -268,9 +273,10 @@ impl Engine {
         }
     }
 
-    /// Ends the messages of a channel to `peers` that wait for room, and the bodies under way if `streams`.
+    /// Fails the messages of a channel that are queued for `peers`, and the bodies that are being sent if `streams`
+    /// is set.
     ///
-    /// Frames that are no messages still go: they may be answers that a peer waits for.
+    /// Other frames still go: they may be replies that a peer waits for.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,
@@ -318,7 +324,7 @@ impl Engine {
         }
     }
 
-    /// Drops what came, before this rank had joined, under a rank that is not its sender's.
+    /// Drops unexpected messages that came before this rank had joined, under a rank that is not their sender's.
     pub(crate) fn reject_forged(&self, channel: &Channel) {
         let is_forged = |early: &Unexpected| !channel.accepts_sender(early.from, early.message.source);
         let forged = channel.matching().drain_unexpected(is_forged);
@@ -326,7 +332,7 @@ impl Engine {
         forged.into_iter().for_each(|early| self.report_protocol_error(early.from, why));
     }
 
-    /// Says why no message can match a receive any more, if so.
+    /// Returns an error if no message can match a receive any more.
     pub(crate) fn ensure_matchable(&self, channel: &Channel, pattern: Pattern) -> Result<(), Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
@@ -341,7 +347,8 @@ impl Engine {
             let has_left = |rank| self.exit_of(rank).is_some_and(|end| end.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
-        // After the end was read: what was sent before it may not have been taken in.
+        // Read `recheck` after the exit. If it is set, frames that the rank sent before its exit might not have been
+        // taken in yet.
         match rank {
             Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),
@@ -356,7 +363,7 @@ pub(super) fn fail_receives(channel: &Channel, which: impl FnMut(&Posted) -> boo
     }
 }
 
-/// Ends the synchronous sends of a rank to itself that nobody has received.
+/// Fails the synchronous sends of a rank to itself that have not been received.
 pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
     let ended =
         channel.matching().drain_unexpected(|early| matches!(early.body, UnexpectedBody::SelfSend { .. }));

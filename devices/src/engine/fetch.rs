@@ -1,14 +1,14 @@
-//! Getting the body of a message that was announced: moved by the device from the sender's memory to the receiver's, in
-//! pieces if it moves no more at once; or asked for, and sent in frames.
+//! The receiver's side of the rendezvous protocol. The device gets the body from the sender's memory, in pieces if it
+//! limits their size; or the sender sends the body in frames.
 //!
 //! ```text
 //!   sender                          receiver
-//!   Ready (key) ──────────────────► matched: the receive is lent to the device
-//!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces end in any order
-//!   the message ends ◄──────── Done all have
-//!   sends the body ◄───────── Clear one has failed, or there was no key: the memory is ours again
+//!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
+//!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
+//!   the message completes ◄─── FIN  all pieces have completed
+//!   sends the body ◄────────── CTS  a piece has failed, or there was no key: the engine owns the buffer again
 //! ```
-//! If the operation fails meanwhile, it ends when the last piece has.
+//! If the operation fails meanwhile, it completes after its last piece.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::layout::{Envelope, Source, Target};
 use crate::path::DataPath;
 use crate::trace::Trace;
 
-/// A message that was announced, and has met its receive.
+/// A rendezvous message that has matched a receive.
 #[derive(Debug)]
 pub(crate) struct MatchedRts<'a> {
     pub(crate) channel: &'a Arc<Channel>,
@@ -41,7 +41,8 @@ pub(crate) struct MatchedRts<'a> {
     pub(crate) key: Option<&'a RemoteKey>,
 }
 
-/// A get that has pieces to post. The receive is lent for it, once more than for the pieces under way.
+/// A get that has pieces to post. It counts as one write of the device to the receive, in addition to the pieces
+/// under way.
 #[derive(Debug)]
 pub(crate) struct PendingGet {
     channel: Arc<Channel>,
@@ -51,24 +52,24 @@ pub(crate) struct PendingGet {
     posted: usize,
 }
 
-/// How far a get came in one go.
+/// The progress of a get in one step.
 enum Went {
-    /// A piece is with the device, or has moved; so many bytes of it by now.
+    /// A piece was posted, or moved at once; the number of bytes that have moved so far.
     On(usize),
     /// No piece will follow.
     Finished,
 }
 
-/// The bytes that gets of one peer move at once before other work has its turn, to the end of the piece that reaches it:
-/// the peer's outbox is locked meanwhile.
+/// Number of bytes, rounded up to whole pieces, that the gets from one peer move at once before other work continues.
+/// The peer's outbox is locked meanwhile.
 const AT_ONCE: usize = 1 << 20;
 
 impl Engine {
-    /// Gets the body of an announced message that was accepted: by a move, or by asking for it.
+    /// Gets the body of a rendezvous message that was accepted: by the device, or by a CTS.
     pub(crate) fn fetch(&self, announced: &MatchedRts<'_>, mut target: Target, ender: Completer) {
         let MatchedRts { channel, from, message, op: theirs, key } = *announced;
         let peer = self.peer(from).ok();
-        // Of nothing there is no move.
+        // An empty body needs no get.
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             let path = target.path().unwrap_or(self.path);
@@ -79,7 +80,7 @@ impl Engine {
             }
             Some((key, peer, prepare(device, &target, message.bytes)?))
         });
-        // The operation has the only copy: it is dropped with it, before the memory goes back.
+        // The operation has the only copy of the registration, and drops it before it returns the memory.
         let (get, registration) = match get {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
             None => (None, None),
@@ -108,7 +109,7 @@ impl Engine {
         self.recheck_exits(channel, Some(from));
     }
 
-    /// Starts a get, for whose target so many bytes were registered.
+    /// Starts a get; `registered` bytes were registered for its target.
     fn start_get(&self, peer: &Peer, fetch: PendingGet, registered: usize) {
         let (mut moved, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
@@ -124,7 +125,8 @@ impl Engine {
         let is_left = !out.fetches.is_empty();
         drop(out);
         if is_left {
-            // Who sleeps with the turn goes on with it. A device that has no room rings itself, once there is some.
+            // A thread that sleeps with the progress lock continues the get. A device that is full rings the doorbell
+            // by itself when it has space.
             self.site.bell.ring();
         }
         let hold = later::DeferDrops::begin();
@@ -136,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// Makes a body ready to be sent from where it lies, if the device can and it pays.
+    /// Prepares a body for a zero-copy send, if the device supports it and it pays.
     pub(crate) fn prepare_zcopy(
         &self,
         peer: &Peer,
@@ -148,7 +150,7 @@ impl Engine {
         if !can_move(device, device.caps().zcopy, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
-        // SAFETY: the memory is the source's; the registration goes beside it, and is dropped before it.
+        // SAFETY: the memory is the source's; the registration is stored with the source, and is dropped before it.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { register_local(device, &memory, source.region()) }?;
         if let Some(registration) = &registration {
@@ -157,7 +159,7 @@ impl Engine {
         Some((memory, registration))
     }
 
-    /// Posts pieces that wait in an outbox, as many as may go before other work has its turn, or until there is no room.
+    /// Posts pieces of the gets of an outbox, up to the limits of one pass, or until the device is full.
     pub(crate) fn move_gets(
         &self,
         out: &mut Outbox,
@@ -215,7 +217,8 @@ impl Engine {
         let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.begin_device_op(what);
         let begun = self.trace().map(Trace::now);
-        // SAFETY: the receive is lent for this piece: its target stays where it is, untouched, until the piece has ended.
+        // SAFETY: the receive is marked as written by the device for this piece: its target stays where it is,
+        // untouched, until the piece has completed.
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { link.get(key, *posted as u64, to, token) };
         if result.is_ok() {
@@ -232,7 +235,7 @@ impl Engine {
         let get = |landed| DeferredCompletion::Get { channel: Arc::clone(channel), peer, op: *op, landed };
         match result {
             Err(PostError::Again) => {
-                // The get itself still holds the receive.
+                // The get itself still counts as a write.
                 let _ = channel.ops().end_device_write(*op, peer, Some(0));
                 Err(PostError::Again)
             }
@@ -248,12 +251,13 @@ impl Engine {
         }
     }
 
-    /// Ends a get that has pieces to post, and will not post them.
+    /// Stops a get that still has pieces to post.
     pub(crate) fn abort_get(&self, from: PeerId, PendingGet { channel, op, .. }: PendingGet) {
         self.get_piece_done(&channel, from, op, None);
     }
 
-    /// Ends a piece of a get, which has landed so many bytes or failed, or the posting of pieces.
+    /// Completes a piece of a get, or the posting of pieces. `landed` is the number of bytes of the piece, or `None`
+    /// if it failed.
     pub(crate) fn get_piece_done(
         &self,
         channel: &Arc<Channel>,
@@ -288,7 +292,8 @@ impl Engine {
     }
 }
 
-/// Whether a device moves memory by this way of its, where it pays or `path` asks for it.
+/// Returns whether a device can move `memory` by an operation with the limits `reach`, and it pays or `path` demands
+/// it.
 pub(super) fn can_move(
     device: &dyn Device,
     reach: Option<Reach>,
@@ -300,12 +305,12 @@ pub(super) fn can_move(
     pays && (device.caps().noncontiguous || memory.run().is_some())
 }
 
-/// The longest body that goes through a block without being asked to: who sends more has better uses for as much memory.
+/// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
 const LONGEST_BLOCK: usize = 16 << 20;
 
-/// Whether a body of so many bytes that a device may move goes through a block of the pool first, or comes to one: where its
-/// memory would have to be registered for this operation alone, and that takes longer than a copy; or where the device does
-/// not move its layout.
+/// Returns whether a body of `bytes` bytes that a device may move should go through a bounce buffer. It should if the
+/// memory would have to be registered for this operation alone and that takes longer than a copy, or if the device
+/// does not support its layout.
 pub(super) fn needs_bounce(
     device: &dyn Device,
     memory: &MemoryDesc,
@@ -319,24 +324,24 @@ pub(super) fn needs_bounce(
     !is_moved || (path == DataPath::Auto && region.is_none() && bytes < own)
 }
 
-/// Makes the memory of a receive ready for the get of so many bytes, which pays where the sender has thought so; `None` if it
-/// cannot be got into.
+/// Prepares the memory of a receive for a get of `bytes` bytes. It does not check whether the get pays, because the
+/// sender has decided that. Returns `None` if the device cannot write to the memory.
 fn prepare(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
     let memory = target.memory()?.truncated_to(bytes);
     if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {
         return None;
     }
-    // SAFETY: the memory is the target's; the registration goes into the same operation, and is dropped before it.
+    // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped before it.
     #[expect(unsafe_code, reason = "see above")]
     unsafe {
         register_local(device, &memory, target.region())
     }
 }
 
-/// Registers this rank's own end of a move, where the device wants that; `None` if it cannot.
+/// Registers the local memory of an operation, if the device needs that; returns `None` if it cannot.
 ///
 /// # Safety
-/// That of [`Device::register`].
+/// As for [`Device::register`].
 #[expect(unsafe_code, reason = "the contract is passed on")]
 unsafe fn register_local(
     device: &dyn Device,

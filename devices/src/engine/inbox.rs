@@ -1,4 +1,4 @@
-//! What the receiving side keeps of one peer: what its channel numbers stand for, and what it has taken of its room.
+//! The receiver's state of one peer: the meaning of its channel numbers, and its use of credit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,41 +10,41 @@ use super::outbox::{MAX_AWAITING_REPLY, credit_cost};
 use crate::device::PeerId;
 use crate::header::{FrameKind, Head};
 
-/// One peer, as it is received from.
+/// The receiver's state of one peer.
 ///
 /// # Invariants
-/// 1. An honest peer sends eager messages only within the credit it began with and what it was given back, and has at
-///    most [`MAX_AWAITING_REPLY`] messages announced that were not answered. A frame that it sends for an answer of ours
-///    comes after that answer was counted, so `credit_limit` and the counts of [`Peer`](super::peer::Peer) are never behind
-///    what it may have sent.
+/// 1. An honest peer sends eager messages only within its initial credit and the credit that it was granted, and has
+///    at most [`MAX_AWAITING_REPLY`] announced messages without a reply. It sends a frame in response to a reply only
+///    after that reply was counted here. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) include
+///    everything that entitles the peer to what it has sent.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// By the peer's channel number.
     bound: Vec<Option<Binding>>,
-    /// Eager room freed by messages that met their receive.
+    /// Credit freed by matched messages and not granted again yet.
     credit_freed: u64,
-    /// Eager room that its messages took, in all.
+    /// Credit that the peer's messages have used, in all.
     credit_used: u64,
-    /// Eager room that it was granted, in all, when last looked at, less what it has returned.
+    /// Credit that the peer was granted, in all, when last read, minus the credit that it has returned.
     credit_limit: u64,
-    /// Eager room that it has returned, in all.
+    /// Credit that the peer has returned, in all.
     credit_returned_total: u64,
-    /// Messages it has announced, in all.
+    /// Messages that the peer has announced, in all.
     replies_owed: u64,
     pub(super) arriving: Option<IncomingBody>,
 }
 
-/// What a channel number of a peer stands for.
+/// The meaning of a peer's channel number.
 #[derive(Clone, Debug)]
 pub(super) enum Binding {
-    /// A channel that we had joined, in which the peer has this rank.
+    /// A channel that this rank has joined, in which the peer has this rank.
     Resolved { channel: Arc<Channel>, rank: u32 },
-    /// A context that we had not, and what the peer says its rank is.
+    /// A context that this rank had not joined, and the rank that the peer claims there.
     Unresolved { context: u64, rank: u32 },
 }
 
 impl Inbox {
-    /// Notes what a number stands for from now on. It may be a context that nobody ever joins: it costs nothing yet.
+    /// Binds a number to a context. Even if this rank never joins the context, this costs only the table entry.
     pub(super) fn bind(&mut self, number: usize, context: u64, rank: u32) {
         if self.bound.len() <= number {
             self.bound.resize(number + 1, None);
@@ -52,7 +52,8 @@ impl Inbox {
         self.bound[number] = Some(Binding::Unresolved { context, rank });
     }
 
-    /// Returns what a frame's channel number stands for; `None` if it is not bound, or the peer has another rank there.
+    /// Returns the meaning of a frame's channel number; `None` if it is not bound, or if the peer has another rank
+    /// there.
     #[inline]
     pub(super) fn binding(&mut self, engine: &Engine, from: PeerId, head: &Head) -> Option<&Binding> {
         let number = head.channel();
@@ -62,7 +63,7 @@ impl Inbox {
         self.bound.get(number)?.as_ref()
     }
 
-    /// Looks whether we have joined by now.
+    /// Resolves a binding if this rank has joined the context by now.
     #[cold]
     fn resolve(&mut self, engine: &Engine, from: PeerId, number: usize) -> Option<()> {
         let Some(Binding::Unresolved { context, rank }) = self.bound[number] else { return Some(()) };
@@ -75,15 +76,15 @@ impl Inbox {
         Some(())
     }
 
-    /// Whether a body is on its way from the peer.
+    /// Returns whether a body from the peer is arriving.
     pub(super) fn is_mid_body(&self) -> bool {
         self.arriving.is_some()
     }
 
-    /// Takes a message off what the peer may have waiting here.
+    /// Charges a message to the peer's credit or to its limit of announced messages.
     ///
     /// # Errors
-    /// What it was granted and what came: no honest peer sends more.
+    /// A text with the granted and the used amount: an honest peer does not exceed its limits.
     #[inline]
     pub(super) fn admit(
         &mut self,
@@ -102,7 +103,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the room of an eager message.
+    /// Charges the credit of an eager message.
     #[inline]
     fn charge(&mut self, engine: &Engine, from: PeerId, bytes: usize) -> Result<(), String> {
         self.credit_used = self.credit_used.saturating_add(credit_cost(bytes));
@@ -128,7 +129,7 @@ impl Inbox {
             engine.credit.initial.saturating_add(granted).saturating_sub(self.credit_returned_total);
     }
 
-    /// Takes room off what the peer was granted, which it returns; `None` if it has not so much left.
+    /// Subtracts credit that the peer returns; `None` if the peer does not have that much left.
     pub(super) fn take_returned(&mut self, engine: &Engine, from: PeerId, bytes: u64) -> Option<()> {
         self.refresh(engine, from);
         self.credit_limit =
@@ -137,7 +138,7 @@ impl Inbox {
         Some(())
     }
 
-    /// Counts a message that waits at its sender for an answer.
+    /// Counts a message whose sender waits for a reply.
     fn note_reply_owed(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
         self.replies_owed += 1;
         let answered = engine.peers.get(from).map_or(0, |peer| peer.replies_sent.load(Ordering::Acquire));
@@ -150,7 +151,7 @@ impl Inbox {
         ))
     }
 
-    /// Gives eager room back to its sender, by the quarter of what it had from the start.
+    /// Frees credit; grants it to the sender again when a quarter of the initial credit has accumulated.
     #[inline]
     pub(super) fn free_credit(&mut self, engine: &Engine, from: PeerId, bytes: u64) {
         self.credit_freed += bytes;

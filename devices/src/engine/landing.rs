@@ -1,4 +1,4 @@
-//! Bodies that come in pieces, from a device that streams, or as data for an announced message.
+//! Bodies that arrive in pieces: from a device that streams, or as DATA frames of a rendezvous message.
 
 use std::sync::Arc;
 
@@ -17,35 +17,35 @@ use crate::layout::Envelope;
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::steps::{KillPoint, reach};
 
-/// A body on its way from a device that streams.
+/// A body that a device is streaming.
 #[derive(Debug)]
 pub(super) enum IncomingBody {
-    /// An eager message that has met its receive.
+    /// An eager message that has matched a receive.
     Matched { channel: Arc<Channel>, posted: Posted, message: Envelope, notify: Option<u64>, at: usize },
-    /// An eager message without one.
+    /// An unexpected eager message.
     Unexpected { head: Head, kind: FrameKind, block: Option<DefaultBlock>, len: usize },
-    /// A piece of an announced message; the operation is lent to the device if it lands by itself.
+    /// A piece of a rendezvous message. `lent` is its length if the device writes it to the receive directly.
     Data { channel: Arc<Channel>, number: u64, at: usize, lent: Option<usize> },
-    /// The key of an announced message.
+    /// The key of an RTS.
     Key { head: Head, bytes: Vec<u8> },
-    /// A body nobody wants.
+    /// A body that is thrown away.
     Discard,
 }
 
-/// What a body that a device streams is of.
+/// The kind of a streamed body, for the trace.
 pub(super) enum Streamed {
-    /// An eager message that has met its receive.
+    /// An eager message that has matched a receive.
     Message { context: u64, tag: i32, bytes: usize },
     /// A frame.
     Frame { kind: FrameKind, head: Head, bytes: usize },
-    /// A piece of a body that has landed by itself.
+    /// A piece that the device has written to the receive.
     Piece { context: u64, bytes: usize },
-    /// Nothing, or what was told when it landed.
+    /// Nothing to record, or recorded already.
     Nothing,
 }
 
 impl IncomingBody {
-    /// Tells what it is of.
+    /// Returns the kind of the body for the trace.
     pub(super) fn trace_info(&self) -> Streamed {
         match self {
             IncomingBody::Matched { channel, message, .. } => {
@@ -79,7 +79,7 @@ impl Delivery<'_> {
 
     fn classify(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(IncomingBody, Option<*mut u8>)> {
         let (kind, head) = Head::parse(head)?;
-        // No device sends a longer frame: a peer that announces one gets no memory for it.
+        // No device sends a longer frame, so a peer that announces one gets no memory for it.
         if len > self.engine.devices.iter().map(|device| device.caps().max_send_size).max()? {
             return None;
         }
@@ -105,18 +105,19 @@ impl Delivery<'_> {
             }
             FrameKind::Data => {
                 let (number, at) = (head.op.get(), usize::try_from(head.extra.get()).ok()?);
-                // A body that would end beyond every offset is none.
+                // Reject a body whose end would overflow.
                 at.checked_add(len)?;
                 let Some(channel) = self.channel(from, &head)? else {
                     return Some((IncomingBody::Discard, None));
                 };
-                // What is not the next piece, or has no run of memory, comes by `piece`, which judges it.
+                // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`,
+                // which checks it.
                 let to = channel.ops().begin_device_write(number, from, at, len);
                 let lent = to.map(|_| len);
                 Some((IncomingBody::Data { channel, number, at, lent }, to))
             }
             FrameKind::Rts if len <= KEY_MAX => Some((IncomingBody::Key { head, bytes: Vec::new() }, None)),
-            // No other frame has a body.
+            // Other frames have no body.
             _ => None,
         }
     }
@@ -143,7 +144,7 @@ impl Delivery<'_> {
                 key.extend_from_slice(bytes);
                 false
             }
-            // Without memory for the body the message is kept all the same, and its receive fails.
+            // Without memory for the body, the message is still queued, and its receive fails.
             IncomingBody::Unexpected { .. } | IncomingBody::Discard => false,
         };
         if broken {
@@ -155,7 +156,7 @@ impl Delivery<'_> {
         let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.take()) else { return };
         match arriving {
             IncomingBody::Matched { channel, posted, message, notify, at } => {
-                // What did not come in pieces the device has written to its place.
+                // The bytes that did not come in pieces were written by the device directly.
                 self.copied.add(message.bytes.saturating_sub(at));
                 posted.complete_with(&message, |_| ());
                 self.engine.send_fin_if_sync(from, &channel, notify);
@@ -208,8 +209,8 @@ impl Delivery<'_> {
 }
 
 impl Engine {
-    /// Lands an eager message that is held already: a receive may have been posted, or its channel joined or left, since
-    /// it began to come. `None` if its sender has another rank there.
+    /// Delivers an eager message that was buffered already. Since it began to arrive, a receive may have been posted,
+    /// or its channel joined or freed. Returns `None` if the sender has another rank there.
     pub(super) fn deliver_buffered(
         &self,
         to: Destination,
@@ -228,7 +229,7 @@ impl Engine {
         let message = message(rank);
         let early = Unexpected { message, from, body, sync_op: notify };
         let mut matching = channel.matching();
-        // Under the lock: who joins looks through what has come before, under it as well.
+        // Check under the lock: the joiner checks the unexpected messages under the same lock.
         if !checked && !channel.accepts_sender(from, rank) {
             return None;
         }
@@ -250,7 +251,7 @@ impl Engine {
     }
 }
 
-/// Lands the next bytes of a receive that is under way; `None` if they are not the next.
+/// Writes the next bytes of a receive; `None` if they are not the next.
 pub(super) fn land_piece(
     engine: &Engine,
     channel: &Channel,
@@ -260,7 +261,7 @@ pub(super) fn land_piece(
     bytes: &[u8],
 ) -> Option<()> {
     let mut ops = channel.ops();
-    // The operation has failed meanwhile and is gone: its pieces are dropped.
+    // The operation has failed meanwhile and was removed: drop its pieces.
     let Some(op) = ops.get(number, from) else { return Some(()) };
     let Op::RecvOp(RecvOp { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {
@@ -273,7 +274,7 @@ pub(super) fn land_piece(
     Some(())
 }
 
-/// Takes a receive back from the device, which has written its next `len` bytes.
+/// Ends a device's write of the next `len` bytes of a receive.
 fn device_write_done(engine: &Engine, channel: &Channel, from: PeerId, number: u64, len: usize) {
     let back = channel.ops().end_device_write(number, from, Some(len));
     match back {

@@ -1,4 +1,4 @@
-//! Messages that are looked at where they lie: in memory that their sender has lent.
+//! Messages that are viewed in place, in memory that their sender has exported.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -12,11 +12,11 @@ use crate::header::FrameKind;
 use crate::layout::Envelope;
 use crate::matching::UnexpectedBody;
 
-/// A message that lies in the memory of its sender. The sender has its memory back when this is dropped, on any thread, also
-/// after this rank has left.
+/// A message in the memory of its sender. Dropping this returns the memory to the sender. It can be dropped on any
+/// thread, even after this rank has left.
 pub struct ViewedMessage {
     message: Envelope,
-    /// Taken when it is dropped.
+    /// Taken in `drop`.
     view: Option<View>,
     engine: Weak<Engine>,
     channel: Arc<Channel>,
@@ -25,7 +25,7 @@ pub struct ViewedMessage {
 }
 
 impl ViewedMessage {
-    /// Returns what has come with the message.
+    /// Returns the envelope of the message.
     pub fn envelope(&self) -> &Envelope {
         &self.message
     }
@@ -38,7 +38,7 @@ impl ViewedMessage {
 
 impl Drop for ViewedMessage {
     fn drop(&mut self) {
-        // Before its sender hears of it.
+        // End the view before the sender is notified.
         drop(self.view.take());
         if let Some(engine) = self.engine.upgrade().filter(|engine| !engine.closed.load(Ordering::SeqCst)) {
             engine.answer(self.from, &self.channel, FrameKind::Fin, self.theirs, 0);
@@ -53,10 +53,10 @@ impl fmt::Debug for ViewedMessage {
 }
 
 impl Engine {
-    /// Receives a message taken by a matched probe without a copy: by looking at it where its sender has lent it.
+    /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory.
     ///
     /// # Errors
-    /// The message back if it is not lent.
+    /// Returns the message if its sender has not exported it.
     pub fn recv_lent(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
         let MatchedMessage { channel, early } = &message;
         let UnexpectedBody::Rendezvous { op, key: Some(key) } = &early.body else { return Err(message) };
@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Ends the sends of this rank whose receivers look at them: it leaves, and the memory is kept for them.
+    /// Completes the sends whose receivers view them: this rank leaves, and the memory is kept for the receivers.
     pub(super) fn end_received(&self) {
         for channel in self.all_channels() {
             let received = channel.ops().take_sends(|op| self.is_viewed_send(op));

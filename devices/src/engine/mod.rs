@@ -1,24 +1,27 @@
-//! The engine of one rank: matching and protocols, written once, above every device.
+//! The engine of one rank. It implements matching and the protocols once, above all devices.
 //!
 //! ```text
-//!   send ─► outbox of the peer ─► Link ══ device ══► Inlet ─► inbox of the peer ─► channel: match ─► recv
-//!           (lock a peer)                            (the turn: one lock for all)  (lock a channel)
+//!   send ─► outbox of the peer ─► Endpoint ══ device ══► Inlet ─► inbox of the peer ─► channel: match ─► recv
+//!           (one lock per peer)              (the progress lock: one per engine)      (one lock per channel)
 //! ```
 //! * A **channel** is a matching space. Threads that post receives meet the thread that delivers messages there.
-//! * An **outbox** orders what goes to one peer: frames, then bodies in pieces.
-//! * The **turn** is the progress lock: the right to take frames from the devices. Whoever waits takes it and delivers for
-//!   everybody; threads that find it taken wait for the holder.
+//! * An **outbox** orders the traffic to one peer: frames first, then the pieces of bodies.
+//! * The **progress lock** is the right to take frames from the devices. A waiting thread takes it and delivers
+//!   frames for all threads of the rank. Threads that find it taken wait for its holder.
 //!
-//! `README.md` in this folder tells the life of a message: its states, its frames, and what the end of a rank changes.
+//! `README.md` in this folder describes the life of a message: its states, its frames, and the effects of the exit of
+//! a rank.
 //!
-//! Locks are taken in the order turn, channel (its matching), outbox, operations of a channel. What is copied under one has a bound that does not depend on the
-//! length of a message:
-//! * Under a channel's, one frame's body: an eager message that no receive waits for, or a piece of a longer one. A message
-//!   to oneself is packed outside, whatever its length.
-//! * Under an outbox's, each time: the frames that wait, up to 16 pieces of bodies that are sent, and of bodies that the
-//!   device gets at once about 1 MiB. The rest goes on in the next pass. What ends by that is ended when the lock is open.
-//! * Under the turn, what a pass takes from the devices and moves out of the outboxes. Whoever waits holds it from pass to
-//!   pass, and gives it up for work of its own that is long, as a collective's is, and to drive what nobody waits for.
+//! Locks are taken in this order: progress lock, channel (its matching), outbox, operations of a channel. The amount
+//! of data copied under a lock has a bound that does not depend on the length of a message:
+//! * Under the lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of
+//!   a longer one. A message to the rank itself is packed outside the lock, whatever its length.
+//! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and about 1 MiB of the
+//!   bodies that the device gets at once. The next pass continues. Operations that this completes are completed after
+//!   the lock is released.
+//! * Under the progress lock, a pass takes frames from the devices and sends from the outboxes. A waiting thread
+//!   holds the lock from pass to pass. It releases the lock for its own long work, such as that of a collective, and
+//!   to poll tasks.
 
 pub(crate) mod channel;
 mod channels;
@@ -39,7 +42,7 @@ mod parking;
 pub(crate) mod peer;
 mod progress;
 mod receive;
-mod received_cards;
+mod replies;
 mod send;
 mod slab;
 mod tracing;
@@ -96,47 +99,47 @@ pub struct Engine {
     cards: Arc<dyn Cards>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) peers: Table<Peer>,
-    /// Cards that have come and were not acted on.
+    /// Cards that have arrived and have not been processed.
     answers: Arc<Mutex<Vec<contact::Answer>>>,
     channels: RwLock<Channels>,
-    /// What devices have in hand.
+    /// Operations that devices are executing.
     moves: Mutex<DeviceOps>,
-    /// The thread that the locks between a send and its receive are biased to.
+    /// Decides which thread the locks between a send and its receive are biased to.
     bias: Arc<Bias>,
     turn: biased::Mutex<ProgressState>,
     parking: Parking,
     waits: Waits,
-    /// What is driven though nobody waits for it.
+    /// Tasks, which progress polls although no thread waits for them.
     tasks: Tasks,
     pub(crate) policy: Policy,
-    /// The way of messages that say nothing of their own.
+    /// Data path of messages that do not choose one.
     pub(crate) path: DataPath,
-    /// Whether such messages go by no path of their own, and none is recorded.
+    /// Whether these messages use [`DataPath::Auto`] and the rank is not traced.
     is_plain: bool,
-    /// Whether there is a device that wants memory registered.
+    /// Whether a device wants memory to be registered.
     registers: bool,
-    /// What goes through blocks then, though nobody has asked for it.
+    /// Bounce buffers that such a device uses implicitly.
     stages: Stages,
     pub(crate) credit: CreditPool,
-    /// How many outboxes have something waiting.
+    /// Number of outboxes that are not idle.
     pub(crate) busy: AtomicUsize,
-    /// The peers of these outboxes, each once, and of some that have become idle since.
+    /// The peers of these outboxes, each once, and some whose outboxes have become idle since.
     busy_peers: biased::Mutex<Vec<PeerId>>,
-    /// The ends that are known and have been learned.
+    /// The exits of ranks that this engine has learned.
     ends: RwLock<KnownExits>,
-    /// Whether there are ends that pending operations must be held against.
+    /// Whether pending operations must be checked against the exits.
     recheck: AtomicBool,
-    /// Operations that wait for a death to become known.
+    /// Operations that fail as soon as a death becomes known.
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     leaving: AtomicBool,
-    /// Whether it takes part in nothing more.
+    /// Whether this rank takes no further part in the job.
     closed: AtomicBool,
-    /// By device, what was copied out of it.
+    /// Counts the bytes copied out of each device.
     copied_out: Box<[Tally]>,
-    /// What channels had moved that this rank has left, and the copies of messages that matched probes took.
+    /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes took.
     left: Mutex<LocalTraffic>,
-    /// What is recorded, if this rank is traced.
+    /// The trace, if this rank is traced.
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
 }
@@ -211,18 +214,19 @@ impl Engine {
         }))
     }
 
-    /// Returns by which way messages go that do not say so themselves.
+    /// Returns the data path of messages that do not choose one.
     pub fn path(&self) -> DataPath {
         self.path
     }
 
-    /// Returns the pool of this rank. Its blocks lie where the peers of a device can look at them, if there is a device with such
-    /// [memory](Device::exportable_storage) that has any left; then messages in them need not be copied. Otherwise it is a pool like others.
+    /// Returns the pool of this rank. If a device has [memory](Device::exportable_storage) that its peers can read in
+    /// place, the blocks lie there as long as it has space, and messages in them need not be copied. Otherwise the
+    /// pool uses ordinary memory.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
             let sources: Vec<_> =
                 self.devices.iter().filter_map(|device| device.exportable_storage()).collect();
-            // The first region fits into the least room that there may be.
+            // The first region fits into the smallest space that a device may have.
             let growth = Growth::default().first_region(256 << 10);
             Magazine::growing(growth, move |len| {
                 let pages = || Pages::create(len).map(|pages| Box::new(pages) as Box<dyn Storage>);
@@ -231,29 +235,31 @@ impl Engine {
         })
     }
 
-    /// Returns this rank's place.
+    /// Returns the site of this rank: its rank, the size of the job and its host.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// Returns the bias of this rank's locks: to the thread that has opened the engine, until another comes.
+    /// Returns the bias of this rank's locks: towards the thread that opened the engine, until another thread takes
+    /// one.
     pub fn bias(&self) -> &Arc<Bias> {
         &self.bias
     }
 
-    /// Returns the devices that could not be opened, and why.
+    /// Returns the devices that could not be opened, with the reasons.
     pub fn refused(&self) -> &[OpenError] {
         &self.refused
     }
 
-    /// Returns who is known to have ended.
+    /// Returns the roster, which records the exits that are known.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
 
-    /// Ends this rank's part: waits until what it has sent is on its way, then tells the others that it has left.
+    /// Leaves the job: waits until the messages of this rank have been transferred, then reports its exit to the
+    /// others.
     ///
-    /// It never waits for a peer that has itself begun to close: what such a peer has not received it never will.
+    /// It does not wait for a peer that has itself begun to close, because such a peer never receives the rest.
     pub fn close(&self) {
         if self.leaving.swap(true, Ordering::SeqCst) {
             return;
@@ -264,11 +270,11 @@ impl Engine {
             self.cancel_receives(&channel);
         }
         self.recheck_all();
-        // What was started since ends at once.
+        // Tasks that were spawned since then complete at once.
         if self.tasks.are_open() {
             self.poll_tasks(true);
         }
-        // An answer to a peer's message must be on its way before the peer hears that no more will come.
+        // A reply to a peer's message must be on its way before the peer learns that no more frames will come.
         let leaving = |_: &()| WaitReason::call("leaving the job: what it has sent is not received");
         self.wait_for(
             &mut (),
@@ -280,15 +286,15 @@ impl Engine {
         let has_ended =
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
         self.wait_for(&mut (), |()| self.is_drained(has_ended).then_some(()), leaving);
-        // Devices give back soon after what these peers had received; one that does not is not waited for any longer.
+        // Devices soon return the memory of messages to these peers. The time limit covers a device that does not.
         let end = Instant::now() + GIVE_UP;
         self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
         self.end_received();
         self.roster.report(self.site.rank, Exit::Left);
     }
 
-    /// Drives to their ends the operations that nobody waits for any more. Before that it says that it does nothing else: who
-    /// waits for something else of it, while it is waited for here, asks for that.
+    /// Polls the remaining tasks until they are complete. Before that it reports that this rank does nothing else, so
+    /// that a peer that waits for any other message from this rank fails instead of blocking.
     fn drain_tasks(&self) {
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {
@@ -311,16 +317,16 @@ impl Engine {
         });
     }
 
-    /// Whether an operation is a send whose receiver looks at the message where it lies.
+    /// Returns whether an operation is a send whose receiver views the message in place.
     pub(crate) fn is_viewed_send(&self, op: &Op) -> bool {
         let Op::Send { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Whether nothing this rank has sent, or has begun to receive, is still under way. What is lent and looked at has been
-    /// received. A device that does not give memory back after the end of the peer does not keep the rank for long: the
-    /// memory is given back when the device is dropped.
+    /// Returns whether all sends and started receives of this rank have been transferred. An exported message that
+    /// its receiver views counts as received. A device that keeps memory after the exit of the peer does not delay
+    /// the rank for long: dropping the device returns the memory.
     fn is_drained(&self, has_ended: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())
@@ -330,8 +336,8 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Takes back what was lent to devices and peers, once no device is left that could touch it: an engine that was not
-    /// closed leaves nobody a pointer.
+    /// Reclaims the memory that devices and peers used, after the devices, which could access it, have been dropped.
+    /// Even if the engine was not closed, no pointer to the memory remains.
     fn drop(&mut self) {
         for peer in self.peers.iter() {
             peer.outbox().link = Box::new(NoLink);

@@ -1,6 +1,6 @@
-//! What devices have in hand: moves of memory that were started and have not ended, under the tokens that come back.
+//! Operations that devices are executing, identified by their tokens.
 //!
-//! A token that comes back twice, or that nobody was given, names nothing, and nothing happens.
+//! A token that was never issued, or that comes back twice, has no effect.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,27 +13,28 @@ use crate::device::{Body, Device, MemoryDesc, OpToken, PeerId, QuiesceStatus, Re
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source};
 
-/// What waits for a token.
+/// The operation that a token stands for.
 #[derive(Debug)]
 pub(crate) enum DeviceOp {
-    /// `len` bytes on their way into the receive `op`.
+    /// A transfer of `len` bytes into the receive `op`.
     Get { channel: Arc<Channel>, op: u64, peer: PeerId, len: usize },
-    /// A piece of a body that is sent from where it lies.
+    /// A piece of a body that is sent zero-copy.
     SendZcopy { peer: PeerId, sending: Arc<StreamedSend> },
-    /// An operation that has failed, and whose memory the peer may still reach.
+    /// An operation that has failed, and whose memory the peer may still access.
     Quiesce { op: Box<Op>, fault: Fault },
 }
 
-/// A message whose body is on its way in frames. It ends when nobody holds it any more: not the outbox, for it has pieces
-/// to send, nor a device that sends one from where it lies.
+/// A send whose body goes in frames. It completes when its last holder drops it. The outbox holds it while pieces are
+/// left to send, and a device while it sends a piece zero-copy.
 #[derive(Debug)]
 pub(crate) struct StreamedSend {
     source: Option<Source>,
-    /// The source as a device is shown it, where it takes lent bodies; and what it has made of that. Dropped before the source.
+    /// The source as the device sees it, and its registration, if the body is sent zero-copy. Dropped before the
+    /// source.
     pub(crate) lent: Option<(MemoryDesc, Option<Registration>)>,
     pub(crate) message: Envelope,
     ender: Option<Completer>,
-    /// What it fails with.
+    /// The fault of the send, if it fails.
     fault: OnceLock<Fault>,
 }
 
@@ -48,12 +49,12 @@ impl StreamedSend {
         Arc::new(StreamedSend { source, lent, message, ender, fault: OnceLock::new() })
     }
 
-    /// Returns `len` bytes from `position` on, as a device takes them.
+    /// Returns `len` bytes from `position` on, in the form that a device takes.
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         self.source.as_ref().map_or(Body::Empty, |source| source.body(position, len))
     }
 
-    /// Has it fail at its end; the first fault stays.
+    /// Records the fault with which the send will complete; the first fault stays.
     pub(crate) fn fail(&self, fault: &Fault) {
         let _ = self.fault.set(fault.clone());
     }
@@ -69,7 +70,7 @@ impl Drop for StreamedSend {
     }
 }
 
-/// The moves of one engine.
+/// The device operations of one engine.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceOps(Slab<DeviceOp>);
 
@@ -79,10 +80,10 @@ impl DeviceOps {
         self.0.take(number)
     }
 
-    /// Keeps a send that has failed, and has its device quiesce the memory. Also returns whether the send was received.
+    /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received.
     ///
-    /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the device is
-    /// never asked about memory that has been given back.
+    /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the
+    /// device is never asked to quiesce memory that has been returned to the user.
     fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
         let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
         let Some(DeviceOp::Quiesce { op, .. }) = self.0.get(token.0) else {
@@ -95,8 +96,8 @@ impl DeviceOps {
         (token, quiet, device.is_received(registration))
     }
 
-    /// Whether a rank need not wait for any of them before it leaves: memory that peers which have ended may reach is not
-    /// waited for, and receives are [operations](super::ops::Ops).
+    /// Returns whether a rank may leave without waiting for any of them. It does not wait for memory that exited
+    /// peers may access. Receives are covered by [`Ops`](super::ops::Ops).
     pub(crate) fn allows_close(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
             DeviceOp::SendZcopy { peer, .. } => has_ended(*peer),
@@ -104,24 +105,24 @@ impl DeviceOps {
         })
     }
 
-    /// Takes all of them back: there are no devices any more.
+    /// Takes all operations out, after the devices were dropped.
     pub(crate) fn drain(&mut self) -> Vec<DeviceOp> {
         self.0.drain()
     }
 }
 
 impl Engine {
-    /// Notes a move before a device is asked for it, so that its end finds it.
+    /// Registers an operation before a device starts it, so that its completion finds it.
     pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
         OpToken(lock(&self.moves).0.insert(what))
     }
 
-    /// Forgets a move that was not started.
+    /// Removes an operation that was not started.
     pub(crate) fn drop_device_op(&self, token: OpToken) -> Option<DeviceOp> {
         lock(&self.moves).take(token, |_| true)
     }
 
-    /// Ends a move.
+    /// Handles the completion of a transfer.
     pub(crate) fn device_op_done(&self, token: OpToken, outcome: Result<(), String>) {
         let taken = lock(&self.moves).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
         match taken {
@@ -137,20 +138,20 @@ impl Engine {
         }
     }
 
-    /// Ends an operation whose memory no peer reaches any more.
+    /// Completes an operation whose memory no peer can access any more.
     pub(crate) fn quiesce_done(&self, token: OpToken) {
         let taken = lock(&self.moves).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
         let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };
         let outcome = match &*op {
-            // It was cancelled too late.
+            // The cancellation came too late.
             Op::Send { message, .. } if fault == Fault::Cancelled && self.is_viewed_send(&op) => Ok(*message),
             _ => Err(fault),
         };
         op.complete(outcome);
     }
 
-    /// Ends an operation that has failed: at once, or when its peer does not reach its memory any more. Returns false if it was
-    /// cancelled too late: its receiver views the message in place, and so it has been sent.
+    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if it was
+    /// cancelled too late: its receiver views the message in place, so it counts as sent.
     pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
         let device = match &op {
             Op::Send { peer, registration: Some(_), .. } => {

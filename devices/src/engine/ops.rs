@@ -1,4 +1,4 @@
-//! Operations that wait for an answer of their peer, named by numbers that travel.
+//! Operations that wait for a reply of their peer. The numbers that identify them travel in frames.
 
 use super::peer::Counted;
 use super::slab::Slab;
@@ -7,73 +7,75 @@ use crate::device::{MemoryDesc, PeerId, Registration};
 use crate::fault::Fault;
 use crate::layout::{Envelope, Source, Target};
 
-/// An operation under way. Registrations come before the memory that they register, so that they are dropped first.
+/// A pending operation. Registrations precede the memory that they register, so that they are dropped first.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// A message whose body waits here for [`Kind::Cts`](crate::header::Kind) or
-    /// [`Kind::Fin`](crate::header::Kind); its peer may be getting it if it is registered.
+    /// A message whose body waits here for [`FrameKind::Cts`](crate::header::FrameKind) or
+    /// [`FrameKind::Fin`](crate::header::FrameKind). If it is registered, its peer may be reading it.
     Send {
         peer: PeerId,
         registration: Option<Registration>,
         source: Source,
         message: Envelope,
         ender: Completer,
-        /// Counts it among the peer's, if it is long.
+        /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
         _counted: Option<Counted>,
     },
-    /// An eager message that waits for its match. Its frame holds the memory, and may wait for room at this place of the
-    /// peer's outbox.
+    /// An eager message that waits for its match. Its frame holds the memory, and may be queued in the peer's outbox
+    /// at this place.
     Sync { peer: PeerId, message: Envelope, place: u64, ender: Completer },
-    /// A matched receive whose body is coming.
+    /// A matched receive whose body is arriving.
     RecvOp(RecvOp),
 }
 
-/// A matched receive: of its sender's operation `sender_op`.
+/// A matched receive; `sender_op` is the operation at the sender.
 #[derive(Debug)]
 pub(crate) struct RecvOp {
     pub(crate) peer: PeerId,
     pub(crate) sender_op: u64,
-    /// What the device has made of the target, where it wants it. Dropped before the target, and before the operation ends.
+    /// The registration of the target, if the device needs one. Dropped before the target, and before the operation
+    /// completes.
     pub(crate) registration: Option<Registration>,
     pub(crate) target: Target,
     pub(crate) message: Envelope,
-    /// The bytes that have landed.
+    /// Number of bytes that have landed.
     pub(crate) received: usize,
     pub(crate) ender: Completer,
     pub(crate) owner: BufferOwner,
 }
 
-/// In whose hands the memory of a receive is.
+/// The owner of the memory of a receive.
 #[derive(Debug)]
 pub(crate) enum BufferOwner {
-    /// The engine's.
+    /// The engine.
     Engine,
-    /// A device's, which writes to it.
+    /// A device, which writes to it.
     Device {
-        /// How many moves into it have not ended, and one for those that are still to be posted.
+        /// Number of writes that have not ended, plus one while pieces are still to be posted.
         writes: u32,
-        /// Whether one of them has failed.
+        /// Whether one of the writes has failed.
         failed: bool,
-        /// What the operation fails with when it comes back, if it has failed meanwhile.
+        /// The fault of the operation when the device returns it, if it has failed meanwhile.
         fault: Option<Fault>,
     },
 }
 
 impl BufferOwner {
-    /// A device's, for one move.
+    /// A device with one write.
     pub(crate) const LENT: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
 }
 
-/// What became of a receive when a move into its memory ended.
+/// The state of a receive after a write of a device has ended.
 #[derive(Debug)]
 pub(crate) enum WriteDone {
-    /// It goes on.
+    /// The receive is still pending.
     Pending,
-    /// All of its body has landed.
+    /// The whole body has landed.
     Complete(RecvOp),
-    /// It had failed meanwhile.
+    /// The operation had failed meanwhile.
     Failed(Op, Fault),
-    /// A move has failed, and none is under way any more: nothing of the sender's operation `sender_op` has been received.
+    /// A write has failed and no other is under way. The body of the sender's operation `theirs` must be fetched
+    /// again from the start.
     Refetch { theirs: u64 },
 }
 
@@ -102,7 +104,7 @@ impl Op {
         }
     }
 
-    /// Ends the operation; neither a device nor a peer reaches its memory any more.
+    /// Completes the operation. Neither a device nor a peer may access its memory any more.
     pub(crate) fn complete(self, outcome: Outcome) {
         let ender = match self {
             Op::Send { ender, source, registration, .. } => {
@@ -122,10 +124,11 @@ impl Op {
 /// A table of operations; a number is never valid twice.
 ///
 /// # Invariants
-/// 1. A receive that is lent to a device stays in the table, with its target: [`get`](Self::get) does not show it,
-///    [`take`](Self::take_outcome) and [`take_all`](Self::take_all) leave it. Only [`take_back`](Self::take_back), called when
-///    a move into it has ended or will not be made, and [`reclaim_all`](Self::take_all_back), called when there is no
-///    device any more, end that. So the user's memory is not given back while a device may write to it.
+/// 1. A receive that a device owns stays in the table, with its target: [`get`](Self::get) does not return it, and
+///    [`take`](Self::take) and [`take_all`](Self::take_all) leave it there. Only
+///    [`end_device_write`](Self::end_device_write), which is called when a write has ended or will not be made, and
+///    [`reclaim_all`](Self::reclaim_all), which is called after the devices were dropped, change that. So the user's
+///    memory is not returned while a device may write to it.
 #[derive(Debug, Default)]
 pub(crate) struct Ops(Slab<Op>);
 
@@ -134,12 +137,12 @@ impl Ops {
         self.0.insert(op)
     }
 
-    /// Returns an operation by a number that came from `peer`, if it is one of that peer's.
+    /// Returns the operation with a number that came from `peer`, if it is one of that peer's and no device owns it.
     pub(crate) fn get(&mut self, number: u64, peer: PeerId) -> Option<&mut Op> {
         self.0.get(number).filter(|op| op.peer() == peer && !op.is_device_owned())
     }
 
-    /// Returns a receive from `peer`, also one that is lent.
+    /// Returns a receive from `peer`, even one that a device owns.
     fn receive(&mut self, number: u64, peer: PeerId) -> Option<&mut RecvOp> {
         match self.0.get(number)? {
             Op::RecvOp(recv) if recv.peer == peer => Some(recv),
@@ -147,8 +150,8 @@ impl Ops {
         }
     }
 
-    /// Lends a receive to a device, which writes its next `len` bytes where this says; `None` if `at` is not the next
-    /// byte, or they have no run of memory.
+    /// Gives a receive to a device, which writes the next `len` bytes to the returned address. Returns `None` if `at`
+    /// is not the next byte, or if the bytes are not contiguous in memory.
     pub(crate) fn begin_device_write(
         &mut self,
         number: u64,
@@ -168,8 +171,8 @@ impl Ops {
         Some(to)
     }
 
-    /// Lends a receive that is lent already once more, for a move of its bytes `at..at + len`; `None` if it has failed
-    /// meanwhile, or another move has.
+    /// Adds a write of the bytes `at..at + len` to a receive that a device owns already. Returns `None` if the
+    /// receive or another write has failed meanwhile.
     pub(crate) fn add_device_write(
         &mut self,
         number: u64,
@@ -186,7 +189,7 @@ impl Ops {
         Some((memory, recv.registration.clone()))
     }
 
-    /// Takes a receive back after a move into it, which has landed `len` bytes, or failed.
+    /// Ends a write to a receive, which has landed `len` bytes or failed.
     pub(crate) fn end_device_write(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> WriteDone {
         let Some(recv) = self.receive(number, peer) else { return WriteDone::Pending };
         let BufferOwner::Device { writes: moves, failed, fault } = &mut recv.owner else {
@@ -218,7 +221,7 @@ impl Ops {
         }
     }
 
-    /// Takes all receives back, as there are no devices any more; returns those that have failed meanwhile.
+    /// Reclaims all receives after the devices were dropped; returns those that have failed meanwhile.
     pub(crate) fn reclaim_all(&mut self) -> Vec<(Op, Fault)> {
         let mut failed = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -237,14 +240,14 @@ impl Ops {
         self.0.take(number)
     }
 
-    /// Takes the send that ends `completion`, and its number.
+    /// Takes the send that completes `completion`, and its number.
     pub(crate) fn take_send(&mut self, completion: &Completion) -> Option<(u64, Op)> {
         let ours = |op: &Op| !matches!(op, Op::RecvOp(_)) && op.ender().is_for(completion);
         let number = self.0.find(ours)?;
         Some((number, self.0.take(number)?))
     }
 
-    /// Takes the announced messages that `which` picks.
+    /// Takes the rendezvous sends that `which` picks.
     pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
         let mut picked = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -257,7 +260,8 @@ impl Ops {
         picked.into_iter().filter_map(|(number, message)| Some((self.0.take(number)?, message))).collect()
     }
 
-    /// Takes the operations that `why` gives a fault; one that is lent to a device fails with it when it comes back.
+    /// Takes the operations for which `why` returns a fault. A receive that a device owns fails with it when the
+    /// device returns it.
     pub(crate) fn take_all(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -276,8 +280,8 @@ impl Ops {
         self.0.is_empty()
     }
 
-    /// Whether nothing is left but sends that have been received, and receives that have failed, and whose device is still to
-    /// give back the memory after the end of their peer: nobody has to wait for that before leaving.
+    /// Returns whether only two kinds of operations are left: sends that have been received, and failed receives from
+    /// exited peers whose memory a device has not returned yet. A closing rank need not wait for these.
     pub(crate) fn is_settled(
         &self,
         has_ended: impl Fn(PeerId) -> bool,
@@ -367,7 +371,7 @@ mod tests {
         assert!(ops.is_empty());
     }
 
-    /// A receive lent for several moves at once, which end in any order.
+    /// A receive with several device writes at once, which end in any order.
     #[test]
     fn a_receive_is_lent_until_the_last_move_has_ended() {
         for (failing, fails) in [(None, false), (Some(1), false), (None, true), (Some(0), true)] {
@@ -379,7 +383,7 @@ mod tests {
                 let len = 40.min(100 - at);
                 assert!(ops.add_device_write(number, PEER, at, len).is_some());
             }
-            // The first lending stood for the moves that were to be posted.
+            // The first write stood for the pieces that were still to be posted.
             assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending));
             if fails {
                 assert!(ops.take_all(|_| Some(FREED)).is_empty());

@@ -1,4 +1,4 @@
-//! Moving what waits for one peer: frames in order, then bodies in pieces; eager room.
+//! Sends what is queued for one peer: frames in order, then pieces of bodies, within its eager credit.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -22,25 +22,27 @@ use crate::matching::UnexpectedBody;
 use crate::steps::{KillPoint, reach};
 use crate::trace::Trace;
 
-/// The most messages of one sender that may wait for an answer of their receiver, which keeps some 150 bytes of each.
+/// Maximum number of a sender's messages that may wait for a reply of one receiver, which stores about 150 bytes for
+/// each.
 ///
-/// The next one fails instead of waiting: a program may have its receiver take the last message first, and would hang.
+/// The next message fails instead of waiting: a program may have its receiver take the last message first, and would
+/// hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
-/// What no context is.
+/// Marks a frame that belongs to no context.
 const NO_CONTEXT: u64 = u64::MAX;
 
-/// Pieces of bodies sent to one peer, or got from it, before other work has its turn.
+/// Number of pieces of bodies, sent to one peer or got from it, before other work continues.
 pub(super) const PIECES: usize = 16;
 
-/// What an eager message takes of its receiver's room: its body and what it costs to keep.
+/// Returns the credit that an eager message uses: its body and the receiver's overhead.
 #[inline]
 pub(crate) fn credit_cost(bytes: usize) -> u64 {
     bytes as u64 + 64
 }
 
 impl Engine {
-    /// Makes sure that the peer knows the channel before the first frame that names it.
+    /// Ensures that the peer knows the channel before the first frame that names it.
     #[inline]
     pub(crate) fn bind(&self, out: &mut Outbox, channel: &Channel) {
         if !out.is_bound(channel) {
@@ -63,12 +65,12 @@ impl Engine {
         self.push(out, head);
     }
 
-    /// Sends a frame that belongs to no operation here, now or when there is room.
+    /// Sends a frame that belongs to no local operation, now or when the endpoint has space.
     pub(crate) fn push(&self, out: &mut Outbox, head: Head) {
         self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
     }
 
-    /// Sends a frame of a message, now or when there is room.
+    /// Sends a frame of a message, now or when the endpoint has space.
     pub(crate) fn push_message(
         &self,
         out: &mut Outbox,
@@ -80,13 +82,13 @@ impl Engine {
         self.push_frame(out, QueuedFrame { context, head, body, key: None, completes: None, seq: 0 }, leave);
     }
 
-    /// Sends a frame, now or when there is room.
+    /// Sends a frame, now or when the endpoint has space.
     pub(crate) fn push_frame(&self, out: &mut Outbox, frame: QueuedFrame, leave: Coalesce) {
         if out.gone && !self.ask_again(out) {
             return;
         }
         if !out.waiting.is_empty() || self.post_frame(out, &frame, leave).is_err() {
-            // If the link is broken, it answers the same when the outbox is flushed, and is reported then.
+            // A broken endpoint returns the same error when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
             if out.contact != Wireup::Connected {
                 self.wake_progress();
@@ -96,14 +98,15 @@ impl Engine {
         }
     }
 
-    /// Gives a frame to its device.
+    /// Posts a frame to its device.
     #[inline]
     fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
         let bytes = frame.body.as_ref().map_or(0, Source::bytes);
         self.posting(out, &frame.head, bytes, |out| out.post_frame(frame, leave))
     }
 
-    /// Has the link flushed by whoever waits if it has kept something back of a frame it took; returns whether it has.
+    /// Marks the outbox for a flush if the endpoint has accepted a frame without writing it out; returns whether it
+    /// has.
     #[inline]
     pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
         let is_staged = out.link.has_unflushed();
@@ -126,18 +129,19 @@ impl Engine {
         self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes: ends, seq: 0 });
     }
 
-    /// Has a frame wait for room, at a place that it is given now.
+    /// Queues a frame until the endpoint has space, and assigns its sequence number.
     fn queue_frame(&self, out: &mut Outbox, frame: QueuedFrame) {
         let idle = out.is_idle();
         let place = out.place;
         out.waiting.push_back(QueuedFrame { seq: place, ..frame });
         out.place += 1;
         self.note_busy(idle, out);
-        // A thread that sleeps has looked for room for what waited before that.
+        // A sleeping thread re-posts only frames that were queued before it slept, so wake it for this one.
         self.site.bell.ring();
     }
 
-    /// Keeps the count and the list of busy outboxes, after a change of one that was idle or not before.
+    /// Updates the count and the list of busy outboxes after a change of `out`, which was idle before it if
+    /// `was_idle`.
     pub(crate) fn note_busy(&self, was_idle: bool, out: &mut Outbox) {
         match (was_idle, out.is_idle()) {
             (true, false) => self.busy.fetch_add(1, Ordering::AcqRel),
@@ -147,7 +151,7 @@ impl Engine {
         self.list(out);
     }
 
-    /// Has an outbox that is not idle flushed by the next pass.
+    /// Lists an outbox that is not idle, so that the next pass flushes it.
     fn list(&self, out: &mut Outbox) {
         if !out.listed && !out.is_idle() {
             out.listed = true;
@@ -155,16 +159,17 @@ impl Engine {
         }
     }
 
-    /// Waits until nothing waits in an outbox any more, but no longer than `patience`: a rank that has told the others
-    /// something may not look at its messages for long.
+    /// Waits until all outboxes are empty, but no longer than `patience`: a rank that has reported something to the
+    /// others might not make progress for a long time afterwards.
     pub fn flush_for(&self, patience: Duration) {
         let end = Instant::now() + patience;
         let is_out = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
         self.wait_until(|| is_out().then_some(()));
     }
 
-    /// Has what links hold back leave now, as far as there is room: the caller waits for a message of which it was told
-    /// that it was [held](super::Sent::Coalesced), or has nothing more to send. A load if nothing is.
+    /// Writes out the frames that the endpoints coalesce, as far as there is space. The caller waits for a
+    /// message that was [coalesced](super::Sent::Coalesced), or has nothing more to send. Without such frames this
+    /// costs one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {
@@ -172,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Whether something waits in an outbox, or on a link.
+    /// Returns whether an outbox has queued work, or an endpoint has unflushed frames.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
@@ -187,15 +192,15 @@ impl Engine {
             self.parking.notify();
         }
         if self.is_busy() {
-            // As in `queue_frame`: a thread that sleeps may have looked while this one had the list.
+            // As in `queue_frame`: a sleeping thread may have polled while this one had the list.
             self.site.bell.ring();
         }
         later::run_deferred_drops();
     }
 
-    /// Moves what waits in every busy outbox; returns how many frames went out.
+    /// Flushes every busy outbox; returns the number of frames that were posted.
     ///
-    /// `ended` is empty before and after: memory of the user's is let go of when no outbox is locked. So is `peers`.
+    /// `ended` is empty before and after: the user's memory is dropped when no outbox is locked. So is `peers`.
     pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());
@@ -307,14 +312,15 @@ impl Engine {
             if stream.sent == bytes {
                 ended.extend(streams.pop_front().map(|stream| DeferredCompletion::Body(stream.sending)));
             } else {
-                // One piece of each body in turn.
+                // Send one piece of each body in turn.
                 streams.rotate_left(1);
             }
         }
         Ok(())
     }
 
-    /// Posts a piece of a body from where it lies: the message does not end before the device is done with it.
+    /// Posts a piece of a body zero-copy: the message does not complete before the device has finished with the
+    /// piece.
     fn post_lent(
         &self,
         peer: PeerId,
@@ -324,7 +330,7 @@ impl Engine {
         sending: &Arc<StreamedSend>,
     ) -> Result<(), PostError> {
         let token = self.begin_device_op(DeviceOp::SendZcopy { peer, sending: Arc::clone(sending) });
-        // SAFETY: the bytes are those of the source, which `sending` keeps until the move has ended.
+        // SAFETY: the bytes are those of the source, which `sending` keeps until the device operation has ended.
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { link.post_zcopy(head.bytes(), &[body], token) };
         if result != Ok(OpStatus::InProgress) {
@@ -334,7 +340,7 @@ impl Engine {
         result.map(|_| ())
     }
 
-    /// Keeps the body of an early message.
+    /// Buffers the body of an unexpected message.
     pub(crate) fn buffer_body(
         &self,
         bytes: usize,
@@ -353,14 +359,14 @@ impl Engine {
     }
 }
 
-/// What has ended while an outbox was locked, to be dealt with when no lock is held: its memory may be the user's to drop.
+/// A completion that is deferred until no outbox is locked, because it may drop the user's memory.
 #[derive(Debug)]
 pub(crate) enum DeferredCompletion {
-    /// A frame that has gone, and the operation that ends with it.
+    /// A frame that was posted, and the operation that completes with it.
     Frame { source: Option<Source>, ends: Option<(Completer, Envelope)> },
-    /// A body of which all pieces have gone.
+    /// A body of which all pieces were posted.
     Body(Arc<StreamedSend>),
-    /// A piece of a get, or its posting.
+    /// A piece of a get, or the end of its posting.
     Get { channel: Arc<Channel>, peer: PeerId, op: u64, landed: Option<usize> },
 }
 

@@ -1,4 +1,4 @@
-//! Where threads wait that find the turn taken: its holder tells them that there is news.
+//! Threads that find the progress lock taken wait here until its holder notifies them.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -10,8 +10,8 @@ use crate::fence::{self, Light};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// How long a thread waits at most for the holder of the turn to tell it something: at first, and after waits in vain, each
-/// of which doubles it.
+/// The limits of a wait for a notification: the first one, and the maximum. Each wait that ends without a
+/// notification doubles the limit.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(64);
 
@@ -25,22 +25,23 @@ impl Default for Limit {
     }
 }
 
-/// Threads that wait for the holder of the turn.
+/// Threads that wait for the holder of the progress lock.
 ///
-/// Whoever brings news writes it and then looks whether a thread is counted here; a thread that is about to wait is counted
-/// and then looks for news. One of them sees the other if both fence between the two, as at a [doorbell](crate::Doorbell):
-/// the waiting thread does so for both. It does so only before a long wait, which follows a time without news. Before a
-/// short one it does not, and news that it misses costs it that wait.
+/// A notifier publishes the new work and then checks whether a thread is counted here. A waiting thread is counted
+/// first and then checks for new work. If both execute a fence between the two steps, as at a
+/// [doorbell](crate::Doorbell), at least one of them sees the other. Before a long wait, which follows a time without
+/// notifications, the waiting thread executes a heavy fence for both. Before a short wait it does not, and a missed
+/// notification delays it by at most that wait.
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,
-    /// How often there was news.
+    /// Number of notifications so far.
     epoch: Mutex<u64>,
     news: Condvar,
     light: Light,
 }
 
-/// A thread that is counted among those that wait, until it is dropped.
+/// Counts a thread as waiting until it is dropped.
 struct Parked<'a>(&'a Parking);
 
 impl Drop for Parked<'_> {
@@ -55,10 +56,10 @@ impl Parking {
         Parking { count, epoch, news: Condvar::new(), light: Light::new() }
     }
 
-    /// Waits for news, unless `ready`: whether there is some, or nobody has the turn any more. No lock is held while that is
-    /// asked: it may run the user's code, or bring news.
+    /// Waits for a notification, unless `ready` returns true: there is new work, or the progress lock is free. No
+    /// lock is held while `ready` runs, because it may run the user's code or notify.
     ///
-    /// It may return before there is news: the caller looks again.
+    /// It may return without a notification, so the caller checks again.
     pub(super) fn park(&self, limit: &mut Limit, ready: impl FnOnce() -> bool) {
         self.count.fetch_add(1, Ordering::SeqCst);
         let _counted = Parked(self);
@@ -71,7 +72,7 @@ impl Parking {
             return;
         }
         let epoch = lock(&self.epoch);
-        // News that came meanwhile is in the epoch.
+        // A notification that came meanwhile has changed the epoch.
         let is_news = *epoch != seen || {
             let (epoch, _) = self.news.wait_timeout(epoch, limit.0).unwrap_or_else(PoisonError::into_inner);
             *epoch != seen
@@ -79,7 +80,7 @@ impl Parking {
         limit.0 = if is_news { SHORTEST } else { LONGEST.min(2 * limit.0) };
     }
 
-    /// Tells those who are counted that there is news; call it after the news has been written.
+    /// Notifies the counted threads; call it after the new work has been published.
     #[inline]
     pub(super) fn notify(&self) {
         self.light.fence();

@@ -1,4 +1,5 @@
-//! What a rank keeps of each peer it has spoken to, made on first use, before the peer is met.
+//! The state of each peer that a rank has communicated with. It is created on first use, before the peer is
+//! connected.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use crate::device::{Body, Caps, Endpoint, PeerId, PostError, RemoteKey};
 use crate::header::{FrameKind, Head};
 use crate::layout::{Envelope, Source};
 
-/// A table with room for every rank of the world that costs memory only where it is used.
+/// A table with one entry for each rank of the world. It allocates memory only for the parts in use.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
@@ -56,29 +57,29 @@ impl<T> Table<T> {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
-    /// Which of the engine's devices reaches it, once it is met.
+    /// Index of the device that reaches it, once it is connected.
     pub(crate) device: OnceLock<usize>,
     outbox: Mutex<Outbox>,
-    /// Eager room given back to the peer, in all.
+    /// Eager credit granted to the peer after the initial credit, in all.
     pub(crate) granted: AtomicU64,
-    /// Answers to messages that the peer had announced, in all; written under the outbox's lock.
+    /// Replies to messages that the peer had announced, in all; written under the outbox's lock.
     pub(crate) replies_sent: AtomicU64,
-    /// Answers of the peer to messages announced to it, in all; written by the holder of the turn.
+    /// Replies of the peer to messages announced to it, in all; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
-    /// Long messages announced to the peer that it has neither got nor asked for.
+    /// Large messages announced to the peer, for which no FIN or CTS has come.
     pub(crate) bodies: Bodies,
 }
 
-/// How many bodies wait for something.
+/// Counts the bodies that wait for a reply.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Bodies(Arc<AtomicUsize>);
 
-/// One of them, until it is dropped.
+/// Counts as one body until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Bodies);
 
 impl Bodies {
-    /// Counts one more.
+    /// Adds one body to the count.
     pub(crate) fn count(&self) -> Counted {
         self.0.fetch_add(1, Ordering::Relaxed);
         Counted(self.clone())
@@ -96,7 +97,8 @@ impl Drop for Counted {
 }
 
 impl Peer {
-    /// Makes a peer that is asked for, and may have `room` bytes of eager messages here.
+    /// Creates a peer whose cards are being requested, and which may have `room` bytes of eager messages outstanding
+    /// here.
     pub(crate) fn new(id: PeerId, room: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
@@ -130,48 +132,48 @@ impl Peer {
     }
 }
 
-/// Everything on its way to one peer. Frames go out in the order they came in.
+/// Everything queued for one peer. Frames are sent in the order in which they were queued.
 ///
 /// # Invariants
-/// 1. A peer that is not met has no credit and a link without room: whatever is sent to it is queued, messages in
-///    `unsent`, frames in `waiting`. Of a peer that is met `unsent` is empty.
+/// 1. While a peer is not connected, it has no credit and its endpoint accepts nothing: messages are queued in
+///    `unsent`, frames in `waiting`. When it is connected, `unsent` is empty.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Whose it is.
+    /// The peer.
     pub(crate) id: PeerId,
     pub(crate) contact: Wireup,
     pub(crate) link: Box<dyn Endpoint>,
-    /// What the link can do.
+    /// The capabilities of the endpoint.
     pub(crate) caps: Caps,
-    /// By channel number: the context the peer knows it for.
+    /// By channel number: the context that the peer knows it for.
     pub(crate) bound: Vec<u64>,
-    /// Messages to a peer that is not met: how they go depends on the device.
+    /// Messages that wait until the peer is connected, because their protocol depends on the device.
     pub(crate) unsent: VecDeque<DeferredSend>,
-    /// Frames the link had no room for, in the order of their places.
+    /// Frames that wait for space in the endpoint, in the order of their sequence numbers.
     pub(crate) waiting: VecDeque<QueuedFrame>,
-    /// The place of the next frame that waits.
+    /// The sequence number of the next queued frame.
     pub(crate) place: u64,
-    /// Bodies the peer has asked for.
+    /// Bodies that the peer has requested by a CTS.
     pub(crate) streams: VecDeque<BodyStream>,
-    /// Bodies that are got from the peer, and have pieces to post.
+    /// Gets from the peer that have pieces to post.
     pub(crate) fetches: VecDeque<PendingGet>,
-    /// Bytes of eager messages that may still go.
+    /// Bytes of eager messages that may still be sent.
     pub(crate) credit: u64,
-    /// What the peer may have waiting here, in all.
+    /// Eager credit of the peer at this rank: how much it may have outstanding.
     pub(crate) credit_given: u64,
-    /// What of it receives of early messages have freed and the peer has not been told of.
+    /// Credit that receives of unexpected messages have freed and that was not granted again yet.
     pub(crate) freed: u64,
-    /// How much of that it was asked to return, and has not answered.
+    /// Credit that the peer was asked to return, while its reply is outstanding.
     pub(crate) recalled: u64,
     /// Messages that were announced to the peer, in all.
     pub(crate) announced: u64,
-    /// What was sent to the peer, and how; of the copies those made here.
+    /// Traffic to the peer; of the copies, those made here.
     pub(crate) sent: Traffic,
-    /// Whether the link still has bytes to write out.
+    /// Whether the endpoint has frames that it has not written out.
     pub(crate) unflushed: bool,
-    /// Whether the peer takes no more frames: they are dropped.
+    /// Whether the peer takes no more frames: they are discarded.
     pub(crate) gone: bool,
-    /// Whether its peer is in the engine's list of busy ones: always when it is not idle.
+    /// Whether the peer is in the engine's list of busy peers. It always is when the outbox is not idle.
     pub(crate) listed: bool,
 }
 
@@ -204,7 +206,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Counts a message that went with its body.
+    /// Counts a message that was sent with its body.
     #[inline]
     pub(crate) fn note_eager(&mut self, bytes: usize) {
         self.sent.eager.add(bytes);
@@ -213,7 +215,7 @@ impl Outbox {
         }
     }
 
-    /// Posts a frame that has waited, or may have to.
+    /// Posts a frame that was queued, or will be queued if this fails.
     #[inline]
     pub(crate) fn post_frame(&mut self, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
         match &frame.key {
@@ -230,7 +232,7 @@ impl Outbox {
             && !self.unflushed
     }
 
-    /// Gives back what a frame has taken of the peer's room that will not be sent.
+    /// Returns the credit of a frame that will not be sent.
     pub(crate) fn refund(&mut self, frame: &QueuedFrame) {
         self.credit += frame.body.as_ref().map_or(0, |body| credit_cost(body.bytes()));
         let kind = frame.head.short.kind();
@@ -239,35 +241,35 @@ impl Outbox {
         }
     }
 
-    /// Whether the frame that would have waited at this place still does.
+    /// Returns whether the frame with the sequence number `place` is still queued, if it was queued at all.
     pub(crate) fn has_waiting(&self, place: u64) -> bool {
         self.waiting.front().is_some_and(|first| first.seq <= place)
     }
 
-    /// Whether the peer takes the channel's number for its context.
+    /// Returns whether the peer knows the channel's number for its context.
     #[inline]
     pub(crate) fn is_bound(&self, channel: &Channel) -> bool {
         self.bound.get(usize::from(channel.wire_id())) == Some(&channel.context)
     }
 
-    /// Whether all of it has reached the peer's host.
+    /// Returns whether everything has reached the peer's host, or the peer takes no more frames.
     pub(crate) fn is_drained(&mut self) -> bool {
         self.is_idle() && (self.gone || self.link.is_drained())
     }
 }
 
-/// How far a rank is with a peer.
+/// The state of the connection to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wireup {
-    /// Its cards are asked for.
+    /// Its cards were requested.
     Requested,
-    /// No device reaches it; the next message asks again.
+    /// No device reaches it; the next message requests its cards again.
     Unreachable,
-    /// It has a link.
+    /// It has an endpoint.
     Connected,
 }
 
-/// The link to a peer that is not met: it never has room.
+/// The endpoint of an unconnected peer. It accepts nothing.
 #[derive(Debug)]
 pub(super) struct NoLink;
 
@@ -277,7 +279,7 @@ impl Endpoint for NoLink {
     }
 }
 
-/// A message to a peer that is not met.
+/// A message to an unconnected peer.
 #[derive(Debug)]
 pub(crate) struct DeferredSend {
     pub(crate) channel: Arc<Channel>,
@@ -287,25 +289,26 @@ pub(crate) struct DeferredSend {
     pub(crate) ender: Completer,
 }
 
-/// A frame the link had no room for.
+/// A frame that waits for space in the endpoint.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// The context that its message belongs to, as the number may be another channel's by now; of other frames none.
+    /// The context of its message, because its channel number may have been reused since. For other frames, a value
+    /// that no context has.
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
-    /// The body of an announcement.
+    /// The key in an RTS.
     pub(crate) key: Option<Box<RemoteKey>>,
-    /// The operation that ends when the frame has gone.
+    /// The operation that completes when the frame was posted.
     pub(crate) completes: Option<(Completer, Envelope)>,
-    /// Its place among all frames that ever waited here.
+    /// Its sequence number among all frames that were ever queued here.
     pub(crate) seq: u64,
 }
 
-/// A body on its way in pieces.
+/// A body that is sent in pieces.
 #[derive(Debug)]
 pub(crate) struct BodyStream {
-    /// It may have been left since: its number is bound again before each piece.
+    /// It may have been freed since, so its number is bound again before a piece if necessary.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) sending: Arc<StreamedSend>,

@@ -1,4 +1,5 @@
-//! Progress is made by whoever waits: the turn, and the waiting loop. Threads that find the turn taken go to `parking`.
+//! Progress: the state behind the progress lock, and the waiting loop. Threads that find the lock taken wait in
+//! `parking`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,58 +21,59 @@ use crate::layout::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{Next, Waiter};
 
-/// The longest sleep. Frames and deaths ring the doorbell; the good end of a rank does not, and is found after so long.
+/// The longest sleep. Frames and deaths ring the doorbell. The orderly exit of a rank does not, and is found after
+/// this time.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// After so long, and as often, a rank that looks for news asks the other processes who has left.
+/// How often a rank that polls or waits queries the other processes for ranks that have left.
 const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often it asks from one check of what it shares with others to the next.
+/// Number of these queries between two checks of the memory that this rank shares with others.
 const VERIFY: u32 = 10;
 
-/// Passes from one look at the clock to the next: of one who waits, whom the sleep reminds too, and of one who tests and
-/// may do so seldom.
+/// Number of passes between two reads of the clock. `TESTS` is for passes of tests, which may be rare; a waiting
+/// thread also reads the clock after each sleep.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
 const TESTS: u32 = 16;
 
-/// Passes after which ends are acted on even if frames keep coming.
+/// Number of passes after which exits are applied even if frames keep coming.
 const MAX_PASSES_BEFORE_EXITS: u32 = 10_000;
 
-/// Where some devices ask the system for news and others need not: passes of one who polls from one look at all of them to
-/// the next, and how long one who tests does without.
+/// When only some devices need a system call to poll: `CHEAP_PASSES` passes of a spinning waiter skip these devices
+/// before one pass polls them, and a test polls them only if `SYSCALL_POLL_INTERVAL` has elapsed.
 const CHEAP_PASSES: u32 = 32;
 const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 
-/// Which devices a pass looks at.
+/// Which devices a pass polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PollSet {
     All,
-    /// Those whose looks cost little, and now and then all.
+    /// Those that need no system call, and now and then all.
     Cheap,
 }
 
-/// The right to take frames from the devices, and what only its holder touches.
+/// The state that the progress lock protects: the inlets of the devices, and the data that only the holder uses.
 #[derive(Debug)]
 pub(crate) struct ProgressState {
     inlets: Vec<Box<dyn Inlet>>,
-    /// Whether some of them ask the system and others do not.
+    /// Whether some inlets need a system call to poll and others do not.
     is_mixed: bool,
-    /// Passes since all of them were looked at, and when one who tests last did so.
+    /// Number of passes since all inlets were polled, and the time when a test last polled all.
     near: u32,
     tested: Instant,
     inboxes: Table<Inbox>,
-    /// Events of the roster that were learned.
+    /// Number of roster events that were learned.
     pub(crate) seen: usize,
     passes: u32,
-    /// Passes in all, those of tests, and when others were asked last who has left.
+    /// Number of all passes, number of tests, and the time of the last exit query.
     looks: u32,
     tests: u32,
     asked: Instant,
-    /// How often others were asked.
+    /// Number of exit queries.
     questions: u32,
-    /// Room for what a flush ends.
+    /// Buffer for the completions of a flush.
     ended: Vec<DeferredCompletion>,
-    /// Room for the list of peers that a flush goes through.
+    /// Buffer for the list of peers that a flush visits.
     peers: Vec<PeerId>,
 }
 
@@ -95,7 +97,7 @@ impl ProgressState {
         }
     }
 
-    /// Returns how far one who tests looks, however seldom that is.
+    /// Returns which inlets a test polls.
     #[inline]
     fn poll_set_of_test(&mut self) -> PollSet {
         if !self.is_mixed {
@@ -109,7 +111,7 @@ impl ProgressState {
         PollSet::All
     }
 
-    /// Drops the inlets, which write where bodies land, and then what they wrote to.
+    /// Drops the inlets, which write to the memory of incoming bodies, and then that memory.
     pub(super) fn close(&mut self) {
         self.inlets.clear();
         self.inboxes = Table::new(0);
@@ -117,9 +119,9 @@ impl ProgressState {
 }
 
 impl Engine {
-    /// Moves what can be moved, once, unless another thread of this rank is at it, and drives what nobody waits for; it waits
-    /// for nobody itself. Returns how many frames moved. Who does nothing but ask, again and again in vain, yields the core
-    /// from time to time.
+    /// Makes one pass of progress, unless another thread of this rank holds the progress lock, and polls the tasks.
+    /// It never blocks. Returns the number of frames that moved. A thread that calls this repeatedly without success
+    /// yields its core from time to time.
     pub fn progress(&self) -> usize {
         let moved = self.progress_no_yield();
         if moved == 0 {
@@ -128,8 +130,8 @@ impl Engine {
         moved
     }
 
-    /// As [`progress`](Self::progress), and never yields: for who looks now and then, or knows only afterwards whether it has
-    /// looked in vain.
+    /// Makes progress as [`progress`](Self::progress) does, but never yields. It is for callers that poll rarely, or
+    /// that know only afterwards whether the poll was in vain.
     pub fn progress_no_yield(&self) -> usize {
         let moved = self.try_lock_progress().map(|mut turn| {
             turn.tests = turn.tests.wrapping_add(1);
@@ -138,14 +140,16 @@ impl Engine {
             }
             let look = turn.poll_set_of_test();
             let mut moved = self.progress_pass(&mut turn, look);
-            // Who tests seldom may find something each time, and would not act on an end for long.
+            // A program that tests rarely may move a frame in each test. Without a second pass, exits would be
+            // applied late.
             if moved > 0 && self.recheck.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut turn, PollSet::All);
             }
             moved
         });
         if moved.is_some() {
-            // Also if nothing has moved: who has parked meanwhile takes the turn, which this thread may not take again for long.
+            // Notify even if nothing moved: a parked thread must take over the progress lock, because this thread
+            // might not take it again for a long time.
             self.parking.notify();
         }
         later::run_deferred_drops();
@@ -153,7 +157,7 @@ impl Engine {
         if moved > 0 {
             self.policy.note_hit();
         }
-        // Who waits may look for something else while it has the turn, and drives when it has given that up.
+        // A wait that holds the progress lock does not poll tasks; it polls them after it has released the lock.
         if self.tasks.are_open() && !later::is_deferring() {
             self.poll_tasks(moved > 0);
         }
@@ -167,7 +171,7 @@ impl Engine {
     #[inline]
     fn progress_pass(&self, turn: &mut ProgressState, look: PollSet) -> usize {
         let _hold = later::DeferDrops::begin();
-        // What a rank sent before its end arrives before the end is acted on: learn first, then take frames.
+        // A rank's frames arrive before its exit is applied: learn exits first, then take frames.
         if self.roster.event_count() != turn.seen {
             self.learn(turn);
         }
@@ -176,7 +180,7 @@ impl Engine {
             self.query_exits(turn);
         }
         let ProgressState { inlets, is_mixed, near, inboxes, passes, ended, peers, .. } = turn;
-        // An end is acted on when nothing is left of what was sent before it, by whichever device.
+        // An exit is applied when nothing is left of the rank's earlier frames, on whichever device.
         let all = !*is_mixed
             || look == PollSet::All
             || *near >= CHEAP_PASSES
@@ -198,7 +202,8 @@ impl Engine {
                 self.recheck.store(false, Ordering::Release);
                 self.apply_all_ends();
                 self.parking.notify();
-                // What a device writes to is no operation that this ends: the device gives it back.
+                // Applying an exit does not fail a receive that a device writes to: `abort_body` makes the device
+                // return it.
                 for peer in self.dead_in_a_body(inboxes) {
                     for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
                         inlet.abort_body(peer, &mut Delivery { engine: self, inboxes, copied });
@@ -210,7 +215,7 @@ impl Engine {
         moved
     }
 
-    /// Asks who has left, if this was not asked a moment ago. Nobody else says so.
+    /// Queries which ranks have left, unless it did so a moment ago. An orderly exit is not reported otherwise.
     #[cold]
     fn query_exits(&self, turn: &mut ProgressState) {
         let now = Instant::now();
@@ -224,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// Checks what this rank has written to memory that others can write. What was overwritten there may look like nothing new, so
-    /// that both ends would wait for ever; its peer ends instead.
+    /// Checks the data that this rank has written to memory that others can write. If a peer has overwritten it, both
+    /// ends might see nothing new and wait for ever; this check reports the peer as dead instead.
     fn verify_all(&self, turn: &mut ProgressState) {
         let _hold = later::DeferDrops::begin();
         for (inlet, copied) in turn.inlets.iter_mut().zip(&self.copied_out) {
@@ -242,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Checks at once what this rank shares with others, as one does that waits for long.
+    /// Checks the memory that this rank shares with others at once, as a long wait does.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn verify(&self) {
@@ -253,13 +258,13 @@ impl Engine {
         later::run_deferred_drops();
     }
 
-    /// Waits until `ready` answers, making progress for all threads of this rank.
+    /// Waits until `ready` returns a value, and makes progress for all threads of this rank.
     pub fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         self.wait_for(&mut (), |()| ready(), |()| WaitReason::call("an operation"))
     }
 
-    /// Waits until `ready` answers, making progress for all threads of this rank; `what` says what for, and is asked only
-    /// when the thread is about to sleep, or the rank is traced.
+    /// Waits until `ready` returns a value, and makes progress for all threads of this rank. `what` describes the
+    /// wait; it is called only when the thread is about to sleep, or if the rank is traced.
     pub fn wait_for<S, T>(
         &self,
         state: &mut S,
@@ -326,7 +331,8 @@ impl Engine {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, MAX_SLEEP, || {
                         let mut moved = self.progress_pass(turn, PollSet::All);
-                        // What has found no room only now is told of room only if it looks once more after a fence.
+                        // A peer wakes this thread for a frame that was queued only now if this thread polls once
+                        // more after a fence.
                         if moved == 0 && self.is_busy() {
                             fence::heavy_fence();
                             moved = self.progress_pass(turn, PollSet::All);
@@ -341,7 +347,7 @@ impl Engine {
                     }
                     self.query_exits(turn);
                 }
-                // Who had the turn may have given it up before this thread was counted.
+                // The holder may have released the progress lock before this thread was counted as parked.
                 None => self.parking.park(&mut limit, || {
                     value = ready(state);
                     turn = self.try_lock_progress();
@@ -360,7 +366,7 @@ impl Engine {
         }
     }
 
-    /// Gives the turn up and drives what nobody waits for.
+    /// Releases the progress lock and polls the tasks.
     #[cold]
     fn poll_tasks_unlocked(&self, turn: Option<MutexGuard<'_, ProgressState>>, is_news: bool) {
         if turn.is_some() {
@@ -370,13 +376,14 @@ impl Engine {
         self.poll_tasks(is_news);
     }
 
-    /// Tells waiting threads that a message has come which no receive was posted for: one may be probing for it.
+    /// Notifies parked threads of an unexpected message: one of them may be probing for it.
     #[inline]
     pub(crate) fn notify_parked(&self) {
         self.parking.notify();
     }
 
-    /// Wakes every waiting thread of this rank, also the holder of the turn: the news came from a thread.
+    /// Wakes all waiting threads of this rank, including the holder of the progress lock, because the new work comes
+    /// from a thread of this rank.
     pub(crate) fn wake_all(&self) {
         self.notify_parked();
         self.site.bell.ring();
@@ -385,16 +392,16 @@ impl Engine {
     /// Waits for an operation and returns its outcome.
     ///
     /// # Errors
-    /// What the operation failed with.
+    /// The fault of the operation, if it failed.
     #[inline]
     pub fn wait(&self, started: Started) -> Result<Envelope, Fault> {
         self.wait_described(started, || WaitReason::call("an operation"))
     }
 
-    /// Waits for an operation and returns its outcome; `what` says what for, as in [`wait_for`](Self::wait_for).
+    /// Waits for an operation and returns its outcome; `what` describes the wait, as in [`wait_for`](Self::wait_for).
     ///
     /// # Errors
-    /// What the operation failed with.
+    /// The fault of the operation, if it failed.
     #[inline]
     pub fn wait_described(&self, started: Started, what: impl Fn() -> WaitReason) -> Result<Envelope, Fault> {
         match started {
@@ -406,7 +413,7 @@ impl Engine {
         }
     }
 
-    /// Waits for an operation and reads its outcome; `what` says what for, as in [`wait_for`](Self::wait_for).
+    /// Waits for an operation and reads its outcome; `what` describes the wait, as in [`wait_for`](Self::wait_for).
     #[inline]
     pub fn wait_map<T>(
         &self,

@@ -1,4 +1,4 @@
-//! Receiving: posting, early messages, bodies that have to be fetched, probes, cancelling.
+//! Receiving: posted receives, unexpected messages, rendezvous bodies, probes and cancellation.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::matching::{InlineBody, Matching, Pattern, Posted, Unexpected, Unexpec
 use crate::path::DataPath;
 use crate::steps::{KillPoint, reach};
 
-/// A message taken from its channel by a matched probe: only its holder can receive it.
+/// A message that a matched probe has taken from its channel. Only the owner of this value can receive it.
 #[derive(Debug)]
 pub struct MatchedMessage {
     pub(super) channel: Arc<Channel>,
     pub(super) early: Unexpected,
 }
 
-/// A message taken from its channel: see [`Engine::mprobe_or_recv`].
+/// A message taken from its channel by [`Engine::mprobe_or_recv`].
 #[derive(Debug)]
 pub enum Matched {
-    /// It has been received: the block that it fills from the first byte on.
+    /// The message was received into this block, which it fills from the first byte on.
     Block(Envelope, DefaultBlock),
-    /// It has to be received.
+    /// The message still has to be received.
     Message(MatchedMessage),
 }
 
@@ -41,19 +41,19 @@ impl MatchedMessage {
         &self.early.message
     }
 
-    /// Whether its body has come with it, so that receiving it takes no time.
+    /// Returns whether the body has arrived with the message, so that a receive completes at once.
     pub fn is_here(&self) -> bool {
         !matches!(self.early.body, UnexpectedBody::Rendezvous { .. })
     }
 }
 
 impl Channel {
-    /// Shows `look` the messages that came before their receives, the first `most` in order of arrival, until it answers.
+    /// Calls `look` with the first `most` unexpected messages, in order of arrival, until it returns a value.
     pub fn find_early<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
         self.matching().early().take(most).find_map(|early| look(&early.message))
     }
 
-    /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) would show.
+    /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) visits.
     pub fn take_early(
         self: &Arc<Self>,
         most: usize,
@@ -68,13 +68,13 @@ impl Engine {
     /// Posts a receive.
     ///
     /// # Errors
-    /// What is wrong with the message that is there already, or [`Fault::Dead`], [`Fault::Freed`].
+    /// The fault of an unexpected message that does not fit, or [`Fault::Dead`], [`Fault::Freed`].
     pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
         let completion = self.post(channel, pattern, Receive::new(target)).map_err(|fault| *fault)?;
         completion.started()
     }
 
-    /// Posts a receive. If its message is there already, it has ended when it is returned.
+    /// Posts a receive. If its message has arrived with its body, the receive is complete on return.
     ///
     /// # Errors
     /// [`Fault::Dead`], [`Fault::Freed`].
@@ -105,22 +105,23 @@ impl Engine {
         Ok(completion)
     }
 
-    /// Receives a message taken by a matched probe; mostly it has ended when it is returned.
+    /// Receives the message of a matched probe. Unless its body has to be fetched, the receive is complete on return.
     pub fn recv_message(&self, message: MatchedMessage, receive: Receive) -> Completion {
         let MatchedMessage { channel, early } = message;
         let Receive { mut receiving, completion } = receive;
         receiving.target().or_path(self.path);
-        // The channel may have been left since.
+        // The channel may have been freed since.
         lock(&self.left).note_early(&early);
         self.deliver_unexpected(&channel, early, receiving);
         completion
     }
 
-    /// Receives a message taken by a matched probe in a block of the global pool that it fills from the first byte on: the one
-    /// into which it came, as it was before its receive, so that it is not copied; one of a few bytes in a block made for it.
+    /// Receives the message of a matched probe into a block of the global pool, which it fills from the first byte
+    /// on. If the body was buffered in a block, this is that block, without a copy. A short body is copied into a new
+    /// block.
     ///
     /// # Errors
-    /// The message back if its body lies elsewhere, or there is no block.
+    /// Returns the message if its body is stored elsewhere, or if no block could be allocated.
     pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
         let MatchedMessage { channel, early } = message;
         self.take_block(&channel, early)
@@ -128,11 +129,12 @@ impl Engine {
             .map_err(|early| MatchedMessage { channel, early })
     }
 
-    /// Waits for the message that a receive would get, and takes it out of its channel: in its block, as
-    /// [`recv_block`](Self::recv_block) does, or as [`mprobe`](Self::mprobe) does.
+    /// Waits for the message that a receive would match, and takes it from its channel. If possible, the message is
+    /// received into a block as by [`recv_block`](Self::recv_block); otherwise it is returned as by
+    /// [`mprobe`](Self::mprobe).
     ///
     /// # Errors
-    /// Why none will ever come.
+    /// The reason why no message can match any more.
     pub fn mprobe_or_recv(
         &self,
         channel: &Arc<Channel>,
@@ -151,7 +153,7 @@ impl Engine {
         channel: &Channel,
         mut early: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
-        // What gives its room back is the body that it came with.
+        // `release_early` below returns the credit for `Inline` and for `Empty`, which replaces the block.
         let block = match &early.body {
             UnexpectedBody::Inline(short) => {
                 in_block(short.bytes()).inspect(|_| lock(&self.left).note_early(&early))
@@ -168,7 +170,7 @@ impl Engine {
         Ok((early.message, block))
     }
 
-    /// Gives a message that came early to its receive.
+    /// Delivers an unexpected message to its receive.
     pub(super) fn deliver_unexpected(
         &self,
         channel: &Arc<Channel>,
@@ -202,7 +204,7 @@ impl Engine {
                 }
                 drop(source);
                 ender.complete(Ok(message));
-                // Another thread may sleep until it is received.
+                // Another thread may sleep until this message is received.
                 self.wake_all();
                 accepted
             }
@@ -212,7 +214,7 @@ impl Engine {
                         receiving.target().write(0, short.bytes());
                     }
                     UnexpectedBody::Block(block) if accepted.is_ok() => {
-                        // SAFETY: the block was filled with the message's bytes when it was held.
+                        // SAFETY: the block was filled with the message's bytes when the message was buffered.
                         #[expect(unsafe_code, reason = "see above")]
                         let bytes = unsafe { block.as_uninit()[..message.bytes].assume_init_ref() };
                         receiving.target().write(0, bytes);
@@ -231,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Gives the room of an early message back to its sender.
+    /// Returns the credit of an unexpected message to its sender, if the message used any.
     pub(super) fn release_early(&self, early: &Unexpected) {
         let local = matches!(early.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
         if !local && early.from.0 != self.site.rank {
@@ -239,7 +241,7 @@ impl Engine {
         }
     }
 
-    /// Throws an early message of another rank away: nobody will receive it, and its sender waits no longer.
+    /// Discards an unexpected message of another rank: it will not be received. Its sender stops waiting for a match.
     pub(super) fn refuse_early(&self, context: u64, early: Unexpected) {
         self.release_early(&early);
         let op = match early.body {
@@ -251,14 +253,14 @@ impl Engine {
         }
     }
 
-    /// Tells the sender of a synchronous message that it was matched.
+    /// Notifies the sender of a synchronous message that the message has matched.
     pub(crate) fn send_fin_if_sync(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
         if let Some(op) = notify {
             self.answer(from, channel, FrameKind::Fin, op, 0);
         }
     }
 
-    /// Takes a posted receive back; returns whether it had not matched yet.
+    /// Cancels a posted receive; returns whether it had not matched yet.
     pub fn cancel_receive(&self, channel: &Channel, completion: &Completion) -> bool {
         let posted = channel.matching().take_posted_of(completion);
         match posted {
@@ -271,10 +273,10 @@ impl Engine {
         }
     }
 
-    /// Returns the envelope of the message a receive would get, after one look for news.
+    /// Returns the envelope of the message that a receive would match, after one pass of progress.
     ///
     /// # Errors
-    /// Why none will ever come.
+    /// The reason why no message can match any more.
     pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
         self.progress_no_yield();
         let found =
@@ -285,10 +287,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// Takes the message a receive would get out of its channel, after one look for news.
+    /// Takes the message that a receive would match from its channel, after one pass of progress.
     ///
     /// # Errors
-    /// Why none will ever come.
+    /// The reason why no message can match any more.
     pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<MatchedMessage>, Fault> {
         self.progress_no_yield();
         let found = self.try_match(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
@@ -298,10 +300,10 @@ impl Engine {
         Ok(found.map(|early| MatchedMessage { channel: Arc::clone(channel), early }))
     }
 
-    /// Waits for the message a receive would get and returns its envelope.
+    /// Waits for the message that a receive would match and returns its envelope.
     ///
     /// # Errors
-    /// Why none will ever come.
+    /// The reason why no message can match any more.
     pub fn probe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Envelope, Fault> {
         self.wait_for(
             &mut (),
@@ -310,10 +312,10 @@ impl Engine {
         )
     }
 
-    /// Waits for the message a receive would get and takes it out of its channel.
+    /// Waits for the message that a receive would match and takes it from its channel.
     ///
     /// # Errors
-    /// Why none will ever come.
+    /// The reason why no message can match any more.
     pub fn mprobe(
         &self,
         channel: &Arc<Channel>,
@@ -337,7 +339,8 @@ impl Engine {
         )
     }
 
-    /// Looks for an early message; `None` if there is none yet, an error if there will be none.
+    /// Searches the unexpected messages. Returns `None` if no message matches yet, and an error if none can match any
+    /// more.
     fn try_match<T>(
         &self,
         channel: &Channel,
@@ -349,12 +352,12 @@ impl Engine {
             return Some(Ok(found));
         }
         let fault = self.ensure_matchable(channel, pattern).err()?;
-        // Another thread may have taken in the last messages between the two looks.
+        // Another thread may have delivered the last messages between the two searches.
         let found = find(&mut channel.matching());
         Some(found.ok_or(fault))
     }
 
-    /// Lands an eager message that has just arrived; returns whether it takes no more room.
+    /// Delivers an eager message that has just arrived; returns whether its credit is free again.
     #[inline]
     pub(crate) fn deliver_eager(
         &self,
@@ -386,7 +389,7 @@ impl Engine {
     }
 }
 
-/// Copies a short body into a block of the global pool, if there is one.
+/// Copies a short body into a new block of the global pool; `None` if the allocation fails.
 fn in_block(body: &[u8]) -> Option<DefaultBlock> {
     let mut block = mpj_pool::global().alloc(body.len()).ok()?;
     copy::fill(&mut block.as_uninit_mut()[..body.len()], body);

@@ -1,4 +1,4 @@
-//! Starting a message: eager, or announced and fetched; to oneself.
+//! Sending: eager and rendezvous messages, and messages of a rank to itself.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::fetch::{can_move, needs_bounce};
 use super::ops::Op;
 use super::outbox::credit_cost;
 use super::peer::{DeferredSend, Outbox, Peer, QueuedFrame, Wireup};
-use super::received_cards::note_announced;
+use super::replies::note_announced;
 use crate::completion::{Completer, Completion, Started, pair};
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
@@ -23,40 +23,41 @@ use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::path::DataPath;
 use crate::steps::{KillPoint, reach};
 
-/// When a send may end.
+/// The condition under which a send is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Mode {
-    /// When the buffer can be used again.
+    /// The buffer can be used again.
     Standard,
-    /// When the message has been matched, too.
+    /// The buffer can be used again, and the message has been matched.
     Synchronous,
 }
 
-/// When what a send puts on its way leaves this rank, where there is room.
+/// When the frame of a send leaves this rank, if the endpoint has space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coalesce {
-    /// Before the call returns: its caller waits for it.
+    /// Before the call returns: the caller waits for it.
     No,
-    /// Soon: its caller may start more, and the device may have them leave together. They do at the latest with the
-    /// next call that waits or looks for news, by [`Engine::flush_coalesced`], or after [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
+    /// Soon: the caller may start more, and the device may coalesce their frames. They leave at the latest with the
+    /// next call that waits or makes progress, by [`Engine::flush_coalesced`], or after
+    /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
     Allowed,
 }
 
-/// What has become of a send that did not fail.
+/// The state of a send that did not fail.
 #[derive(Debug)]
 pub enum Sent {
-    /// It has ended, and its message has left.
+    /// It is complete, and its message has left.
     Posted,
-    /// It has ended, and its message leaves [soon](Coalesce::Allowed).
+    /// It is complete, and its message leaves [soon](Coalesce::Allowed).
     Coalesced,
-    /// It goes on.
+    /// It is pending.
     Pending(Completion),
 }
 
 impl Engine {
-    /// Starts a message to member `dest` of a channel, as [`send`](Self::send) does, but takes the memory only if it is
-    /// wanted for longer than the call; then the operation is returned.
+    /// Starts a message to member `dest` of a channel, as [`send`](Self::send) does, but takes the source only if the
+    /// send is still pending on return or needs the slow path.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -84,7 +85,8 @@ impl Engine {
         }
     }
 
-    /// Sends a message of one primitive if it can go at once and nothing is in its way; whatever is, is not looked into.
+    /// Sends a message of one primitive type on the fast path. Returns `None` if anything prevents that; the slow
+    /// path then finds out the reason.
     #[inline]
     fn try_send_eager(
         &self,
@@ -98,7 +100,7 @@ impl Engine {
         let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
         let mut out = peer.outbox();
         let (bytes, cost) = (source.bytes(), credit_cost(source.bytes()));
-        // A peer that is not met has no credit.
+        // An unconnected peer has no credit.
         let may = bytes <= out.caps.eager_limit
             && out.credit >= cost
             && out.waiting.is_empty()
@@ -145,7 +147,7 @@ impl Engine {
         }
         let source = self.apply_path(peer, source)?;
         let mut out = peer.outbox();
-        // Once more under the lock: a channel that was left is forgotten when nothing of it is in an outbox.
+        // Check again under the lock: a freed channel is removed as soon as no outbox holds a message of it.
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
@@ -224,11 +226,11 @@ impl Engine {
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), leave);
-        // Whether it waits there or has gone, the place is no other frame's.
+        // Whether the frame is queued or was posted, no other frame gets this number.
         out.place = place + 1;
     }
 
-    /// Announces a message whose body the receiver fetches or asks for.
+    /// Sends the RTS of a message whose body the receiver gets or requests.
     fn send_rts(
         &self,
         channel: &Channel,
@@ -254,7 +256,7 @@ impl Engine {
         reach(KillPoint::RtsSent, self.site.rank);
     }
 
-    /// Packs a message that is to go through a block, or had better.
+    /// Packs a message into a bounce buffer if its data path demands that, or if it is faster.
     #[inline]
     fn apply_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
         match source.path().unwrap_or(self.path) {
@@ -263,7 +265,7 @@ impl Engine {
                 let block = BounceBuffer::alloc(bytes).ok_or(Fault::NoMemory { bytes })?;
                 Ok(source.pack_into_bounce(block))
             }
-            // Where there is no memory for it, it goes without.
+            // If no bounce buffer can be allocated, the message is sent from the user's memory.
             DataPath::Auto | DataPath::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
                 match self.stages.try_alloc(source.bytes()) {
                     Some(block) => Ok(source.pack_into_bounce(block)),
@@ -278,7 +280,7 @@ impl Engine {
     fn wants_block(&self, peer: &Peer, source: &Source) -> bool {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
-        // What may go at once is not read, also where there is no credit for it.
+        // A message within the eager limit does not use a bounce buffer, even if there is no credit for it.
         let reads = |device: &&dyn Device| {
             let caps = device.caps();
             source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)
@@ -288,7 +290,7 @@ impl Engine {
         })
     }
 
-    /// Whether a message that might go at once is to be got by its receiver.
+    /// Returns whether a message that could be sent eagerly should be got by its receiver.
     #[inline]
     fn wants_get(&self, peer: &Peer, source: &Source) -> bool {
         source.path().unwrap_or(self.path) == DataPath::ZeroCopy && self.can_get(peer, source)
@@ -302,12 +304,12 @@ impl Engine {
             .is_some_and(|(device, memory)| can_move(device, device.caps().get, &memory, DataPath::ZeroCopy))
     }
 
-    /// Lends a body to its receiver, if the device can and the operation owns it; otherwise registers it for its receiver to
-    /// get, if the device can and it pays. The key goes with the announcement.
+    /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it so
+    /// that the receiver can get it, if the device can and it pays. The key is sent in the RTS.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
         if let Some(keep) = source.keep_alive() {
-            // SAFETY: what is sent is initialised; nobody writes it while there is a copy of what keeps it.
+            // SAFETY: the message is initialised, and nobody writes to it while a clone of `keep` exists.
             #[expect(unsafe_code, reason = "see above")]
             let lent = unsafe { device.export(&memory, keep) };
             if let Some(lent) = lent {
@@ -318,15 +320,16 @@ impl Engine {
         if !can_move(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
-        // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
-        // the receiver has said that it is done, or the device that it cannot reach them.
+        // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does:
+        // until the receiver has replied that it is done, or the device has reported that the receiver cannot access
+        // them.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { device.register(&memory, source.region(), Access::READ) }.ok()?;
         let key = device.pack_key(&registration, 0, memory.bytes())?;
         Some((registration, key))
     }
 
-    /// Starts a message that has waited for its peer to be met.
+    /// Starts a message that was deferred until its peer was connected.
     pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
         let DeferredSend { channel, message, source, mode, ender } = unsent;
         self.bind(out, &channel);
@@ -368,7 +371,7 @@ impl Engine {
             return Ok(self.hand_over(posted, message, &source));
         }
         let (body, started) = match mode {
-            // A program that sends to itself before it receives counts on a copy, whatever the size.
+            // A program that sends to itself before it receives relies on a copy, whatever the size.
             Mode::Standard => {
                 drop(matching);
                 let held = self.buffer_body(message.bytes, |room| {
@@ -378,7 +381,7 @@ impl Engine {
                     return Err(Fault::NoMemory { bytes: message.bytes });
                 }
                 matching = channel.matching();
-                // Another thread may have posted its receive meanwhile.
+                // Another thread may have posted a matching receive meanwhile.
                 if let Some(posted) = matching.take_posted(&message) {
                     matching.local.to_self.add(message.bytes);
                     drop(matching);
@@ -395,7 +398,8 @@ impl Engine {
         let early = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
         let back = matching.push_unexpected(early);
         drop(matching);
-        // Whoever breaks the channel, or leaves, says so first and then ends what is there.
+        // A thread that breaks the channel, or closes the rank, sets its flag first and then fails the queued
+        // messages. So it finds this message, or this thread sees the flag.
         match channel.broken() {
             Some(fault) => fail_self_sends(channel, fault),
             None if self.is_closed() => fail_self_sends(channel, &Fault::Cancelled),
@@ -404,12 +408,12 @@ impl Engine {
         self.wake_all();
         match back {
             None => Ok(started),
-            // The channel was left at this moment.
+            // The channel was freed in the meantime.
             Some(_) => Err(Fault::Freed),
         }
     }
 
-    /// Gives a message to oneself to the receive that it has met.
+    /// Delivers a message of a rank to itself to the receive that it has matched.
     fn hand_over(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
         posted.complete_with(&message, |target| source.copy_to(target));
         self.wake_all();
@@ -426,7 +430,7 @@ impl Engine {
         }
     }
 
-    /// A link that broke is a death: its peer cannot be spoken to any more.
+    /// Reports a peer whose endpoint is broken as dead, because it cannot be reached any more.
     pub(crate) fn broken_link(&self, peer: &Peer, error: PostError) -> Fault {
         let why: Arc<str> = match error {
             PostError::Broken(why) => why.into(),

@@ -1,6 +1,6 @@
-//! Values under numbers that travel and come back, from peers and devices: a number is never valid twice.
+//! Values identified by numbers that travel to peers and devices and come back. A number is never valid twice.
 
-/// A table of values; a number names a place in it and how often the place was used.
+/// A table of values; a number consists of the index of a slot and the slot's generation.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -22,7 +22,7 @@ impl<T> Default for Slab<T> {
 impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            // Generations start at 1, so that 0 is no number.
+            // Generations start at 1, so that 0 is never a valid number.
             self.slots.push(Slot { generation: 1, value: None });
             (self.slots.len() - 1) as u32
         });
@@ -51,13 +51,13 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Returns the number of the first value that `which` picks.
+    /// Returns the number of the first value for which `which` returns true.
     pub(crate) fn find(&self, which: impl Fn(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&which))?;
         Some(number(self.slots[index].generation, index))
     }
 
-    /// Takes all values out.
+    /// Removes and returns all values.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let numbers: Vec<u64> = self.iter_mut().map(|(number, _)| number).collect();
         numbers.into_iter().filter_map(|number| self.take(number)).collect()

@@ -1,7 +1,6 @@
-//! What the engine tells the trace of its rank, if the rank is traced: one function for each thing that it does.
+//! Records the engine's events in the trace of its rank, one function for each kind of event.
 //!
-//! Who calls one of them asks first whether there is a trace, so that a rank which is not traced pays for that question
-//! alone.
+//! The callers first check whether there is a trace, so a rank that is not traced pays only for that check.
 
 use super::Engine;
 use super::channel::Channel;
@@ -24,17 +23,17 @@ impl Engine {
         self.trace.as_deref()
     }
 
-    /// Ends the trace, if there is one: what happens later is not in it.
+    /// Closes the trace, if there is one; later events are not recorded.
     ///
     /// # Errors
-    /// A sentence that says why it is not whole.
+    /// A sentence that says why the trace is incomplete.
     pub fn end_trace(&self) -> Result<(), String> {
         let Some(trace) = &self.trace else { return Ok(()) };
         self.trace_counters(trace);
         trace.close()
     }
 
-    /// Records what [`stats`](Self::stats) tells.
+    /// Records the counters of [`stats`](Self::stats).
     fn trace_counters(&self, trace: &Trace) {
         let stats = self.stats();
         for (device, traffic) in stats.devices.iter().filter(|(_, traffic)| *traffic != Default::default()) {
@@ -43,7 +42,7 @@ impl Engine {
         trace.copies(stats.copies().bytes);
     }
 
-    /// Records a wait that is over.
+    /// Records a wait that has ended.
     #[cold]
     pub(super) fn trace_wait(&self, trace: &Trace, begun: Moment, wait: &WaitReason) {
         if trace.wants_counters() {
@@ -53,7 +52,8 @@ impl Engine {
         trace.slice(begun, name, "wait", &args);
     }
 
-    /// Gives a frame to a device by `post`. If it is the first one of a message, the message begins there.
+    /// Posts a frame to a device by calling `post`. If it is the first frame of a message, the flow of the message
+    /// begins there.
     #[inline]
     pub(super) fn posting(
         &self,
@@ -89,7 +89,7 @@ impl Engine {
         trace.slice_with_flow(begun, name, flow, &args);
     }
 
-    /// Records a piece of a body that was given to a device just now, or got by it.
+    /// Records a piece of a body that was just posted to a device, or that the device has begun to get.
     #[cold]
     pub(super) fn trace_piece(
         &self,
@@ -108,7 +108,7 @@ impl Engine {
         trace.slice(begun, ["", name], "piece", &args);
     }
 
-    /// Takes note that memory was registered with the device of a peer, if any was.
+    /// Counts `bytes` of memory that was registered with the device of a peer; nothing if `bytes` is 0.
     pub(super) fn note_registered(&self, out: &mut Outbox, bytes: usize) {
         if bytes == 0 {
             return;
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Records that the body of an announced message has landed: the message ends.
+    /// Records that the body of a rendezvous message has landed, which ends the flow of the message.
     pub(super) fn trace_received(
         &self,
         channel: &Channel,
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Records that the body of an announced message will not be asked for, if the message was announced: it ends.
+    /// Records that an announced message is refused, if its RTS was recorded; this ends the flow of the message.
     pub(super) fn trace_refused(&self, from: PeerId, context: u64, theirs: u64) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Records that a receive has found its message here.
+    /// Records that a receive has matched an unexpected message.
     #[cold]
     pub(super) fn trace_early(
         &self,
@@ -161,7 +161,7 @@ impl Engine {
         trace.slice(begun, ["", "early message received"], "message", &args);
     }
 
-    /// Records how the part of another rank has ended.
+    /// Records the exit of another rank.
     pub(super) fn trace_end(&self, event: &ExitEvent) {
         let Some(trace) = &self.trace else { return };
         let (name, why) = match &event.exit {
@@ -173,7 +173,7 @@ impl Engine {
         trace.instant(name, "end", &[("rank", Value::Number(event.rank.into()))], why);
     }
 
-    /// The device that reaches a peer, if it is met.
+    /// Returns the name of the device that reaches a peer, if the peer is connected.
     fn device_to(&self, peer: PeerId) -> Value {
         let device = self.peers.get(peer).and_then(|peer| self.device_of(peer));
         Value::Text(device.map_or("not met", |device| device.name()))
@@ -190,11 +190,11 @@ fn arrived(from: PeerId, tag: i32, bytes: usize, context: u64, device: Value) ->
     ]
 }
 
-/// What has arrived.
+/// An arrived frame or body.
 #[derive(Clone, Copy)]
 struct Arrival {
     name: &'static str,
-    /// The message that ends with it.
+    /// The flow of the message that ends with it.
     flow: Option<Flow>,
     tag: i32,
     bytes: usize,
@@ -202,7 +202,7 @@ struct Arrival {
 }
 
 impl Delivery<'_> {
-    /// Takes a frame in, and records what it was.
+    /// Handles a frame, and records it.
     #[cold]
     pub(super) fn frame_traced(&mut self, trace: &Trace, from: PeerId, head: &[u8], body: &[u8]) {
         let begun = trace.now();
@@ -212,7 +212,7 @@ impl Delivery<'_> {
         self.trace_arrival(trace, begun, from, arrival);
     }
 
-    /// Takes in that a body has landed which a device has streamed, and records what it was.
+    /// Handles the end of a body that a device has streamed, and records it.
     #[cold]
     pub(super) fn landed_traced(&mut self, trace: &Trace, from: PeerId) {
         let begun = trace.now();
@@ -233,7 +233,7 @@ impl Delivery<'_> {
         self.trace_arrival(trace, begun, from, arrival);
     }
 
-    /// Tells what a frame is, and counts it if it is the first one of a message.
+    /// Describes a frame for the trace, and counts it if it is the first frame of a message.
     fn arrival(
         &mut self,
         trace: &Trace,
@@ -262,7 +262,7 @@ impl Delivery<'_> {
         Some(Arrival { tag, ..arrival })
     }
 
-    /// The device that hands frames over.
+    /// Returns the name of the device that delivers the frames.
     fn device(&self) -> Value {
         let is_here = |(_, copied): &(_, &Tally)| std::ptr::eq(*copied, self.copied);
         let device = self.engine.devices.iter().zip(&self.engine.copied_out).find(is_here);

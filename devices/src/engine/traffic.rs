@@ -1,4 +1,5 @@
-//! What a rank has moved, and how: counted where a lock is held anyway, so that it costs no more than an addition.
+//! Counters of a rank's traffic. They are updated where a lock is held anyway, so that each update costs only an
+//! addition.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Engine, lock};
 use crate::matching::{Unexpected, UnexpectedBody};
 
-/// How many there were, and their bytes, which stay at `u64::MAX` when they would pass that: items that lie on each other
-/// are a message of any length.
+/// A number of items and their bytes. The byte count saturates at `u64::MAX`: if the items of a message overlap, its
+/// length has no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
-    /// How many.
+    /// Number of items.
     pub number: u64,
-    /// Their bytes, in all.
+    /// Total number of bytes.
     pub bytes: u64,
 }
 
@@ -38,19 +39,19 @@ impl fmt::Display for Count {
     }
 }
 
-/// What one device has moved for a rank.
+/// Traffic of a rank through one device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Messages sent at once, copied through the device.
+    /// Messages sent eagerly, copied through the device.
     pub eager: Count,
-    /// Messages announced to their receivers, which get the body or ask for it.
+    /// Messages announced to their receivers, which get the body or request it.
     pub announced: Count,
-    /// Bodies, or pieces of them, that the device was told to move from or to where they lie.
+    /// Bodies, or pieces of them, that the device transfers from or to the user's memory without a copy.
     pub lent: Count,
-    /// Memory that was registered with the device, and not that which the device knew already.
+    /// Memory that was registered with the device, without memory that the device had registered already.
     pub registered: Count,
-    /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the system for it, also straight to or
-    /// from the user's memory. What is lent is not copied by that.
+    /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the operating system for
+    /// it. This includes copies directly from or to the user's memory, but not zero-copy transfers (`lent`).
     pub copied: Count,
 }
 
@@ -64,17 +65,17 @@ impl AddAssign for Traffic {
     }
 }
 
-/// What never left the rank: a part of [`Stats`].
+/// Traffic within the rank: a part of [`Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LocalTraffic {
-    /// Messages to itself, each copied once, or twice if they came before their receive.
+    /// Messages of the rank to itself, each copied once, or twice if it came before its receive.
     pub to_self: Count,
-    /// Bodies copied once more, out of where they waited, as they had come before their receive.
+    /// Bodies of unexpected messages, which are copied once more out of their buffers.
     pub unexpected: Count,
 }
 
 impl LocalTraffic {
-    /// Notes the copy of a message that is received out of where it waited, if it waited here.
+    /// Counts the copy of an unexpected message that is received, if its body was buffered here.
     #[inline]
     pub(crate) fn note_early(&mut self, early: &Unexpected) {
         if let UnexpectedBody::Inline(_) | UnexpectedBody::Block(_) = early.body {
@@ -90,19 +91,20 @@ impl AddAssign for LocalTraffic {
     }
 }
 
-/// What a rank has moved since it started, see [`Engine::stats`].
+/// The traffic of a rank since it started, see [`Engine::stats`].
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// By device: its name, and what it has moved.
+    /// For each device, its name and its traffic.
     pub devices: Vec<(&'static str, Traffic)>,
-    /// What never left the rank.
+    /// Traffic within the rank.
     pub local: LocalTraffic,
 }
 
 impl Stats {
-    /// Returns all copies of bodies that this rank has made through devices, or out of where messages waited. What a message is
-    /// packed into and out of by [`DataPath::Buffered`](crate::DataPath::Buffered), at either end, comes on top.
+    /// Returns the number of copies of bodies that this rank has made through devices, or out of buffers of
+    /// unexpected messages. The copies into and out of bounce buffers by
+    /// [`DataPath::Buffered`](crate::DataPath::Buffered) are not included.
     pub fn copies(&self) -> Count {
         let mut all = self.local.to_self;
         all += self.local.unexpected;
@@ -112,7 +114,7 @@ impl Stats {
 }
 
 impl fmt::Display for Stats {
-    /// One line a device that has moved anything, and one for the rest.
+    /// Writes one line for each device with traffic, and one for the rest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, traffic) in self.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default()) {
             let Traffic { eager, announced, lent, registered, copied } = traffic;
@@ -124,7 +126,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Bodies copied out of one device; written by the holder of the turn alone.
+/// Bodies copied out of one device; written only by the holder of the progress lock.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     number: AtomicU64,
@@ -146,8 +148,8 @@ impl Tally {
 }
 
 impl Engine {
-    /// Returns what this rank has moved since it started, and how. While messages are under way the numbers need not
-    /// belong to one moment.
+    /// Returns the traffic of this rank since it started. While messages are in progress, the counters might be read
+    /// at different moments.
     pub fn stats(&self) -> Stats {
         let traffic = |tally: &Tally| Traffic { copied: tally.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());

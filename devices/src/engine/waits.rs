@@ -1,7 +1,7 @@
-//! What the threads of a rank wait for, so that a job that hangs can say where.
+//! Reports of the operations that the threads of a rank wait for, so that a job that hangs can report where.
 //!
-//! A thread is entered when it is about to sleep for the first time, and not before: a wait that ends by polling costs
-//! nothing more.
+//! A wait is entered here when its thread is about to sleep for the first time: a wait that ends by polling has no
+//! extra cost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +16,20 @@ use crate::trace::Value;
 /// The name of the communicator of all ranks. Reports leave it out.
 pub const WORLD: &str = "world";
 
-/// What a call waits for, as its user would say it.
+/// The operation that a call waits for, in the user's terms.
 #[derive(Clone, Debug)]
 pub struct WaitReason {
     call: &'static str,
     channel: Option<Arc<Channel>>,
     message: Option<Expected>,
-    /// The number of the collective call.
+    /// The sequence number of the collective call.
     number: Option<u32>,
     others: usize,
-    /// Whether the thread goes on when one of the others has ended.
+    /// Whether the wait ends when any of the operations is complete.
     any: bool,
 }
 
-/// Which message: from or to which rank of the channel, and its tag.
+/// A message: its peer in the channel, the direction, and its tag.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     way: &'static str,
@@ -38,39 +38,39 @@ struct Expected {
 }
 
 impl WaitReason {
-    /// A call that waits for no message in particular.
+    /// Describes a call that waits for no particular message.
     pub fn call(call: &'static str) -> Self {
         WaitReason { call, channel: None, message: None, number: None, others: 0, any: false }
     }
 
-    /// A call that all members of a channel take part in.
+    /// Describes a call that all members of a channel take part in.
     pub fn collective(call: &'static str, channel: &Arc<Channel>) -> Self {
         WaitReason { channel: Some(Arc::clone(channel)), ..WaitReason::call(call) }
     }
 
-    /// Says which collective call of the channel it is.
+    /// Sets the sequence number of the collective call in its channel.
     pub fn numbered(self, number: u32) -> Self {
         WaitReason { number: Some(number), ..self }
     }
 
-    /// A call that waits for a message to be received by rank `peer`.
+    /// Describes a call that waits until rank `peer` has received a message.
     pub fn send(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
         let message = Some(Expected { way: "to", peer, tag });
         WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
-    /// A call that waits for a message from rank `peer`, or from anybody.
+    /// Describes a call that waits for a message from rank `peer`, or from any rank.
     pub fn recv(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
         let message = Some(Expected { way: "from", peer, tag });
         WaitReason { message, ..WaitReason::collective(call, channel) }
     }
 
-    /// The same, together with `others` more operations; `any`: until one of them has ended.
+    /// Adds `others` more operations to the wait. If `any`, the wait ends when one of them is complete.
     pub fn with_others(self, others: usize, any: bool) -> Self {
         WaitReason { others, any, ..self }
     }
 
-    /// Returns the rank of the world without which the wait cannot end, if it is one rank.
+    /// Returns the rank of the world that the wait depends on, if it is one rank.
     fn peer(&self) -> Option<u32> {
         let peer = self.message?.peer;
         let group = self.channel.as_ref()?.group();
@@ -78,7 +78,7 @@ impl WaitReason {
         group.peer(u32::try_from(peer).ok()?).filter(|_| only).map(|peer| peer.0)
     }
 
-    /// Tells a trace its name, and what it waits for.
+    /// Returns the name and the arguments of the wait for a trace.
     pub(crate) fn trace_args(&self) -> ([&'static str; 2], [(&'static str, Value); 5]) {
         const NONE: (&str, Value) = ("", Value::Number(0));
         let channel = self.channel.as_ref();
@@ -93,12 +93,12 @@ impl WaitReason {
         let context = channel.map_or(NONE, |channel| ("context", Value::Number(channel.context())));
         let ranks = channel.map_or(NONE, |channel| ("ranks", Value::Number(channel.group().size().into())));
         let others = if self.others == 0 { NONE } else { ("and others", Value::Number(self.others as u64)) };
-        // A collective that waits is a part of its call.
+        // The wait of a collective is a part of the slice of its call.
         let prefix = if self.message.is_some() { "" } else { "wait: " };
         ([prefix, self.call], [peer, tag, context, ranks, others])
     }
 
-    /// Writes it for people; a communicator of `world` ranks is all of them.
+    /// Writes the wait for a user. The size of the communicator is omitted if it has all `world` ranks.
     fn describe(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
         f.write_str(self.call)?;
         if let Some(Expected { way, peer, tag }) = self.message {
@@ -132,7 +132,7 @@ impl WaitReason {
     }
 }
 
-/// A thread that waits: for what, and for how long.
+/// A waiting thread: the operation, and the start of the wait.
 #[derive(Clone, Debug)]
 pub struct BlockedThread {
     wait: WaitReason,
@@ -146,12 +146,12 @@ impl BlockedThread {
         self.since.elapsed()
     }
 
-    /// Returns the rank of the world without which the wait cannot end, if it is one rank.
+    /// Returns the rank of the world that the wait depends on, if it is one rank.
     pub fn peer(&self) -> Option<u32> {
         self.wait.peer()
     }
 
-    /// Returns the context and the number of the collective call that waits.
+    /// Returns the context and the sequence number of the collective call that waits.
     pub fn collective(&self) -> Option<(u64, u32)> {
         self.wait.channel.as_ref().map(|channel| channel.context()).zip(self.wait.number)
     }
@@ -164,14 +164,14 @@ impl fmt::Display for BlockedThread {
     }
 }
 
-/// The waits of a rank's threads that have begun to sleep.
+/// The waits of this rank's threads that have begun to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     next: AtomicU64,
     asleep: Mutex<Vec<(u64, WaitReason, Instant)>>,
 }
 
-/// An entry, until it is dropped.
+/// An entry, which is removed when this is dropped.
 pub(crate) struct Entered<'a> {
     waits: &'a Waits,
     id: u64,
@@ -191,14 +191,13 @@ impl Drop for Entered<'_> {
         let at = asleep.iter().position(|(id, ..)| *id == self.id);
         let left = at.map(|at| asleep.swap_remove(at));
         drop(asleep);
-        // Its channel may be the last handle.
+        // This may drop the last handle of a channel.
         drop(left);
     }
 }
 
 impl Engine {
-    /// Returns what the threads of this rank wait for, those that have waited longest first; empty if none sleeps in a
-    /// call.
+    /// Returns the waits of this rank's threads, the longest first; empty if no thread sleeps in a call.
     pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
         let asleep = lock(&self.waits.asleep).clone();
@@ -208,7 +207,7 @@ impl Engine {
         waiting
     }
 
-    /// Returns the contexts whose collective calls are counted, with the number of this rank's next call there.
+    /// Returns the contexts whose collective calls are counted, with the sequence number of this rank's next call.
     pub fn calls(&self) -> Vec<(u64, u32)> {
         let channels = self.all_channels();
         channels.iter().filter_map(|channel| Some((channel.context(), channel.next_call()?))).collect()

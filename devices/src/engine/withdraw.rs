@@ -1,4 +1,4 @@
-//! Taking back what has been started and not matched, as when a collective or a scope gives up.
+//! Cancels operations that have not matched, for example when a collective or a scope fails.
 
 use super::Engine;
 use super::channel::Channel;
@@ -8,20 +8,22 @@ use crate::fault::Fault;
 use crate::matching::UnexpectedBody;
 
 impl Engine {
-    /// Takes an operation back that has not matched; returns whether it was. It ends with [`Fault::Cancelled`] then: at
-    /// once, unless its peer may be reading the memory just now. What has matched, or has ended, goes to its end.
+    /// Cancels an operation that has not matched; returns whether it did. The operation then fails with
+    /// [`Fault::Cancelled`]: at once, unless its peer may be reading the memory at the moment. An operation that has
+    /// matched or is complete is not affected.
     ///
-    /// * A posted receive is taken back as by [`cancel`](Self::cancel).
-    /// * An announced message is taken back unless its receiver has asked for the body or views it in place: a receiver that
-    ///   asks later, or has not copied all of it, fails with [`Fault::SendCancelled`].
-    /// * A message is taken back while its peer is not met, an eager one while it waits for room. A synchronous one that
-    ///   has gone cannot be: nobody waits for its match any more, and it may still be received.
-    /// * A message to this rank itself is taken back while it waits for its receive.
+    /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive).
+    /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A
+    ///   receiver that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
+    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. A
+    ///   synchronous message that was posted cannot be called back: its send fails, but the peer might still receive
+    ///   the message.
+    /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel_receive(channel, completion) {
             return true;
         }
-        // Meanwhile a message may be queued no more, and wait for its answer; never the other way.
+        // A message can meanwhile go from the queue to the operations that wait for a reply, but never back.
         let taken = self.withdraw_local(channel, completion)
             || self.withdraw_queued(channel, completion)
             || self.withdraw_op(channel, completion);
@@ -31,7 +33,7 @@ impl Engine {
         taken
     }
 
-    /// Takes back a synchronous message to this rank itself.
+    /// Cancels a synchronous message to this rank itself.
     fn withdraw_local(&self, channel: &Channel, completion: &Completion) -> bool {
         let early = channel.matching().take_self_send_of(completion);
         let Some(UnexpectedBody::SelfSend { source, ender }) = early.map(|early| early.body) else {
@@ -42,12 +44,12 @@ impl Engine {
         true
     }
 
-    /// Takes back an announced or synchronous message whose answer has not come. If its receiver views it in place already, it
-    /// ends as sent.
+    /// Cancels a rendezvous or synchronous message whose reply has not come. If its receiver views it in place
+    /// already, it completes as sent.
     fn withdraw_op(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
-            // Its frame may wait for room, and hold the memory.
+            // Its frame may still be queued, and hold the memory.
             let ours =
                 |frame: &QueuedFrame| frame.context == channel.context && frame.head.op.get() == number;
             drop(self.take_waiting(peer, ours));
@@ -55,7 +57,7 @@ impl Engine {
         self.fail_op(op, Fault::Cancelled)
     }
 
-    /// Takes back a message that waits for room, or for its peer to be met.
+    /// Cancels a message that is queued because the endpoint is full, or because its peer is not connected.
     fn withdraw_queued(&self, channel: &Channel, completion: &Completion) -> bool {
         let ours = |ender: &Completer| ender.is_for(completion);
         let members = self.peers.iter().filter(|peer| channel.group().rank(peer.id).is_some());
@@ -78,7 +80,7 @@ impl Engine {
         false
     }
 
-    /// Takes a message to a peer that is not met out of its outbox.
+    /// Removes a message to an unconnected peer from its outbox.
     fn take_unsent(&self, peer: &Peer, which: impl Fn(&DeferredSend) -> bool) -> Option<DeferredSend> {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();
@@ -88,7 +90,7 @@ impl Engine {
         Some(unsent)
     }
 
-    /// Takes a frame that waits for room out of an outbox, and gives its eager room back.
+    /// Removes a queued frame from an outbox, and returns its credit.
     fn take_waiting(&self, peer: &Peer, which: impl Fn(&QueuedFrame) -> bool) -> Option<QueuedFrame> {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();

@@ -1,40 +1,40 @@
-//! What a peer must know to reach a rank: the address that a rank publishes.
+//! The card: the address that a rank publishes, with all that a peer needs to connect to it.
 
 use super::hello::Reader;
 use super::verbs::Route;
 use crate::device::Address;
 
-/// The version of card and hello.
+/// The version of the card format and of the hello format.
 const VERSION: u8 = 1;
 
 const ETHERNET: u8 = 1;
 const BIG_ENDIAN: u8 = 2;
 
-/// The bytes of a card.
+/// The length of a card in bytes.
 pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
 
-/// How a rank is reached, and on which terms.
+/// The address of a rank and its connection parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Card {
-    /// Whether its port is on an Ethernet.
+    /// Whether the link layer of its port is Ethernet (RoCE).
     pub(super) is_ethernet: bool,
-    /// The byte order of the bodies that it sends and takes.
+    /// Whether the bodies that it sends and receives are big-endian.
     pub(super) is_big_endian: bool,
-    /// Its address in the subnet, on InfiniBand.
+    /// Its LID, the address within an InfiniBand subnet.
     pub(super) lid: u16,
-    /// Its global address.
+    /// Its GID, the global address.
     pub(super) gid: [u8; 16],
-    /// The queue pair that takes hellos.
+    /// The number of the queue pair that receives hellos.
     pub(super) qpn: u32,
-    /// A number that no other opening of the device has: what was said to one is not good for another.
+    /// A random number that identifies this opening of the device. A hello is valid for one nonce only.
     pub(super) nonce: u64,
-    /// The bytes of a receive.
+    /// The length of a receive slot in bytes.
     pub(super) slot: u32,
-    /// How many receives it posts for each peer's frames.
+    /// The number of receives that it posts for the frames of each peer.
     pub(super) window: u16,
-    /// The code for the bytes of a packet.
+    /// The verbs code of the MTU.
     pub(super) mtu: u8,
-    /// How many reads of its memory a peer may have under way.
+    /// The number of RDMA reads that each peer may have in progress from its memory.
     pub(super) reads: u8,
 }
 
@@ -57,7 +57,7 @@ impl Card {
         bytes
     }
 
-    /// Reads a card; `None` if it is none, or of another version.
+    /// Parses a card. Returns `None` if the bytes are not a card of this version.
     pub(super) fn parse(bytes: &[u8; CARD]) -> Option<Self> {
         let mut reader = Reader(bytes);
         if reader.take()? != [VERSION] {
@@ -83,12 +83,12 @@ impl Card {
         is_sound.then_some(card)
     }
 
-    /// Reads the address that a rank has published.
+    /// Parses the address that a rank has published.
     pub(super) fn of(address: &Address) -> Option<Self> {
         Self::parse(address.0.as_slice().try_into().ok()?)
     }
 
-    /// Returns how a rank that is reached by `own` reaches this one.
+    /// Returns the route to this rank from a rank whose own route is `own`.
     pub(super) fn route(&self, own: &Route) -> Route {
         Route { gid: self.gid, lid: self.lid, ..*own }
     }

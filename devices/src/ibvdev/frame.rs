@@ -1,44 +1,48 @@
-//! What goes from one end of a queue pair to the other: a header, and after it frames of the engine's or nothing.
+//! The format of the messages between the two ends of a queue pair. Each begins with a header; most carry frames of
+//! the engine.
 //!
 //! ```text
 //!  0      1          2              4                4 + length of the head
 //!  kind   length     returned       head             body
-//!  u8     u8         u16            up to 56 bytes   what is left of the message
+//!  u8     u8         u16            up to 56 bytes   the rest of the message
 //! ```
-//! A message of many frames has, after its header, for each of them:
+//! A message of kind `Many` has an entry for each frame after its header:
 //! ```text
 //!  0         1         3        3 + length of the head
 //!  length    length    head     body
 //!  of head   of body
 //!  u8        u16
 //! ```
-//! Little-endian. `returned` is how many receives the sender has posted anew for the peer since it has said so last.
+//! Integers are little-endian. `returned` is the number of receives for the peer's frames that the sender has posted
+//! again since its last message.
 
 use crate::device::HEAD_MAX;
 
-/// The bytes of a header.
+/// The length of a header in bytes.
 pub(super) const HEADER: usize = 4;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A frame of the engine's. It takes one of the receives that the peer has posted for this end.
+    /// One frame of the engine. It uses one of the receives that the peer has posted for this end.
     Frame = 1,
-    /// Nothing but `returned`. It takes a receive that is kept for such messages.
+    /// Returns credit and carries nothing else. It uses a receive that is reserved for such messages.
     Credit = 2,
-    /// The head is the number of a key: nothing may be got by it any more. It takes a receive as a frame does.
+    /// Revokes the key whose number is the head: the peer must not start another read by it. It uses a receive as a
+    /// frame does.
     Revoke = 3,
-    /// The head is the number of a key that was revoked: nothing will be got by it. It takes a receive as a frame does.
+    /// Confirms a revocation: the sender will not read by the key whose number is the head. It uses a receive as a
+    /// frame does.
     Quiet = 4,
-    /// Several frames, which take one receive.
+    /// Several frames, which together use one receive.
     Many = 5,
 }
 
-/// The beginning of a message.
+/// The header of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// The length of the head.
+    /// The length of the head in bytes.
     pub(super) head: usize,
     pub(super) returned: u16,
 }
@@ -50,7 +54,7 @@ impl Header {
         [self.kind as u8, self.head as u8, low, high]
     }
 
-    /// Takes a message apart: header, head and body; `None` if it is none.
+    /// Splits a message into its header, head and body. Returns `None` if the message is invalid.
     #[inline]
     pub(super) fn parse(message: &[u8]) -> Option<(Header, &[u8], &[u8])> {
         let (&[kind, head, low, high], rest) = message.split_first_chunk()?;
@@ -68,10 +72,10 @@ impl Header {
     }
 }
 
-/// The bytes before one of many frames.
+/// The length in bytes of the prefix of each frame in a message of kind `Many`.
 pub(super) const ENTRY: usize = 3;
 
-/// The lengths of one of many frames.
+/// The lengths of one frame in a message of kind `Many`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) head: usize,
@@ -79,19 +83,20 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns how many bytes it takes.
+    /// Returns the length of the entry in bytes, with its prefix.
     #[inline]
     pub(super) fn len(self) -> usize {
         ENTRY + self.head + self.body
     }
 
-    /// Only short frames go with others: far shorter than 2^16 bytes.
+    /// Returns the prefix. Only short frames are batched, so `body` fits into 16 bits.
     pub(super) fn to_bytes(self) -> [u8; ENTRY] {
         let [low, high] = (self.body as u16).to_le_bytes();
         [self.head as u8, low, high]
     }
 
-    /// Takes the first one off many frames: its head and its body, and what follows; `None` if there is none.
+    /// Splits the first frame off a batch. Returns its head, its body and the remaining bytes, or `None` if the batch
+    /// has no complete frame.
     #[inline]
     pub(super) fn split(many: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
         let (&[head, low, high], rest) = many.split_first_chunk()?;

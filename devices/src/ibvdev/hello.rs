@@ -1,14 +1,16 @@
-//! What two ranks say to each other, in datagrams, before their queue pair stands.
+//! Hellos: the datagrams that two ranks exchange until their queue pair is established.
 //!
 //! ```text
 //!  0         4       5           8     16     20    24     64    68    72          104
 //!  mark      state   reserved    job   from   to    card   qpn   psn   proof
 //!  "MPJ" 1   u8                  u64   u32    u32   40 B   u32   u32   HMAC-SHA256
 //! ```
-//! Little-endian. The proof, under the job's secret, covers all bytes before it and the nonce of the addressee's card: so
-//! nobody without the job's key becomes a peer, and a hello that was overheard is good for the same two ranks alone, to
-//! whom it says what they know. State is two bits: *knows*, the sender has the addressee's numbers and can receive; and
-//! *asks*, the sender does not know yet whether the addressee can.
+//! Integers are little-endian. The proof is keyed with the job's secret and covers all bytes before it and the nonce
+//! of the addressee's card. So a rank without the job's key cannot become a peer. A recorded hello is valid only
+//! between the same two openings of the device, where a replay only repeats the sender's own statements.
+//!
+//! The state has two bits. *Knows*: the sender has the addressee's numbers and can receive. *Asks*: the sender does
+//! not yet know whether the addressee can receive.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -20,30 +22,30 @@ const MARK: [u8; 4] = *b"MPJ\x01";
 const MAC: usize = 32;
 const SAID: usize = 24 + CARD + 8;
 
-/// The bytes of a hello.
+/// The length of a hello in bytes.
 pub(super) const HELLO: usize = SAID + MAC;
 
 const KNOWS: u8 = 1;
 const ASKS: u8 = 2;
 
-/// One datagram.
+/// The contents of a hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hello {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// The sender has the addressee's numbers, and can receive.
+    /// The sender has the addressee's numbers and can receive.
     pub(super) knows: bool,
-    /// The sender does not know yet whether the addressee can receive.
+    /// The sender does not yet know whether the addressee can receive.
     pub(super) asks: bool,
-    /// The sender's.
+    /// The sender's card.
     pub(super) card: Card,
-    /// The sender's queue pair for the addressee, and the number of the first packet that it will send by it.
+    /// The number of the sender's queue pair for the addressee, and the sequence number of the first packet on it.
     pub(super) qpn: u32,
     pub(super) psn: u32,
 }
 
 impl Hello {
-    /// Makes the datagram for the rank whose card has this nonce.
+    /// Encodes and signs the datagram for the rank whose card has this nonce.
     pub(super) fn seal(&self, key: &JobKey, nonce: u64) -> Option<[u8; HELLO]> {
         let state = u8::from(self.knows) * KNOWS + u8::from(self.asks) * ASKS;
         let fields: [&[u8]; 8] = [
@@ -63,7 +65,8 @@ impl Hello {
         Some(bytes)
     }
 
-    /// Reads a datagram that was sent to the rank whose card has this nonce; `None` if it is none of this job's.
+    /// Parses a datagram that was sent to the rank whose card has this nonce. Returns `None` if its format, its job
+    /// or its proof is wrong.
     pub(super) fn open(bytes: &[u8], key: &JobKey, nonce: u64) -> Option<Self> {
         let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
         let mut reader = Reader(bytes);
@@ -72,7 +75,7 @@ impl Hello {
         }
         let [state, ..]: [u8; 4] = reader.take()?;
         let job = u64::from_le_bytes(reader.take()?);
-        // Constant time: `verify_slice` looks at every byte.
+        // `verify_slice` compares in constant time.
         if job != key.job || proof(key, nonce, &bytes[..SAID])?.verify_slice(&bytes[SAID..]).is_err() {
             return None;
         }
@@ -89,7 +92,7 @@ impl Hello {
 }
 
 fn proof(key: &JobKey, nonce: u64, said: &[u8]) -> Option<Hmac<Sha256>> {
-    // A key of any length will do, so this does not fail.
+    // HMAC accepts a key of any length, so this does not fail.
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.secret).ok()?;
     mac.update(b"mpj ibvdev");
     mac.update(&nonce.to_le_bytes());
@@ -97,7 +100,7 @@ fn proof(key: &JobKey, nonce: u64, said: &[u8]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// Takes fields off the front of bytes.
+/// Reads fields of fixed length from the front of a slice.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {

@@ -1,4 +1,4 @@
-//! The receiving end for all peers: completions, one after the other.
+//! The inlet of `ibvdev`: it processes the completions of all peers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use super::ticket::WrId;
 use super::verbs::{BATCH, Place, Wc, is_flushed};
 use crate::device::{Inlet, OpToken, PostError, Sink};
 
-/// Passes from one look at the device's own state to the next, of a rank that does not sleep: it looks before each sleep.
+/// A rank that does not sleep polls the device's events once in this many passes. A sleeping rank polls them before
+/// each sleep.
 const SELDOM: u32 = 1 << 14;
 
-/// The receiving end of `ibvdev`.
+/// The inlet of `ibvdev`.
 #[derive(Debug)]
 pub(super) struct IbvInlet {
     lobby: ConnManager,
-    /// By the number of its queue pair.
+    /// The connections by the number of their queue pair.
     pairs: HashMap<u32, Met, foldhash::fast::FixedState>,
     shelves: Vec<Arc<Slots>>,
-    /// Slots that were read, and whose frames they held, if a peer is to have them back.
+    /// Slots whose completions were processed. The queue pair number names the peer that gets the credit back, if one
+    /// does.
     freed: Vec<(Place, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
     ended: Vec<(OpToken, bool)>,
@@ -34,7 +36,7 @@ pub(super) struct IbvInlet {
 #[derive(Debug)]
 struct Met {
     pair: Arc<QpConnection>,
-    /// Whether the engine was told that nothing more comes.
+    /// Whether its peer was reported as lost.
     lost: bool,
 }
 
@@ -52,7 +54,7 @@ impl IbvInlet {
         }
     }
 
-    /// Takes what other threads have left: new queue pairs, and memory that is quiet.
+    /// Processes the queue from other threads: new queue pairs, and operations whose memory is quiesced.
     #[cold]
     fn take_news(&mut self, sink: &mut dyn Sink) -> usize {
         let news = self.shared.take_news();
@@ -83,7 +85,7 @@ impl IbvInlet {
         1
     }
 
-    /// Ends a queue pair, and says so unless its peer has ended before.
+    /// Breaks a queue pair and reports its peer as lost. Has no effect if the queue pair is closed.
     #[cold]
     fn break_off(&mut self, pair: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
         let Some(quiet) = pair.end() else { return };
@@ -112,7 +114,7 @@ impl IbvInlet {
         }
     }
 
-    /// Takes note of the shelves that were made since; returns whether there is one of that number.
+    /// Fetches the shelves that were added since the last call. Returns whether shelf number `shelf` exists.
     #[cold]
     fn fetch_shelves(&mut self, shelf: u32) -> bool {
         while self.shelves.len() <= shelf as usize {
@@ -140,9 +142,11 @@ impl IbvInlet {
             self.break_off(&pair, &why, sink);
             return 1;
         }
-        // The peer sends only when it has heard that this end receives.
+        // The peer sends only after it knows that this end receives. So its first message shows that both ends are
+        // connected.
         let stands = pair.state() == ConnState::ReadyToReceive && pair.advance(ConnState::Established);
-        // SAFETY: the completion says that so many bytes were written; the slot is posted again only below.
+        // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
+        // function.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
         let taken = take(pair, message, sink);
         self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
@@ -195,14 +199,14 @@ impl IbvInlet {
         count
     }
 
-    /// Posts the slots that were read anew, and has their peers told.
+    /// Posts the used slots again, and returns credit to the peers that have enough of it due.
     fn refill(&mut self, sink: &mut dyn Sink) {
         let freed = std::mem::take(&mut self.freed);
         for freed in freed.chunks(BATCH) {
             let mut places = [freed[0].0; BATCH];
             places.iter_mut().zip(freed).for_each(|(place, (freed, _))| *place = *freed);
-            // SAFETY: the slots were read, and nobody touches one before its next completion has come; their memory is given
-            // back after the queue.
+            // SAFETY: the inlet has processed the completions of these slots. No code accesses a slot before its next
+            // completion has come, and the memory is freed after the queue.
             if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
                 log::error!("ibvdev: ibv_post_srq_recv: {error}");
                 self.shared.fail(Failure::Fatal);
@@ -222,7 +226,8 @@ impl IbvInlet {
         }
     }
 
-    /// Ends all peers that have not ended: nobody is reached any more. A device that lives completes what was posted.
+    /// Breaks the queue pairs of all peers, because no peer is reachable. If the device has failed, it completes no
+    /// work request, so this fails the reads as well.
     #[cold]
     fn fail(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
@@ -239,7 +244,7 @@ impl IbvInlet {
     }
 }
 
-/// Takes a message; returns whether its receive is one that the peer counts.
+/// Processes a message. Returns whether its receive counts as credit of the peer.
 #[inline]
 fn take(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
     let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
@@ -265,8 +270,9 @@ fn take(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool
     Ok(true)
 }
 
-// SAFETY: it hands over whole frames, and so no body begins. A read is told by the completion of its work request, or by the
-// failure of the device, and forgotten then. An operation is told to be quiet when it is taken out of those that wait.
+// SAFETY: the inlet delivers whole frames, so it begins no body. It reports a read once, at the completion of its
+// work request or at the failure of the device, and then forgets it. It reports an operation as quiesced when it
+// removes it from the revocations that are pending.
 unsafe impl Inlet for IbvInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
@@ -278,8 +284,8 @@ unsafe impl Inlet for IbvInlet {
             let wc = self.completions[at];
             moved += self.complete(&wc, sink);
         }
-        // There may be more, and among them frames that a peer sent before its end. Counting one as moved keeps the engine
-        // from acting on that end yet.
+        // The completion queue may hold more, among them frames that a peer sent before its exit. The pass counts as
+        // progress, which keeps the engine from handling that exit yet.
         moved += usize::from(count == BATCH);
         if self.freed.len() >= self.shared.plan.watermark {
             self.refill(sink);

@@ -1,8 +1,9 @@
-//! Memory that was registered for one operation, and the keys by which a peer reads it.
+//! Registrations of user memory, and the keys by which a peer reads it.
 //!
-//! Of memory of the program's each operation makes its own registration, which ends with it. A registration that was kept
-//! longer would go on to name pages that the program has unmapped since, whatever lies at their address then (README.md
-//! weighs the ways). Blocks of a pool share the registration of their region, which ends before the region is unmapped.
+//! Each operation registers the user memory that it needs, and deregisters it at its end. A registration that lived
+//! longer would still name pages that the program has since unmapped, whatever is mapped at their address then
+//! (README.md compares the alternatives). Blocks of a pool share the registration of their region, which ends before
+//! the region is unmapped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,46 +17,46 @@ use super::verbs::{Domain, Mr, Use};
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::sys;
 
-/// The number of the error when no more memory may be locked.
+/// The error number for exhausted lockable memory.
 const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 
-/// What registers memory.
+/// Registers memory at the device, and reuses the registrations of pool regions.
 #[derive(Debug)]
 pub(super) struct Registrar {
     domain: Arc<Domain>,
     allowance: Arc<Allowance>,
-    /// Those of regions, which may stay for longer.
+    /// The registrations of regions, which can outlive this device.
     regions: Mutex<Vec<Weak<Whole>>>,
-    /// What regions know the device by.
+    /// The number that identifies the device in the registrations of a region.
     device: u64,
     /// The number of the next registration.
     next: AtomicU64,
-    /// Whether it was said that no more memory may be locked.
+    /// Whether the warning about locked memory was logged.
     has_warned: AtomicBool,
 }
 
-/// The memory of one operation, registered.
+/// The registered memory of one operation.
 #[derive(Debug)]
 struct Record {
-    /// What keys are revoked by.
+    /// The number by which its keys are revoked.
     number: u64,
     base: *mut u8,
     len: usize,
     lkey: u32,
     rkey: u32,
-    /// What keeps the keys good.
+    /// Keeps the registration, and so the keys, valid.
     _hold: Hold,
 }
 
-// SAFETY: the pointer is only passed on.
+// SAFETY: the pointer is used as an address only, and never dereferenced.
 unsafe impl Send for Record {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Record {}
 
 #[derive(Debug)]
 enum Hold {
     Own {
-        // Given back before its part of what may be locked.
+        // Dropped first: the memory is deregistered before it stops counting as locked.
         _mr: Mr,
         _locked: Locked,
     },
@@ -64,7 +65,7 @@ enum Hold {
     },
 }
 
-/// A region of a pool, registered.
+/// The registration of a pool region.
 #[derive(Debug)]
 struct Whole {
     mr: Mutex<Option<(Mr, Locked)>>,
@@ -72,8 +73,9 @@ struct Whole {
     rkey: u32,
 }
 
-// SAFETY: 1: the registration covers the region, which is used by work requests for blocks of it alone. 2: what gives the
-// registration back says when the device is quiet, and is asked again if it refused. 3: a registration holds the device open.
+// SAFETY: 1: the registration covers exactly the region, and work requests use it only for blocks of the region. 2:
+// `release` returns `Ok` only if `ibv_dereg_mr` has succeeded, after which the device does not access the region;
+// otherwise the registration stays and `release` can be called again. 3: an `Mr` keeps the device open.
 unsafe impl RegionRegistration for Whole {
     fn release(&self) -> Result<(), RegisterError> {
         let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +94,7 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<Domain>, allowance: Arc<Allowance>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // Regions tell devices of any kind apart by a number: others may count, too.
+        // Regions identify the devices of all drivers by one number, and another driver might count too.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
         let regions = Mutex::default();
         Registrar {
@@ -108,7 +110,7 @@ impl Registrar {
     /// Registers the memory of an operation.
     ///
     /// # Safety
-    /// That of [`Device::register`](crate::Device::register).
+    /// The caller upholds the contract of [`Device::register`](crate::Device::register).
     pub(super) unsafe fn register(
         &self,
         memory: &MemoryDesc,
@@ -118,7 +120,7 @@ impl Registrar {
         let unable = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
         let base = memory.run().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
         let own = || {
-            // What peers read need not be writable.
+            // Memory that only peers read need not be writable.
             let what = if access.remote_read { Use::Read } else { Use::Write };
             let locked = self.lock(base, memory.bytes())?;
             // SAFETY: the caller's promise.
@@ -127,7 +129,7 @@ impl Registrar {
             Ok((mr.lkey(), mr.rkey(), Hold::Own { _mr: mr, _locked: locked }, memory.bytes()))
         };
         let registered = match region.map(|region| self.region(region)) {
-            // What lies in a region that is too long may be short.
+            // The region might be too long for the limit although the block is not: register the block alone.
             None | Some(Err(RegisterError { errno: NO_MEMORY, .. })) => own(),
             Some(registered) => registered,
         };
@@ -137,12 +139,12 @@ impl Registrar {
         Ok(Registration::new(Record { number, base, len, lkey, rkey, _hold: hold }, registered))
     }
 
-    /// Takes a part of what operations may lock.
+    /// Reserves lockable memory for an operation.
     fn lock(&self, base: *mut u8, len: usize) -> Result<Locked, RegisterError> {
         self.allowance.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
     }
 
-    /// Says, the first time, that messages which should be read go in frames.
+    /// Logs once that messages are sent in frames because their memory cannot be locked.
     #[cold]
     fn warn(&self, refused: &RegisterError) {
         if refused.errno == NO_MEMORY && !self.has_warned.swap(true, Ordering::Relaxed) {
@@ -173,7 +175,7 @@ impl Registrar {
             Ok(whole)
         })?;
         let whole: &dyn std::any::Any = &*known;
-        // The number is this device's alone.
+        // The number belongs to this device only, so the downcast succeeds.
         let Whole { lkey, rkey, .. } =
             whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
@@ -182,8 +184,8 @@ impl Registrar {
 }
 
 impl Drop for Registrar {
-    /// Gives back what regions of pools would hold until they are unmapped: their pool may be there for as long as the process
-    /// is. A device that refuses is asked again then.
+    /// Releases the registrations that pool regions would otherwise keep until they are unmapped: a pool can live as
+    /// long as the process. If the device refuses, the region releases its registration again before it is unmapped.
     fn drop(&mut self) {
         for whole in self.regions().drain(..).filter_map(|whole| whole.upgrade()) {
             let _ = whole.release();
@@ -191,17 +193,17 @@ impl Drop for Registrar {
     }
 }
 
-/// Returns what names a registration in work requests of this process.
+/// Returns the local key of a registration, for work requests of this process.
 pub(super) fn lkey(registration: &Registration) -> Option<u32> {
     registration.record::<Record>().map(|record| record.lkey)
 }
 
-/// Returns the number by which keys of a registration are revoked.
+/// Returns the number by which the keys of a registration are revoked.
 pub(super) fn number(registration: &Registration) -> Option<u64> {
     registration.record::<Record>().map(|record| record.number)
 }
 
-/// What names a peer's memory.
+/// A remote key: names memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Key {
     pub(super) number: u64,
@@ -211,8 +213,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Names `len` bytes of registered memory, from byte `at` on; `None` if the memory is shorter. A region's key would
-    /// let the peer read what lies after it.
+    /// Returns the key to `len` bytes of registered memory, from byte `at` on, or `None` if the memory is shorter.
+    /// Without the check, the key of a region would let the peer read the bytes after the memory.
     pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
         let Record { number, base, len: registered, rkey, .. } = registration.record()?;
         at.checked_add(len).filter(|end| end <= registered)?;
@@ -226,7 +228,7 @@ impl Key {
         RemoteKey::new(&[&words[..], &rkey.to_le_bytes()].concat())
     }
 
-    /// Reads a key that a peer has packed; `None` if it is none.
+    /// Decodes a key that a peer has packed. Returns `None` if its length is wrong.
     pub(super) fn unpack(key: &RemoteKey) -> Option<Self> {
         let mut reader = Reader(key.as_bytes());
         let mut word = || reader.take().map(u64::from_le_bytes);
@@ -240,11 +242,11 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// The registration of a region, which no device made.
+    /// A registration that no device has made.
     #[derive(Debug)]
     struct Nothing;
 
-    // SAFETY: no device uses any memory in its name.
+    // SAFETY: no device accesses memory through it.
     unsafe impl RegionRegistration for Nothing {
         fn release(&self) -> Result<(), RegisterError> {
             Ok(())

@@ -1,4 +1,4 @@
-//! The sending end.
+//! The endpoint of `ibvdev`.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::keys::{self, Key};
 use super::pair::QpConnection;
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
 
-/// The sending end to one peer.
+/// The endpoint to one peer.
 #[derive(Debug)]
 pub(super) struct IbvLink {
     pair: Arc<QpConnection>,

@@ -1,9 +1,10 @@
-//! Where queue pairs are made known to their peers: hellos, by datagrams that may get lost.
+//! Connection set-up: ranks exchange the numbers of their queue pairs in hellos, datagrams that can get lost.
 //!
-//! Each rank of a pair makes its own end, whoever speaks first, and tells the other its numbers; so both may begin at once,
-//! and nothing is to be decided between them. Who has heard the other's numbers connects its end, which receives from then
-//! on, and says that it *knows*. Who hears that sends. A hello that *asks* is answered, and is said again, after pauses of
-//! 10 to 320 ms, until it is: for ever, as a peer may compute for long before it looks.
+//! Each rank creates its own end of a queue pair and sends the other rank its numbers. So both ranks can start at
+//! once, and need not agree on an order. A rank that has received the other's numbers connects its end, which
+//! receives from then on, and sends a hello that *knows*. A rank that has received such a hello sends frames. A rank
+//! replies to a hello that *asks*. The sender repeats that hello after pauses of 10 to 320 ms until it is answered,
+//! without a limit, because a peer can compute for long before it makes progress.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,25 +19,26 @@ use super::ticket::WrId;
 use super::verbs::{AddressHandle, Completions, Domain, Qp, QpSizes};
 use crate::device::PeerId;
 
-/// Hellos that may come before this rank looks: more are lost, and said again.
+/// The number of hellos that can arrive between two passes of progress. Further ones are lost, and repeated by their
+/// senders.
 pub(super) const HEARD: usize = 128;
-/// Hellos on their way.
+/// The number of hellos that can be in transit from this rank.
 pub(super) const SAID: usize = 32;
 
-/// What stands before a datagram in its slot.
+/// The length in bytes of the global route header, which precedes each datagram in its slot.
 const ROUTE: usize = 40;
 
-/// The first and the longest pause before a hello is said again.
+/// The first and the longest pause before a hello is repeated.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
-/// What came of a hello.
+/// The result of a hello, received or sent.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A queue pair is connected at this end.
+    /// This end of a queue pair is connected.
     Connected(Arc<QpConnection>),
-    /// It is at both.
+    /// Both ends of a queue pair are connected.
     Established,
-    /// There will be none.
+    /// The peer cannot be connected, for the reason given.
     Lost(PeerId, String),
 }
 
@@ -46,14 +48,14 @@ pub(super) struct ConnManager {
     qp: Qp,
     heard: Slots,
     said: Slots,
-    /// Slots of `said` that are free.
+    /// The free slots of `said`.
     free: Vec<u32>,
     ways: HashMap<u32, AddressHandle>,
     asking: Vec<Asking>,
     qkey: u32,
 }
 
-/// A queue pair that does not stand, and when its peer is asked again.
+/// A queue pair that is not established, and the time of its next hello.
 #[derive(Debug)]
 struct Asking {
     pair: Arc<QpConnection>,
@@ -62,7 +64,8 @@ struct Asking {
 }
 
 impl ConnManager {
-    /// Makes the lobby of a rank; others with the same `qkey` reach it by the number of its queue pair.
+    /// Creates the connection manager of a rank. Other ranks with the same `qkey` reach it by the number of its queue
+    /// pair.
     pub(super) fn new(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
@@ -78,29 +81,29 @@ impl ConnManager {
         Ok(lobby)
     }
 
-    /// Returns the number that hellos are sent to.
+    /// Returns the number of the queue pair that receives hellos.
     pub(super) fn qpn(&self) -> u32 {
         self.qp.number()
     }
 
     fn listen(&self, at: u32) -> std::io::Result<()> {
         let place = self.heard.place(at as usize, WrId::HelloReceived(at).id());
-        // SAFETY: the slot is read only when its completion has come; its memory is given back after the queue pair.
+        // SAFETY: the slot is read only after its completion has come, and its memory is freed after the queue pair.
         unsafe { self.qp.receive(&[place]) }
     }
 
-    /// Whether some peer is to be asked again.
+    /// Whether a hello is to be repeated.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         !self.asking.is_empty()
     }
 
-    /// Takes note that a hello has left its slot.
+    /// Frees slot `at` after its hello was sent.
     pub(super) fn sent(&mut self, at: u32) {
         self.free.push(at);
     }
 
-    /// Asks a peer, now and until its queue pair stands.
+    /// Sends a hello to a peer, and repeats it until the queue pair is established.
     pub(super) fn start_connect(&mut self, shared: &Shared, pair: Arc<QpConnection>) -> Option<Outcome> {
         if pair.state() > ConnState::Connecting {
             return None;
@@ -109,7 +112,7 @@ impl ConnManager {
         self.send_hello(shared, &pair).err().map(|why| Outcome::Lost(pair.peer, why))
     }
 
-    /// Has a peer asked until its queue pair stands.
+    /// Schedules hellos to a peer until its queue pair is established.
     fn note(&mut self, pair: &Arc<QpConnection>) {
         if !self.asking.iter().any(|asking| Arc::ptr_eq(&asking.pair, pair)) {
             let (next, pause) = (Instant::now() + PAUSE.0, PAUSE.0);
@@ -117,7 +120,7 @@ impl ConnManager {
         }
     }
 
-    /// Says again what is due.
+    /// Repeats the hellos that are due. Returns the peers to which that failed.
     pub(super) fn look(&mut self, shared: &Shared) -> Vec<Outcome> {
         self.asking.retain(|asking| asking.pair.state() <= ConnState::ReadyToReceive);
         let now = Instant::now();
@@ -134,7 +137,7 @@ impl ConnManager {
         lost
     }
 
-    /// Says how far this end is. Without a free slot nothing is said: it will be said again.
+    /// Sends a hello with the state of this end. If no slot is free, this sends nothing: the hello will be repeated.
     fn send_hello(&mut self, shared: &Shared, pair: &QpConnection) -> Result<(), String> {
         let state = pair.state();
         let hello = Hello {
@@ -155,11 +158,11 @@ impl ConnManager {
             }
         };
         let Some(at) = self.free.pop() else { return Ok(()) };
-        // SAFETY: a free slot is ours.
+        // SAFETY: the slot is free, so only this function uses it.
         let room = unsafe { self.said.room(at as usize) };
         room[..HELLO].write_copy_of_slice(&bytes);
         let piece = self.said.piece(at as usize, HELLO);
-        // SAFETY: the slot is free again only when its completion has come; its memory is given back after the queue pair.
+        // SAFETY: the slot becomes free only at its completion, and its memory is freed after the queue pair.
         let sent = unsafe { self.qp.send_to(WrId::HelloSent(at).id(), piece, way, pair.card.qpn, self.qkey) };
         sent.map_err(|e| {
             self.free.push(at);
@@ -167,13 +170,13 @@ impl ConnManager {
         })
     }
 
-    /// Hears what has come into a slot.
+    /// Processes the datagram of `len` bytes in slot `at`.
     pub(super) fn on_datagram(&mut self, shared: &Shared, at: u32, len: usize) -> Option<Outcome> {
-        // SAFETY: the completion says that so many bytes were written, before which stands room for the route.
+        // SAFETY: the completion says that `len` bytes were written, the global route header among them.
         let message = unsafe { self.heard.message(at as usize, len) };
         let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
         let outcome = hello.and_then(|hello| self.take(shared, &hello));
-        // If it cannot be posted the queue pair is broken, and peers are told by the clock of nobody: they go on asking.
+        // If the post fails, the datagram queue pair is broken. Peers then repeat their hellos without an answer.
         let _ = self.listen(at);
         outcome
     }
@@ -189,7 +192,8 @@ impl ConnManager {
             Err(why) => return Some(Outcome::Lost(peer, why)),
         };
         let remote = Remote { qpn: hello.qpn, psn: hello.psn };
-        // The same rank has opened the device a second time, or it has ended.
+        // Ignore a hello whose card or queue pair is not that of the peer's first one: the peer has opened the device
+        // a second time.
         if pair.card != hello.card || *pair.remote.get_or_init(|| remote) != remote {
             return None;
         }

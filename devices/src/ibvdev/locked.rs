@@ -1,22 +1,24 @@
-//! How much memory operations lock: what the process may, less what the slots for all peers may come to need.
+//! The limit on the memory that operations lock: the limit of the process, minus the bytes that the slots for all
+//! peers can need.
 //!
-//! The system counts what a process has locked, for whatever, and refuses more than `ulimit -l` says. An operation that is
-//! refused sends its body in frames. A peer whose slots are refused is lost. So slots, of peers met late as well, go first.
+//! The system counts all memory that a process has locked, and refuses more than `ulimit -l`. If it refuses the
+//! memory of an operation, the body goes in frames. If it refuses the slots of a peer, the peer is lost. So slots
+//! have priority, even those of peers that are not connected yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the devices of the process's ranks lock, all together. The limit is the process's.
+/// The bytes that the devices of all ranks of this process lock, because the limit is per process.
 static PROCESS: Counts = Counts::new();
 
-/// Pages as the system counts them, or parts of such.
+/// The granularity of the counts. Larger page sizes are multiples of it.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
 struct Counts {
-    /// What slots may come to need.
+    /// The bytes that slots can need.
     slots: AtomicUsize,
-    /// What operations and regions of pools have locked.
+    /// The bytes that operations and pool regions have locked.
     operations: AtomicUsize,
 }
 
@@ -26,18 +28,19 @@ impl Counts {
     }
 }
 
-/// What the operations of one device may lock.
+/// The share of the locked memory that the operations of one device can use.
 #[derive(Debug)]
 pub(super) struct Allowance {
     counts: &'static Counts,
-    /// The most that the process locks, if there is a limit.
+    /// The limit of the process in bytes, if there is one.
     limit: Option<usize>,
-    /// What this device's slots may come to need.
+    /// The bytes that the slots of this device can need.
     slots: usize,
 }
 
 impl Allowance {
-    /// Gives what `credit_limit` leaves beside so many bytes of slots, and those of the process's other devices.
+    /// Returns the allowance of a device whose slots need `slots` bytes. Operations can lock the part of `limit` that
+    /// the slots of all devices of the process leave.
     pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
         Allowance::of(&PROCESS, slots, limit)
     }
@@ -47,11 +50,12 @@ impl Allowance {
         Arc::new(Allowance { counts, limit, slots })
     }
 
-    /// Takes a part for `len` bytes at an address; `None` if it is not there.
+    /// Reserves the pages of `len` bytes at address `at`. Returns `None` if that exceeds the limit.
     pub(super) fn take(self: &Arc<Self>, at: usize, len: usize) -> Option<Locked> {
         let bytes = at.saturating_add(len).checked_next_multiple_of(PAGE)? - at / PAGE * PAGE;
         let limit = self.limit.unwrap_or(usize::MAX);
-        // Many peers would leave nothing, also where few are ever met.
+        // Leave operations at least a quarter: the slots of many peers would need the whole limit, although few peers
+        // may be connected.
         let slots = self.counts.slots.load(Ordering::Relaxed).min(limit / 4 * 3);
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= limit - slots);
         self.counts.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -65,7 +69,7 @@ impl Drop for Allowance {
     }
 }
 
-/// A part of it, until it is dropped: after the registration.
+/// Reserved bytes, until it is dropped. It must outlive the registration of the memory.
 #[derive(Debug)]
 pub(super) struct Locked {
     allowance: Arc<Allowance>,

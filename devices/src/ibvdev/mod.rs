@@ -1,30 +1,32 @@
-//! `ibvdev`: ranks that reach each other by InfiniBand or RoCE, through libibverbs.
+//! `ibvdev`: ranks that communicate over InfiniBand or RoCE, through libibverbs.
 //!
 //! ```text
-//!   Link ── frames ──► Pair: send queue ══ queue pair ══► shared receive queue: RecvPool ─► Inlet ─► Sink
-//!        ── reads ───►   (slots, credits)                 (one for all peers)    completions
-//!   connect ─► ConnManager: hellos by datagrams ──► the pair stands
+//!   endpoint ── frames ──► connection: send queue ══ queue pair ══► shared receive queue ─► inlet ─► Sink
+//!            ── reads ───►   (slots, credits)                       (one for all peers)    completions
+//!   connect ─► ConnManager: hellos in datagrams ──► the queue pair is established
 //! ```
-//! A pair of ranks has one connected queue pair, made when either first sends. Frames are messages from registered slots to
-//! registered slots, and bodies of announced messages are read by the receiver out of the sender's memory. How a queue
-//! pair comes to stand, who owns which memory until when, and what ends what, is told in README.md beside this file.
+//! Each pair of ranks has one connected queue pair, made when either rank first sends. Frames go as messages from
+//! registered slots to registered slots. The receiver reads the bodies of rendezvous messages from the sender's
+//! memory. README.md, beside this file, explains how a queue pair is established, who owns which memory until when,
+//! and how connections end.
 //!
-//! # What is protected, and what is not
-//! * Nobody without the job's key becomes a peer: a hello carries a proof, and is good for one opening of the device.
-//! * What comes from a peer is checked before it is used; nonsense ends that one connection.
-//! * Messages carry no proof of their own and are not encrypted: whoever may send packets with any number on the network can
-//!   take a connection over. A peer may read what it was sent a key of until that is taken back, and of a pool's block
-//!   the whole region.
+//! # Protection, and its limits
+//! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of
+//!   the device.
+//! * The receiver validates all data from a peer. Invalid data ends the connection to that peer only.
+//! * Messages carry no proof of their own and are not encrypted. A host that can send packets with arbitrary numbers
+//!   on the network can take a connection over. A peer can read memory by its key until the key is revoked; with the
+//!   key of a pool block it can read the whole region.
 //!
-//! | file | what it is about |
+//! | file | contents |
 //! |---|---|
-//! | `verbs` | libibverbs, bound at run time: all that is unsafe but for the memory that is posted |
-//! | `port` `card` | which device, port and address this rank uses; what its peers are told of that |
-//! | `hello` `lobby` | datagrams with proofs, until a queue pair stands |
-//! | `pair` `frame` | one end of a queue pair, and what goes through it |
-//! | `slots` `stock` `ticket` | registered memory; receives for all peers; what a completion is about |
-//! | `keys` `locked` | the program's memory: registrations and keys, and how much of it is locked |
-//! | `link` `inlet` | sending to one, receiving from all |
+//! | `verbs` | libibverbs, bound at run time: all unsafe calls except the promises about posted memory |
+//! | `port` `card` | the device, port and address of this rank; the card that its peers receive |
+//! | `hello` `lobby` | datagrams with proofs, until a queue pair is established |
+//! | `pair` `frame` | one end of a queue pair, and the format of its messages |
+//! | `slots` `stock` `ticket` | registered memory; receives for all peers; ids of work requests |
+//! | `keys` `locked` | user memory: registrations and keys, and the limit on locked memory |
+//! | `link` `inlet` | sending to one peer, receiving from all peers |
 
 mod card;
 mod frame;
@@ -75,7 +77,7 @@ use shared::Shared;
 
 const NAME: &str = "ibvdev";
 
-/// Which device.
+/// Selects the device.
 pub const IBV_DEVICE: Text = Text {
     name: "IBV_DEVICE",
     default: AUTO,
@@ -84,7 +86,7 @@ pub const IBV_DEVICE: Text = Text {
     help: "the adapter; auto for the first one that has a port with a link",
 };
 
-/// Which port of it.
+/// Selects the port of the device.
 pub const IBV_PORT: Number = Number {
     name: "IBV_PORT",
     default: 0,
@@ -92,7 +94,7 @@ pub const IBV_PORT: Number = Number {
     help: "the port of the adapter; 0 for the first one that has a link",
 };
 
-/// Which address of the port.
+/// Selects the address of the port.
 pub const IBV_GID: Text = Text {
     name: "IBV_GID",
     default: AUTO,
@@ -101,14 +103,14 @@ pub const IBV_GID: Text = Text {
     help: "the GID; auto for that of RoCE v2 with IPv4 on Ethernet, and none on InfiniBand",
 };
 
-/// How long packets are.
+/// Limits the length of packets.
 pub const IBV_MTU: Choice<u8> = Choice {
     name: "IBV_MTU",
     values: &[("auto", 0), ("256", 1), ("512", 2), ("1024", 3), ("2048", 4), ("4096", 5)],
     help: "bytes of a packet, at most; auto for what the ports of both ranks have",
 };
 
-/// In which partition.
+/// Selects the partition.
 pub const IBV_PKEY: Number = Number {
     name: "IBV_PKEY",
     default: 0,
@@ -116,11 +118,11 @@ pub const IBV_PKEY: Number = Number {
     help: "index of the partition in the port's table of partition keys",
 };
 
-/// How packets are served.
+/// Sets the service level of packets.
 pub const IBV_SL: Number =
     Number { name: "IBV_SL", default: 0, range: (0, 15), help: "the service level of packets" };
 
-/// The eager limit of ibvdev.
+/// The eager limit of `ibvdev` in bytes.
 pub const IBV_EAGER: Number = Number {
     name: "IBV_EAGER",
     default: 8 << 10,
@@ -128,7 +130,7 @@ pub const IBV_EAGER: Number = Number {
     help: "bytes up to which ibvdev sends a message at once",
 };
 
-/// From where on bodies are read.
+/// The size in bytes from which the receiver reads the body of a rendezvous message.
 pub const IBV_READ: Number = Number {
     name: "IBV_READ",
     default: 32 << 10,
@@ -136,7 +138,7 @@ pub const IBV_READ: Number = Number {
     help: "bytes from which the receiver reads an announced message out of the sender's memory",
 };
 
-/// From where on the program's memory is registered.
+/// The size in bytes from which user memory is registered for one message.
 pub const IBV_REGISTER: Number = Number {
     name: "IBV_REGISTER",
     default: 256 << 10,
@@ -144,7 +146,7 @@ pub const IBV_REGISTER: Number = Number {
     help: "bytes from which memory outside of a pool is registered for one message",
 };
 
-/// The frames on the way to one peer.
+/// The maximum number of frames in transit to one peer.
 pub const IBV_DEPTH: Number = Number {
     name: "IBV_DEPTH",
     default: 32,
@@ -152,36 +154,36 @@ pub const IBV_DEPTH: Number = Number {
     help: "frames that a rank may have under way to one peer; fewer where the adapter has no room",
 };
 
-/// The least bytes of the pieces of a longer message, however few go at once.
+/// The minimum of the maximum fragment length in bytes, for a low eager limit.
 const PIECE: usize = 4 << 10;
 
-// A key is the body of one frame.
+// A key must fit in the body of one frame.
 const _: () = assert!(KEY_MAX <= PIECE);
 
-/// Returns the longest body of a frame.
+/// Returns the maximum length of a frame's body in bytes.
 fn fragment(config: &Config) -> usize {
     config.size(&IBV_EAGER).max(PIECE)
 }
 
-/// Reads that are under way from one peer at once.
+/// The maximum number of reads in progress from one peer.
 const READS: usize = 16;
 
-/// Receives for each peer's messages that take none of those for frames: it says that half of them are posted anew, and can
-/// say that twice before this rank has read either.
+/// The receives for each peer that are reserved for messages which return credit. A peer sends one when half its
+/// window is due, and can send two before this rank has processed either.
 const RESERVED: usize = 2;
 
-/// How much room a rank has, and takes.
+/// The sizes of the queues and slots of a rank.
 #[derive(Clone, Copy, Debug)]
 struct QueueSizes {
-    /// Frames on the way to one peer.
+    /// The maximum number of frames in transit to one peer.
     window: u16,
-    /// Work requests of one queue pair.
+    /// The number of work requests of one queue pair.
     sends: usize,
-    /// The bytes of the longest message.
+    /// The maximum length of a message in bytes.
     slot: usize,
-    /// Of so many work requests one tells its completion.
+    /// One in this many messages requests a completion.
     signal: u64,
-    /// So many receives are posted anew in one go.
+    /// The number of used receives that are posted again at once.
     watermark: usize,
 }
 
@@ -195,13 +197,13 @@ impl IbvDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of the ranks of the job that `key` belongs to.
+    /// Creates the driver for the ranks of the job that `key` belongs to.
     pub fn new(key: Arc<JobKey>) -> Self {
         IbvDriver { key }
     }
 }
 
-// SAFETY: both are made here.
+// SAFETY: `open` creates the device and the inlet together, with one shared state.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for IbvDriver {
     fn name(&self) -> &'static str {
@@ -234,7 +236,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
     Ok((IbvDevice { shared, registrar, caps }, inlet))
 }
 
-/// `ibvdev` of one rank.
+/// The `ibvdev` device of one rank.
 #[derive(Debug)]
 struct IbvDevice {
     shared: Arc<Shared>,
@@ -242,9 +244,10 @@ struct IbvDevice {
     caps: Caps,
 }
 
-// SAFETY: a read writes its bytes until the completion of its work request, or until its queue pair is destroyed, which is
-// with the last of link, inlet and device. Memory is quiet when its peer has answered, after its last read by that key; or
-// when the connection to the peer is broken, after which this end answers no read.
+// SAFETY: a read writes its target until the completion of its work request, or until its queue pair is destroyed,
+// which happens with the last of endpoint, inlet and device. Memory is quiesced when its peer has confirmed the
+// revocation, which it does after its last read by that key; or when the connection to the peer is broken, after
+// which this end serves no read.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for IbvDevice {
     fn name(&self) -> &'static str {

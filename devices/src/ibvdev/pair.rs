@@ -1,6 +1,6 @@
-//! The queue pair of this rank and one peer: this end of it, shared by the link that sends and the inlet that receives.
+//! This rank's end of the queue pair to one peer, shared by the endpoint that sends and the inlet that receives.
 //!
-//! The inlet alone writes the counters `done`, `taken` and `granted`; whoever posts does so under the lock of `sending`.
+//! Only the inlet writes the counters `done`, `taken` and `granted`. A thread that posts holds the lock of `sending`.
 
 mod many;
 mod reads;
@@ -21,27 +21,27 @@ use super::verbs::{Piece, Qp};
 use super::{QueueSizes, RESERVED};
 use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
 
-/// The longest message that is copied into its work request.
+/// The maximum length in bytes of a message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
 
-/// Frames of up to so many bytes wait for others where many are before them.
+/// The maximum length in bytes of a frame that can be batched.
 const SHORT: usize = 512;
 
-/// How far a queue pair is. It never goes back.
+/// The state of a queue pair. It only increases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(super) enum ConnState {
-    /// The peer's numbers are not known: it is asked.
+    /// The peer's numbers are not known. This rank repeats its hello.
     Connecting = 0,
-    /// It is connected at this end, so that it receives; whether it is at the other is not known.
+    /// This end is connected and receives. The state of the other end is not known.
     ReadyToReceive = 1,
-    /// It is connected at both ends: it sends.
+    /// Both ends are connected, so this end sends.
     Established = 2,
-    /// It is broken, or its peer has ended.
+    /// The queue pair is broken, or its peer has exited.
     Closed = 3,
 }
 
-/// What a peer has said of its end.
+/// The numbers of the peer's end, from its hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Remote {
     pub(super) qpn: u32,
@@ -51,57 +51,57 @@ pub(super) struct Remote {
 /// This end of a queue pair.
 #[derive(Debug)]
 pub(super) struct QpConnection {
-    // Destroyed first: then the device uses none of the memory below.
+    // Destroyed first: after that the device does not access the memory below.
     qp: Qp,
     pub(super) peer: PeerId,
     pub(super) card: Card,
-    /// The number of the first packet that is sent.
+    /// The sequence number of the first packet that this end sends.
     pub(super) psn: u32,
     pub(super) remote: OnceLock<Remote>,
     plan: QueueSizes,
     state: AtomicU8,
     /// All work requests up to this number have completed.
     done: AtomicU64,
-    /// Receives that the peer's frames have taken and that were posted anew.
+    /// The total number of receives that the peer's frames have used and that were posted again.
     taken: AtomicU32,
-    /// As many of these as the peer was told of.
+    /// The part of `taken` that was returned to the peer as credit.
     returned: AtomicU32,
-    /// Receives that the peer has posted for us, in all.
+    /// The total number of receives that the peer has posted for this end.
     granted: AtomicU32,
-    /// Whether there are reads under way.
+    /// Whether reads are in progress.
     reading: AtomicBool,
-    /// Whether something of the device's own waits for room.
+    /// Whether a control message waits for credit, a slot or a work request.
     waiting: AtomicBool,
-    /// Whether frames wait for others.
+    /// Whether a batch is waiting to be sent.
     staged: AtomicBool,
     sending: Mutex<Sending>,
-    // What the peer's messages are received into.
+    // The peer's messages are received into its memory.
     _stock: Arc<RecvPool>,
 }
 
-/// What is posted, and what waits.
+/// The state of the sending side: posted work requests and pending messages.
 #[derive(Debug)]
 struct Sending {
     slots: Slots,
-    /// By slot, the number of the work request that has used it last.
+    /// For each slot, the number of the last work request that used it.
     used: Vec<u64>,
     next_slot: usize,
-    /// The number of the last work request, and of the last whose completion is told.
+    /// The number of the last work request, and of the last one that requested a completion.
     posted: u64,
     signalled: u64,
-    /// Receives of the peer that were used, in all.
+    /// The total number of the peer's receives that were used.
     spent: u32,
-    /// Reads under way, the oldest first.
+    /// Reads in progress, the oldest first.
     reads: VecDeque<(u64, OpToken)>,
-    /// Frames that wait for others, to go in one message.
+    /// The batch: frames that wait, to be sent in one message.
     many: Option<Many>,
-    /// What the device says by itself, and waits.
+    /// Control messages that wait to be sent.
     own: VecDeque<(Kind, u64)>,
-    /// Keys of this rank's memory that were revoked, and have not been answered.
+    /// Revoked keys of this rank's memory that the peer has not confirmed.
     revoking: Vec<(u64, OpToken)>,
-    /// Keys of the peer's memory that it has revoked.
+    /// Keys of the peer's memory that the peer has revoked.
     revoked: HashSet<u64>,
-    /// The answers to that: due when all work requests up to a number have completed.
+    /// Confirmations for these keys: each is due when all work requests up to the number beside it have completed.
     answers: Vec<(u64, u64)>,
 }
 
@@ -162,7 +162,7 @@ impl QpConnection {
         }
     }
 
-    /// Goes on to a state, unless it is there or beyond; returns whether it was not.
+    /// Advances to state `to`. Returns whether the state was lower before.
     pub(super) fn advance(&self, to: ConnState) -> bool {
         self.state.fetch_max(to as u8, Ordering::AcqRel) < to as u8
     }
@@ -171,8 +171,8 @@ impl QpConnection {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Breaks it; returns the operations whose memory the peer does not reach any more by that, or `None` if it is over.
-    /// What was posted is told by its completions.
+    /// Breaks the queue pair. Returns the operations whose memory is quiesced by that, or `None` if the queue pair
+    /// was closed before. The posted work requests still complete, as flushed.
     pub(super) fn end(&self) -> Option<Vec<OpToken>> {
         let mut sending = self.sending();
         if !self.advance(ConnState::Closed) {
@@ -186,16 +186,16 @@ impl QpConnection {
         Some(sending.revoking.drain(..).map(|(_, op)| op).collect())
     }
 
-    /// Gives up all reads of a device that will complete none.
+    /// Returns and forgets all reads, for a device that will not complete them.
     pub(super) fn give_up_reads(&self) -> Vec<OpToken> {
         self.sending().reads.drain(..).map(|(_, op)| op).collect()
     }
 
-    /// Posts a frame of `len` bytes after its head; `write` writes them.
+    /// Posts a frame with a body of `len` bytes, which `write` writes.
     ///
-    /// A short one for which there is no room may wait for others, if its sender has `more`, to go in one message once there
-    /// is: so a flood of short frames costs the network few messages. What waits goes by the next frame or by
-    /// [`flush`](Self::flush).
+    /// If no credit or slot is free, and the sender has `more` frames, a short frame joins the batch, which goes in
+    /// one message later. So a flood of short frames causes few messages on the network. The next frame that finds
+    /// room first sends the batch, and [`flush`](Self::flush) sends it, too.
     #[inline]
     pub(super) fn post(
         &self,
@@ -223,7 +223,7 @@ impl QpConnection {
         Err(PostError::Again)
     }
 
-    /// Whether there is room for a message that takes a receive of the peer's.
+    /// Whether credit and a work request are available for a message that uses one of the peer's receives.
     fn has_room(&self, sending: &Sending) -> Result<bool, PostError> {
         let left = self.granted.load(Ordering::Acquire).wrapping_sub(sending.spent);
         if left > self.card.window.into() {
@@ -232,7 +232,7 @@ impl QpConnection {
         Ok(left > 0 && self.has_request(sending))
     }
 
-    /// Whether there is room for a work request, besides the last one.
+    /// Whether a work request is available and one more remains after it.
     fn has_request(&self, sending: &Sending) -> bool {
         sending.posted - self.done.load(Ordering::Acquire) + 1 < self.plan.sends as u64
     }
@@ -242,18 +242,18 @@ impl QpConnection {
         sending.used[sending.next_slot] <= self.done.load(Ordering::Acquire)
     }
 
-    /// Makes the header of a message, and returns how many receives the peer has been told of by it, in all.
+    /// Returns the header of a message, and the value of `taken` that it reports to the peer.
     fn header(&self, kind: Kind, head: usize) -> ([u8; HEADER], u32) {
         let taken = self.taken.load(Ordering::Acquire);
-        // No more are taken than the peer may use: it is a u16.
+        // The difference is at most the peer's window, which is a `u16`.
         let returned = taken.wrapping_sub(self.returned.load(Ordering::Relaxed)) as u16;
         (Header { kind, head, returned }.to_bytes(), taken)
     }
 
-    /// Posts a message, and has every so many tell its completion.
+    /// Posts a message. Requests a completion if `plan.signal` work requests have gone without one.
     ///
     /// # Safety
-    /// That of [`Qp::send`].
+    /// The caller upholds the contract of [`Qp::send`].
     unsafe fn launch(&self, sending: &mut Sending, piece: Piece) -> Result<(), PostError> {
         let number = sending.posted + 1;
         let signalled = number - sending.signalled >= self.plan.signal;
@@ -267,7 +267,7 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Takes note of a message that was posted.
+    /// Updates the credit counters after a message was posted.
     fn charge(&self, sending: &mut Sending, kind: Kind, taken: u32) {
         if kind != Kind::Credit {
             sending.spent = sending.spent.wrapping_add(1);
@@ -275,7 +275,7 @@ impl QpConnection {
         self.returned.store(taken, Ordering::Relaxed);
     }
 
-    /// Posts a message of one frame, or of the device's own; there is room.
+    /// Posts one frame or a control message. The caller has checked that there is room.
     #[inline]
     fn message(
         &self,
@@ -297,7 +297,8 @@ impl QpConnection {
         let room = if is_inline {
             &mut inline[..]
         } else {
-            // SAFETY: what has used the slot last has completed, as the caller has made sure; the lock is held.
+            // SAFETY: the last work request that used the slot has completed, which the caller has checked, and the
+            // lock is held.
             unsafe { sending.slots.room(slot) }
         };
         room[..HEADER].write_copy_of_slice(&header);
@@ -308,8 +309,8 @@ impl QpConnection {
         } else {
             sending.slots.piece(slot, whole)
         };
-        // SAFETY: bytes on the stack are copied by the call. A slot is not used again before its work request has completed,
-        // and is given back after the queue pair.
+        // SAFETY: the call copies the bytes on the stack. A slot is not used again before its work request has
+        // completed, and its memory is freed after the queue pair.
         unsafe { self.launch(sending, piece) }?;
         if !is_inline {
             sending.used[slot] = sending.posted;
@@ -319,7 +320,8 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Takes note that a work request has completed, and with it all before; puts the reads that have ended into `ended`.
+    /// Records that a work request and all before it have completed. Appends the reads that have completed to
+    /// `ended`.
     pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(OpToken, bool)>) {
         self.done.fetch_max(number, Ordering::AcqRel);
         if !self.reading.load(Ordering::Acquire) {
@@ -340,7 +342,7 @@ impl QpConnection {
         self.reading.store(!sending.reads.is_empty(), Ordering::Release);
     }
 
-    /// Takes note that the peer has posted receives anew.
+    /// Adds credit for `count` receives that the peer has posted again.
     #[inline]
     pub(super) fn grant(&self, count: u16) {
         if count > 0 {
@@ -349,8 +351,8 @@ impl QpConnection {
         }
     }
 
-    /// Takes note that a receive which a frame of the peer's had taken was posted anew; returns whether the peer should be
-    /// told of those it has not heard of.
+    /// Records that a receive which a frame of the peer had used was posted again. Returns whether enough credit is
+    /// due to be returned in a separate message.
     #[inline]
     pub(super) fn take(&self) -> bool {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(1);
@@ -362,13 +364,13 @@ impl QpConnection {
         taken.wrapping_sub(self.returned.load(Ordering::Relaxed)) >= (self.plan.window / 2).into()
     }
 
-    /// Whether something of the device's own waits for room.
+    /// Whether a control message waits for credit, a slot or a work request.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Sends what the device says by itself, as far as there is room.
+    /// Sends the pending control messages, as far as there is room.
     pub(super) fn send_control(&self) -> Result<(), PostError> {
         if self.state() != ConnState::Established {
             return Ok(());
@@ -393,13 +395,14 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Whether all that was posted has arrived; if not, its arrival will be told.
+    /// Returns whether all posted messages have arrived. If not, this makes the last of them cause a completion,
+    /// unless the send queue is full.
     pub(super) fn is_settled(&self) -> bool {
         if self.state() != ConnState::Established {
             return true;
         }
         let mut sending = self.sending();
-        // If it fails the pair is broken, which its completions tell.
+        // If the post fails, the queue pair is broken, and its completions report that.
         let is_out = self.send_many(&mut sending).unwrap_or(false);
         let done = self.done.load(Ordering::Acquire);
         if is_out && sending.own.is_empty() && sending.posted == done {
@@ -407,7 +410,7 @@ impl QpConnection {
         }
         if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
             let number = sending.posted + 1;
-            // As above.
+            // If the post fails, the queue pair is broken, and its completions report that.
             if self.qp.mark(WrId::Sent(number).id()).is_ok() {
                 (sending.posted, sending.signalled) = (number, number);
             }
@@ -415,7 +418,7 @@ impl QpConnection {
         false
     }
 
-    /// Returns how many receives are posted for it.
+    /// Returns the number of receives that are posted for the peer.
     pub(super) fn receives(&self) -> usize {
         usize::from(self.plan.window) + RESERVED
     }

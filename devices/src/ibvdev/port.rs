@@ -1,4 +1,4 @@
-//! Which device, port and address a rank uses.
+//! Chooses the device, port and address of a rank.
 
 use std::sync::Arc;
 
@@ -6,37 +6,37 @@ use super::verbs::{Context, Port, names};
 use super::{IBV_DEVICE, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_SL};
 use crate::config::{Config, PREFIX, Parameter};
 
-/// What every choice is made by itself.
+/// The parameter value that leaves a choice to this module.
 pub(super) const AUTO: &str = "auto";
 
-/// The bits of a partition key that say which partition; the other one says whether the member is a full one.
+/// The bits of a partition key that identify the partition. The remaining bit marks full members.
 const PARTITION: u16 = 0x7fff;
 
-/// The highest priority of a packet on Ethernet, which is what a service level is there.
+/// The highest service level on Ethernet, where it is the priority of a packet.
 const PRIORITY: u8 = 7;
 
-/// A port of a device, and how packets leave by it.
+/// A port of a device, and the attributes of the packets that leave by it.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) context: Arc<Context>,
     pub(super) port: Port,
-    /// Its place in the table of GIDs, if packets carry a global address.
+    /// The index of its GID in the port's table, if packets carry a global address.
     pub(super) gid_index: Option<u8>,
     pub(super) gid: [u8; 16],
-    /// The code for the bytes of a packet.
+    /// The verbs code of the MTU.
     pub(super) mtu: u8,
     pub(super) pkey_index: u16,
     pub(super) service_level: u8,
 }
 
 impl Chosen {
-    /// Chooses as the user has said, and what the user has not said: the first device that has a port with a link, its first
-    /// such port; on Ethernet the GID that stands for an IPv4 address by RoCE v2, on InfiniBand none.
+    /// Chooses by the configuration, and otherwise by default: the first device that has a port with a link, and its
+    /// first such port; on Ethernet the RoCE v2 GID of an IPv4 address, on InfiniBand no GID index.
     pub(super) fn new(config: &Config) -> Result<Self, String> {
         let name = config.text(&IBV_DEVICE);
         let wanted = config.number(&IBV_PORT) as u8;
         let (context, port) = if name == AUTO {
-            // Of several devices that cannot be used the first one's reason is told.
+            // If no device can be used, report the reason of the first one.
             let mut reasons = Vec::new();
             let found = names()?.iter().find_map(|name| {
                 let tried = Context::open(name).and_then(|context| active_port(context, wanted));
@@ -75,7 +75,10 @@ fn said(parameter: &dyn Parameter, value: &str) -> String {
     format!("{PREFIX}{}={value}", parameter.name())
 }
 
-/// Returns a port that has a link: the one of a number, or the first one for 0.
+/// Returns port `wanted`, or the first port that has a link if `wanted` is 0.
+///
+/// # Errors
+/// The port has no link or does not exist, or the device does not answer.
 fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port), String> {
     let name = context.name();
     let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
@@ -92,11 +95,12 @@ fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port)
     }
 }
 
-/// Returns the place and the bytes of the GID to use: of one that the user has named, or of the one that fits the link.
+/// Returns the index and the bytes of the GID to use: the one that the user has named, or the default one for the
+/// link layer.
 fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [u8; 16]), String> {
     let gid = |index: u32| context.gid(port.number, index).ok().filter(|gid| *gid != [0; 16]);
     let at = format!("port {} of {}", port.number, context.name());
-    // A place is one byte of an address.
+    // The index has one byte in an address vector.
     let places = port.gids.min(256);
     if named != AUTO {
         let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < places);
@@ -117,19 +121,19 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     })
 }
 
-/// Whether a GID stands for an IPv4 address.
+/// Whether a GID is an IPv4-mapped address.
 fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
 }
 
-/// Whether packets from a GID are of RoCE v2: only the system's files say so in every version of the library.
+/// Whether packets from a GID are RoCE v2. Only files of the system report this for every version of the library.
 fn is_roce_v2(context: &Context, port: &Port, index: u32) -> bool {
     let (name, number) = (context.name(), port.number);
     let file = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");
     std::fs::read_to_string(file).is_ok_and(|kind| kind.trim() == "RoCE v2")
 }
 
-/// Whether a text says which GID.
+/// Whether a text is a valid value of `IBV_GID`.
 pub(super) fn is_gid(text: &str) -> bool {
     text == AUTO || text.parse::<u8>().is_ok()
 }

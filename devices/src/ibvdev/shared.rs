@@ -1,4 +1,4 @@
-//! What the device of a rank, its links and its inlet share.
+//! The state that the device of a rank, its endpoints and its inlet share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,21 +23,22 @@ use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys;
 
-/// The time for an acknowledgement, 4.096 µs times two to the power of this, and how often a packet is sent again: a peer
-/// whose host does not answer is given up after 0.9 s, or after four times as long, as a device may wait. It is not 7 times:
-/// soft-RoCE takes that for ever.
+/// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this; and the number of
+/// retransmissions. A peer whose host does not answer is given up after 0.9 s, or after up to four times as long on
+/// some devices. The number is not 7, because soft-RoCE takes 7 for infinity.
 const PATIENCE: (u8, u8) = (15, 6);
 
-/// How long the port may be without a link before all peers are lost: as long as a dead one may go unnoticed.
+/// The time without a link after which all peers are lost. It equals the time for which a dead peer can go unnoticed.
 const OUTAGE: Duration = Duration::from_secs(5);
 
-/// Work requests of a queue pair besides frames: reads, messages of the device's own, and the mark that all have arrived.
+/// The work requests of a queue pair in addition to frames: reads, control messages, and the mark that all have
+/// arrived.
 const BESIDES: usize = READS + 8;
 
-/// The least frames on the way to one peer.
+/// The minimum number of frames in transit to one peer.
 const LEAST: usize = 4;
 
-/// What is shared.
+/// The state that the device of a rank, its endpoints and its inlet share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The queue pairs, by peer.
@@ -45,28 +46,28 @@ pub(super) struct Shared {
     pub(super) stock: Arc<RecvPool>,
     pub(super) completions: Arc<Completions>,
     pub(super) domain: Arc<Domain>,
-    /// The rank in the world, and how many there are.
+    /// This rank's number in the world, and the number of ranks.
     pub(super) site: (u32, u32),
     pub(super) key: Arc<JobKey>,
     pub(super) card: Card,
-    /// How packets leave; a peer's card says where to.
+    /// The local part of a route. The card of a peer supplies the remote part.
     pub(super) route: Route,
     pub(super) plan: QueueSizes,
     chosen: Chosen,
     bell: Arc<Doorbell>,
     news: Mutex<InletQueue>,
     has_news: AtomicBool,
-    /// When the port has lost its link, if it has none.
+    /// The time at which the port lost its link, if it has no link.
     lost: Mutex<Option<Instant>>,
     failure: OnceLock<Failure>,
 }
 
-/// Why nobody is reached any more.
+/// The reason why no peer is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
-    /// The device does nothing any more, and completes no work request.
+    /// The device has failed, and completes no further work request.
     Fatal,
-    /// The port has no link: in these words.
+    /// The port has no link; the text describes it.
     LinkDown(String),
 }
 
@@ -79,16 +80,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the inlet is to act on.
+/// Work from other threads for the inlet.
 #[derive(Debug, Default)]
 pub(super) struct InletQueue {
-    /// Queue pairs that the device has made.
+    /// Queue pairs that are new and need a hello.
     pub(super) started: Vec<Arc<QpConnection>>,
-    /// Operations whose memory no peer reaches any more.
+    /// Operations whose memory is quiesced.
     pub(super) quiet: Vec<OpToken>,
 }
 
-/// Opens what a rank has of the device.
+/// Opens the device for a rank.
 pub(super) fn open(
     key: Arc<JobKey>,
     site: &Site,
@@ -111,7 +112,7 @@ pub(super) fn open(
     let completions = Completions::new(&context, room).map_err(|e| explain("no completion queue", e))?;
     let stock = RecvPool::new(&domain, receives, plan.slot, plan.watermark);
     let stock = stock.map_err(|e| explain("no shared receive queue", e))?;
-    // Not a secret: it keeps the hellos of other jobs away. The first bit is the system's.
+    // Not a secret: it rejects the hellos of other jobs. The highest bit is reserved for privileged programs.
     let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
     let terms = (chosen.port.number, chosen.pkey_index, qkey);
     let lobby =
@@ -160,7 +161,7 @@ pub(super) fn open(
     Ok((Arc::new(shared), lobby))
 }
 
-/// Says what an error means and what to do.
+/// Returns the message for an error, with advice.
 fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::OutOfMemory => {
@@ -171,7 +172,7 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     format!("{}: {doing}: {error}{advice}", context.name())
 }
 
-/// Divides what a device has among the peers; `None` if it is too little.
+/// Divides the resources of a device among the peers. Returns `None` if they are too few.
 fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
     let received =
         (limits.shared_queue.checked_sub(config.size(&IBV_DEPTH))? / peers).checked_sub(RESERVED)?;
@@ -204,7 +205,7 @@ impl Shared {
         &self.chosen.context
     }
 
-    /// Returns how many bytes the slots for all peers take, if all are met, and as much as a quarter of that for queues.
+    /// Returns how many bytes the slots for all peers take when all are connected, plus a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
         let QueueSizes { window, slot, watermark, .. } = self.plan;
         let peers = self.site.1.saturating_sub(1) as usize;
@@ -212,12 +213,12 @@ impl Shared {
         slots.saturating_mul(slot).saturating_add(slots.saturating_mul(slot) / 4)
     }
 
-    /// Returns how many bytes are read at once.
+    /// Returns the maximum length of one read in bytes.
     pub(super) fn longest_read(&self) -> usize {
         self.chosen.port.message.min(1 << 30)
     }
 
-    /// Whether a rank with this card can be reached.
+    /// Whether a rank with this card is reachable: both ports have the same link layer.
     pub(super) fn reaches(&self, card: &Card) -> bool {
         card.is_ethernet == self.card.is_ethernet
     }
@@ -232,7 +233,7 @@ impl Shared {
         self.pairs().values().cloned().collect()
     }
 
-    /// Returns the queue pair to a peer, made at first use.
+    /// Returns the queue pair to a peer, and creates it at first use.
     pub(super) fn pair(&self, peer: PeerId, card: &Card) -> Result<Arc<QpConnection>, String> {
         let mut pairs = self.pairs();
         if let Some(pair) = pairs.get(&peer.0) {
@@ -263,7 +264,7 @@ impl Shared {
         qp.prepare(self.chosen.port.number, self.chosen.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), slot)?;
         let mut psn = [0; 4];
-        // Where there are no random numbers the device has not opened.
+        // This does not fail: the device has opened, which needed random numbers.
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
         self.stock.add(usize::from(window) + RESERVED)?;
@@ -290,12 +291,12 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Has the inlet ask a peer until the queue pair stands.
+    /// Makes the inlet send hellos to a peer until the queue pair is established.
     pub(super) fn ask(&self, pair: &Arc<QpConnection>) {
         self.push_to_inlet(|news| news.started.push(Arc::clone(pair)));
     }
 
-    /// Takes note that a queue pair was ended by its link, and of the operations whose memory is quiet by that.
+    /// Records that an endpoint has closed its queue pair, and which operations are quiesced by that.
     pub(super) fn ended(&self, pair: &QpConnection, quiet: Vec<OpToken>) {
         self.stock.spare(pair.receives());
         self.push_to_inlet(|news| news.quiet.extend(quiet));
@@ -313,13 +314,13 @@ impl Shared {
         std::mem::take(&mut news)
     }
 
-    /// Returns why nobody is reached any more, if that is so.
+    /// Returns the reason why no peer is reachable, if that is so.
     #[inline]
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failure.get()
     }
 
-    /// Has all peers lost.
+    /// Makes the inlet report all peers as lost.
     pub(super) fn fail(&self, failure: Failure) {
         let _ = self.failure.set(failure);
         self.bell.ring();
@@ -329,7 +330,7 @@ impl Shared {
         format!("port {} of {} has lost its link", self.chosen.port.number, self.context().name())
     }
 
-    /// Returns that the port has no link, in words, if that is so: also before the device has said it.
+    /// Returns the message that the port has no link, if that is so, even before the device has reported it.
     pub(super) fn outage(&self) -> Option<String> {
         self.look_at_device();
         let has_lost = || self.context().port(self.chosen.port.number).is_ok_and(|port| !port.is_active);
@@ -340,7 +341,7 @@ impl Shared {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what has happened to the device and its port.
+    /// Processes the events of the device and its port.
     pub(super) fn look_at_device(&self) {
         let port = self.chosen.port.number;
         while let Some(event) = self.context().next_event() {

@@ -1,4 +1,4 @@
-//! Registered memory in pieces of one length: what messages are sent from and received into.
+//! Slots: registered memory in pieces of equal length, for messages that are sent and received.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,13 +8,13 @@ use mpj_pool::{Heap, Storage};
 
 use super::verbs::{Domain, Mr, Piece, Place, Use};
 
-/// So many slots of so many bytes, known to the device.
+/// `count` slots of `len` bytes in one registration.
 ///
-/// Who posts a slot owns it no more until its completion has come. That is not checked here: the calls that touch bytes are
-/// unsafe.
+/// While a slot is posted, until its completion, it belongs to the device. The type does not check that, so the
+/// methods that access the bytes are unsafe.
 #[derive(Debug)]
 pub(super) struct Slots {
-    // Given back before the memory.
+    // Dropped before the memory.
     mr: Mr,
     memory: Heap,
     len: usize,
@@ -25,7 +25,7 @@ impl Slots {
     pub(super) fn new(domain: &Arc<Domain>, count: usize, len: usize) -> io::Result<Self> {
         let len = len.next_multiple_of(64);
         let memory = Heap::create(count * len).map_err(io::Error::other)?;
-        // SAFETY: the memory is there for longer than the registration, which is dropped before it.
+        // SAFETY: the memory outlives the registration, which is dropped before it.
         let mr = unsafe { Mr::new(domain, memory.base().as_ptr(), count * len, Use::Write) }?;
         Ok(Slots { mr, memory, len, count })
     }
@@ -39,36 +39,36 @@ impl Slots {
         self.memory.base().as_ptr().wrapping_add(at * self.len)
     }
 
-    /// Returns the bytes of a slot, to be written.
+    /// Returns the bytes of a slot, for writing.
     ///
     /// # Safety
-    /// The slot is the caller's: neither is it posted, nor used by another.
+    /// The slot belongs to the caller: it is not posted, and no other code uses it.
     pub(super) unsafe fn room(&mut self, at: usize) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the bytes lie in the memory, and are the caller's for as long as the borrow.
+        // SAFETY: the bytes lie in the memory, and belong to the caller for as long as the borrow.
         unsafe { std::slice::from_raw_parts_mut(self.base(at).cast(), self.len) }
     }
 
-    /// Returns the first bytes of a slot that a message has come into.
+    /// Returns the first `len` bytes of a slot, which hold a received message.
     ///
     /// # Safety
-    /// The device has written so many, and the slot is the caller's.
+    /// The device has written that many bytes, and the slot belongs to the caller.
     pub(super) unsafe fn message(&self, at: usize, len: usize) -> &[u8] {
         let len = len.min(self.len);
-        // SAFETY: the bytes lie in the memory, were written, and are the caller's for as long as the borrow.
+        // SAFETY: the bytes lie in the memory, were written, and belong to the caller for as long as the borrow.
         unsafe { std::slice::from_raw_parts(self.base(at), len) }
     }
 
-    /// Names the first bytes of a slot, to be sent.
+    /// Returns the descriptor for sending the first `len` bytes of a slot.
     ///
     /// # Panics
-    /// If the slot is shorter: the bytes after it are another message's. Callers have filled that many bytes of its
-    /// [`room`](Self::room).
+    /// If the slot is shorter, because the bytes after it belong to another message. The callers have filled that
+    /// many bytes of its [`room`](Self::room).
     pub(super) fn piece(&self, at: usize, len: usize) -> Piece {
         assert!(len <= self.len, "a message fits in a slot");
         Piece::Registered(self.base(at), len as u32, self.mr.lkey())
     }
 
-    /// Names a slot, to be received into; its completion carries `id`.
+    /// Returns the descriptor for receiving into a slot. Its completion carries `id`.
     pub(super) fn place(&self, at: usize, id: u64) -> Place {
         Place {
             id,

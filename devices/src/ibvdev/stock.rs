@@ -1,7 +1,7 @@
 //! The receives that are posted for all peers.
 //!
-//! For each peer that is met, as many slots are posted as it may have frames on the way, and some for messages of the
-//! device's own: so the queue that they share never runs dry, however slowly this rank looks.
+//! For each connected peer, the pool posts as many slots as the peer can have frames in transit, and a few for
+//! control messages. So the shared queue never runs dry, however rarely this rank makes progress.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use super::slots::Slots;
 use super::ticket::WrId;
 use super::verbs::{BATCH, Domain, Place, SharedReceives};
 
-/// The shared receive queue, and the memory behind it.
+/// The shared receive queue and its memory.
 #[derive(Debug)]
 pub(super) struct RecvPool {
     // Destroyed before the memory that is posted there.
@@ -23,12 +23,12 @@ pub(super) struct RecvPool {
 #[derive(Debug, Default)]
 struct Shelves {
     all: Vec<Arc<Slots>>,
-    /// Slots that are posted and no longer meant for a peer that there is.
+    /// The number of slots that are posted for peers whose queue pairs are closed.
     spare: usize,
 }
 
 impl RecvPool {
-    /// Makes a queue with room for `room` slots of `slot` bytes, and posts the first `extra`.
+    /// Creates a queue with room for `room` slots of `slot` bytes, and posts the first `extra`.
     pub(super) fn new(domain: &Arc<Domain>, room: usize, slot: usize, extra: usize) -> io::Result<Arc<Self>> {
         let queue = SharedReceives::new(domain, room)?;
         let stock = RecvPool { queue, shelves: Mutex::default(), domain: Arc::clone(domain), slot };
@@ -40,7 +40,7 @@ impl RecvPool {
         &self.queue
     }
 
-    /// Posts `count` slots more, as far as peers that have ended have not left any.
+    /// Posts `count` further slots, after it has reused those that closed queue pairs have left.
     pub(super) fn add(&self, count: usize) -> io::Result<()> {
         let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
         let spared = shelves.spare.min(count);
@@ -53,8 +53,8 @@ impl RecvPool {
                 .map(|at| slots.place(at, WrId::Received { shelf, at: at as u32 }.id()))
                 .collect();
             for places in places.chunks(BATCH) {
-                // SAFETY: the slots are new, and kept until the queue is gone: by the shelves, which are dropped after it.
-                // Nobody touches one before its completion has come.
+                // SAFETY: the slots are new. The shelves own them and are dropped after the queue, so they live
+                // longer than it. No code accesses a slot before its completion has come.
                 unsafe { self.queue.post(places) }?;
             }
         }
@@ -62,12 +62,12 @@ impl RecvPool {
         Ok(())
     }
 
-    /// Takes note that so many slots are not meant for anybody any more.
+    /// Records that `count` slots are not needed by their peer any more.
     pub(super) fn spare(&self, count: usize) {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner).spare += count;
     }
 
-    /// Returns the memory of a shelf.
+    /// Returns the slots of shelf number `at`.
     pub(super) fn shelf(&self, at: u32) -> Option<Arc<Slots>> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner).all.get(at as usize).cloned()
     }

@@ -1,4 +1,5 @@
-//! Ranks in one thread, and what a peer can do to them; on a machine without a device the tests say so and end.
+//! Several ranks in one thread, and misbehaviour of a peer. On a machine without a device the tests report that and
+//! return.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use crate::config::Parameter;
 use crate::device::{Body, Inlet, Landing, OpStatus, PostError, Sink};
 use crate::doorbell::Doorbell;
 
-/// A bound on liveness, far above what anything here needs.
+/// A limit for liveness, far above what these tests need.
 const LIVENESS: Duration = Duration::from_secs(40);
 
-/// A dead peer is found within 5 s: with slack for a busy machine.
+/// A dead peer is detected within 5 s; the rest is slack for a busy machine.
 const FOUND: Duration = Duration::from_secs(15);
 
 fn key(secret: u8) -> Arc<JobKey> {
     Arc::new(JobKey { job: 77, secret: [secret; 32] })
 }
 
-/// Keeps what arrives.
+/// A sink that records its calls.
 #[derive(Debug, Default)]
 struct Keeper {
     frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
@@ -91,7 +92,7 @@ impl Rank {
     }
 }
 
-/// Opens three ranks of a job, or says why the test is skipped.
+/// Opens three ranks of a job, or prints why the test is skipped.
 fn ranks() -> Option<[Rank; 3]> {
     let open = |rank| Rank::open(rank, 1, &Config::default());
     let first =
@@ -99,7 +100,7 @@ fn ranks() -> Option<[Rank; 3]> {
     Some([first, open(1).unwrap(), open(2).unwrap()])
 }
 
-/// Polls until `done`.
+/// Polls all ranks until `done` returns true.
 fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
     let limit = Instant::now() + LIVENESS;
     while !done(ranks) {
@@ -154,7 +155,7 @@ fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
         a.inlet.progress(&mut a.got);
     }
     assert!((window..=window + 1).contains(&posted), "{posted} frames, a window of {window}");
-    // Others have receives of their own.
+    // The receives of other peers are not affected.
     for _ in 0..3 * window {
         post(&mut [&mut a, &mut c], &mut *to_c, &[1], &[8; 1000]);
     }
@@ -176,7 +177,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
         }
         next
     };
-    // As many as there is room for and a slot full of others, as rank 1 does not look.
+    // Rank 1 does not poll, so these fill the window and a slot of batched frames.
     let singles = Config::default().number(&IBV_DEPTH);
     assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.has_unflushed());
     until(&mut [&mut a, &mut b], |ranks| {
@@ -188,7 +189,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
         assert_eq!((head[0], body.len()), (i as u8, if i == 0 { 0 } else { i % 40 }));
         assert!(body.iter().all(|byte| *byte == i as u8), "frame {i}");
     }
-    // A longer one follows those that wait.
+    // A longer frame follows the batched ones.
     let posted = (0..40u8).take_while(|i| to_b.post_more(&[*i], Body::Empty).is_ok()).count();
     assert_eq!(posted, 40);
     post(&mut [&mut a, &mut b], &mut *to_b, &[40], &[9; 4000]);
@@ -231,17 +232,17 @@ fn memory_is_read_by_its_key_until_that_is_revoked() {
     let key = a.device.pack_key(&exposed, 50_000, 100_000).unwrap();
     post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
     let part = target.part(0, 100_000, Some(&own));
-    // SAFETY: the memory is looked at when the read has ended.
+    // SAFETY: the test accesses the memory only after the read has completed.
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(5)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &exposed, OpToken(9)), QuiesceStatus::InProgress);
     until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiet == [9]);
-    // What was under way has ended well before the answer.
+    // The read in progress has completed without an error before the confirmation.
     assert_eq!(b.got.moved, [(5, Ok(()))]);
     // SAFETY: as above.
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(6)) }, Err(PostError::Revoked));
     drop((own, exposed));
     assert!(to[..] == from[50_000..150_000]);
-    // The connection is as good as before.
+    // The connection still works.
     post(&mut [&mut a, &mut b], &mut *to_b, &[1], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
@@ -261,7 +262,7 @@ fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
         [(good, 1, 1000), (good, u64::MAX, 2), (Key { len: 999, ..good }, 0, 1000), (endless, 0, 11)]
     {
         let part = target.part(0, len, Some(&own));
-        // SAFETY: nothing is read.
+        // SAFETY: the test does not access the memory.
         let refused = unsafe { to_a.get(&key.pack().unwrap(), at, part, OpToken(1)) };
         assert!(matches!(refused, Err(PostError::Broken(_))), "{key:?}: {refused:?}");
     }
@@ -280,7 +281,7 @@ fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
     let good = Key::of(&exposed, 0, 1000).unwrap();
     let wrong = Key { rkey: good.rkey ^ 0xff, ..good };
     let part = target.part(0, 1000, Some(&own));
-    // SAFETY: nothing is read.
+    // SAFETY: the test does not access the memory.
     assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
     assert!(matches!(&b.got.moved[..], [(1, Err(_))]), "{:?}", b.got.moved);
@@ -307,7 +308,7 @@ fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
     drop(b);
     let died = Instant::now();
     let part = target.part(0, 1000, Some(&own));
-    // SAFETY: nothing is read.
+    // SAFETY: the test does not access the memory.
     assert_eq!(unsafe { to_b.get(&key, 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
     until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
@@ -328,14 +329,14 @@ fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
     let mut memory = vec![3; 1000];
     let (_, ours) = a.memory(&mut memory, Access::READ);
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
-    // Rank 1 looks no more, and others say that it has died.
+    // Rank 1 stops polling, and the roster reports that it has died.
     to_b.peer_gone();
     until(&mut [&mut a], |ranks| ranks[0].got.quiet == [2]);
     assert!(to_b.is_drained() && a.got.lost.is_empty());
     assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
 }
 
-/// What the system would write of an event.
+/// Returns an event in the format of the kernel.
 fn event(kind: u32, port: u32) -> [u8; 16] {
     let words = [port, 0, kind, 0].map(u32::to_ne_bytes);
     std::array::from_fn(|at| words[at / 4][at % 4])
@@ -357,10 +358,10 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     let (_, ours) = a.memory(&mut from, Access::READ);
     let key = b.device.pack_key(&exposed, 0, 1000).unwrap();
     let mut events = a.device.shared.context().tell();
-    // A read that is not answered.
+    // A read that is never answered.
     drop(exposed);
     drop(b);
-    // SAFETY: nothing is read.
+    // SAFETY: the test does not access the memory.
     let read = unsafe { to_b.get(&key, 0, target.part(0, 1000, Some(&own)), OpToken(1)) };
     assert_eq!(read, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(2), &ours, OpToken(2)), QuiesceStatus::InProgress);
@@ -397,7 +398,7 @@ fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
     assert!(a.got.lost.is_empty());
     wait(&mut a, &mut b, &[event(PORT_ERROR, port)]);
     assert!(matches!(&a.got.lost[..], [(1, why)] if why.ends_with("has lost its link")), "{:?}", a.got.lost);
-    // The other end finds out when it sends.
+    // The other end detects it when it sends.
     let mut to_a = b.link(&a);
     until(&mut [&mut a, &mut b], |ranks| {
         let _ = to_a.post(&[0], Body::Bytes(&[0; 100]));

@@ -1,22 +1,22 @@
-//! The numbers of work requests: what a completion is about.
+//! The ids of work requests, by which a completion names its request.
 
-/// What was posted.
+/// The work request that an id names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WrId {
-    /// A work request of a peer's queue pair, by its place among all of them.
+    /// A work request on a peer's queue pair, by its sequence number there.
     Sent(u64),
-    /// A receive of a peer's message, by its slot.
+    /// A receive for a peer's message, by its slot.
     Received { shelf: u32, at: u32 },
     /// A hello that was sent, by its slot.
     HelloSent(u32),
-    /// A hello that has come, by its slot.
+    /// A receive for a hello, by its slot.
     HelloReceived(u32),
 }
 
 const KIND: u32 = 62;
 
 impl WrId {
-    /// Returns its number. There are no 2^62 work requests, and no 2^30 shelves.
+    /// Returns the 64-bit id. A process does not reach 2^62 work requests or 2^30 shelves.
     #[inline]
     pub(super) fn id(self) -> u64 {
         match self {
@@ -27,7 +27,7 @@ impl WrId {
         }
     }
 
-    /// Returns what has a number.
+    /// Returns the work request of an id.
     #[inline]
     pub(super) fn of(id: u64) -> Self {
         let (rest, at) = (id & ((1 << KIND) - 1), id as u32);

@@ -1,37 +1,37 @@
-//! What travels with a message.
+//! The envelope of a message.
 
 use mpj_datatypes::{Datatype, Primitive, Signature};
 
 use crate::fault::{Content, Fault};
 
-/// What travels with a message: who, tag, type, length.
+/// The envelope of a message: source, tag, type and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// The sender's rank in the communicator.
     pub source: u32,
     /// The tag.
     pub tag: i32,
-    /// The code of the primitive it is made of, or 0 if it is mixed.
+    /// The code of the primitive that the message consists of, or 0 if it is mixed.
     pub code: u8,
-    /// Its signature if it is mixed.
+    /// Its signature, if it is mixed.
     pub signature: Signature,
     /// Its length in bytes.
     pub bytes: usize,
 }
 
 impl Envelope {
-    /// Copies it field by field. What was just made and is copied as a whole would be read in larger pieces than it was
-    /// written, and the processor waits for such reads until all that was written before has reached the cache.
+    /// Copies it field by field. A copy of the whole would load in larger pieces than were just stored. The processor
+    /// delays such loads until all earlier stores have reached the cache.
     #[inline]
     pub(crate) fn fields(&self) -> Envelope {
         let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
         Envelope { source, tag, code, signature: Signature { hash, count }, bytes }
     }
 
-    /// Returns how many items of a type the message is, if it is made of such.
+    /// Returns the number of items of a type in the message, if it consists of such items.
     ///
     /// # Errors
-    /// [`Fault::TypeMismatch`], also if it ends within an item.
+    /// [`Fault::TypeMismatch`], also if the message ends within an item.
     pub fn items_of(&self, datatype: &Datatype) -> Result<usize, Fault> {
         let count = self.bytes.checked_div(datatype.size()).unwrap_or(0);
         if count * datatype.size() == self.bytes && self.fits(datatype, count) {
@@ -40,16 +40,17 @@ impl Envelope {
         Err(self.mismatch(datatype, self.bytes))
     }
 
-    /// Whether the message may be received as a part of so many items of a type that are no fewer bytes.
+    /// Returns whether the message matches the beginning of `count` items of a type that have at least its length.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
         let (packed, wanted) = (Primitive::Packed, datatype.single_primitive());
         let same = || {
-            // Of one primitive on both sides no signature is needed.
+            // If both sides consist of one primitive, no signature is needed.
             if let (Some(sent), Some(wanted)) = (Primitive::from_code(self.code), wanted) {
                 return sent == wanted && self.bytes.is_multiple_of(sent.size());
             }
             let Some(sent) = self.full_signature() else { return false };
-            // What so many bytes are here: a count from outside is compared, not used.
+            // Compare with the signature of the same number of bytes here. The count in the message comes from outside,
+            // so it is compared only.
             let leaves = datatype.element_count_in(count, self.bytes);
             let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
             expected == Some(sent)
@@ -58,7 +59,7 @@ impl Envelope {
         self.bytes == 0 || wild || same()
     }
 
-    /// Returns the fault of a message that was to be received as items of a type that have so many bytes.
+    /// Returns the fault of a message whose type does not match a receive of `bytes` bytes of items of a type.
     pub(super) fn mismatch(&self, datatype: &Datatype, bytes: usize) -> Fault {
         let &Envelope { source, tag, .. } = self;
         Fault::TypeMismatch { source, tag, sent: self.content(), expected: Content::of(datatype, bytes) }

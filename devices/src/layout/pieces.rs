@@ -1,36 +1,36 @@
-//! A body of several segments, as a device takes it.
+//! A body of several segments, in the form that a device takes.
 
 use std::fmt;
 use std::mem::MaybeUninit;
 
 use crate::buf::ChainRange;
 
-/// A part of a [chain](crate::Chain), piece by piece, none of them empty.
+/// A range of a [chain](crate::Chain) as an iterator over non-empty pieces.
 ///
 /// # Invariants
-/// 1. The segments of `cut` are initialised, and nobody writes them, for `'a`.
+/// 1. The segments of `cut` are initialised and not written to for `'a`.
 #[derive(Clone)]
 pub struct Pieces<'a> {
     pub(super) cut: ChainRange<'a>,
 }
 
 impl Pieces<'_> {
-    /// Returns the bytes of all pieces.
+    /// Returns the total length of all pieces in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.cut.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the pieces contain no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes the pieces one after the other to `room`, which is as long as they are; its bytes are initialised then.
+    /// Writes the pieces one after the other to `room`, which has their length, and initialises it.
     ///
     /// # Panics
-    /// If it is not.
+    /// If `room` has another length.
     #[inline(never)]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
         assert!(room.len() == self.len(), "the room is as long as the pieces");

@@ -16,10 +16,10 @@ use crate::path::DataPath;
 /// Memory to send from.
 ///
 /// # Invariants
-/// 1. Until it is dropped, and if there is a `keep` as long as there is a copy of that, the bytes that the items of `buf` name
-///    are initialised, and nobody writes them.
+/// 1. Until it is dropped, and if there is a `keep` for as long as a copy of that exists, the bytes that the items of
+///    `buf` name are initialised and not written to.
 /// 2. They are `bytes` bytes when packed.
-/// 3. Until it is dropped, the region that `buf` names is there, if it names one.
+/// 3. Until it is dropped, the region that `buf` names exists, if it names one.
 pub struct Source {
     buf: Buf,
     bytes: usize,
@@ -33,7 +33,7 @@ unsafe impl Send for Source {}
 unsafe impl Sync for Source {}
 
 impl Source {
-    /// Takes items to send.
+    /// Creates a source from the items to send.
     ///
     /// # Errors
     /// As [`Buf::bytes`].
@@ -53,19 +53,19 @@ impl Source {
         Ok(Source { buf, bytes, path: None, keep })
     }
 
-    /// Says by which way the message should go, if not by that of all others.
+    /// Sets the path that the message should take; `None` leaves the choice to the engine.
     #[inline]
     pub fn with_path(self, path: Option<DataPath>) -> Self {
         Source { path, ..self }
     }
 
-    /// Returns by which way it should go, if it says so.
+    /// Returns the path that was chosen for the message, if any.
     #[inline]
     pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
     }
 
-    /// Packs the message into a block, and lets go of the memory.
+    /// Packs the message into a bounce buffer, and drops the reference to the memory.
     pub(crate) fn pack_into_bounce(self, mut block: BounceBuffer) -> Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
         debug_assert_eq!(len, self.bytes, "all of it is packed");
@@ -74,7 +74,7 @@ impl Source {
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
-    /// Returns what keeps the memory, if the operation owns it.
+    /// Returns the handle that keeps the memory alive, if the operation owns the memory.
     pub(crate) fn keep_alive(&self) -> Option<&KeepAlive> {
         self.keep.as_ref()
     }
@@ -85,13 +85,13 @@ impl Source {
         self.bytes
     }
 
-    /// Takes it out, and leaves a message without bytes.
+    /// Takes the message out, and leaves a message without bytes.
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
         std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
     }
 
-    /// Returns the code of the primitive it is made of, unless it is mixed.
+    /// Returns the code of the primitive that the message consists of, unless it is mixed.
     #[inline]
     pub(crate) fn code(&self) -> Option<u8> {
         self.buf.datatype().single_primitive().map(|primitive| primitive as u8)
@@ -107,7 +107,7 @@ impl Source {
         Envelope { source, tag, code, signature, bytes: self.bytes }
     }
 
-    /// Returns the message as one slice if it lies that way.
+    /// Returns the message as one slice if it is contiguous.
     #[inline]
     pub(crate) fn contiguous(&self) -> Option<&[u8]> {
         if self.bytes == 0 {
@@ -118,7 +118,7 @@ impl Source {
         is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
     }
 
-    /// Returns all of it, as a device takes it.
+    /// Returns all of the message as a body for a device.
     #[inline]
     pub(crate) fn whole(&self) -> Body<'_> {
         match self.contiguous() {
@@ -127,7 +127,7 @@ impl Source {
         }
     }
 
-    /// Lets go of the memory; a plain buffer of primitives, as most are, holds nothing that must be dropped.
+    /// Drops the source. A plain buffer of primitives, the usual case, has nothing to drop.
     #[inline]
     pub(crate) fn drop_fast(self) {
         if self.buf.is_plain() && self.keep.is_none() {
@@ -135,7 +135,7 @@ impl Source {
         }
     }
 
-    /// Returns `len` bytes from `position` on, as a device takes them.
+    /// Returns `len` bytes from `position` on as a body for a device.
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
@@ -146,18 +146,18 @@ impl Source {
         }
     }
 
-    /// Whether it lies in short blocks of which the packed form has no whole cache lines.
+    /// Returns whether the message consists of short blocks whose lengths are not multiples of a cache line.
     fn is_ragged(&self) -> bool {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
 
-    /// Returns the region of a pool that it lies in, if it is known.
+    /// Returns the region of a pool that contains the memory, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
         // SAFETY: invariant 3.
         unsafe { self.buf.region() }
     }
 
-    /// Writes the packed bytes from `position` on to `out`, as many as fit; returns how many.
+    /// Writes the packed bytes from `position` on to `out` until it is full; returns their number.
     pub(crate) fn pack(&self, position: usize, out: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(bytes) = self.contiguous() {
             let rest = bytes.get(position..).unwrap_or(&[]);
@@ -176,7 +176,7 @@ impl Source {
     }
 }
 
-// SAFETY: that all of the room was written is checked.
+// SAFETY: it checks that all of the room was written.
 unsafe impl Packed for Source {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
         let len = Source::pack(self, position, room);
@@ -190,8 +190,8 @@ impl Source {
         MemoryDesc::of(&self.buf)
     }
 
-    /// Copies items into other memory, as a message would: the memory promises initialised bytes, and not that they are
-    /// values of the target's type.
+    /// Copies the items into other memory, as a message would: the source guarantees initialised bytes, and not that
+    /// they are valid values of the target's type.
     ///
     /// # Errors
     /// The first `bool` or `char` of the target that is invalid. All invalid ones are replaced, as after a message.
@@ -201,8 +201,8 @@ impl Source {
         target.mark_valid()
     }
 
-    /// Copies the message into a target, as far as there is room, through a small piece of stack where neither lies in
-    /// one run.
+    /// Copies the message into a target, as far as it fits. If neither is contiguous, the bytes go through a small
+    /// buffer on the stack.
     pub(crate) fn copy_to(&self, target: &mut Target) {
         if let Some(bytes) = self.contiguous() {
             target.write(0, bytes);

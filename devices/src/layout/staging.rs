@@ -1,4 +1,5 @@
-//! Blocks of the global pool that bodies go through, and how much of them a rank takes without being asked to.
+//! Bounce buffers: blocks of the global pool between the user's memory and the device, and the limit of their implicit
+//! use.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -7,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-/// The most bytes in such blocks at once that nobody has asked for: a rank may have started any number of operations.
+/// The total size of the bounce buffers that a rank uses implicitly: it may have started any number of operations.
 const MAX_BYTES: usize = 64 << 20;
 
-/// A block that a body goes through.
+/// A pool block that holds a packed body.
 pub(crate) struct BounceBuffer {
     block: DefaultBlock,
     /// Dropped after the block.
@@ -18,7 +19,7 @@ pub(crate) struct BounceBuffer {
 }
 
 impl BounceBuffer {
-    /// Takes a block for a body whose path asks for one; `None` if there is no memory.
+    /// Allocates a block for a body whose path requires one; `None` if there is no memory.
     pub(crate) fn alloc(bytes: usize) -> Option<Self> {
         mpj_pool::global().alloc(bytes).ok().map(|block| BounceBuffer { block, _share: None })
     }
@@ -44,20 +45,20 @@ impl fmt::Debug for BounceBuffer {
     }
 }
 
-/// The blocks of one rank that nobody has asked for.
+/// The bounce buffers that one rank uses implicitly.
 #[derive(Default, Debug)]
 pub(crate) struct Stages {
     taken: Arc<AtomicUsize>,
 }
 
 impl Stages {
-    /// Takes a block for a body that had better go through one; `None` if there are enough, or there is no memory.
+    /// Allocates a block for a body that is faster with one; `None` if the limit is reached or there is no memory.
     pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
         if bytes > MAX_BYTES - self.taken.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;
         }
         let stage = BounceBuffer::alloc(bytes)?;
-        // A block may be larger than what was asked for.
+        // A block may be larger than requested.
         let bytes = stage.capacity();
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -66,7 +67,7 @@ impl Stages {
     }
 }
 
-/// A part of what may be taken.
+/// The bytes of one buffer, counted towards the limit until it is dropped.
 struct Share {
     taken: Arc<AtomicUsize>,
     bytes: usize,

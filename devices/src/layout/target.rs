@@ -13,20 +13,21 @@ use crate::fault::Fault;
 use crate::hint;
 use crate::path::DataPath;
 
-/// Bytes of a cache line, and how many bytes are asked for where a message is awaited: what comes behind is found by the hardware.
+/// Bytes of a cache line, and the number of bytes to prefetch for an expected message: the hardware prefetches those
+/// that follow.
 const LINE: usize = 64;
 const ASKED: usize = 4096;
 
 /// Memory to receive into.
 ///
 /// # Invariants
-/// 1. Until it is dropped, the bytes that the items of `buf`, which is no chain, name may be written by the engine, and
-///    nobody else reads or writes them.
-/// 2. Only the first `landed` packed bytes may have been written since they were last known to be values.
+/// 1. Until it is dropped, the bytes that the items of `buf` name may be written by the engine, and are not accessed
+///    otherwise. `buf` is not a chain.
+/// 2. Only the first `landed` packed bytes may have been written since they were last known to be valid values.
 /// 3. The items are `bytes` bytes when packed.
-/// 4. Until it is dropped, the region that `buf` names is there, if it names one.
-/// 5. `block`, if there is one, has room for the message that was accepted. It lands there, and `landed` is about it: the
-///    items stay as they are until the message has come whole.
+/// 4. Until it is dropped, the region that `buf` names exists, if it names one.
+/// 5. `block`, if present, has room for the accepted message, which is written there. `landed` counts bytes of the
+///    block then: the items are not changed before the message is complete.
 pub struct Target {
     buf: Buf,
     bytes: usize,
@@ -36,13 +37,13 @@ pub struct Target {
     keep: Option<KeepAlive>,
 }
 
-// SAFETY: invariant 1 gives exclusive use, on whichever thread.
+// SAFETY: invariant 1 gives exclusive use, on any thread.
 unsafe impl Send for Target {}
 // SAFETY: every method that writes takes `&mut self`; the others only read the description.
 unsafe impl Sync for Target {}
 
 impl Target {
-    /// Takes room to receive into.
+    /// Creates a target from memory to receive into.
     ///
     /// # Errors
     /// As [`Buf::bytes`]; [`BufError::Chain`].
@@ -58,13 +59,13 @@ impl Target {
         Ok(Target::of(buf, bytes, None, keep))
     }
 
-    /// Takes room of so many bytes, by the invariants.
+    /// Creates a target of `bytes` bytes; the caller guarantees the invariants.
     fn of(buf: Buf, bytes: usize, path: Option<DataPath>, keep: Option<KeepAlive>) -> Self {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
-    /// Takes room of so many bytes, by the invariants, and writes that down at `place`: field by field, as a load of several
-    /// that were just stored one by one would wait for them.
+    /// Writes a target of `bytes` bytes to `place`; the caller guarantees the invariants. It writes field by field: a
+    /// wider load of several fields that were just stored one by one would be delayed.
     ///
     /// # Safety
     /// A target may be written there.
@@ -87,32 +88,32 @@ impl Target {
         put!(buf: buf, bytes: bytes, landed: 0, path: path, block: None, keep: keep);
     }
 
-    /// Says by which way messages should come to it, if not by that of all others.
+    /// Sets the path that messages to it should take; `None` leaves the choice to the engine.
     #[inline]
     pub fn by(mut self, path: Option<DataPath>) -> Self {
         self.path = path;
         self
     }
 
-    /// Returns by which way messages should come, if it was chosen.
+    /// Returns the path that was chosen for messages to it, if any.
     pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
     }
 
-    /// Has messages come by this way, unless one was chosen before.
+    /// Sets the path that messages to it should take, unless one was chosen before.
     #[inline]
     pub(crate) fn or_path(&mut self, path: DataPath) {
         self.path = self.path.or(Some(path));
     }
 
-    /// Returns the bytes there is room for.
+    /// Returns the length of the memory in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Checks length and type of a message before one byte of it lands, and takes the block that it lands in first, if it
-    /// goes through one.
+    /// Checks length and type of a message before any of it is written. If the path uses a bounce buffer, this
+    /// allocates it first.
     #[inline]
     pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
         let mine = self.primitive().map_or(0, |p| p as u8);
@@ -126,8 +127,8 @@ impl Target {
         Ok(())
     }
 
-    /// Takes a block for a message, which may be much shorter than the room. Where there is no memory for it the message
-    /// goes without.
+    /// Allocates a bounce buffer for a message, which may be much shorter than the target. If there is no memory for
+    /// it, the message is received without one.
     #[cold]
     fn add_bounce(&mut self, bytes: usize) {
         if self.block.is_none() && bytes > 0 {
@@ -138,24 +139,24 @@ impl Target {
         }
     }
 
-    /// Has a message that was accepted, and of which nothing has landed, come to a block that has room for it.
+    /// Sets the bounce buffer for an accepted message of which nothing has arrived. It has room for the message.
     pub(crate) fn use_bounce(&mut self, block: BounceBuffer) {
         self.block = Some(Box::new(block));
     }
 
-    /// Returns the bytes that may land: as many as there is room for, and no more than a block holds.
+    /// Returns how many bytes may be written: the length of the target, limited by the size of the block.
     #[inline]
     fn capacity(&self) -> usize {
         self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
     }
 
-    /// The primitive all of it is made of.
+    /// Returns the primitive that the whole target consists of, if it consists of one.
     #[inline]
     fn primitive(&self) -> Option<Primitive> {
         self.buf.datatype().single_primitive()
     }
 
-    /// Whether `bytes` is a whole number of this target's primitives.
+    /// Returns whether `bytes` is a whole number of this target's primitives.
     #[inline]
     fn whole(&self, bytes: usize) -> bool {
         self.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
@@ -173,7 +174,7 @@ impl Target {
         Err(message.mismatch(self.buf.datatype(), self.bytes))
     }
 
-    /// Returns where a body of `len` bytes at `position` may be written as one run, if it may.
+    /// Returns the address for a body of `len` bytes at `position`, if it may be written as one run.
     #[inline]
     pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
         let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
@@ -185,20 +186,20 @@ impl Target {
         if !self.buf.datatype().is_contiguous() {
             return None;
         }
-        // Who is given the run may write any part of it.
+        // The caller may write any part of the run.
         self.landed = self.landed.max(end);
         Some(self.buf.base().wrapping_add(position))
     }
 
-    /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if there are not
-    /// as many.
+    /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if the range
+    /// exceeds the memory.
     pub(crate) fn for_device(&mut self, position: usize, len: usize) -> Option<MemoryDesc> {
         let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
         self.landed = self.landed.max(end);
         self.memory()
     }
 
-    /// Describes the memory to a device, which does not write to it yet.
+    /// Describes the memory to a device that does not write to it yet.
     pub(crate) fn memory(&self) -> Option<MemoryDesc> {
         match &self.block {
             Some(block) => MemoryDesc::new(block.as_ptr().as_ptr(), self.capacity(), Primitive::Byte.into()),
@@ -206,7 +207,7 @@ impl Target {
         }
     }
 
-    /// Returns the region of a pool that the memory lies in, if it is known.
+    /// Returns the region of a pool that contains the memory, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
         if let Some(block) = &self.block {
             return block.region();
@@ -215,8 +216,8 @@ impl Target {
         unsafe { self.buf.region() }
     }
 
-    /// Asks for the first lines, which a message will be written to: where they are far away, what is sent after it would
-    /// wait for them.
+    /// Prefetches the first lines of the memory. If they are not in the cache, the stores of the message would delay
+    /// those that follow.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.buf.is_plain() {
@@ -226,7 +227,7 @@ impl Target {
         }
     }
 
-    /// Lands packed bytes at `position`; bytes beyond the end are dropped. Returns how many landed.
+    /// Writes packed bytes at `position`; bytes beyond the end are dropped. Returns the number of bytes written.
     #[inline]
     pub(crate) fn write(&mut self, position: usize, from: &[u8]) -> usize {
         let len = from.len().min(self.capacity().saturating_sub(position));
@@ -251,35 +252,35 @@ impl Target {
         unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
     }
 
-    /// Checks what must be checked before the user may look at what has landed of a message.
+    /// Validates the message before the user may access it.
     #[inline]
     pub(crate) fn finish(&mut self, message: &Envelope) -> Result<(), Fault> {
         if self.block.is_some() {
             self.unpack(message.bytes);
         }
         let valid = if self.buf.datatype().needs_validation() { self.check(message.bytes) } else { Ok(()) };
-        // Invariant 2: all of it was checked just now, or any bits are values.
+        // Invariant 2: all of it was checked just now, or every bit pattern is a valid value.
         self.landed = 0;
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
     }
 
-    /// Moves a message that has come whole out of the block it came to.
+    /// Unpacks a complete message from its bounce buffer into the items.
     #[cold]
     fn unpack(&mut self, bytes: usize) {
         let Some(block) = self.block.take() else { return };
         let len = bytes.min(std::mem::take(&mut self.landed));
-        // SAFETY: all of the message was written to the block: it has landed, and `finish` is called of whole ones alone.
+        // SAFETY: all of the message was written to the block: `finish` is called only for complete messages.
         let packed = unsafe { block.as_uninit()[..len].assume_init_ref() };
         self.write(0, packed);
     }
 
-    /// Whether nothing happens when it is dropped.
+    /// Returns whether dropping it has no effect.
     #[inline]
     pub(crate) fn is_trivial_drop(&self) -> bool {
         self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
     }
 
-    /// Gives it back: what happens is what would if it were dropped, looked at first.
+    /// Drops it; the common case without an effect is checked inline.
     #[inline]
     pub(crate) fn release(self) {
         if self.is_trivial_drop() {
@@ -287,7 +288,7 @@ impl Target {
         }
     }
 
-    /// Gives memory back into which items of this program were copied, and checks them.
+    /// Drops it after items of this program were copied into the memory, and validates them.
     #[inline]
     pub(super) fn mark_valid(mut self) -> Result<(), InvalidValueError> {
         let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };
@@ -296,22 +297,22 @@ impl Target {
         valid
     }
 
-    /// Checks the first `bytes` packed bytes, which have landed in the items, and replaces invalid values.
+    /// Checks the first `bytes` packed bytes, which were written to the items, and replaces invalid values.
     #[cold]
     fn check(&mut self, bytes: usize) -> Result<(), InvalidValueError> {
         // SAFETY: invariant 1, and what has landed is initialised.
         unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), bytes) }
     }
 
-    /// Overwrites what has landed of a message that will not come to its end with zeros, which are values of every
-    /// primitive: what has landed may be none, and what was there before is gone.
+    /// Overwrites the received part of an incomplete message with zeros, which are valid values of every primitive. The
+    /// received bytes might be invalid values, and the earlier contents are lost.
     #[cold]
     fn scrub(&mut self) {
         if !self.buf.datatype().needs_validation() {
             return;
         }
         let (datatype, count) = (self.buf.datatype(), self.buf.count());
-        // The primitive in whose middle the last byte landed is scrubbed as a whole.
+        // If the last byte is in the middle of a primitive, the whole primitive is overwritten.
         let is_end = |end: &usize| datatype.element_count_in(count, *end).is_some();
         let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
         const ZEROS: [u8; 4096] = [0; 4096];
@@ -324,10 +325,10 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Gives the memory back: no part of a message that has failed is left in it that could be no value of its type.
+    /// Releases the memory. Parts of a failed message do not remain in it, as they might be invalid values.
     #[inline]
     fn drop(&mut self) {
-        // What has landed in a block has not touched the items.
+        // Bytes that arrived in a bounce buffer have not touched the items.
         if self.landed != 0 && self.block.is_none() {
             self.scrub();
         }

@@ -1,14 +1,15 @@
-//! A long queue: entries in order of arrival, and again in bins, one for each key that they are searched by.
+//! A long queue: entries in order of arrival, and in hash bins, one for each search key.
 //!
-//! The entries lie in slots. A slot belongs to several doubly linked lists, so that an entry leaves all of them without a
-//! search: list 0 is the order of arrival, each other list is one kind of bins. A kind of bins is built when it is first
-//! asked for, and kept from then on: a program that never cancels pays nothing for cancelling.
+//! The entries are stored in slots. A slot belongs to several doubly linked lists, so that an entry is removed from all
+//! of them without a search: list 0 is the order of arrival, each other list is one kind of bins. A kind of bins is
+//! built at the first search that needs it, and kept from then on: a program that never cancels has no cost for
+//! cancelling.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
-/// What entries are searched by. Tags are those bits of them that are compared.
+/// A search key. Tags contain only the bits that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
     Any,
@@ -18,21 +19,20 @@ pub(super) enum Key {
         source: u32,
         tag: i32,
     },
-    /// The operation that ends with the entry, see [`Completer::id`](crate::completion::Completer::id).
+    /// The operation that the entry completes, see [`Completer::id`](crate::completion::Completer::id).
     Operation(usize),
 }
 
-/// An entry of a queue that is in `LISTS` lists: the order of arrival, and as many kinds of bins as are left.
+/// An entry of a queue with `LISTS` lists: the order of arrival, and `LISTS - 1` kinds of bins.
 pub(super) trait Entry<const LISTS: usize> {
-    /// Returns the list whose bins have this key; 0 if it fits every entry.
+    /// Returns the list whose bins have this key; 0 if the key matches every entry.
     fn list(key: Key) -> usize;
 
-    /// Returns the key of the bin of this list that the entry is in, if it is in one; tags are compared by the bits of
-    /// `mask`.
+    /// Returns the key of the entry's bin in this list, if it is in one; tags are compared by the bits of `mask`.
     fn key(&self, list: usize, mask: i32) -> Option<Key>;
 }
 
-/// What a link says where there is no slot.
+/// The value of a link without a target.
 const NONE: u32 = u32::MAX;
 
 /// The neighbours of a slot in one list.
@@ -54,11 +54,11 @@ const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
 #[derive(Debug)]
 struct Slot<T, const LISTS: usize> {
-    /// Nothing if the slot is free.
+    /// `None` if the slot is free.
     entry: Option<T>,
     /// Grows in order of arrival.
     sequence: u64,
-    /// By list; the free slots are linked by the first one's `next`.
+    /// The links in each list; the free slots are linked by `next` of the first list.
     links: [Link; LISTS],
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Bins<T, const LISTS: usize> {
 }
 
 impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
-    /// Takes over a queue: the entry at place `at` is in slot `at`.
+    /// Takes over a queue: the entry at index `at` is in slot `at`.
     pub(super) fn new(queue: VecDeque<T>, mask: i32) -> Self {
         let mut bins = Bins {
             slots: Vec::with_capacity(queue.len()),
@@ -111,12 +111,12 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.len
     }
 
-    /// Returns how many slots there are, free ones included.
+    /// Returns the number of slots, including free ones.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Compares tags by the bits of `mask` from now on.
+    /// Sets the mask for the comparison of tags.
     pub(super) fn compare(&mut self, mask: i32) {
         self.mask = mask;
         self.bins.clear();
@@ -133,7 +133,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
                 at
             }
             None => {
-                // 2^32 entries would take more memory than there is.
+                // 2^32 entries would not fit into memory.
                 self.slots.push(slot);
                 (self.slots.len() - 1) as u32
             }
@@ -148,7 +148,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         }
     }
 
-    /// Puts a slot at the end of its bin of a list.
+    /// Appends a slot to its bin of a list.
     fn put(&mut self, list: usize, at: u32) {
         if let Some(key) = self.key(list, at) {
             link(&mut self.slots, self.bins.entry(key).or_insert(EMPTY), list, at);
@@ -200,7 +200,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.order.first as usize
     }
 
-    /// Takes the entry out of a slot.
+    /// Removes and returns the entry of a slot.
     pub(super) fn take(&mut self, at: usize) -> Option<T> {
         let slot = at as u32;
         self.get(at)?;
@@ -211,7 +211,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
                 self.bins.remove(&key);
                 continue;
             }
-            // Only who is first or last is known to the bin.
+            // The bin refers only to its first and last slot.
             let is_end = previous == NONE || next == NONE;
             let mut nobody = EMPTY;
             let bin = if is_end { self.bins.get_mut(&key) } else { None }.unwrap_or(&mut nobody);
@@ -234,7 +234,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     }
 }
 
-/// Puts a slot at the end of a list.
+/// Appends a slot to a list.
 fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
     slots[at as usize].links[list] = Link { previous: ends.last, next: NONE };
     match slots.get_mut(ends.last as usize) {
@@ -244,7 +244,7 @@ fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, li
     ends.last = at;
 }
 
-/// Takes a slot out of a list.
+/// Removes a slot from a list.
 fn unlink<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
     let Link { previous, next } = slots[at as usize].links[list];
     match slots.get_mut(previous as usize) {

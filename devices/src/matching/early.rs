@@ -1,22 +1,23 @@
-//! What is known of early messages without the lock of the queues.
+//! Counters of unexpected messages that can be read without the lock of the queues.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The messages that came before their receives.
+/// A snapshot of the unexpected messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnexpectedCounts {
-    /// How many ever came so, counted around 2^32.
+    /// The number of messages that ever arrived unexpected, modulo 2^32.
     pub arrived: u32,
-    /// How many still lie there.
+    /// The number of those that are still queued.
     pub queued: u32,
-    /// The tag of those that lie there, if they all have the same as far as it is known.
+    /// The tag of the queued messages, if all are known to have the same tag.
     pub common_tag: Option<i32>,
 }
 
-/// Set in the word of the tag if all have it.
+/// Set in the word of the tag if all messages have it.
 const ALIKE: u64 = 1 << 32;
 
-/// [`UnexpectedCounts`], written by the holder of the lock and read by anybody; a reader may find one word older than the other.
+/// The shared form of [`UnexpectedCounts`]. The holder of the lock writes it, and any thread reads it; a reader may see
+/// one word older than the other.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyCounts {
     /// `arrived` and `queued`.
@@ -25,7 +26,7 @@ pub(crate) struct EarlyCounts {
 }
 
 impl EarlyCounts {
-    /// Notes that one more has come, so that `queued` lie there now.
+    /// Records one more message; `lying` are queued now.
     #[inline]
     pub(crate) fn note_arrival(&self, tag: i32, lying: usize) {
         let word = ALIKE | u64::from(tag.cast_unsigned());
@@ -37,7 +38,7 @@ impl EarlyCounts {
         self.write(1, lying);
     }
 
-    /// Notes that `queued` lie there now.
+    /// Records that `lying` messages are queued now.
     #[inline]
     pub(crate) fn note_len(&self, lying: usize) {
         self.write(0, lying);

@@ -1,8 +1,9 @@
-//! Which message goes to which receive: the two queues of a channel and MPI's ordering rules.
+//! Message matching: the two queues of a channel and MPI's ordering rules.
 //!
 //! A message matches the earliest posted receive that accepts its source and tag; a receive matches the earliest
-//! message. Both queues are in order of arrival. A short one is searched from its front; where searches go deep, the
-//! entries are found by bins of source and tag, wildcards in bins of their own, and the earliest of all bins counts.
+//! message. Both queues are in order of arrival. A short queue is searched from its front. If searches go deep, entries
+//! are found by bins of source and tag. Wildcards have bins of their own, and the search takes the earliest entry of
+//! all bins.
 
 mod bins;
 mod early;
@@ -31,7 +32,7 @@ pub const ANY_SOURCE: i32 = -1;
 /// Matches every tag.
 pub const ANY_TAG: i32 = -2;
 
-/// What a receive asks for.
+/// The source and tag that a receive accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
     /// A rank of the communicator, or [`ANY_SOURCE`].
@@ -41,14 +42,14 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Whether this is the message asked for, by the bits of its tag in `mask`.
+    /// Returns whether the pattern matches the message; only the bits of tags in `mask` are compared.
     #[inline]
     fn accepts(self, message: &Envelope, mask: i32) -> bool {
         (self.source == ANY_SOURCE || self.source as u32 == message.source)
             && (self.tag == ANY_TAG || (self.tag ^ message.tag) & mask == 0)
     }
 
-    /// Returns what the messages asked for have in common.
+    /// Returns the search key of all matching messages.
     fn key(self, mask: i32) -> Key {
         let (source, tag) = (self.source.cast_unsigned(), self.tag & mask);
         match (self.source == ANY_SOURCE, self.tag == ANY_TAG) {
@@ -65,11 +66,11 @@ impl Pattern {
 pub(crate) struct Matching {
     posted: Queue<Posted, { posted::LISTS }>,
     unexpected: Queue<Unexpected, { unexpected::LISTS }>,
-    /// Whether this rank has freed the channel: nobody will post a receive here.
+    /// Whether this rank has freed the channel: no receive will be posted on it.
     left: bool,
-    /// What was moved here without a device.
+    /// Statistics of the messages on this channel that were sent without a device.
     pub(crate) local: LocalTraffic,
-    /// What is read without the lock.
+    /// The counters that are read without the lock.
     counts: Arc<EarlyCounts>,
 }
 
@@ -79,19 +80,19 @@ impl Matching {
         Matching { posted, unexpected, left: false, local: LocalTraffic::default(), counts: board }
     }
 
-    /// Compares only these bits of tags from now on.
+    /// Sets the bits of tags that are compared.
     pub(crate) fn set_tag_mask(&mut self, mask: i32) {
         self.posted.compare(mask);
         self.unexpected.compare(mask);
     }
 
-    /// Has a receive wait for its message, which has not come.
+    /// Queues a receive for which there is no matching message.
     #[inline]
     pub(crate) fn post(&mut self, receive: Posted) {
         self.posted.push(receive);
     }
 
-    /// Takes the receive a message goes to.
+    /// Removes and returns the receive that matches a message.
     #[inline]
     pub(crate) fn take_posted(&mut self, message: &Envelope) -> Option<Posted> {
         let mask = self.posted.mask();
@@ -102,17 +103,17 @@ impl Matching {
         self.posted.take(|posted| posted.pattern.accepts(message, mask), keys)
     }
 
-    /// Takes back the receive that ends `completion`.
+    /// Removes and returns the receive that `completion` belongs to.
     pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
         self.posted.take(|posted| posted.ends(completion), || [Key::Operation(completion.id())])
     }
 
-    /// Takes the receives that `which` picks.
+    /// Removes and returns the receives for which `which` returns true.
     pub(crate) fn drain_posted(&mut self, which: impl FnMut(&Posted) -> bool) -> Vec<Posted> {
         self.posted.take_all(which)
     }
 
-    /// Takes the message a receive gets.
+    /// Removes and returns the message that matches a receive.
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
         let mask = self.unexpected.mask();
@@ -122,14 +123,14 @@ impl Matching {
         Some(early)
     }
 
-    /// Returns the message a receive would get.
+    /// Returns the message that a receive would match.
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
         let mask = self.unexpected.mask();
         let fits = |early: &Unexpected| pattern.accepts(&early.message, mask);
         self.unexpected.peek(fits, || [pattern.key(mask)])
     }
 
-    /// Takes back the message of this rank to itself that ends `completion`.
+    /// Removes and returns this rank's message to itself that `completion` belongs to.
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
         let ours = |early: &Unexpected| matches!(&early.body, UnexpectedBody::SelfSend { ender, .. } if ender.is_for(completion));
         let early = self.unexpected.take(ours, || [Key::Operation(completion.id())])?;
@@ -137,12 +138,12 @@ impl Matching {
         Some(early)
     }
 
-    /// Returns the early messages in order of arrival.
+    /// Returns the unexpected messages in order of arrival.
     pub(crate) fn early(&self) -> impl Iterator<Item = &Unexpected> {
         self.unexpected.iter()
     }
 
-    /// Takes the first that `which` picks of the first `most` early messages.
+    /// Removes and returns the first of the `most` earliest unexpected messages for which `which` returns true.
     pub(crate) fn take_unexpected_where(
         &mut self,
         most: usize,
@@ -153,14 +154,14 @@ impl Matching {
         Some(early)
     }
 
-    /// Takes the early messages that `which` picks.
+    /// Removes and returns the unexpected messages for which `which` returns true.
     pub(crate) fn drain_unexpected(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
         let early = self.unexpected.take_all(which);
         self.count();
         early
     }
 
-    /// Keeps a message that came before its receive, or gives it back if this rank has left the channel.
+    /// Queues an unexpected message, or returns it if this rank has freed the channel.
     #[inline]
     pub(crate) fn push_unexpected(&mut self, early: Unexpected) -> Option<Unexpected> {
         if self.left {
@@ -172,13 +173,13 @@ impl Matching {
         None
     }
 
-    /// Keeps no more messages, and returns those that are there.
+    /// Accepts no more messages, and returns the queued ones.
     pub(crate) fn close(&mut self) -> Vec<Unexpected> {
         self.left = true;
         self.drain_unexpected(|_| true)
     }
 
-    /// Makes known how many early messages lie there now.
+    /// Publishes the number of unexpected messages.
     #[inline]
     fn count(&self) {
         self.counts.note_len(self.unexpected.len());

@@ -1,11 +1,11 @@
-//! A receive that waits for its message.
+//! A posted receive.
 
 use super::Pattern;
 use super::bins::{Entry, Key};
 use crate::completion::{Completer, Completion, RecvCompleter};
 use crate::layout::{Envelope, Target};
 
-/// A posted receive; the queue owns the target until the receive matches or is cancelled.
+/// A posted receive. The queue owns the target until the receive matches or is cancelled.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) pattern: Pattern,
@@ -18,27 +18,27 @@ impl Posted {
         Posted { pattern, receiving }
     }
 
-    /// Returns the memory to receive into.
+    /// Returns the target to receive into.
     pub(crate) fn target(&mut self) -> &mut Target {
         self.receiving.target()
     }
 
-    /// Takes the memory out, and the duty to end the receive.
+    /// Separates the target from the completer.
     pub(crate) fn into_parts(self) -> (Target, Completer) {
         self.receiving.into_parts()
     }
 
-    /// Takes out the duty to end the receive, with the memory.
+    /// Returns the completer together with the target.
     pub(crate) fn into_receiving(self) -> RecvCompleter {
         self.receiving
     }
 
-    /// Whether this is the receive that `completion` is of.
+    /// Returns whether `completion` belongs to this receive.
     pub(crate) fn ends(&self, completion: &Completion) -> bool {
         self.receiving.ends(completion)
     }
 
-    /// Ends the receive with a message, landed by `write` if it is accepted.
+    /// Completes the receive with a message. If the target accepts the message, `land` writes the body.
     #[inline]
     pub(crate) fn complete_with(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
         let mut receiving = self.receiving;
@@ -53,16 +53,16 @@ impl Posted {
         }
     }
 
-    /// Ends the receive without a message.
+    /// Fails the receive.
     pub(crate) fn fail(self, fault: crate::Fault) {
         self.receiving.end(Err(fault));
     }
 }
 
-/// The lists of a queue of them.
+/// The number of lists in a queue of posted receives.
 pub(super) const LISTS: usize = 3;
 
-/// In order; by what they ask for; by the operation, for who takes it back.
+/// The lists: the order of arrival, bins by pattern, and bins by operation for cancellation.
 impl Entry<LISTS> for Posted {
     fn list(key: Key) -> usize {
         match key {

@@ -1,18 +1,18 @@
-//! A queue of which the earliest entry that fits is taken: a plain list as long as that is found near the front, and
-//! [`Bins`] when searches have gone deep.
+//! A queue from which the earliest matching entry is removed: a plain list as long as that entry is near the front, and
+//! [`Bins`] after deep searches.
 
 use std::collections::VecDeque;
 
 use super::bins::{Bins, Entry, Key};
 
-/// A search that passes over no more entries than this is not deep.
+/// A search that passes over at most this number of entries is not deep.
 const SHALLOW: usize = 16;
 
-/// A list is put into bins when deep searches have passed over this many times its length: by then it has cost as much as
-/// the bins will, so that whatever comes the queue takes at most twice the time of the better of the two.
+/// A list is put into bins when deep searches have passed over this many times its length. By then the searches have
+/// cost as much as the bins will, so that the queue takes at most twice the time of the better of the two.
 const BIN_FACTOR: usize = 8;
 
-/// How much longer than what is in it a queue may be, if it has more places than `LARGE`, before its memory is given back.
+/// The ratio of capacity to length above which a queue with more than `LARGE` places releases memory.
 const SPARSE: usize = 4;
 const LARGE: usize = 1024;
 
@@ -21,7 +21,7 @@ pub(super) struct Queue<T, const LISTS: usize> {
     /// Empty while there are bins.
     list: VecDeque<T>,
     bins: Option<Box<Bins<T, LISTS>>>,
-    /// How many entries deep searches in the list have passed over.
+    /// The number of entries that deep searches in the list have passed over.
     passed: usize,
     mask: i32,
 }
@@ -36,13 +36,13 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.bins.as_ref().map_or(self.list.len(), |bins| bins.len())
     }
 
-    /// Returns the bits of tags that are compared.
+    /// Returns the mask for the comparison of tags.
     #[inline]
     pub(super) fn mask(&self) -> i32 {
         self.mask
     }
 
-    /// Compares only these bits of tags from now on.
+    /// Sets the mask for the comparison of tags.
     pub(super) fn compare(&mut self, mask: i32) {
         self.mask = mask;
         if let Some(bins) = &mut self.bins {
@@ -58,7 +58,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Returns the earliest entry that fits: those with one of the keys do.
+    /// Returns the earliest entry that matches; `keys` are the keys of all matching entries.
     #[inline]
     pub(super) fn peek<const KEYS: usize>(
         &mut self,
@@ -72,14 +72,14 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Takes the earliest entry that fits: those with one of the keys do.
+    /// Removes and returns the earliest entry that matches; `keys` are the keys of all matching entries.
     #[inline]
     pub(super) fn take<const KEYS: usize>(
         &mut self,
         fits: impl Fn(&T) -> bool,
         keys: impl FnOnce() -> [Key; KEYS],
     ) -> Option<T> {
-        // Mostly it is the first of a list.
+        // Usually it is the first of a list.
         if self.list.front().is_some_and(&fits) {
             return self.remove_first();
         }
@@ -90,7 +90,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.remove(at)
     }
 
-    /// Returns where the earliest entry that fits is: its place in the list, or its slot in the bins.
+    /// Returns the position of the earliest entry that matches: its index in the list, or its slot in the bins.
     #[inline]
     fn find<const KEYS: usize>(
         &mut self,
@@ -108,7 +108,8 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         at
     }
 
-    /// Puts the list into bins if that is worth it. What was found at a place of the list is in the slot of that number.
+    /// Moves the list into bins if searches have cost enough. The entry at an index of the list is then in the slot of
+    /// that number.
     #[cold]
     fn note_deep(&mut self, passed: usize) {
         self.passed += passed;
@@ -134,7 +135,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         at
     }
 
-    /// Takes the entry out that [`find`](Self::find) has found.
+    /// Removes and returns the entry at a position that [`find`](Self::find) returned.
     #[inline]
     fn remove(&mut self, at: usize) -> Option<T> {
         if self.bins.is_some() {
@@ -150,7 +151,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         entry
     }
 
-    /// Takes the first entry of the list out.
+    /// Removes and returns the first entry of the list.
     #[inline]
     fn remove_first(&mut self) -> Option<T> {
         let entry = self.list.pop_front();
@@ -167,7 +168,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         entry
     }
 
-    /// Gives memory back, and goes back to a list when few entries are left.
+    /// Releases memory, and returns to a list when few entries are left.
     fn shrink(&mut self) {
         let is_sparse = |len: usize, places: usize| places > LARGE && len < places / SPARSE;
         let Some(bins) = &self.bins else {
@@ -195,7 +196,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.list.iter().chain(binned)
     }
 
-    /// Takes the first entry that `which` picks of the first `most`.
+    /// Removes and returns the first of the `most` earliest entries for which `which` returns true.
     pub(super) fn take_first(&mut self, most: usize, mut which: impl FnMut(&T) -> bool) -> Option<T> {
         let at = match &self.bins {
             None => self.list.iter().take(most).position(which)?,
@@ -204,7 +205,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.remove(at)
     }
 
-    /// Takes all entries that `which` picks, in order.
+    /// Removes and returns all entries for which `which` returns true, in order.
     pub(super) fn take_all(&mut self, mut which: impl FnMut(&T) -> bool) -> Vec<T> {
         let Some(bins) = &mut self.bins else {
             let (mut taken, mut left) = (Vec::new(), VecDeque::new());
@@ -225,7 +226,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.bins.is_some()
     }
 
-    /// Returns how many places it has memory for.
+    /// Returns the capacity in entries.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slots())

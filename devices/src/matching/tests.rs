@@ -1,5 +1,5 @@
-//! Random posts, arrivals, probes and cancels on several channels at once, each against two plain lists that are always
-//! searched from their fronts.
+//! Random posts, arrivals, probes and cancels on several channels at once. Each channel is compared with two plain
+//! lists that are always searched from the front.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
 use crate::layout::{Envelope, Source, Target};
 
-/// Tags meet under this mask when a channel compares only some bits: the lowest one is none of them.
+/// The mask of a channel that compares only some bits of tags: it ignores the lowest bit.
 const SOME_BITS: i32 = !1;
 
-/// Where random ranks and tags are taken from; each stands for a wildcard where it is equal to one.
+/// A random source and tag. Each is a wildcard if it has a certain value.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     source: i32,
@@ -24,20 +24,20 @@ struct Choice {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// So many receives, whose tags follow each other.
+    /// This number of receives with ascending tags.
     Post(Choice, u8),
-    /// So many messages, whose tags follow each other downwards.
+    /// This number of messages with descending tags.
     Arrive(Choice, u8),
     /// A synchronous message of the rank to itself.
     ToItself(i32),
     Probe(Choice),
-    /// A matched probe, for so many messages.
+    /// A matched probe, for this number of messages.
     Take(Choice, u8),
-    /// Takes a posted receive back, or a message of the rank to itself.
+    /// Cancels a posted receive, or a message of the rank to itself.
     Cancel(usize),
-    /// Takes the first message of an odd length among so many.
+    /// Removes the first message of an odd length among this number of messages.
     TakeEarly(usize),
-    /// Ends the receives from one source.
+    /// Fails the receives from one source.
     EndPosted(i32),
     CompareTags(bool),
 }
@@ -48,7 +48,7 @@ struct Channel {
     mask: i32,
     posted: Vec<(Pattern, Arc<Completion>)>,
     early: Vec<(Envelope, Option<Arc<Completion>>)>,
-    /// All operations ever started, ended or not.
+    /// All operations that were started, complete or not.
     operations: Vec<Arc<Completion>>,
     sent: usize,
 }
@@ -58,13 +58,13 @@ fn no_memory() -> Buf {
 }
 
 fn target() -> Target {
-    // SAFETY: no bytes.
+    // SAFETY: it has no bytes.
     #[expect(unsafe_code, reason = "see above")]
     unsafe { Target::new(no_memory(), None) }.expect("no bytes are not too many")
 }
 
 fn source() -> Source {
-    // SAFETY: no bytes.
+    // SAFETY: it has no bytes.
     #[expect(unsafe_code, reason = "see above")]
     unsafe { Source::new(no_memory(), None) }.expect("no bytes are not too many")
 }
@@ -81,14 +81,14 @@ impl Channel {
             && (tag == ANY_TAG || tag & self.mask == message.tag & self.mask)
     }
 
-    /// A new message; its length is its number.
+    /// Creates a message whose length is its number.
     fn message(&mut self, choice: Choice) -> Envelope {
         self.sent += 1;
         let (source, code) = (choice.source.max(0).cast_unsigned(), Primitive::U8 as u8);
         Envelope { source, tag: choice.tag, code, signature: Signature::EMPTY, bytes: self.sent }
     }
 
-    /// Posts a receive as the engine does; one that meets an early message takes it.
+    /// Posts a receive as the engine does: if it matches an unexpected message, it takes that message.
     fn post(&mut self, pattern: Pattern) {
         if self.take(pattern) {
             return;
@@ -238,7 +238,7 @@ proptest! {
 
 const EACH: i32 = 3000;
 
-/// Tags, sources and operations are each found in reverse, wildcards among them, and memory comes back.
+/// Tags, sources and operations are each searched in reverse order, with wildcards among them, and memory is released.
 #[test]
 fn long_queues_of_receives_are_binned_and_shrink_again() {
     let mut channel = Channel::new();
@@ -279,7 +279,7 @@ fn long_queues_of_messages_are_binned_and_shrink_again() {
     assert!(!is_binned && places < EACH as usize / 2, "{places}");
 }
 
-/// A queue that others stay in while many come and go.
+/// A queue in which some entries stay while many others are added and removed.
 #[test]
 #[cfg_attr(miri, ignore = "20,000 messages take hours")]
 fn a_queue_in_bins_gives_memory_back() {
@@ -295,7 +295,7 @@ fn a_queue_in_bins_gives_memory_back() {
     (0..100).rev().for_each(|i| channel.act(&Action::Take(Choice { source: 0, tag: i }, 1)));
 }
 
-/// What is taken in order is never put into bins, however many wait.
+/// Entries that are removed in order are never put into bins, however many there are.
 #[test]
 fn what_comes_in_order_needs_no_bins() {
     let mut channel = Channel::new();

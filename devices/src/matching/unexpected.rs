@@ -1,4 +1,4 @@
-//! A message that waits for its receive.
+//! An unexpected message.
 
 use mpj_pool::DefaultBlock;
 
@@ -7,34 +7,35 @@ use crate::completion::Completer;
 use crate::device::{PeerId, RemoteKey};
 use crate::layout::{Envelope, Source};
 
-/// A message that came before its receive.
+/// A message that arrived before its receive was posted.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     pub(crate) message: Envelope,
     pub(crate) from: PeerId,
     pub(crate) body: UnexpectedBody,
-    /// The sender's operation that waits to hear that the message was matched.
+    /// The sender's operation that must be notified of the match.
     pub(crate) sync_op: Option<u64>,
 }
 
-/// Where its body is.
+/// The location of the body.
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
-    /// Nowhere: it is empty.
+    /// There is no body.
     Empty,
-    /// Here: it is short.
+    /// In the entry itself: it is short.
     Inline(InlineBody),
     /// In a block of the pool.
     Block(DefaultBlock),
-    /// Still at the sender, as its operation `op`, to be got by `key` if there is one.
+    /// At the sender, as its operation `op`; the receiver can get it by `key`, if there is one.
     Rendezvous { op: u64, key: Option<Box<RemoteKey>> },
-    /// In this rank's own send buffer; boxed, as it is rare, and the others are moved on every receive.
+    /// In this rank's own send buffer. It is boxed because it is rare, and the other variants are moved on every
+    /// receive.
     SelfSend { source: Box<Source>, ender: Completer },
-    /// Lost for want of memory.
+    /// Dropped because there was no memory for it.
     NoMemory,
 }
 
-/// A body of a few bytes, in the entry itself.
+/// A short body, in the entry itself.
 #[derive(Debug)]
 pub(crate) struct InlineBody {
     len: u8,
@@ -42,10 +43,10 @@ pub(crate) struct InlineBody {
 }
 
 impl InlineBody {
-    /// The longest such body: entries are moved, and most messages that are short are no longer.
+    /// The longest inline body. Entries are moved, so they are small; most short messages fit.
     pub(crate) const MOST: usize = 32;
 
-    /// Makes one of these; `None` of more than fit.
+    /// Copies a body; returns `None` if it is too long.
     #[inline(always)]
     pub(crate) fn of(body: &[u8]) -> Option<Self> {
         let mut bytes = [0; InlineBody::MOST];
@@ -59,11 +60,11 @@ impl InlineBody {
     }
 }
 
-/// The lists of a queue of them.
+/// The number of lists in a queue of unexpected messages.
 pub(super) const LISTS: usize = 5;
 
-/// In order, which is what a receive of any message looks at; by what the other receives ask for; by the operation of those
-/// that this rank has sent to itself.
+/// The lists: the order of arrival, which is searched by a receive of any message; bins by source and tag, for the
+/// other patterns; bins by operation, for messages that this rank has sent to itself.
 impl Entry<LISTS> for Unexpected {
     fn list(key: Key) -> usize {
         match key {

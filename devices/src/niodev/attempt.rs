@@ -1,8 +1,9 @@
-//! The way to one peer, tried until a connection stands or there is proof that none will.
+//! The connection attempts to one peer, repeated until a connection is established or a connection is proven to be
+//! impossible.
 //!
-//! Time proves nothing: this rank may compute for minutes between two looks, the peer may, and a crowded host may turn
-//! an honest connection away. So a failure that may pass is tried again for ever, until the roster says that the peer has
-//! left or died.
+//! The passage of time proves nothing: this rank or the peer may compute for minutes between two polls, and an
+//! oversubscribed host may refuse a valid connection. Transient failures are therefore retried without limit, until the
+//! roster says that the peer has exited or died.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,33 +13,33 @@ use super::connect;
 use super::pipe::TcpConnection;
 use crate::sys::Errno;
 
-/// Attempts in a row that find nobody before the peer is lost: it may only be about to say that it has left.
+/// Number of consecutive attempts that find no listener before the peer is lost: it may be about to announce its exit.
 const GONE: u32 = 6;
 
-/// Attempts in a row that find something lacking before the peer is lost: it may come back.
+/// Number of consecutive attempts that lack a resource before the peer is lost: the resource may become available.
 const LACKING: u32 = 16;
 
-/// The pause between two attempts: this, doubled once after the first failure and once more after each further one, so many times
-/// at most (10 ms to 320 ms).
+/// The first pause between two attempts is twice this. It doubles after each further failure, up to `PAUSE` times 2 to
+/// the power of [`DOUBLED`] (10 ms to 320 ms).
 const PAUSE: Duration = Duration::from_millis(5);
 const DOUBLED: u32 = 6;
 
-/// The pause after a peer said that another connection of the pair is about to stand.
+/// The pause after the peer said that another connection of the pair is about to be established.
 const OUTDONE: Duration = Duration::from_millis(200);
 
-/// What a failed attempt tells of the peer.
+/// The result of a failed attempt.
 #[derive(Debug)]
 pub(super) enum ConnectFailure {
-    /// Nothing: the connection broke before it stood, or somebody else is at the peer's address.
+    /// Nothing is known: the connection broke before it was established, or another process is at the peer's address.
     Transient,
-    /// This process, or the peer's by its own proven word, lacks something that a connection needs.
+    /// This process, or the peer by its own proven statement, lacks a resource that a connection needs.
     NoResources(String),
-    /// Nobody listens at the peer's address, or its host cannot be reached.
+    /// No process listens at the peer's address, or its host cannot be reached.
     NoListener(String),
 }
 
 impl ConnectFailure {
-    /// Returns what it tells that a socket could not connect.
+    /// Classifies an error of a socket that could not connect.
     pub(super) fn to_connect(error: Errno) -> Self {
         let why = connect::explain("cannot connect", error);
         match error {
@@ -49,13 +50,13 @@ impl ConnectFailure {
     }
 }
 
-/// The way to one peer.
+/// The connection attempts to one peer.
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) pipe: Arc<TcpConnection>,
     pub(super) at: SocketAddr,
     failed: u32,
-    /// How many of the last attempts found nobody, and how many found something lacking.
+    /// The number of most recent attempts that found no listener, and of those that lacked a resource.
     gone: u32,
     lacking: u32,
 }
@@ -65,7 +66,7 @@ impl Connector {
         Connector { pipe, at, failed: 0, gone: 0, lacking: 0 }
     }
 
-    /// Takes note of a failure; returns when to try again, or why the peer is lost.
+    /// Records a failure; returns when to try again, or why the peer is lost.
     pub(super) fn failed(&mut self, now: Instant, failure: ConnectFailure) -> Result<Instant, String> {
         let pause = PAUSE * (2 << self.failed.min(DOUBLED - 1));
         self.failed = self.failed.saturating_add(1);
@@ -81,7 +82,7 @@ impl Connector {
         Ok(now + pause)
     }
 
-    /// Returns when to try again after a peer said that another connection of the pair is about to stand.
+    /// Returns when to try again after a peer said that another connection of the pair is about to be established.
     pub(super) fn outdone(&mut self, now: Instant) -> Instant {
         (self.failed, self.gone, self.lacking) = (0, 0, 0);
         now + OUTDONE

@@ -1,4 +1,4 @@
-//! Where to listen, and what the errors of sockets mean to a user.
+//! The address to listen at, and explanations of socket errors for users.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use crate::device::Address;
 use crate::order;
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// Connections that may wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 /// Listens on a free port of `ip`.
@@ -17,13 +17,13 @@ pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
     socket::listen(ip, BACKLOG)
 }
 
-/// Returns where to listen: at the address that the user has named, or on the loopback.
+/// Returns the IP address to listen at: the one that the user has given, or the loopback address.
 pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     let Some(named) = named else {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
         let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
-        // To listen is possible without a network, and a peer that cannot be reached would look dead.
+        // Listening works without a network, but then a peer that cannot be reached would appear dead.
         return socket::reach(here).map(|()| here).map_err(refuse);
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_HOST.name);
@@ -38,24 +38,24 @@ pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     })
 }
 
-/// Whether a text names an address.
+/// Returns whether a text is an IP address.
 pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// What a rank publishes for its peers.
+/// The address and properties that a rank publishes for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Card {
-    /// Where it listens.
+    /// The address at which it listens.
     pub(super) at: SocketAddr,
-    /// The longest body of a frame that it takes, in bytes.
+    /// The longest body of a frame that it accepts, in bytes.
     pub(super) takes: usize,
-    /// The byte order of the bodies that it sends and takes.
+    /// The byte order of the bodies that it sends and accepts.
     pub(super) is_big_endian: bool,
 }
 
 impl Card {
-    /// Makes the card of this rank.
+    /// Creates the card of this rank.
     pub(super) fn new(at: SocketAddr, takes: usize) -> Self {
         Card { at, takes, is_big_endian: order::IS_BIG_ENDIAN }
     }
@@ -65,7 +65,7 @@ impl Card {
         Address(format!("{at} {takes} {}", order::name(is_big_endian)).into_bytes())
     }
 
-    /// Reads a card that came from a peer. A card that takes less than the parameters allow is invalid.
+    /// Parses a peer's card. A card whose limit is below the range of the parameter is invalid.
     pub(super) fn of(address: &Address) -> Option<Self> {
         let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
         let at = fields.next()?.parse().ok()?;
@@ -76,7 +76,7 @@ impl Card {
     }
 }
 
-/// Whether an error says that this process, not the peer, lacks something.
+/// Returns whether an error means that this process, not the peer, lacks a resource.
 pub(super) fn is_ours(error: Errno) -> bool {
     use Errno as E;
     matches!(
@@ -95,7 +95,7 @@ pub(super) fn is_ours(error: Errno) -> bool {
     )
 }
 
-/// Says what an error means and what to do.
+/// Explains an error and its remedy.
 pub(super) fn explain(doing: &str, error: Errno) -> String {
     let advice = match error {
         Errno::MFILE => "; every peer takes a file descriptor: raise `ulimit -n`",

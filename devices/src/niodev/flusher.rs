@@ -1,8 +1,8 @@
-//! A thread that writes out what waits on a stage while its rank computes.
+//! A thread that writes coalesced and blocked frames while its rank computes.
 //!
-//! It sleeps unless something waits, and is woken at most once in [`HELD`], whatever is sent: a connection is looked
-//! after until what waits on it is written. Where the socket has no room for it, the thread tries again from time to
-//! time; a rank that waits, or tests, is told by the poller and is faster.
+//! It sleeps unless frames are waiting, and is woken at most once within [`MAX_COALESCE_DELAY`], however many frames
+//! are sent. A connection is watched until its frames are written. If the socket has no space for them, the thread
+//! retries from time to time. A rank that waits or tests is notified by the poller, which is faster.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -13,14 +13,14 @@ use super::pipe::TcpConnection;
 use crate::device::MAX_COALESCE_DELAY;
 use crate::engine::lock;
 
-/// How often it is tried to write to sockets that had no room.
+/// The interval between two attempts to write to sockets that had no space.
 const DOZE: Duration = Duration::from_millis(50);
 
 /// The flusher of a device. Its thread is started when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
     desk: Arc<FlusherState>,
-    /// None if there could not be one.
+    /// `None` if the thread could not be started.
     thread: OnceLock<Option<JoinHandle<()>>>,
 }
 
@@ -30,16 +30,16 @@ struct FlusherState {
     news: Condvar,
 }
 
-/// The connections that are looked after.
+/// The connections whose frames the thread writes.
 #[derive(Debug, Default)]
 struct Watched {
     pipes: Vec<Weak<TcpConnection>>,
-    /// Whether the device is dropped.
+    /// Whether the device was dropped.
     ended: bool,
 }
 
 impl Flusher {
-    /// Whether there is a thread; started by the first call.
+    /// Returns whether there is a thread; the first call starts it.
     #[inline]
     pub(super) fn is_there(&self) -> bool {
         self.thread.get_or_init(|| self.start()).is_some()
@@ -52,7 +52,7 @@ impl Flusher {
         thread.spawn(move || desk.look_after()).ok()
     }
 
-    /// Looks after a connection until what waits on it is written, if there is a thread for it.
+    /// Watches a connection until its waiting frames are written, if there is a thread.
     #[cold]
     pub(super) fn watch(&self, pipe: &Arc<TcpConnection>) {
         if !self.is_there() {
@@ -72,7 +72,7 @@ impl Drop for Flusher {
         lock(&self.desk.watched).ended = true;
         self.desk.news.notify_one();
         if let Some(thread) = self.thread.take().flatten() {
-            // It does not panic, and writes to sockets that do not block.
+            // The thread does not panic, and its sockets do not block.
             let _ = thread.join();
         }
     }

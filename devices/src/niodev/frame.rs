@@ -1,4 +1,4 @@
-//! Frames on the wire.
+//! The wire format of frames.
 //!
 //! ```text
 //!  0         1        2       3..8    8..16
@@ -7,27 +7,27 @@
 
 use crate::device::HEAD_MAX;
 
-/// The length of what precedes head and body.
+/// The length of the header, which precedes head and body.
 pub(super) const HEADER: usize = 16;
 
-/// The longest body of a frame; longer ones are not announced by anybody of this version.
+/// The longest body of a frame; ranks of this version announce none that is longer.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
-/// What a frame begins with after its head's length: a mark and the version of this layout.
+/// The byte after the head's length: it marks a frame and the version of this format.
 const MARK: u8 = 0xA1;
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// The engine's: a head and a body.
+    /// A frame of the engine: a head and a body.
     Data,
-    /// The peer sends nothing more and leaves in good order.
+    /// The peer sends nothing more and exits normally.
     Goodbye,
-    /// The peer waits until what it has sent was acknowledged: do it now.
+    /// The peer waits for the acknowledgement of all that it has sent: acknowledge it now.
     Settle,
 }
 
-/// The first bytes of a frame.
+/// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -36,13 +36,13 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns the header of a frame of the engine's.
+    /// Returns the header of a frame of the engine.
     #[inline]
     pub(super) fn data(head: usize, body: usize) -> Self {
         Header { kind: Kind::Data, head, body }
     }
 
-    /// Returns the header of a frame that is nothing else.
+    /// Returns the header of a frame without head and body.
     pub(super) fn bare(kind: Kind) -> Self {
         Header { kind, head: 0, body: 0 }
     }
@@ -58,7 +58,7 @@ impl Header {
         [self.head as u8, MARK, kind, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h]
     }
 
-    /// Reads a header that came from a peer: every byte of it may be anything.
+    /// Parses a header from a peer: its bytes are untrusted.
     #[inline]
     pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
         let [head, MARK, kind, 0, 0, 0, 0, 0, length @ ..] = *bytes else { return None };
@@ -82,7 +82,7 @@ impl Header {
 mod tests {
     use super::*;
 
-    /// Peers depend on these bytes: they must not follow the byte order of this processor.
+    /// Peers depend on these bytes: they must not depend on the byte order of this processor.
     #[test]
     fn headers_have_the_documented_bytes() {
         let data = Header::data(40, 0x01_0203);

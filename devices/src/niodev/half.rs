@@ -1,4 +1,4 @@
-//! A connection that does not stand yet: its socket and its handshake.
+//! A connection that is not established yet: its socket and its handshake.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,24 +11,24 @@ use crate::sys::{self, Errno, OwnedFd, socket};
 
 #[derive(Debug)]
 pub(super) enum Role {
-    /// This rank connects; false until the kernel says that the connection is made.
+    /// This rank connects. The flag is false until the kernel reports that the socket is connected.
     Connects(Connector, bool),
     Accepts,
 }
 
-/// A connection whose handshake is under way.
+/// A connection during its handshake.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     pub(super) stream: OwnedFd,
     pub(super) handshake: Handshake,
-    /// What is said first.
+    /// The first message of the handshake.
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// When it was first given a place: at which look, and at what time.
+    /// The poll and the time at which it was first put into the table.
     pub(super) seen: Option<(u64, Instant)>,
 }
 
-/// How a handshake goes on.
+/// The next step of a handshake.
 #[derive(Debug)]
 pub(super) enum Next {
     Wait,
@@ -38,15 +38,15 @@ pub(super) enum Next {
 }
 
 impl HalfOpen {
-    /// Begins with a connection that was accepted.
+    /// Starts the handshake of an accepted connection.
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
         socket::no_delay(&stream);
         let talk = Handshake::accept(Arc::clone(id), nonce()?);
         Some(HalfOpen { stream, handshake: talk, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Begins to connect, and says hello at once if the connection is made: the peer then knows us by more than a
-    /// silent socket, however long this rank computes before it looks again.
+    /// Starts to connect, and sends the hello at once if the socket is already connected. The peer then knows the rank
+    /// of this connection, even if this rank computes for a long time before its next poll.
     pub(super) fn connect(
         id: &Arc<Identity>,
         attempt: Connector,
@@ -71,12 +71,12 @@ impl HalfOpen {
         }
     }
 
-    /// Returns what to watch it for.
+    /// Returns the readiness to poll for.
     pub(super) fn awaits(&self) -> Interest {
         if matches!(self.role, Role::Connects(_, false)) { Interest::Write } else { Interest::Read }
     }
 
-    /// Returns the way to a peer that this connection is an attempt at.
+    /// Returns the connector to whose peer this connection is an attempt.
     pub(super) fn attempt(&self) -> Option<&Connector> {
         match &self.role {
             Role::Connects(attempt, _) => Some(attempt),
@@ -88,7 +88,7 @@ impl HalfOpen {
         self.attempt().map(|attempt| attempt.pipe.peer.0)
     }
 
-    /// Returns the rank that an accepted connection says it comes from, if it knows the job.
+    /// Returns the rank that an accepted connection claims, if its hello named this job.
     pub(super) fn claims(&self) -> Option<u32> {
         matches!(self.role, Role::Accepts).then(|| self.handshake.claims()).flatten()
     }
@@ -97,7 +97,7 @@ impl HalfOpen {
         matches!(self.role, Role::Accepts) && self.handshake.claims().is_none()
     }
 
-    /// Takes one step; the poller knows it by its place `at`.
+    /// Performs one step of the handshake; `at` is its index in the poller's tokens.
     pub(super) fn advance(&mut self, poller: &Poller, at: usize) -> Result<Next, ConnectFailure> {
         if let Role::Connects(_, made @ false) = &mut self.role {
             *made = send_hello(&self.stream, &self.hello)?;
@@ -125,7 +125,7 @@ impl HalfOpen {
     }
 }
 
-/// Says hello if the connection is made; returns whether it is.
+/// Sends the hello if the socket is connected; returns whether it is.
 fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
     if !socket::is_connected(stream).map_err(ConnectFailure::to_connect)? {
         return Ok(false);
@@ -133,13 +133,13 @@ fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
     send_all(stream, hello).map(|()| true)
 }
 
-/// Sends a message of the handshake: the socket of a new connection has room for it.
+/// Sends a message of the handshake: the socket of a new connection has space for it.
 fn send_all(stream: &OwnedFd, bytes: &[u8]) -> Result<(), ConnectFailure> {
     let sent = socket::send(stream, bytes);
     if sent == Ok(bytes.len()) { Ok(()) } else { Err(ConnectFailure::Transient) }
 }
 
-/// Returns random bytes that are used once.
+/// Returns random bytes for one use.
 pub(super) fn nonce() -> Option<Nonce> {
     let mut nonce: Nonce = [0; 32];
     sys::random(&mut nonce).then_some(nonce)

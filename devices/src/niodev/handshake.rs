@@ -1,16 +1,16 @@
-//! How two ranks prove to each other that they hold the job's key, as a machine that does no input or output.
+//! The handshake in which two ranks prove to each other that they have the job's key, as a state machine without I/O.
 //!
 //! ```text
 //!  connects                                              accepts
 //!  HELLO      mark, version, job, from, to, nonce  ─────►
-//!            ◄─────  CHALLENGE  mark, version, nonce, proof of who accepts
-//!  PROOF      of who connects                      ─────►
-//!            ◄─────  VERDICT    GO, TAKEN: the other connection of this pair is the one,
-//!                               or FULL: there is no descriptor to keep it by
+//!            ◄─────  CHALLENGE  mark, version, nonce, proof of the accepting rank
+//!  PROOF      of the connecting rank              ─────►
+//!            ◄─────  VERDICT    GO; TAKEN: the pair uses its other connection;
+//!                               or FULL: the accepting rank has no descriptor left
 //! ```
-//! A proof is HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces: it
-//! fits one connection, one direction, one pair. It is compared in constant time. Nothing of the engine's is sent
-//! before the verdict.
+//! A proof is an HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces. It
+//! is valid for one connection, one direction and one pair, and is compared in constant time. No frame of the engine is
+//! sent before the verdict.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ const GO: u8 = b'G';
 const TAKEN: u8 = b'T';
 const FULL: u8 = b'F';
 
-/// Random bytes that are used once.
+/// Random bytes for one use.
 pub(super) type Nonce = [u8; NONCE];
 
-/// Who this rank is.
+/// The identity of this rank.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) key: Arc<JobKey>,
@@ -44,25 +44,25 @@ pub(super) struct Identity {
     pub(super) size: u32,
 }
 
-/// Why a stranger was turned away.
+/// The reason why a stranger was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It does not speak this protocol, or not this version.
+    /// It does not use this protocol, or uses another version.
     Noise,
-    /// It is of another job.
+    /// It belongs to another job.
     Job,
-    /// It claims a rank there is not, or wants another one than this.
+    /// It claims a rank that does not exist, or wants to reach another rank than this one.
     Rank,
-    /// It does not hold the key.
+    /// It does not have the key.
     Key,
 }
 
-/// What was decided about a connection.
+/// The decision about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// It stands.
+    /// It is established.
     Go,
-    /// The pair has, or is about to have, another one.
+    /// The pair has another connection, or will have one soon.
     Taken,
     /// The peer has no descriptor for it.
     Full,
@@ -78,16 +78,16 @@ impl Verdict {
     }
 }
 
-/// What follows from bytes that came.
+/// The consequence of received bytes.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// More must come.
+    /// More bytes must be read.
     ReadMore,
     /// These bytes must be sent.
     Send(Vec<u8>),
-    /// The one who connects has proved itself; a verdict is due.
+    /// The connecting side has proved its identity; this side must send a verdict.
     PeerProven,
-    /// The verdict has come.
+    /// The verdict has arrived.
     Decided(Verdict),
 }
 
@@ -104,7 +104,7 @@ enum Await {
 pub(super) struct Handshake {
     id: Arc<Identity>,
     awaits: Await,
-    /// The rank that connects and the one that accepts.
+    /// The connecting rank and the accepting one.
     pair: (u32, u32),
     /// Their nonces.
     nonces: (Nonce, Nonce),
@@ -113,7 +113,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Begins as the one who connects; returns the hello to send.
+    /// Starts on the connecting side; returns the hello to send.
     pub(super) fn connect(id: Arc<Identity>, to: u32, nonce: Nonce) -> (Self, Vec<u8>) {
         let mut hello = Vec::with_capacity(HELLO);
         hello.extend_from_slice(&HELLO_MARK);
@@ -126,7 +126,7 @@ impl Handshake {
         (Handshake::new(id, Await::Challenge, pair, (nonce, [0; NONCE])), hello)
     }
 
-    /// Begins as the one who accepts.
+    /// Starts on the accepting side.
     pub(super) fn accept(id: Arc<Identity>, nonce: Nonce) -> Self {
         let pair = (u32::MAX, id.rank);
         Handshake::new(id, Await::Hello, pair, ([0; NONCE], nonce))
@@ -136,22 +136,22 @@ impl Handshake {
         Handshake { id, awaits, pair, nonces, buffer: [0; CHALLENGE], have: 0 }
     }
 
-    /// Returns the rank that connects.
+    /// Returns the connecting rank.
     pub(super) fn from(&self) -> u32 {
         self.pair.0
     }
 
-    /// Returns the rank that the other side says it is, after a hello that named this job.
+    /// Returns the rank that the other side claims, after a hello that named this job.
     pub(super) fn claims(&self) -> Option<u32> {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
-    /// Whether the proof was sent and the verdict is the peer's.
+    /// Returns whether the proof was sent and the peer's verdict is pending.
     pub(super) fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
     }
 
-    /// Returns where to put what comes next: exactly as much as the message under way still lacks.
+    /// Returns the buffer for the next bytes: its length is what the current message still lacks.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let end = match self.awaits {
             Await::Hello => HELLO,
@@ -162,7 +162,7 @@ impl Handshake {
         &mut self.buffer[self.have..end]
     }
 
-    /// Takes note of `count` bytes that were put in the [`room`](Self::room).
+    /// Processes `count` bytes that were written to the [`room`](Self::room).
     pub(super) fn took(&mut self, count: usize) -> Result<Step, Refusal> {
         let whole = count >= self.room().len();
         self.have += count;
@@ -219,12 +219,12 @@ impl Handshake {
     }
 
     fn check(&self, role: Role, proof: Option<&[u8; MAC]>) -> Result<(), Refusal> {
-        // Constant time: `verify_slice` looks at every byte.
+        // Constant time: `verify_slice` compares every byte.
         self.mac(role)?.verify_slice(proof.ok_or(Refusal::Key)?).map_err(|_| Refusal::Key)
     }
 
     fn mac(&self, role: Role) -> Result<Hmac<Sha256>, Refusal> {
-        // A key of any length will do, so this does not fail.
+        // A key of any length is valid, so this does not fail.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.id.key.secret).map_err(|_| Refusal::Key)?;
         mac.update(b"mpj niodev");
         mac.update(&[role as u8, VERSION]);
@@ -244,12 +244,12 @@ enum Role {
     Accepts = 2,
 }
 
-/// Whether what came so far is a beginning of `mark`, or begins with it.
+/// Returns whether the bytes so far are a prefix of `mark`, or begin with it.
 fn alike(said: &[u8], mark: &[u8]) -> bool {
     said.iter().zip(mark).all(|(a, b)| a == b)
 }
 
-/// Copies a field of a message out; a field lies within the message by its constant offset.
+/// Copies a field out of a message; its constant offset is within the message.
 fn field<const N: usize>(message: &[u8; CHALLENGE], at: usize) -> [u8; N] {
     message.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }

@@ -11,11 +11,12 @@ use super::stage::RecvBuffer;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::sys::{Errno, OwnedFd};
 
-/// So many connections are read from without asking first which have news: a read that finds nothing costs about as
-/// much as the question.
+/// Up to this number of connections, each is read without a preceding poll: a read that finds nothing costs about as
+/// much as the poll.
 const FEW: usize = 2;
 
-/// With few connections, passes from one question to the next: the lobby and links that wait for room live on it.
+/// With few connections, the number of passes between two polls, which serve the handshakes and endpoints that wait for
+/// socket space.
 const SELDOM: u32 = 16;
 
 /// The receiving end of `niodev`.
@@ -41,24 +42,24 @@ impl NioInlet {
         })
     }
 
-    /// Returns how many connections stand.
+    /// Returns the number of established connections.
     #[cfg(test)]
     pub(super) fn standing(&self) -> usize {
         self.standing
     }
 
-    /// Returns how many bytes of memory its connections have for what has not come whole.
+    /// Returns the capacity of the memory in which its connections keep incomplete frames, in bytes.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
         self.readers.iter().flatten().map(|reader| reader.room()).sum()
     }
 
-    /// Asks the poller and acts on what it says; reads from connections if `read`. Returns how much happened.
+    /// Polls and handles the events; reads from connections if `read`. Returns the number of events and frames.
     fn look(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut news = std::mem::take(&mut self.news);
         let all = self.shared.poller.look(&mut news);
-        // There may be more events than fit, and among them frames that a peer sent before its end. Counting one as moved
-        // keeps the engine from acting on that end yet.
+        // There may be more events than fit, among them frames that a peer sent before its exit. Counting one event as
+        // moved keeps the engine from acting on that exit yet.
         let mut moved = usize::from(!all);
         for one in &news {
             let Token::Whole(at) = one.token else {
@@ -68,7 +69,7 @@ impl NioInlet {
             if one.writable
                 && let Some(Some(reader)) = self.readers.get(at)
             {
-                // The wish is met: a link that still has no room asks again.
+                // The interest is satisfied: an endpoint that still has no space requests it again.
                 reader.pipe().set_write_interest(false);
             }
             if one.readable && read {
@@ -125,8 +126,8 @@ impl NioInlet {
     }
 }
 
-// SAFETY: a `Reader` writes what is left of its body, and says that it has landed when nothing is. A peer has one
-// connection that stands, and so one reader; if that ends with a body under way, the peer is lost.
+// SAFETY: a `Reader` writes the rest of its body, and reports `landed` when all of it is written. A peer has one
+// established connection, and so one reader; if that ends during a body, the peer is lost.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for NioInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

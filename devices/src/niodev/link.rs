@@ -1,6 +1,6 @@
-//! The sending end: a frame alone leaves at once, those that follow each other leave together.
+//! The sending end: a single frame is sent at once; frames in quick succession are coalesced.
 //!
-//! README.md beside this file tells which frames may be held back, and for how long.
+//! README.md in this folder describes which frames may be delayed, and for how long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use super::pipe::TcpConnection;
 use crate::device::{Body, Endpoint, HEAD_MAX, Pieces, PostError};
 use crate::sys::socket;
 
-/// Bodies up to this are copied next to their head, and wait on the stage when the socket is full: many small frames
-/// then go out in one write.
+/// Bodies up to this length are copied next to their head, and wait in the send buffer if the socket is full. Many
+/// small frames are then sent with one write.
 const SMALL: usize = 4 << 10;
 
-/// So many bytes are held back at most: what has come together is written while more is started.
+/// Maximum number of delayed bytes: coalesced frames are written while more are posted.
 pub(super) const HOLD: usize = 16 << 10;
 
-/// A frame that comes so long after the one before it does not follow it.
+/// A frame that is posted this long after the previous one is not coalesced with it.
 const GAP: Duration = Duration::from_micros(20);
 
 /// The sending end to one peer.
@@ -27,15 +27,15 @@ const GAP: Duration = Duration::from_micros(20);
 pub(super) struct TcpLink {
     shared: Arc<Shared>,
     pipe: Arc<TcpConnection>,
-    /// Where a body is packed that is too large for the stage.
+    /// Buffer for packing a body that is too large for the send buffer.
     packed: Vec<u8>,
-    /// Whether something waits on the stage, unless the flusher has written it since.
+    /// Whether the send buffer contains bytes, unless the flusher has written them since.
     staged: bool,
-    /// The row that a frame may follow in.
+    /// The current sequence of frames that may be coalesced.
     row: Row,
     /// Whether the peer was asked to acknowledge all that was sent.
     asked: bool,
-    /// The longest body that the peer takes.
+    /// The longest body that the peer accepts.
     takes: usize,
 }
 
@@ -45,13 +45,14 @@ impl TcpLink {
         TcpLink { shared, pipe, packed: Vec::new(), staged: false, row, asked: false, takes }
     }
 
-    /// Sends a frame, and all that was held back before it; or holds it back, too, if there may be `more` and it follows
-    /// another.
+    /// Sends a frame together with all delayed ones. If there may be `more` and the frame follows another, it may delay
+    /// this frame, too.
     #[inline]
     fn put(&mut self, head: &[u8], body: Body<'_>, more: bool) -> Result<(), PostError> {
         let TcpLink { shared, pipe, packed, row, .. } = self;
         if pipe.is_over() || pipe.stream().is_none() {
-            // It is not sent, or never will be: the inlet tells the end of a peer, and the roster ends what waits for it.
+            // It cannot be sent now, or not at all. The inlet reports that the peer is lost, and the roster's exit
+            // fails the operations that wait for it.
             return Err(PostError::Again);
         }
         let mut out = pipe.out();
@@ -65,7 +66,7 @@ impl TcpLink {
             put_long(&mut out, pipe, packed, head, body)
         } else {
             out.append(head, body);
-            // Where the socket was full it is tried when it says that it has room.
+            // If the socket was full, the next attempt is made when the poller reports space.
             let is_held = may_wait && out.len() < HOLD && shared.flusher.is_there();
             if !out.is_full() && !is_held {
                 out.write_out(pipe);
@@ -80,24 +81,25 @@ impl TcpLink {
         sent
     }
 
-    /// Writes out what waits; returns whether any is left.
+    /// Writes the waiting bytes; returns whether any remain.
     fn write_out(&mut self) -> bool {
         self.staged = self.pipe.out().write_out(&self.pipe);
         self.staged
     }
 }
 
-/// Frames that may be held back, one after the other, without a look for news between them.
+/// A sequence of frames that may be coalesced: the rank has not polled between them.
 #[derive(Debug)]
 struct Row {
-    /// How often this rank had looked when the last one was sent.
+    /// The number of this rank's polls when the last frame was sent.
     looks: u32,
-    /// When the last one left at once.
+    /// When the last frame was sent that was not added to delayed ones.
     last: Instant,
 }
 
 impl Row {
-    /// Takes note of a frame and returns whether it follows another; surely if one is held that does.
+    /// Records a frame and returns whether it follows another. It always does if a frame of the same sequence is
+    /// delayed.
     #[inline]
     fn follows(&mut self, looks: u32, is_held: bool) -> bool {
         let is_first = std::mem::replace(&mut self.looks, looks) != looks;
@@ -129,7 +131,7 @@ fn put_long(
         Body::Bytes(bytes) => return out.write(pipe, &[front, bytes], false),
         Body::Chain(pieces) => match parts(front, pieces.clone()) {
             Some((parts, used)) => return out.write(pipe, &parts[..used], false),
-            // There are many, and so they are small.
+            // There are too many pieces for one call, and so they are short.
             None => extend(packed, len, |room| pieces.write(room)),
         },
         Body::Fill(fill) => extend(packed, len, |room| fill.write(room)),
@@ -137,7 +139,7 @@ fn put_long(
     out.write(pipe, &[front, packed], true)
 }
 
-/// The front of a frame and the pieces of its body, and how many parts these are, if they are not too many for one call.
+/// Returns the front of a frame and the pieces of its body, and their number, if they fit into one call.
 fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], usize)> {
     let mut parts = [&[][..]; PARTS];
     let mut used = 0;
@@ -188,8 +190,8 @@ impl Endpoint for TcpLink {
         }
         if !self.asked {
             self.asked = true;
-            // Otherwise the peer's kernel may hold its acknowledgement back for 40 ms. The request may get lost, but not in
-            // the middle: what was written of it is completed.
+            // Otherwise the peer's kernel may delay its acknowledgement for 40 ms. The request may be dropped as a
+            // whole, but if a part of it was written, the rest is kept and written later.
             let request = Header::bare(Kind::Settle).to_bytes();
             let _ = self.pipe.out().write(&self.pipe, &[&request], true);
         }

@@ -1,9 +1,10 @@
-//! Where connections wait until both ends have proved who they are.
+//! The connection manager: connections until both ends have proved their identity.
 //!
-//! Either rank of a pair may connect first, and both may at once; one connection is to stand. Both proofs come before
-//! the decision, and whoever accepts takes it: it says [`Verdict::Go`], unless the pair has a connection, or its own
-//! one has already sent its proof and it is the lower rank. So the lower rank's connection wins, and never two stand:
-//! the lower rank says Go only while no proof of its own is under way, and sends no proof after it has said Go.
+//! Either rank of a pair may connect first, or both at once, but only one connection is to be established. Both proofs
+//! are sent before the decision, which the accepting rank makes. It sends [`Verdict::Go`] except in two cases: the pair
+//! has a connection, or the rank is the lower one and has already sent the proof for its own connection. So the lower
+//! rank's connection wins. Two connections are never established, because the lower rank sends Go only while no proof
+//! of its own is pending, and sends no proof after it has sent Go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,16 +20,16 @@ use super::seats::HalfOpenTable;
 use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// Connections taken from the kernel's queue in one look, so that a flood of strangers leaves time for peers.
+/// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
 const ARRIVALS: usize = 1024;
 
-/// How long this rank does not listen when it had no descriptor to accept a connection with.
+/// How long this rank does not listen after it had no descriptor to accept a connection with.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What came out of the lobby.
+/// A result of the connection manager.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A connection stands.
+    /// A connection was established.
     Established(Arc<TcpConnection>),
     /// A peer cannot be reached.
     Lost(u32, String),
@@ -39,10 +40,10 @@ pub(super) struct ConnManager {
     shared: Arc<Shared>,
     listener: OwnedFd,
     listening: bool,
-    /// When to listen again.
+    /// The time at which to listen again.
     resume: Option<Instant>,
-    /// A descriptor in reserve: when no other is left, it serves to accept one connection, prove the key to it and tell it
-    /// that this rank is full.
+    /// A reserved descriptor. When no other is left, this rank closes it, accepts one connection with it, and tells the
+    /// peer, after a handshake, that it has no descriptor left.
     spare: Option<OwnedFd>,
     pub(super) seats: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
@@ -64,14 +65,14 @@ impl ConnManager {
         })
     }
 
-    /// Takes the connections that the device has started.
+    /// Takes over the connections that the device has started.
     pub(super) fn collect(&mut self) {
         for started in self.shared.take_started() {
             self.enter(started);
         }
     }
 
-    /// Acts on news of the listener or of a half.
+    /// Handles an event of the listener or of a half-open connection.
     pub(super) fn act(&mut self, news: ReadyEvent) {
         match news.token {
             Token::Listener => self.accept(),
@@ -80,14 +81,14 @@ impl ConnManager {
         }
     }
 
-    /// Whether every poll has to visit the lobby: a connection of the job is being made or is to be tried again, or the listener
-    /// is closed and is to be opened again. Strangers alone are visited less often.
+    /// Returns whether every poll must call it: a connection of the job is being made or will be retried, or the
+    /// listener is closed and will be reopened. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.seats.is_busy() || !self.retries.is_empty() || !self.listening
     }
 
-    /// Does what is due by the clock, and returns what came out since.
+    /// Performs the work that is due by the clock, and returns the results since the last call.
     pub(super) fn outcomes(&mut self) -> Vec<Outcome> {
         if self.is_busy() || !self.seats.is_empty() {
             self.tick(Instant::now());
@@ -101,7 +102,7 @@ impl ConnManager {
         while let Some(late) = self.seats.take_late_stranger(now) {
             self.turn_away(late);
         }
-        // A peer that has left or died is not reported: the roster has done so.
+        // A peer that has exited or died is not reported: the roster has done so.
         while let Some(vain) = self.seats.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over())) {
             drop(vain);
         }
@@ -136,13 +137,14 @@ impl ConnManager {
                 Ok(stream) => self.welcome(stream),
                 Err(Errno::WOULDBLOCK) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.overflow(),
-                // The next connection in the queue was closed by its other end.
+                // The other end has closed the next connection in the queue.
                 Err(_) => (),
             }
         }
     }
 
-    /// Finds a descriptor for a new connection when none is left: that of a stranger, or else the one in reserve.
+    /// Handles a lack of descriptors: rejects a stranger, or accepts one connection with the reserved descriptor and
+    /// stops listening for a while.
     #[cold]
     fn overflow(&mut self) {
         if self.make_room() {
@@ -157,7 +159,7 @@ impl ConnManager {
         self.resume = Some(Instant::now() + PAUSE);
     }
 
-    /// Turns the oldest stranger away; false if there is none.
+    /// Rejects the oldest stranger; returns false if there is none.
     fn make_room(&mut self) -> bool {
         let oldest = self.seats.take_oldest_stranger();
         oldest.map(|oldest| self.turn_away(oldest)).is_some()
@@ -186,17 +188,17 @@ impl ConnManager {
                 return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));
             }
         }
-        // Peers speak before they are accepted, and are strangers no longer.
+        // Peers send their hello before they are accepted, so they are no longer strangers afterwards.
         self.talk(at);
     }
 
-    /// Goes on with a handshake as far as it goes.
+    /// Continues a handshake as far as possible.
     fn talk(&mut self, at: usize) {
         while let Some(mut half) = self.seats.take(at) {
             let was_stranger = half.is_stranger();
             let next = half.advance(&self.shared.poller, at);
             if was_stranger && let Some(rank) = half.claims() {
-                // A rank has one place: it has given up its earlier connection, or somebody else sits there.
+                // A rank has one entry: it has given up its earlier connection, or another process claims that rank.
                 let earlier = self.seats.take_if(|other| other.claims() == Some(rank));
                 earlier.into_iter().for_each(|earlier| self.turn_away(earlier));
             }
@@ -210,7 +212,7 @@ impl ConnManager {
         }
     }
 
-    /// Takes the decision about a connection whose other end has proved itself.
+    /// Decides about a connection whose other end has proved its identity.
     fn decide(&mut self, half: HalfOpen) {
         let peer = half.handshake.from();
         let pipe = self.shared.pipe(peer);
@@ -267,7 +269,7 @@ impl ConnManager {
         }
     }
 
-    /// Takes note that a way to a peer failed: it is tried again, or the peer is lost.
+    /// Handles a failed attempt: it is retried, or the peer is lost.
     fn failed(&mut self, mut attempt: Connector, failure: ConnectFailure) {
         if attempt.pipe.needs_no_connect() {
             return;

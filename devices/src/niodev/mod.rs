@@ -1,35 +1,37 @@
 //! `niodev`: ranks that reach each other by TCP.
 //!
 //! ```text
-//!   Link ── frames, one or many in a call ─►┐        ┌──► Reader ─► Sink
-//!   SendBuffer: what is held back, and what   │  TcpConnection  │    RecvBuffer, one for all: heads and small frames of one read
-//!   the socket did not take; the Flusher    └─ TCP ──┘    long bodies: read straight to their place
-//!   writes it while the rank computes
-//!   connect ─► ConnManager: handshake, tie-break ──► stands
+//!   Endpoint ── frames, one or many in a call ──►┐                 ┌──► Reader ─► Sink
+//!   SendBuffer: delayed frames, and bytes        │  TcpConnection  │    RecvBuffer, one for all: heads and
+//!   that the socket did not take; the Flusher    └───── TCP ───────┘    small frames of one read; long bodies
+//!   writes them while the rank computes                                 are read into their destination
+//!   connect ─► ConnManager: handshake, tie-break ──► established
 //! ```
-//! Sockets do not block, and whoever holds the turn polls; the one thread writes out what waits while its rank computes. A
-//! pair of ranks has one connection, made when either first sends, and used in both directions. How it comes to stand, what
-//! strangers can cost, who decides that a peer is gone, and which frames leave together is told in README.md beside this
-//! file.
+//! Sockets do not block, and the holder of the progress lock polls. One thread writes waiting frames while its rank
+//! computes. A pair of ranks has one connection, which is made when either first sends, and is used in both directions.
+//! README.md in this folder describes how a connection is established, the cost of strangers, how a peer is found to be
+//! lost, and which frames are coalesced.
 //!
 //! # What is protected, and what is not
-//! * Nobody without the job's key becomes a peer: both ends prove that they hold it, for this one connection, before the
-//!   first frame. Strangers cost a bounded number of descriptors and looks, and no rank its place.
-//! * What comes from a peer is checked before it is used; nonsense ends that one connection.
-//! * Frames carry no proof of their own and are not encrypted. Whoever sits on the path between two hosts can read
-//!   them, and can take a connection over once it stands, also without the key. Ranks of one host that speak by its
-//!   loopback have nobody on the path but that host's root.
-//! * The bytes are protected against accidents by TCP's checksum alone.
-//! * A connection whose other end vanishes without a word, as by a power cut or a cable, stays open: nothing is sent to
-//!   find out. What was under way on it ends only if the connection does. On one host the kernel always says so.
+//! * A process without the job's key cannot become a peer: both ends prove that they have the key, for this one
+//!   connection, before the first frame. Strangers cost a bounded number of descriptors and polls, and cannot take the
+//!   place of a rank.
+//! * All data from a peer is checked before it is used; invalid data ends that one connection.
+//! * Frames carry no proof of their own and are not encrypted. An attacker on the path between two hosts can read them,
+//!   and can take over an established connection even without the key. On the loopback of one host only that host's
+//!   root has this access.
+//! * Only TCP's checksum protects the bytes against accidental corruption.
+//! * A connection whose other end vanishes without notice, as after a power failure or a cut cable, stays open: there
+//!   are no keep-alive messages. Operations on it complete only if the connection ends. On one host the kernel always
+//!   reports the end.
 //!
-//! | file | what it is about |
+//! | file | contents |
 //! |---|---|
-//! | `frame` `handshake` | bytes: frames, and proofs of the job's key |
-//! | `connect` `attempt` | sockets, and how often a peer is tried |
-//! | `half` `seats` `lobby` | from a socket to a connection that stands |
-//! | `pipe` | the connection of a pair, and its good end |
-//! | `link` `outgoing` `flusher` | sending, many frames in one call, and what waits while the rank computes |
+//! | `frame` `handshake` | wire formats: frames, and proofs of the job's key |
+//! | `connect` `attempt` | sockets, and the retries of a connection |
+//! | `half` `seats` `lobby` | from a socket to an established connection |
+//! | `pipe` | the connection of a pair, and its orderly end |
+//! | `link` `outgoing` `flusher` | sending, many frames in one call, and frames that wait while the rank computes |
 //! | `reader` `stage` `inlet` | receiving from one and from all |
 //! | `poller` | epoll |
 
@@ -79,8 +81,9 @@ use poller::Poller;
 
 const NAME: &str = "niodev";
 
-/// The eager limit of niodev. Between the loopback ends of one host messages of 128 and 256 KiB take a third and a fifth less
-/// time without an announcement (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER=65536`); twice as much gains no more.
+/// The eager limit of niodev. Between the loopback ends of one host, messages of 128 and 256 KiB take a third and a
+/// fifth less time eagerly than by rendezvous (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER=65536`); a limit twice as
+/// high gains no more.
 pub const NIO_EAGER: Number = Number {
     name: "NIO_EAGER",
     default: 256 << 10,
@@ -88,7 +91,7 @@ pub const NIO_EAGER: Number = Number {
     help: "bytes up to which niodev sends a message at once; longer ones are announced first; less to ranks that take less",
 };
 
-/// The longest piece of an announced message on niodev.
+/// The longest fragment of a rendezvous message on niodev.
 pub const NIO_FRAGMENT: Number = Number {
     name: "NIO_FRAGMENT",
     default: 256 << 10,
@@ -96,11 +99,11 @@ pub const NIO_FRAGMENT: Number = Number {
     help: "bytes of the pieces of announced messages, and the longest that is taken; at least NIO_EAGER",
 };
 
-// A frame takes what is sent at once, and a piece that is no shorter.
+// Every eager message fits into a frame, and a fragment is at least as long as the default eager limit.
 const _: () = assert!(NIO_EAGER.range.1 <= BODY_MAX as u64);
 const _: () = assert!(NIO_EAGER.default <= NIO_FRAGMENT.default);
 
-/// Where niodev listens.
+/// The address at which niodev listens.
 pub const NIO_HOST: Text = Text {
     name: "NIO_HOST",
     default: "127.0.0.1",
@@ -119,7 +122,7 @@ impl NioDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of the ranks of the job that `key` belongs to.
+    /// Creates the driver for the ranks of the job that `key` belongs to.
     pub fn new(key: Arc<JobKey>) -> Self {
         NioDriver { key }
     }
@@ -140,7 +143,7 @@ unsafe impl Driver for NioDriver {
 }
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
-    // Each peer takes one or two: a job would fail in its middle at the usual 1,024.
+    // Each peer takes one or two descriptors: at the usual limit of 1,024 a job would fail while it runs.
     sys::raise_descriptors();
     let host = connect::host(config.is_set(&NIO_HOST).then(|| config.text(&NIO_HOST)))?;
     let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
@@ -161,19 +164,19 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
     Ok((NioDevice { shared, at, caps }, inlet))
 }
 
-/// What the device and its inlet share.
+/// The state that the device and its inlet share.
 #[derive(Debug)]
 struct Shared {
     id: Arc<Identity>,
     poller: Arc<Poller>,
     bell: Arc<Doorbell>,
     pipes: Mutex<HashMap<u32, Arc<TcpConnection>>>,
-    /// Connections begun by the device, for the inlet to go on with.
+    /// Connections that the device has started, for the inlet.
     started: Mutex<Vec<Started>>,
     any_started: AtomicBool,
-    /// How many connections were turned away.
+    /// The number of rejected connections.
     strangers: AtomicU64,
-    /// How often this rank has looked for news.
+    /// The number of this rank's polls.
     looks: AtomicU32,
     flusher: Flusher,
 }
@@ -181,23 +184,23 @@ struct Shared {
 type Started = Result<HalfOpen, (Connector, ConnectFailure)>;
 
 impl Shared {
-    /// Returns the pipe to a peer, made at first use.
+    /// Returns the connection to a peer, which the first call creates.
     fn pipe(&self, peer: u32) -> Arc<TcpConnection> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
         let pipe = || Arc::new(TcpConnection::new(PeerId(peer), Arc::clone(&self.poller)));
         Arc::clone(pipes.entry(peer).or_insert_with(pipe))
     }
 
-    /// Returns how often this rank has looked for news. Which of two threads was first does not matter here.
+    /// Returns the number of this rank's polls. The order of concurrent calls does not matter here.
     #[inline]
     fn looks(&self) -> u32 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a look; returns how many there were.
+    /// Counts a poll; returns the new number.
     #[inline]
     fn note_look(&self) -> u32 {
-        // The holder of the turn alone counts.
+        // Only the holder of the progress lock counts.
         let looks = self.looks().wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
         looks
@@ -224,7 +227,7 @@ struct NioDevice {
     caps: Caps,
 }
 
-// SAFETY: it moves no memory.
+// SAFETY: it does not access user memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for NioDevice {
     fn name(&self) -> &'static str {
@@ -246,7 +249,7 @@ unsafe impl Device for NioDevice {
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
-        // The peer does the same before it connects, so such a pair never has a connection.
+        // The peer makes the same check before it connects, so such a pair never has a connection.
         order::check(peer, card.is_big_endian).map_err(refuse)?;
         let pipe = self.shared.pipe(peer.0);
         if !pipe.needs_no_connect() {

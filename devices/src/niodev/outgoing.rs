@@ -1,4 +1,4 @@
-//! What goes out on one connection: frames that wait, and one system call for as many as there are.
+//! The send buffer of a connection, which is written with few system calls.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -8,24 +8,24 @@ use super::pipe::TcpConnection;
 use crate::device::{Body, PostError};
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// While the socket is full, frames are staged until this many bytes are.
+/// While the socket is full, frames are buffered up to this number of bytes.
 pub(super) const STAGE: usize = 64 << 10;
 
-/// The most parts of a frame that go out in one call.
+/// The maximum number of parts of a frame in one call.
 pub(super) const PARTS: usize = 64;
 
-/// The stage of a connection: frames that were held back, or that its socket had no room for.
+/// The send buffer of a connection: frames that were delayed, or for which its socket had no space.
 ///
 /// # Invariants
 /// 1. It holds at most [`STAGE`] bytes and the rest of one frame.
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     bytes: Vec<u8>,
-    /// Bytes of `bytes` that were written out.
+    /// The bytes of `bytes` that were already written.
     written: usize,
-    /// Whether the socket did not take all that it was given last.
+    /// Whether the socket did not take all bytes of the last write.
     full: bool,
-    /// Whether the flusher looks after it.
+    /// Whether the flusher watches the connection.
     pub(super) watched: bool,
 }
 
@@ -35,19 +35,19 @@ impl SendBuffer {
         self.bytes.is_empty()
     }
 
-    /// Returns how many bytes wait.
+    /// Returns the number of waiting bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.written
     }
 
-    /// Whether the socket had no room when it was last tried.
+    /// Returns whether the socket had no space at the last attempt.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Puts a frame behind what waits.
+    /// Appends a frame to the waiting bytes.
     #[inline]
     pub(super) fn append(&mut self, head: &[u8], body: Body<'_>) {
         let len = body.len();
@@ -62,10 +62,10 @@ impl SendBuffer {
         }
     }
 
-    /// Writes what waits, and `parts` behind it, in one call; keeps what the socket does not take of them.
+    /// Writes the waiting bytes followed by `parts` in one call, and buffers the rest that the socket does not take.
     ///
     /// # Errors
-    /// `Again` if the socket takes nothing of them and `must` is not set.
+    /// `Again` if the socket takes none of `parts` and `must` is not set.
     pub(super) fn write(
         &mut self,
         pipe: &TcpConnection,
@@ -77,7 +77,7 @@ impl SendBuffer {
             Ok(sent) => sent,
             Err(error) if is_passing(error) => 0,
             Err(_) => {
-                // The connection is broken. What came before may still hold a goodbye: the inlet says what it means.
+                // The connection is broken. Bytes that arrived before may contain a goodbye: the inlet evaluates them.
                 pipe.end();
                 self.clear();
                 return Ok(());
@@ -101,7 +101,7 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Writes out what waits; returns whether any is left.
+    /// Writes the waiting bytes; returns whether any remain.
     #[inline]
     pub(super) fn write_out(&mut self, pipe: &TcpConnection) -> bool {
         while self.written < self.bytes.len() {
@@ -126,7 +126,7 @@ impl SendBuffer {
         self.full = false;
     }
 
-    /// Takes note that the socket has taken `sent` bytes more of what waits, and no others.
+    /// Records that the socket has taken only `sent` more of the waiting bytes.
     #[cold]
     fn fill_up(&mut self, pipe: &TcpConnection, sent: usize) {
         self.written += sent;
@@ -139,7 +139,7 @@ impl SendBuffer {
     }
 }
 
-/// Whether an error of a write only means that it is to be tried again.
+/// Returns whether a write that failed with this error should be retried.
 fn is_passing(error: Errno) -> bool {
     matches!(error, Errno::WOULDBLOCK | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }
@@ -158,12 +158,12 @@ fn send(stream: &OwnedFd, before: &[u8], parts: &[&[u8]]) -> Result<usize, Errno
     socket::send_parts(stream, &slices[..1 + parts.len().min(PARTS)])
 }
 
-/// Appends `len` bytes to `bytes`; `pack` initialises its room.
+/// Appends `len` bytes to `bytes`; `pack` initialises all of the slice that it is given.
 #[inline]
 pub(super) fn extend(bytes: &mut Vec<u8>, len: usize, pack: impl FnOnce(&mut [MaybeUninit<u8>])) {
     bytes.reserve(len);
     pack(&mut bytes.spare_capacity_mut()[..len]);
     let end = bytes.len() + len;
-    // SAFETY: the `len` bytes behind the vector's are initialised, as `PackedBody` and `Pieces` promise.
+    // SAFETY: the `len` bytes after the end of the vector are initialised, as `PackedBody` and `Pieces` promise.
     unsafe { bytes.set_len(end) };
 }

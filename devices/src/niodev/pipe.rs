@@ -1,4 +1,4 @@
-//! The one connection to a peer, shared by the link that writes and the inlet that reads.
+//! The connection to a peer, shared by the endpoint that writes and the inlet that reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -11,21 +11,21 @@ use crate::engine::lock;
 use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// The connection to one peer, from before it stands until both ends have let go of it.
+/// The connection to one peer, from before it is established until both ends have dropped it.
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) peer: PeerId,
     poller: Arc<Poller>,
     stream: OnceLock<OwnedFd>,
-    /// Nothing more goes to the peer: it has left, or it cannot be reached. The inlet says which.
+    /// Nothing more is sent to the peer: it has exited, or it cannot be reached. The inlet reports which.
     over: AtomicBool,
-    /// A frame was cut off in the middle, so the connection cannot end with a goodbye.
+    /// A frame was only partly sent, so the connection cannot end with a goodbye.
     torn: AtomicBool,
     watch: Mutex<Watch>,
     out: Mutex<SendBuffer>,
 }
 
-/// What the poller was told.
+/// The registration at the poller.
 #[derive(Debug)]
 struct Watch {
     token: Option<Token>,
@@ -45,18 +45,18 @@ impl TcpConnection {
         }
     }
 
-    /// Returns the connection if it stands.
+    /// Returns the socket if the connection is established.
     #[inline]
     pub(super) fn stream(&self) -> Option<&OwnedFd> {
         self.stream.get()
     }
 
-    /// Takes a connection whose handshake is done; false if there is one.
+    /// Sets the socket after the handshake; returns false if there is one already, or if the connection is over.
     pub(super) fn establish(&self, stream: OwnedFd) -> bool {
         !self.is_over() && self.stream.set(stream).is_ok()
     }
 
-    /// Watches for arrivals under this token, and for room if the link has asked for it already.
+    /// Polls for input under this token, and for space to write if the endpoint has already requested that.
     pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
         let mut watch = lock(&self.watch);
         watch.token = Some(token);
@@ -64,7 +64,7 @@ impl TcpConnection {
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
     }
 
-    /// Has the poller wake this rank when there is room to write, once.
+    /// Sets whether the poller wakes this rank when there is space to write, once.
     #[cold]
     pub(super) fn set_write_interest(&self, room: bool) {
         let mut watch = lock(&self.watch);
@@ -79,27 +79,27 @@ impl TcpConnection {
         }
     }
 
-    /// Returns what waits to be written: the link's, and the flusher's.
+    /// Locks and returns the send buffer, which the endpoint and the flusher use.
     #[inline]
     pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
         lock(&self.out)
     }
 
-    /// Writes out what was held back, for the flusher; returns whether any is left, as the socket has no room.
+    /// Writes the delayed frames, for the flusher; returns whether any bytes remain because the socket has no space.
     pub(super) fn write_held(&self) -> bool {
         let mut out = self.out();
         out.watched = false;
         out.write_out(self)
     }
 
-    /// Tries once more to write out what was left; returns whether to try again. No, if frames are held since: they are
-    /// looked after.
+    /// Retries to write the remaining bytes; returns whether to retry again. If the connection is watched again, it
+    /// returns false without a write.
     pub(super) fn write_stuck(&self) -> bool {
         let mut out = self.out();
         !out.watched && out.write_out(self)
     }
 
-    /// Whether there is, or was, a connection, or never will be.
+    /// Returns whether the connection is, or was, established, or never will be.
     pub(super) fn needs_no_connect(&self) -> bool {
         self.stream.get().is_some() || self.is_over()
     }
@@ -109,12 +109,12 @@ impl TcpConnection {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Nothing more goes to the peer.
+    /// Records that nothing more is sent to the peer.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing more comes from the peer, either.
+    /// Records that nothing more comes from the peer, either.
     pub(super) fn shut(&self) {
         self.end();
         if let Some(stream) = self.stream.get() {
@@ -129,16 +129,16 @@ impl TcpConnection {
 }
 
 impl Drop for TcpConnection {
-    /// Says goodbye, so that the peer does not take the end of the connection for a death.
+    /// Sends a goodbye, so that the peer does not take the end of the connection for a death.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };
         if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
             let goodbye = Header::bare(Kind::Goodbye).to_bytes();
-            // Best effort: the peer also hears from its roster that this rank has left.
+            // Best effort: the roster also informs the peer of this rank's exit.
             let _ = socket::send(stream, &goodbye);
         }
         socket::shut_writing(stream);
-        // To close with bytes unread resets the connection, and the peer would lose what it has not read.
+        // Closing a socket with unread bytes resets the connection, and the peer would lose data that it has not read.
         let mut rest = [0u8; 4096];
         for _ in 0..1024 {
             match socket::recv(stream, &mut rest) {

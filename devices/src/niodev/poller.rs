@@ -1,15 +1,15 @@
-//! Which sockets have news: one poll a device.
+//! The poller of a device: it reports which sockets are ready.
 
 use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 
-/// The socket that an event is about.
+/// The socket to which an event belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
     /// The listening socket has a connection to accept.
     Listener,
-    /// A connection whose handshake is under way, by its place.
+    /// A connection during its handshake, by its index.
     Half(usize),
-    /// A connection that stands, by its place.
+    /// An established connection, by its index.
     Whole(usize),
 }
 
@@ -36,9 +36,9 @@ impl Token {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadyEvent {
     pub(super) token: Token,
-    /// There is room to write, or an error.
+    /// There is space to write, or an error.
     pub(super) writable: bool,
-    /// There is something to read, the end, or an error.
+    /// There are bytes to read, the end of the stream, or an error.
     pub(super) readable: bool,
 }
 
@@ -62,7 +62,7 @@ impl Poller {
         self.0.remove(socket);
     }
 
-    /// Puts what there is now into `news`; returns whether that was all.
+    /// Replaces the contents of `news` by the current events; returns whether these are all.
     pub(super) fn look(&self, news: &mut Vec<ReadyEvent>) -> bool {
         news.clear();
         self.0.look(|Readiness { token, read, write }| {
@@ -70,7 +70,7 @@ impl Poller {
         })
     }
 
-    /// Returns what is readable when there is news.
+    /// Returns a descriptor that is readable while there are events.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.descriptor()
     }

@@ -1,4 +1,4 @@
-//! Taking frames from one connection.
+//! Receiving frames from one connection.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use super::stage::{RecvBuffer, STAGE};
 use crate::device::{HEAD_MAX, Landing, Sink};
 use crate::sys::{Errno, socket};
 
-/// Frames of up to this many bytes are kept until they are whole.
+/// Frames of up to this number of bytes are kept until they are complete.
 const SMALL: usize = 8 << 10;
 
-/// The most bytes of one read after a long body: enough for the next head, so that its body can be read straight to its
-/// place and not by way of the stage.
+/// The maximum size of the read after a long body. It is enough for the next head, so that the next body can be read
+/// directly into its destination and not through the receive buffer.
 const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 
-/// Why nothing more is read from a connection.
+/// The reason why a connection is not read any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The peer has said goodbye before.
+    /// The peer has sent a goodbye before.
     Goodbye,
-    /// It is lost.
+    /// The connection is lost.
     Lost(String),
 }
 
@@ -29,7 +29,7 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Reader {
     pipe: Arc<TcpConnection>,
-    /// The beginning of a small frame, or of a head, whose rest has not come.
+    /// The beginning of a small frame, or of a head, whose rest has not arrived.
     kept: Vec<u8>,
     body: Option<Under>,
     /// Whether the last frame was long.
@@ -37,18 +37,18 @@ pub(super) struct Reader {
     saw_goodbye: bool,
 }
 
-/// A body under way, and how much of it is still to come.
+/// A body in transfer, and the number of bytes still to come.
 #[derive(Debug)]
 enum Under {
     Into(Place, usize),
     Pieces(usize),
 }
 
-/// Where the next bytes of a body go: valid until it has landed, see [`Landing::Into`].
+/// The address for the next bytes of a body: valid until the body has landed, see [`Landing::Into`].
 #[derive(Debug)]
 struct Place(*mut u8);
 
-// SAFETY: whoever holds the turn writes through it, on whichever thread; `Landing::Into` promises the memory to the
+// SAFETY: the holder of the progress lock writes through it, on any thread; `Landing::Into` promises the memory to the
 // device, not to a thread.
 unsafe impl Send for Place {}
 
@@ -61,19 +61,19 @@ impl Reader {
         &self.pipe
     }
 
-    /// Returns whether a body is under way.
+    /// Returns whether a body is in transfer.
     pub(super) fn has_begun(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Returns how many bytes of memory it has for what has not come whole.
+    /// Returns the capacity of the memory in which it keeps an incomplete frame, in bytes.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
         self.kept.capacity()
     }
 
-    /// Reads once, twice when a long body begins, and hands over what came, by way of the stage. Returns how much happened:
-    /// frames, or bytes that are not yet one.
+    /// Reads once, or twice if a long body begins, and passes on the frames through the receive buffer. Returns the
+    /// number of frames, or 1 for bytes that do not complete a frame.
     #[inline]
     pub(super) fn read(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
         if let Some(Under::Into(..)) = self.body {
@@ -93,7 +93,7 @@ impl Reader {
         Ok(frames.max(1))
     }
 
-    /// Reads to the stage, behind what was kept and up to byte `credit_limit`.
+    /// Reads into the receive buffer, after the kept bytes and up to byte `limit`.
     #[inline]
     fn receive(&mut self, stage: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, End> {
         let Some(stream) = self.pipe.stream() else { return Ok(None) };
@@ -107,13 +107,13 @@ impl Reader {
         }
     }
 
-    /// Reads straight to where the body under way goes.
+    /// Reads directly into the destination of the body in transfer.
     fn read_body(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
         let (Some(Under::Into(place, left)), Some(stream)) = (&mut self.body, self.pipe.stream()) else {
             return Ok(0);
         };
-        // SAFETY: the sink gave the body's bytes to this device until `landed` or `lost`, which are still to come, and
-        // `left` of them are at `place`.
+        // SAFETY: the sink gave the body's bytes to this device until `landed` or `peer_lost`, which are still to come,
+        // and `left` of them are at `place`.
         let room = unsafe { std::slice::from_raw_parts_mut(place.0.cast::<MaybeUninit<u8>>(), *left) };
         match socket::recv_uninit(stream, room) {
             Ok(0) => Err(self.ended("its connection was closed in the middle of a message")),
@@ -127,7 +127,7 @@ impl Reader {
         }
     }
 
-    /// Ends the body under way if all of it is there; returns how many ended.
+    /// Completes the body in transfer if all of it has arrived; returns the number of completed bodies.
     fn end_body(&mut self, sink: &mut dyn Sink) -> usize {
         if let Some(Under::Into(_, 0) | Under::Pieces(0)) = self.body {
             self.body = None;
@@ -147,14 +147,14 @@ impl Reader {
     fn failed(&self, error: Errno) -> Result<(), End> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
-            // A peer that has said goodbye closes without reading what is on its way to it; the kernel then resets the
-            // connection. That is a good end, too.
+            // A peer that has sent a goodbye closes without reading data in flight to it; the kernel then resets the
+            // connection. That is an orderly end, too.
             Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }
     }
 
-    /// Hands over what is on the stage; returns how many frames.
+    /// Passes on the contents of the receive buffer; returns the number of frames.
     fn take(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
         let mut frames = 0;
         loop {
@@ -172,7 +172,7 @@ impl Reader {
         Ok(frames)
     }
 
-    /// Takes the next frame from the stage; false if it must wait for more.
+    /// Takes the next frame from the receive buffer; returns false if it is incomplete.
     fn take_frame(
         &mut self,
         stage: &mut RecvBuffer,
@@ -189,7 +189,7 @@ impl Reader {
             Kind::Data => (),
             Kind::Goodbye => {
                 self.saw_goodbye = true;
-                // The peer reads nothing more, either.
+                // The peer does not read any more, either.
                 pipe.end();
             }
             Kind::Settle => {
@@ -221,14 +221,14 @@ impl Reader {
         Ok(true)
     }
 
-    /// Takes what is on the stage of the body under way; returns how many bodies ended.
+    /// Takes bytes of the body in transfer from the receive buffer; returns the number of completed bodies.
     fn take_body(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
         let there = stage.there();
         let count = match &mut self.body {
             Some(Under::Into(place, left)) => {
                 let count = there.len().min(*left);
-                // SAFETY: `there` holds `count` bytes, and the body's place, which nobody else uses until it has landed,
-                // has room for `left`.
+                // SAFETY: `there` holds `count` bytes, and the body's place, which nothing else uses until it has
+                // landed, has room for `left`.
                 unsafe { std::ptr::copy_nonoverlapping(there.as_ptr(), place.0, count) };
                 place.0 = place.0.wrapping_add(count);
                 *left -= count;

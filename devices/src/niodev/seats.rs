@@ -1,27 +1,28 @@
-//! The places of connections that do not stand yet, and who must give way when they are few.
+//! The table of half-open connections, and the rule by which strangers are evicted.
 //!
-//! A *stranger* has been accepted and has said nothing that makes sense: all strangers together have [`STRANGERS`]
-//! places, and a new one takes the place of the oldest. Who has named the job and a rank of it has a place that is that
-//! rank's alone, for as long as it likes; so strangers cost no rank its place, and ranks that look seldom keep theirs.
+//! A *stranger* is an accepted connection that has not sent a valid hello. All strangers together have [`STRANGERS`]
+//! entries, and a new one replaces the oldest. A connection that has named the job and a rank of it has an entry that
+//! is reserved for that rank, without a time limit. So strangers cannot take a rank's entry, and ranks that poll rarely
+//! keep theirs.
 
 use std::time::{Duration, Instant};
 
 use super::half::HalfOpen;
 
-/// Places of strangers.
+/// Maximum number of strangers.
 pub(super) const STRANGERS: usize = 64;
 
-/// A stranger goes when it has said nothing for so long and during so many looks.
+/// A stranger is rejected when it has been silent for this time and for this number of polls.
 const LONG: Duration = Duration::from_secs(2);
 const LOOKS: u64 = 64;
 
-/// Half-open connections, each at its place; the poller knows them by it.
+/// Half-open connections. The index of each is its poller token.
 #[derive(Debug)]
 pub(super) struct HalfOpenTable {
     seats: Vec<Option<HalfOpen>>,
     taken: usize,
     strangers: usize,
-    /// Places of strangers.
+    /// The maximum number of strangers.
     pub(super) room: usize,
     looks: u64,
 }
@@ -31,12 +32,12 @@ impl HalfOpenTable {
         HalfOpenTable { seats: Vec::new(), taken: 0, strangers: 0, room: STRANGERS, looks: 0 }
     }
 
-    /// Returns a place that is free.
+    /// Returns a free index.
     pub(super) fn free(&self) -> usize {
         self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len())
     }
 
-    /// Gives a free place to a connection.
+    /// Puts a connection at a free index.
     pub(super) fn put(&mut self, at: usize, mut half: HalfOpen) {
         half.seen.get_or_insert((self.looks, Instant::now()));
         self.taken += 1;
@@ -47,7 +48,7 @@ impl HalfOpenTable {
         self.seats[at] = Some(half);
     }
 
-    /// Takes a connection out.
+    /// Removes and returns a connection.
     pub(super) fn take(&mut self, at: usize) -> Option<HalfOpen> {
         let half = self.seats.get_mut(at)?.take()?;
         self.taken -= 1;
@@ -58,7 +59,7 @@ impl HalfOpenTable {
         Some(half)
     }
 
-    /// Takes out the first connection of which `which` is true.
+    /// Removes and returns the first connection for which `which` returns true.
     pub(super) fn take_if(&mut self, mut which: impl FnMut(&HalfOpen) -> bool) -> Option<HalfOpen> {
         if self.taken == 0 {
             return None;
@@ -71,7 +72,7 @@ impl HalfOpenTable {
         self.seats.iter().flatten().any(which)
     }
 
-    /// Whether there are others than strangers.
+    /// Returns whether there are connections that are not strangers'.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.taken > self.strangers
@@ -82,12 +83,12 @@ impl HalfOpenTable {
         self.taken == 0
     }
 
-    /// Whether a new stranger must take the place of an old one.
+    /// Returns whether a new stranger must replace an old one.
     pub(super) fn is_crowded(&self) -> bool {
         self.strangers >= self.room
     }
 
-    /// Takes out the stranger that has been here for longest.
+    /// Removes and returns the oldest stranger.
     pub(super) fn take_oldest_stranger(&mut self) -> Option<HalfOpen> {
         if self.strangers == 0 {
             return None;
@@ -97,12 +98,12 @@ impl HalfOpenTable {
         self.take(at)
     }
 
-    /// Counts one more look in which every connection could speak.
+    /// Counts one more poll, in which every connection could have been read.
     pub(super) fn looked(&mut self) {
         self.looks += 1;
     }
 
-    /// Takes out a stranger that has been silent for too long.
+    /// Removes and returns a stranger that has been silent for too long.
     pub(super) fn take_late_stranger(&mut self, now: Instant) -> Option<HalfOpen> {
         if self.strangers == 0 {
             return None;

@@ -1,17 +1,17 @@
-//! Where bytes are read to before it is known what they are: one place for all connections.
+//! The receive buffer: all connections read into it before the bytes are parsed.
 
-/// The bytes of one read at most, unless they go straight to their place.
+/// The maximum number of bytes in one read, unless they are read directly into their destination.
 pub(super) const STAGE: usize = 32 << 10;
 
-/// The stage of an inlet. It holds what one read has brought, until that is looked through: what is left then is the
-/// beginning of a frame, and is kept by the reader of its connection.
+/// The receive buffer of an inlet. It holds the bytes of one read until they are parsed. Any rest is the beginning of a
+/// frame, and the reader of its connection keeps it.
 #[derive(Debug)]
 pub(super) struct RecvBuffer {
     bytes: Box<[u8]>,
-    /// The part that was read and not looked at yet.
+    /// The range that was read and not parsed yet.
     start: usize,
     end: usize,
-    /// Memory for the next reader that has to keep something, left by the last one.
+    /// Memory for the next reader that has to keep bytes, reused from the last one.
     spare: Vec<u8>,
 }
 
@@ -20,13 +20,13 @@ impl RecvBuffer {
         RecvBuffer { bytes: vec![0; STAGE].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
     }
 
-    /// Returns the room for what follows `kept` bytes, up to byte `credit_limit`.
+    /// Returns the part of the buffer after the `kept` first bytes, up to byte `limit`.
     #[inline]
     pub(super) fn room(&mut self, kept: usize, limit: usize) -> &mut [u8] {
         &mut self.bytes[kept..limit]
     }
 
-    /// Puts what was kept before the `count` bytes that were read to the room behind it, and takes its memory back.
+    /// Puts the kept bytes before the `count` bytes that were read after them, and reuses the memory of `kept`.
     #[inline]
     pub(super) fn fill(&mut self, kept: &mut Vec<u8>, count: usize) {
         (self.start, self.end) = (0, kept.len() + count);
@@ -37,19 +37,19 @@ impl RecvBuffer {
         }
     }
 
-    /// Returns what was not looked at.
+    /// Returns the bytes that are not parsed yet.
     #[inline]
     pub(super) fn there(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Takes note that the next `count` bytes were looked at.
+    /// Records that the next `count` bytes were parsed.
     #[inline]
     pub(super) fn pass(&mut self, count: usize) {
         self.start += count;
     }
 
-    /// Moves what was not looked at to `kept`, which is empty.
+    /// Moves the bytes that are not parsed to `kept`, which is empty.
     #[inline]
     pub(super) fn keep(&mut self, kept: &mut Vec<u8>) {
         if self.start < self.end {

@@ -1,4 +1,4 @@
-//! What comes from a connection, without a device: for fuzzing.
+//! The parsing of untrusted input without a device, for fuzzing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::device::{PeerId, Sink};
 use crate::site::JobKey;
 use crate::sys::OwnedFd;
 
-/// The receiving end of a connection that stands.
+/// The receiving end of an established connection.
 #[derive(Debug)]
 pub struct Connection {
     reader: Reader,
@@ -20,50 +20,51 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes a socket that does not block, at whose other end is `peer`.
+    /// Creates a connection from a non-blocking socket whose other end is `peer`.
     pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
         let pipe = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
         pipe.establish(stream);
         Ok(Connection { reader: Reader::new(Arc::new(pipe)), stage: RecvBuffer::new() })
     }
 
-    /// Reads once and hands over what came; `Ok` is how much happened, `Err` the end: whether it was a good one.
+    /// Reads once and passes on the frames. `Ok` is the number of frames or events; `Err` is the end, and true if it
+    /// was orderly.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
         self.reader.read(&mut self.stage, sink).map_err(|end| end == End::Goodbye)
     }
 }
 
-/// One side of a handshake, of rank 1 or 2 of four.
+/// One side of a handshake between rank 1 and rank 2 of a job of four.
 pub struct Talk(Handshake);
 
-/// What follows from bytes that came.
+/// The consequence of received bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// More must come.
+    /// More bytes must be read.
     More,
-    /// These bytes are to be sent.
+    /// These bytes must be sent.
     Say(Vec<u8>),
-    /// The other side has proved itself, or says that it takes the connection.
+    /// The other side has proved its identity, or has accepted the connection.
     Trusted,
-    /// The other side says that it does not.
+    /// The other side has declined the connection.
     Declined,
-    /// The other side is turned away.
+    /// The other side is rejected.
     Refused,
 }
 
 impl Talk {
-    /// Rank 1 connects to rank 2; the bytes are the first to send.
+    /// Starts as rank 1, which connects to rank 2; returns the bytes to send first.
     pub fn connect(secret: [u8; 32], nonce: [u8; 32]) -> (Self, Vec<u8>) {
         let (talk, hello) = Handshake::connect(identity(1, secret), 2, nonce);
         (Talk(talk), hello)
     }
 
-    /// Rank 2 accepts whoever it is.
+    /// Starts as rank 2, which accepts any peer.
     pub fn accept(secret: [u8; 32], nonce: [u8; 32]) -> Self {
         Talk(Handshake::accept(identity(2, secret), nonce))
     }
 
-    /// Takes the front of `bytes`; returns how many, and what follows.
+    /// Consumes a prefix of `bytes`; returns its length, and the consequence.
     pub fn take(&mut self, bytes: &[u8]) -> (usize, Answer) {
         let room = self.0.room();
         let count = room.len().min(bytes.len());

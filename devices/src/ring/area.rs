@@ -1,22 +1,23 @@
-//! Fragments: the memory for bodies that do not fit in a cell, owned by the sender, lent to one receiver at a time.
+//! Fragments: the memory for bodies that do not fit in a cell. The sender owns them, and one receiver at a time holds
+//! each.
 //!
-//! # Whose turn it is
-//! All peers of a rank share its fragments, and a fragment comes back only when its receiver has looked at it. So that a
-//! receiver that does not look cannot stop the traffic between others,
+//! # Which peer gets a fragment
+//! All peers of a rank share its fragments, and a fragment comes back only when its receiver has polled. A receiver
+//! that does not poll must not stop the traffic of the others:
 //!
 //! * the last eighth of the fragments goes only to peers that hold none;
-//! * a frame for a peer that holds none, when none is left, is cut to pieces that go through the cells of its ring
-//!   (`link`), of which every pair has its own: slower, but it asks nothing of anybody else. A segment of 512 ranks with 64
-//!   fragments for each needs no more memory for that than one of two ranks;
-//! * a frame for a peer that holds some waits for those, unless it is short and a few cells do: that peer alone decides
-//!   how fast.
+//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`link`), which each
+//!   pair has for itself. This is slower, but it depends on no other peer. A segment of 512 ranks with 64 fragments for
+//!   each needs no more memory for it than a segment of two ranks;
+//! * if a peer holds fragments, its frame waits for one of them, unless the frame is short and a few cells are enough.
+//!   Only that peer then decides how fast its traffic is.
 //!
-//! # How they come back
-//! A receiver gives fragments back in the order in which they came, so it only counts them, in its own ring. What a
-//! peer holds comes back when its receiving end says that it has gone. A process that is killed does not say so: after
-//! the link was told to [forget](crate::device::Link::peer_gone) the peer, its fragments also come back once its process has
-//! exited ([`Exit`]). A report of a death is not enough. The report may be false, and what a living peer reads must not be
-//! written. Of a peer that was forgotten nobody reads the counts any more.
+//! # How fragments come back
+//! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
+//! fragments of a peer come back when its receiving end stores `gone`. A process that is killed does not store it.
+//! After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come back once the peer's
+//! process has exited ([`Exit`]). The report of a death is not enough: it may be false, and memory that a living peer
+//! reads must not be written. After `peer_gone` the peer's counts are not read any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,20 +32,20 @@ use super::{Malformed, Owner};
 use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
 
-/// Fragments that a peer is sent in turn while they come back in time, where there are twice as many: few enough to stay in the
-/// sender's cache.
+/// Number of fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
+/// cache. It is at most half of the sender's fragments.
 const ROUND: usize = 8;
 
-/// The part of the fragments that goes only to peers that hold none.
+/// One fragment in `RESERVE` goes only to peers that hold none.
 const RESERVE: u32 = 8;
 
-/// The memory of a sender's fragments, one behind the other, as the sender and its receivers see it.
+/// The memory of a sender's fragments, one after the other, as the sender and its receivers map it.
 ///
 /// # Invariants
 /// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
-/// 2. A fragment is written by its sender while it is in no [`Loan`]'s `out`, and read by the receiver to which it was
-///    sent from then until that receiver has counted it as returned (release), which the sender reads (acquire) before
-///    it writes the fragment again.
+/// 2. The sender writes a fragment only while it is in no [`PeerFragments`]'s `out`. From then on the receiver that it
+///    was sent to reads it, until that receiver has counted it as returned (release). The sender reads that count
+///    (acquire) before it writes the fragment again.
 pub(crate) struct Fragments {
     base: NonNull<u8>,
     count: u32,
@@ -52,7 +53,7 @@ pub(crate) struct Fragments {
     _owner: Owner,
 }
 
-// SAFETY: invariant 2 gives each fragment either one writer or one reader at a time, handed over with release and acquire.
+// SAFETY: invariant 2 gives each fragment one writer or one reader at a time, handed over with release and acquire.
 unsafe impl Send for Fragments {}
 // SAFETY: as above.
 unsafe impl Sync for Fragments {}
@@ -72,7 +73,7 @@ impl Fragments {
     /// Makes fragments over memory.
     ///
     /// # Safety
-    /// Invariant 1; one [`FragmentPool`] lends them.
+    /// Invariant 1; only one [`FragmentPool`] allocates these fragments.
     pub(crate) unsafe fn at(base: NonNull<u8>, count: u32, size: u32, owner: Owner) -> Self {
         Fragments { base, count, size: size as usize, _owner: owner }
     }
@@ -83,16 +84,16 @@ impl Fragments {
         use mpj_pool::{Pool, RawBuffer};
         let block = mpj_pool::global().alloc(Fragments::bytes(count, size))?;
         let base = block.as_ptr();
-        // SAFETY: the block is ours, and the fragments keep it.
+        // SAFETY: the block is ours, and the fragments keep it alive.
         Ok(unsafe { Fragments::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
     }
 
-    /// Makes fragments for a model: a pool outlives it.
+    /// Makes fragments for a model. They are not from the pool, which would outlive the model.
     #[cfg(loom)]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
         let block = vec![0u8; Fragments::bytes(count, size)];
         let base = NonNull::from(&*block).cast::<u8>();
-        // SAFETY: as for the pool's.
+        // SAFETY: as for the block above.
         Ok(unsafe { Fragments::at(base, count, size, Arc::new(block)) })
     }
 
@@ -109,10 +110,10 @@ impl Fragments {
     /// Returns the first `len` bytes of a fragment that a receiver was sent.
     ///
     /// # Errors
-    /// There are no such bytes.
+    /// The index or the length is out of range.
     ///
     /// # Safety
-    /// The fragment was sent to the caller, who has not returned it before the bytes are last used; the sender has
+    /// The fragment was sent to the caller, which returns it only after the last use of the bytes. The sender has
     /// filled `len` bytes.
     #[inline]
     pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&[u8], Malformed> {
@@ -128,16 +129,16 @@ impl Fragments {
     }
 }
 
-/// Tells whether the process of a peer has exited, so that it reads nothing any more.
+/// Tells whether the process of a peer has exited and so reads no memory any more.
 pub(crate) struct Exit(Box<dyn Fn() -> bool + Send>);
 
 impl Exit {
-    /// Makes what asks `has_exited`, which once true stays true.
+    /// Makes an `Exit` that calls `has_exited`. Once it has returned true, it must always do so.
     pub(crate) fn new(has_exited: impl Fn() -> bool + Send + 'static) -> Self {
         Exit(Box::new(has_exited))
     }
 
-    /// Returns the exit of a peer that is a thread of this process.
+    /// Makes an `Exit` that is never true, for a peer that is a thread of this process.
     pub(crate) fn never() -> Self {
         Exit::new(|| false)
     }
@@ -149,7 +150,7 @@ impl fmt::Debug for Exit {
     }
 }
 
-/// A sender's fragments, and to whom they are lent.
+/// The allocator of a sender's fragments.
 #[derive(Debug)]
 pub(crate) struct FragmentPool {
     memory: Arc<Fragments>,
@@ -164,40 +165,41 @@ struct Hand {
     round: usize,
 }
 
-/// What one peer holds.
+/// The fragments that one peer holds.
 #[derive(Debug)]
 struct PeerFragments {
     ring: Arc<Ring>,
     exit: Exit,
-    /// What was sent and not taken back, in the order in which it was sent.
+    /// Indices of the fragments that were sent and not reclaimed, in the order in which they were sent.
     out: VecDeque<u32>,
-    /// How many were taken back.
+    /// Number of fragments that were reclaimed.
     reclaimed: u64,
-    /// How many the peer had returned when last looked at.
+    /// Number of fragments that the peer had returned at the last poll.
     returned: u64,
-    /// Whether all was taken back since its receiving end went: the count in the ring stays behind `returned` from then on.
+    /// Whether all fragments were reclaimed because the peer reads no more. From then on the count in the ring is
+    /// behind `returned`.
     is_gone: bool,
     is_retired: bool,
 }
 
-/// The place of a peer in an [`FragmentPool`].
+/// The index of a peer in a [`FragmentPool`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerSlot(usize);
 
-/// What became of a wish for a fragment.
+/// The outcome of a request for a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FragmentGrant {
-    /// The fragment, filled.
+    /// The index of the fragment.
     Fragment(u32),
-    /// The peer holds some: it will wake this rank when it returns one, provided that this rank asks once more after a
-    /// [heavy fence](crate::fence::heavy).
+    /// The peer holds fragments. It wakes this rank when it returns one, provided that this rank tries again after a
+    /// [heavy fence](crate::fence::heavy_fence).
     Retry,
-    /// None is left, and the peer holds none that could come back.
+    /// No fragment is free, and the peer holds none that could come back.
     Exhausted,
 }
 
 impl FragmentPool {
-    /// Makes what lends the fragments of `memory`; one for it.
+    /// Makes the allocator of the fragments of `memory`; each memory has only one.
     pub(crate) fn new(memory: Arc<Fragments>, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
         let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
@@ -215,7 +217,7 @@ impl FragmentPool {
         self.memory.size
     }
 
-    /// Makes a place for the peer at the other end of a ring.
+    /// Adds the peer at the other end of a ring.
     pub(crate) fn open(&self, ring: Arc<Ring>, exit: Exit) -> PeerSlot {
         let mut hand = self.hand.lock();
         hand.loans.push(PeerFragments {
@@ -230,10 +232,10 @@ impl FragmentPool {
         PeerSlot(hand.loans.len() - 1)
     }
 
-    /// Takes a free fragment for a peer, and lets `fill` write its first `len` bytes.
+    /// Allocates a fragment for a peer, and calls `fill` to write its first `len` bytes.
     ///
     /// # Errors
-    /// The peer's count makes no sense.
+    /// The peer's count of returned fragments is impossible.
     #[inline]
     pub(crate) fn alloc_filled(
         &self,
@@ -249,19 +251,19 @@ impl FragmentPool {
         Ok(lent)
     }
 
-    /// Takes a free fragment for a peer, to be written in [parts](Self::part).
+    /// Allocates a fragment for a peer, to be written in [parts](Self::part).
     ///
     /// # Errors
-    /// The peer's count makes no sense.
+    /// The peer's count of returned fragments is impossible.
     #[inline]
     pub(crate) fn lend_part(&self, to: PeerSlot) -> Result<FragmentGrant, Malformed> {
         self.hand.lock().take(to.0)
     }
 
-    /// Returns `len` bytes of a fragment from `at` on, as far as it reaches.
+    /// Returns `len` bytes of a fragment from `at` on, or fewer if the fragment ends before.
     ///
     /// # Safety
-    /// The fragment was just lent to a peer, that has not been told of these bytes.
+    /// The fragment was just allocated for a peer, which has not been told of these bytes.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     #[inline]
     pub(crate) unsafe fn part(&self, index: u32, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
@@ -271,7 +273,8 @@ impl FragmentPool {
         unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
     }
 
-    /// Reads the ring of a peer that has died or left no more; takes back what it holds as soon as it reads nothing.
+    /// Stops reading the counts of a peer that has died or left. Its fragments come back as soon as it can read them no
+    /// more.
     pub(crate) fn release_peer(&self, peer: PeerSlot) {
         let mut hand = self.hand.lock();
         let Hand { free, loans, .. } = &mut *hand;
@@ -302,13 +305,13 @@ impl Hand {
         Ok(FragmentGrant::Fragment(index))
     }
 
-    /// Takes a free fragment, unless it is kept for a peer that holds none.
+    /// Takes a free fragment, unless it is reserved for peers that hold none.
     #[inline]
     fn spare(&mut self, to: usize) -> Option<u32> {
         if self.free.len() > self.reserve || self.loans[to].out.is_empty() { self.free.pop() } else { None }
     }
 
-    /// Collects what all peers have returned. If that does not help, has this peer wake the rank.
+    /// Reclaims the fragments that all peers have returned. If none is free then, asks this peer to wake the rank.
     #[cold]
     fn gather(&mut self, to: usize) -> Result<Option<u32>, Malformed> {
         let Hand { free, loans, .. } = &mut *self;
@@ -323,14 +326,14 @@ impl Hand {
             return Ok(None);
         }
         loan.ring.starve();
-        // Above, a count that makes no sense was passed over. It is this peer's end.
+        // The loop above ignored impossible counts. One of this peer is an error here.
         loan.look()?;
         Ok(loan.oldest())
     }
 }
 
 impl PeerFragments {
-    /// Looks how many the peer has returned: all, if it reads no more.
+    /// Reads how many fragments the peer has returned: all of them, if it reads no more.
     #[inline]
     fn look(&mut self) -> Result<(), Malformed> {
         let (least, most) = (self.returned, self.reclaimed + self.out.len() as u64);
@@ -347,7 +350,7 @@ impl PeerFragments {
         Ok(())
     }
 
-    /// Takes the oldest fragment back, if the peer has returned it.
+    /// Reclaims the oldest fragment, if the peer has returned it.
     #[inline]
     fn oldest(&mut self) -> Option<u32> {
         if self.returned == self.reclaimed {
@@ -357,21 +360,21 @@ impl PeerFragments {
         self.out.pop_front()
     }
 
-    /// Moves to `free` what the peer has returned, or all of it if the peer reads no more.
+    /// Moves to `free` the fragments that the peer has returned, or all of them if it reads no more.
     fn collect(&mut self, free: &mut Vec<u32>) {
         if self.out.is_empty() {
             return;
         }
         // SYNC ring-gone (acquire)
         self.is_gone |= self.ring.gone().load(Ordering::Acquire) != 0;
-        // It is a call of the system, for a peer that was reported dead and holds fragments.
+        // This is a system call. It is made only for a peer that was reported dead and holds fragments.
         self.is_gone = self.is_gone || (self.is_retired && (self.exit.0)());
         if self.is_gone {
             self.reclaimed += self.out.len() as u64;
             self.returned = self.reclaimed;
             return free.extend(self.out.drain(..));
         }
-        // A count that makes no sense is the business of the peer's own link.
+        // An impossible count is reported by the endpoint of that peer.
         if !self.is_retired && self.look().is_ok() {
             free.extend(std::iter::from_fn(|| self.oldest()));
         }

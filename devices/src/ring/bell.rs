@@ -1,13 +1,13 @@
-//! How the ends of a ring call each other.
+//! How the two ends of a ring notify each other.
 
 use std::fmt;
 
-/// Reaches the rank at the other end of a ring.
+/// Notifies the rank at the other end of a ring.
 pub(crate) trait PeerNotifier: Send + fmt::Debug {
-    /// Tells the receiver of what was just written to the ring, and wakes it if it sleeps. A few nanoseconds if it does
-    /// not.
+    /// Notifies the receiver of the frames just written to the ring, and wakes it if it sleeps. It takes a few
+    /// nanoseconds if the receiver is awake.
     fn notify_receiver(&mut self);
 
-    /// Tells the sender that it has room again: its present sleep ends, or else there is no next one.
+    /// Notifies the sender that it has room again: ends its present sleep or, if it is awake, its next one.
     fn wake_sender(&mut self);
 }

@@ -17,22 +17,22 @@ pub(crate) struct Consumer {
     reading: Reading,
 }
 
-/// What takes the frames of a ring.
+/// Handles the frames of a ring.
 pub(crate) trait Frames {
-    /// Takes a frame whose body is all there.
+    /// Handles a frame whose body is complete.
     fn frame(&mut self, head: &[u8], body: &[u8]);
 
-    /// Takes a head whose body of `len` bytes is still being written; says where that goes.
+    /// Handles a head whose body of `len` bytes is still being written; returns where the body goes.
     fn begin(&mut self, head: &[u8], len: usize) -> Landing;
 
-    /// Takes the next bytes of a body that goes to [`Landing::Pieces`].
+    /// Handles the next bytes of a body that goes to [`Landing::Pieces`].
     fn piece(&mut self, bytes: &[u8]);
 
-    /// All of such a body has come.
+    /// Handles the end of a body that was announced by `begin`.
     fn landed(&mut self);
 }
 
-/// Tests look at whole frames alone.
+/// Most tests need only whole frames.
 #[cfg(test)]
 impl<F: FnMut(&[u8], &[u8])> Frames for F {
     fn frame(&mut self, head: &[u8], body: &[u8]) {
@@ -48,25 +48,25 @@ impl<F: FnMut(&[u8], &[u8])> Frames for F {
     fn landed(&mut self) {}
 }
 
-/// How far the receiver is.
+/// The state of the receiving end.
 #[derive(Debug)]
 struct Reading {
     area: Arc<Fragments>,
     position: u64,
-    /// The position that the sender was told.
+    /// The position that was last stored in `taken`.
     told: u64,
-    /// Fragments given back.
+    /// Number of fragments returned.
     returned: u64,
-    /// A body that comes in pieces.
+    /// A frame whose body is split over cells.
     cut: Option<Cut>,
-    /// A body that is being written.
+    /// A frame whose body is still being written.
     begun: Option<StreamedFrame>,
-    /// Whether the sender waits for what it was given since this was asked.
+    /// Whether the sender waited for cells or fragments that were returned since the last call of `is_awaited`.
     is_awaited: bool,
     light: Light,
 }
 
-/// A frame whose body is not all there.
+/// A frame whose body is split over cells and not complete.
 #[derive(Debug)]
 struct Cut {
     head: Vec<u8>,
@@ -74,26 +74,26 @@ struct Cut {
     len: usize,
 }
 
-/// A frame whose body is being written to a fragment, as far as it was taken.
+/// A frame whose body is still being written to a fragment, and how much of it was taken.
 #[derive(Debug)]
 struct StreamedFrame {
     index: u32,
     len: u32,
     taken: u32,
-    /// Where the body goes; nowhere: by pieces.
+    /// Where the body is copied to; `None` if the sink takes it in pieces.
     to: Option<Place>,
 }
 
-/// Where a body goes: valid until it has landed, see [`Landing::Into`].
+/// A pointer to the place of a body, valid until the body has landed; see [`Landing::Into`].
 #[derive(Debug)]
 struct Place(*mut u8);
 
-// SAFETY: whoever takes frames writes through it, on whichever thread; `Landing::Into` promises the memory to the device,
-// not to a thread.
+// SAFETY: the thread that takes frames writes through the pointer, whichever thread that is; `Landing::Into` promises
+// the memory to the device, not to a thread.
 unsafe impl Send for Place {}
 
 impl Consumer {
-    /// Makes the receiving end; there is one for a ring. `area` is the sender's.
+    /// Makes the receiving end, of which a ring has one. `area` is the sender's.
     pub(crate) fn new(ring: Arc<Ring>, area: Arc<Fragments>) -> Self {
         let light = Light::new();
         let reading = Reading {
@@ -109,10 +109,10 @@ impl Consumer {
         Consumer { ring, reading }
     }
 
-    /// Takes the next cell, and hands its frame to `take` when all of it is there; returns whether there was a cell.
+    /// Takes the next cell, and hands its frame to `take` once the frame is complete; returns whether there was a cell.
     ///
     /// # Errors
-    /// The cell makes no sense. The ring must not be read any more.
+    /// The cell is malformed. The ring must not be read any more.
     #[inline]
     pub(crate) fn receive(&mut self, take: &mut impl Frames) -> Result<bool, Malformed> {
         let Consumer { ring, reading } = self;
@@ -130,13 +130,13 @@ impl Consumer {
         Ok(true)
     }
 
-    /// Whether a body has begun and not landed.
+    /// Returns whether a body has begun and not landed.
     pub(crate) fn is_within(&self) -> bool {
         self.reading.begun.is_some()
     }
 
-    /// Checks that the words by which the sender goes still hold what was written here: it cannot tell a count that was set
-    /// back from one that did not grow.
+    /// Checks that the words that the sender reads still hold the values written here. The sender cannot tell a count
+    /// that was set back from one that did not grow.
     ///
     /// # Errors
     /// The first word that was overwritten.
@@ -156,7 +156,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Returns whether the sender must be woken, as it waits for what it was given since the last call.
+    /// Returns whether the sender waited for cells or fragments that were returned since the last call, and so must be
+    /// woken.
     #[inline]
     pub(crate) fn is_awaited(&mut self) -> bool {
         std::mem::take(&mut self.reading.is_awaited)
@@ -164,7 +165,7 @@ impl Consumer {
 }
 
 impl Reading {
-    /// There is no next cell yet if this one is still of the round before.
+    /// Returns `Ok(false)` if the cell is still of the previous round. Any other sequence number is an error.
     #[inline]
     fn nothing(&self, ring: &Ring, label: CellHeader) -> Result<bool, Malformed> {
         let next = self.position + 1;
@@ -188,12 +189,12 @@ impl Reading {
             return Err(Malformed::Length { head, length });
         }
         cell.bytes.with(|bytes| {
-            // SAFETY: invariant 1 of Ring: `seq` says that the cell is ours.
+            // SAFETY: invariant 1 of `Ring`: `seq` says that the cell is ours.
             let copy: Bytes = unsafe { bytes.read() };
-            // What decides anything is taken from the copy; the compiler must not look at the cell again.
+            // Every decision is made from the copy; the compiler must not read the cell again.
             compiler_fence(Ordering::SeqCst);
             let words = std::ptr::from_ref(&copy).cast::<u8>();
-            // SAFETY: `end` lies in the copy, and the sender has written that much, as `publish` does.
+            // SAFETY: `end` is within the copy, and the sender has written that many bytes, as `publish` does.
             let words = unsafe { std::slice::from_raw_parts(words, end) };
             let (head, rest) = words.split_at(start);
             let is_body = form == CellKind::Inline as u8 || form == CellKind::SplitData as u8;
@@ -203,7 +204,7 @@ impl Reading {
             }
             let is_whole = self.cut.is_none() && self.begun.is_none();
             if form == CellKind::Inline as u8 && is_whole {
-                // SAFETY: as above, in the cell: a body is looked at once.
+                // SAFETY: as above, for the cell itself: a body is read only once.
                 let body = unsafe {
                     std::slice::from_raw_parts(bytes.cast::<u8>().wrapping_add(start), end - start)
                 };
@@ -221,7 +222,7 @@ impl Reading {
         })
     }
 
-    /// Takes a frame whose body lies in a fragment, and gives the fragment back.
+    /// Hands out a frame whose body is in a fragment, and returns the fragment.
     #[inline]
     fn fragment(
         &mut self,
@@ -235,14 +236,14 @@ impl Reading {
             return Err(Malformed::Body { form: label.form, head: label.head, length: label.length });
         };
         let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
-        // SAFETY: the index came to us through the ring, and we give the fragment back only below.
+        // SAFETY: the index came to us through the ring, and we return the fragment only below.
         let body = unsafe { self.area.received(index, len) }?;
         take.frame(head, body);
         self.give_back(ring);
         Ok(())
     }
 
-    /// Counts a fragment that is not looked at any more.
+    /// Returns a fragment that is not read any more, by counting it.
     #[inline]
     fn give_back(&mut self, ring: &Ring) {
         self.returned += 1;
@@ -251,7 +252,7 @@ impl Reading {
         self.wake(ring);
     }
 
-    /// Takes what is there of a body that is being written.
+    /// Takes the bytes that were written so far of a body that is still being written.
     fn part(
         &mut self,
         ring: &Ring,
@@ -267,8 +268,8 @@ impl Reading {
             None if rest.len() == 12 => {
                 let (index, len, there) =
                     (word(0).ok_or_else(body)?, word(1).ok_or_else(body)?, word(2).ok_or_else(body)?);
-                // Before anybody is told of a body: it is one that a fragment holds.
-                // SAFETY: nothing is read of no bytes.
+                // Check that a fragment can hold the body before the handler learns of it.
+                // SAFETY: no byte is read.
                 unsafe { self.area.received(index, 0) }?;
                 if len as usize > self.area.fragment() || there == 0 || there >= len {
                     return Err(Malformed::Size { len, fragment: self.area.fragment() });
@@ -287,12 +288,12 @@ impl Reading {
         if there == 0 || there > missing {
             return Err(Malformed::Order { form: label.form, missing: missing as usize });
         }
-        // SAFETY: the index came to us through the ring, and we give the fragment back only below.
+        // SAFETY: the index came to us through the ring, and we return the fragment only below.
         let bytes = unsafe { self.area.received(*index, *taken + there) }?;
         let bytes = &bytes[*taken as usize..];
         match to {
-            // SAFETY: the sink gave `len` bytes to this device until the body has landed, `taken` of them are written, and
-            // there are no more than the rest.
+            // SAFETY: the sink gave `len` bytes to this device until the body has landed; `taken` of them are written,
+            // and `bytes` is no longer than the rest.
             Some(Place(to)) => unsafe {
                 copy::copy(bytes.as_ptr(), to.wrapping_add(*taken as usize), bytes.len());
             },
@@ -307,7 +308,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes a cell of a body that comes in pieces.
+    /// Takes a cell of a frame that is split over cells.
     #[cold]
     fn piece(
         &mut self,
@@ -356,7 +357,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Tells the sender which cells it may use again.
+    /// Stores the position, so that the sender may use the cells before it again.
     #[inline]
     fn tell(&mut self, ring: &Ring) {
         self.told = self.position;
@@ -365,7 +366,7 @@ impl Reading {
         self.wake(ring);
     }
 
-    /// Notes whether the sender waits for what it was just given.
+    /// Notes whether the sender waits for the cells or fragments that were just returned.
     #[inline]
     fn wake(&mut self, ring: &Ring) {
         self.light.fence();
@@ -377,7 +378,7 @@ impl Reading {
 }
 
 impl Drop for Consumer {
-    /// Says that nothing is read any more, so that the sender can have its fragments back.
+    /// Stores `gone`: nothing is read any more, and the sender can reclaim its fragments.
     fn drop(&mut self) {
         // SYNC ring-gone (release)
         self.ring.gone().store(1, Ordering::Release);

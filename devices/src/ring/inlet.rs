@@ -4,17 +4,17 @@ use super::consumer::Frames;
 use super::{Consumer, Malformed, PeerNotifier};
 use crate::device::{Landing, PeerId, Sink};
 
-/// Cells taken from one ring before the next ring has its turn.
+/// Cells that are taken from one ring before the next ring is polled.
 pub(crate) const TURN: usize = 64;
 
-/// A ring that starts at a peer and ends here.
+/// The receiving side of a ring that starts at a peer.
 #[derive(Debug)]
 pub(crate) struct RingReceiver<B> {
     from: PeerId,
     consumer: Consumer,
-    /// The sender's, which is woken when it waits for room.
+    /// Wakes the sender when it waits for room.
     bell: B,
-    /// Whether the sender has written what makes no sense: the ring is not read any more.
+    /// Whether the ring is not read any more, because of a malformed cell or the death of the sender.
     is_over: bool,
 }
 
@@ -23,7 +23,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         RingReceiver { from, consumer, bell, is_over: false }
     }
 
-    /// Hands the frames of the ring to a sink; returns how many cells they took.
+    /// Hands the frames of the ring to a sink; returns the number of cells that they took.
     #[inline]
     pub(crate) fn drain(&mut self, sink: &mut dyn Sink) -> usize {
         let RingReceiver { from, consumer, bell, is_over } = self;
@@ -44,7 +44,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         cells
     }
 
-    /// Ends the peer if a word was overwritten by which it goes.
+    /// Reports the peer as lost if a word was overwritten that the sender reads.
     pub(crate) fn verify(&mut self, sink: &mut dyn Sink) {
         if !self.is_over
             && let Err(why) = self.consumer.verify()
@@ -54,7 +54,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         }
     }
 
-    /// Ends a body that was begun by a peer that has died, and takes no more of what it has written.
+    /// Ends a body that was begun by a peer that has died, and reads no more of its ring.
     pub(crate) fn bury(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         if self.from == peer && self.consumer.is_within() && !self.is_over {
             self.is_over = true;
@@ -63,7 +63,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
     }
 }
 
-/// The frames of one peer on their way to a sink.
+/// Passes the frames of one peer to a sink.
 struct Taker<'a> {
     from: PeerId,
     sink: &'a mut dyn Sink,

@@ -1,4 +1,4 @@
-//! The sending end of a ring as a [`Link`].
+//! The sending end of a ring as an [`Endpoint`].
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use super::{Exit, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
-/// Bytes of a body that rather goes in a few cells than waits for a fragment to come back.
+/// Longest body that is split over a few cells rather than wait for a fragment to come back.
 const SHORT: usize = 4 * INLINE;
 
-/// Bytes of a body that its receiver is told of while the rest is written: both ends copy at the same time, and what one has
-/// written is still in its cache when the other reads it.
+/// Bytes of a part of a streamed body. The sender announces each part and then writes the next one. So both ends copy
+/// at the same time, and the receiver reads each part while it is still in the sender's cache.
 const PART: usize = 8 << 10;
 
-/// Bodies in short pieces, up to this, are put together in the sender's own cache first. The memory where they go was last read
-/// by the receiver, and its lines come from there: whole lines, written one after the other, wait for that together, and
-/// many short stores, of which some touch two lines, do not.
+/// Longest body of short pieces that is assembled in the sender's own cache first. The receiver was the last to read
+/// the destination, so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them
+/// together; many short stores, of which some touch two lines, do not.
 const STAGE: usize = PART;
 
-/// The ring to one peer.
+/// The sending side of the ring to one peer.
 #[derive(Debug)]
 pub(crate) struct RingLink<B> {
     producer: Producer,
     area: Arc<FragmentPool>,
     borrower: PeerSlot,
-    /// A frame under way in pieces: nothing else goes before it is through.
+    /// A frame that is being split over cells: nothing else is sent before all of it is.
     cut: Option<Cut>,
     bell: B,
 }
 
-/// A frame for which there was no fragment.
+/// A frame for which no fragment was free, and how much of its body was sent.
 #[derive(Debug)]
 struct Cut {
     head: Option<Vec<u8>>,
@@ -41,18 +41,18 @@ struct Cut {
 }
 
 impl<B: PeerNotifier> RingLink<B> {
-    /// Makes the sending end of `ring` a link; there is one for a ring. `exit` is the peer's.
+    /// Makes the sending side of `ring`, of which there is one. `exit` is the peer's.
     pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentPool>, bell: B, exit: Exit) -> Self {
         let borrower = area.open(Arc::clone(&ring), exit);
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }
 
-    /// Tells the peer that there is something beside frames to look at.
+    /// Notifies the peer of work other than frames.
     pub(crate) fn notify_receiver(&mut self) {
         self.bell.notify_receiver();
     }
 
-    /// Sends as many pieces as there is room for; returns whether some are left.
+    /// Sends pieces while cells are free; returns whether some are left.
     #[cold]
     fn send_pieces(&mut self) -> Result<bool, Malformed> {
         let Some(cut) = &mut self.cut else { return Ok(false) };
@@ -78,7 +78,8 @@ impl<B: PeerNotifier> RingLink<B> {
         Ok(is_full)
     }
 
-    /// Sends a frame part by part, if it can be written so, there is a fragment for it, and room for what tells of each part.
+    /// Sends a frame part by part. Returns `false`, and sends nothing, if the body cannot be written in parts, no
+    /// fragment is free, or there are too few cells to announce every part.
     fn post_parts(&mut self, head: &[u8], body: &Body<'_>) -> Result<bool, Malformed> {
         let len = body.len();
         let parts = len.div_ceil(PART);
@@ -87,7 +88,7 @@ impl<B: PeerNotifier> RingLink<B> {
         }
         let FragmentGrant::Fragment(index) = self.area.lend_part(self.borrower)? else { return Ok(false) };
         for at in (0..len).step_by(PART) {
-            // SAFETY: it was lent just now, and the peer was told of what is before `at`.
+            // SAFETY: the fragment was just allocated, and the peer was told only of the bytes before `at`.
             #[expect(unsafe_code, reason = "see above")]
             let room = unsafe { self.area.part(index, at, PART.min(len - at)) };
             match body {
@@ -116,7 +117,8 @@ impl<B: PeerNotifier> RingLink<B> {
         let mut body = Box::new_uninit_slice(len);
         fill(&mut body);
         self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
-        // The frame is taken, so that whoever sleeps meanwhile is not told to look for room.
+        // The post succeeds, so a sleeping thread of this rank is not told to try again. Execute the fence and try
+        // again here.
         if self.send_pieces()? {
             crate::fence::heavy_fence();
             self.send_pieces()?;
@@ -125,7 +127,7 @@ impl<B: PeerNotifier> RingLink<B> {
     }
 }
 
-/// Has `write` fill `room`, by way of the stage if that pays.
+/// Calls `write` to fill `room`, through a buffer on the stack if that pays.
 #[inline]
 fn staged(room: &mut [MaybeUninit<u8>], write: impl FnOnce(&mut [MaybeUninit<u8>])) {
     if room.len() <= INLINE || room.len() > STAGE {
@@ -149,7 +151,7 @@ impl<B: PeerNotifier> Endpoint for RingLink<B> {
         if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
             return Err(PostError::Again);
         }
-        // What is short and lies in one piece is most of what there is, and waits for nothing here.
+        // Most frames are short and in one piece; they take this path.
         if let Body::Bytes(bytes) = &body
             && head.len() + bytes.len() <= INLINE
         {

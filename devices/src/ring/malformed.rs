@@ -1,29 +1,29 @@
-//! What one end of a ring may find that the other cannot have written in good order.
+//! The errors that one end of a ring can find in the values of the other.
 
 use std::fmt;
 
-/// A value in a ring that makes no sense. Nothing more is read from that ring.
+/// A value in a ring that a correct peer never writes. Nothing more is read from that ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Malformed {
-    /// A cell's sequence number is neither the next nor the one of the round before.
+    /// A cell's sequence number is neither the next one nor that of the previous round.
     Sequence { found: u32, next: u32 },
-    /// A cell's checksum is not that of its contents.
+    /// A cell's checksum does not match its contents.
     Check { found: u16, right: u16 },
-    /// There is no such form of a cell.
+    /// The form of a cell is unknown.
     Form { form: u8 },
-    /// Head and body are longer than a cell.
+    /// Head and body are together longer than a cell.
     Length { head: u8, length: u8 },
-    /// A cell of this form has no such length.
+    /// The length does not fit the form of the cell.
     Body { form: u8, head: u8, length: u8 },
-    /// There is no such fragment.
+    /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
     /// A body is longer than a fragment, or empty.
     Size { len: u32, fragment: usize },
-    /// A cell that does not continue the body that was begun, or continues none.
+    /// The cell does not continue the body that was begun, or no body was begun.
     Order { form: u8, missing: usize },
-    /// The count of cells taken, or of fragments returned.
+    /// The count of cells taken or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
-    /// A word that this end alone writes does not hold what it wrote.
+    /// A word that only this end writes does not hold the value that it wrote.
     Overwritten { what: &'static str, found: u64, written: u64 },
 }
 

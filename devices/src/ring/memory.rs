@@ -1,4 +1,4 @@
-//! The memory of a ring: its cells, and the words by which its two ends count.
+//! The memory of a ring: its cells, and the words in which its two ends count.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -13,29 +13,29 @@ use crate::sync::cell::UnsafeCell;
 pub(crate) const INLINE: usize = 56;
 const _: () = assert!(HEAD_MAX <= INLINE);
 
-/// How a cell is to be read.
+/// The form of a cell, which says how its bytes are to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum CellKind {
     /// A frame: the body follows the head in the cell.
     Inline = 0,
-    /// A frame whose body lies in a fragment: its index and length, u32 each, follow the head.
+    /// A frame whose body is in a fragment: the fragment's index and the length, u32 each, follow the head.
     Fragment = 1,
-    /// The head of a frame whose body comes in the next cells; its length, u32, follows the head.
+    /// The head of a frame whose body is in the next cells; the length of the body, u32, follows the head.
     SplitHead = 2,
-    /// The next bytes of such a body.
+    /// The next bytes of a body that is split over cells.
     SplitData = 3,
-    /// The head of a frame whose body is being written to a fragment: the fragment's index, the length of the body, and how
-    /// much of it is there, u32 each, follow the head.
+    /// The head of a frame whose body is still being written to a fragment. The fragment's index, the length of the
+    /// body, and the number of bytes already written, u32 each, follow the head.
     StreamHead = 4,
-    /// So many more bytes of such a body are there, u32.
+    /// The number of further bytes of that body that have been written, u32.
     StreamData = 5,
 }
 
-/// The first word of a cell. It is written and read at once, so that nobody can change it after it was checked.
+/// The first word of a cell. It is written and read as a whole, so that it cannot change between its check and its use.
 ///
 /// ```text
-///  0        32      36      42        48      64
+///  0        32      36      42        48      64 bits
 ///  seq      form    head    length    check
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,14 +45,14 @@ pub(super) struct CellHeader {
     pub(super) form: u8,
     /// Bytes of the head.
     pub(super) head: u8,
-    /// Bytes behind the head.
+    /// Bytes after the head.
     pub(super) length: u8,
-    /// A checksum of the fields above except `seq`, and of what the receiver acts on: a memory error elsewhere in the job
-    /// must not turn a frame into another valid one that nobody waits for.
+    /// A checksum of the fields above except `seq`, of the head, and of the numbers that the receiver acts on. A memory
+    /// error elsewhere in the job must not turn a frame into another valid one.
     pub(super) check: u16,
 }
 
-/// One odd factor for each word of a cell, so that two words cannot trade places.
+/// One odd factor for each word of a cell, so that exchanging two words changes the checksum.
 const FACTORS: [u64; INLINE / 8] = [
     0x9e37_79b9_7f4a_7c15,
     0xbf58_476d_1ce4_e5b9,
@@ -64,14 +64,15 @@ const FACTORS: [u64; INLINE / 8] = [
 ];
 
 impl CellHeader {
-    /// Makes the label of a cell. `rest` is what follows the head where that is not a body.
+    /// Makes the header of a cell. `rest` holds the bytes after the head if they are not a body, and is otherwise
+    /// empty.
     #[inline]
     pub(super) fn new(seq: u32, form: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
         let (form, start, length) = (form as u8, head.len() as u8, length as u8);
         CellHeader { seq, form, head: start, length, check: 0 }.sealed(head, rest)
     }
 
-    /// Returns the label with the checksum that belongs to it.
+    /// Returns the header with its checksum.
     #[inline]
     pub(super) fn sealed(self, head: &[u8], rest: &[u8]) -> Self {
         let shape = u64::from(self.form) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
@@ -100,8 +101,9 @@ impl CellHeader {
     }
 }
 
-/// Every change of one word changes the upper 16 bits of its product, but for one in 2^15. The products are independent of each
-/// other, so that a long head takes hardly longer than a short one.
+/// Returns the sum of the products of each word and its factor. A change of one word changes the upper 16 bits of its
+/// product, except in one case of 2^15. The products are independent of each other, so a long head takes hardly longer
+/// than a short one.
 #[inline]
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -110,10 +112,10 @@ fn checksum(bytes: &[u8]) -> u64 {
     words.fold(rest, u64::wrapping_add)
 }
 
-/// What a cell carries beside its label.
+/// The bytes of a cell after its header.
 pub(super) type Bytes = [MaybeUninit<u8>; INLINE];
 
-/// A cache line: a cell, or one of the words in front of the cells.
+/// A cache line: a cell, or one of the words before the cells.
 #[repr(C, align(64))]
 pub(super) struct Line {
     pub(super) word: AtomicU64,
@@ -122,8 +124,8 @@ pub(super) struct Line {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Lines in front of the cells. The first two are the receiver's, the next two seldom change: no line, and no pair of
-/// lines that is fetched together, is written by both ends all the time.
+/// Number of lines before the cells. The receiver writes the first two; the next two change rarely. So no line, and no
+/// pair of lines that is fetched together, is constantly written by both ends.
 const WORDS: usize = 4;
 const TAKEN: usize = 0;
 const RETURNED: usize = 1;
@@ -133,17 +135,17 @@ const GONE: usize = 3;
 /// The memory of a ring.
 ///
 /// # Invariants
-/// 1. Cell `p & mask` belongs to the sender for position `p` while `p - taken < cells` and its label's `seq` is not
-///    `p + 1`, and to the receiver from the moment it reads `seq == p + 1` (acquire) until it stores `taken > p`
-///    (release).
+/// 1. Cell `p & mask` belongs to the sender for position `p` while `p - taken < cells` and the `seq` of its header is
+///    not `p + 1`. It belongs to the receiver from the moment when the receiver reads `seq == p + 1` (acquire) until
+///    the receiver stores `taken > p` (release).
 /// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
-/// 3. `lines` points to `WORDS + mask + 1` lines that were zero at first, but for what cells carry, and live as long as
-///    `_owner`.
-/// 4. What lies beside the word of line `GONE` is `Pieces`.
+/// 3. `lines` points to `WORDS + mask + 1` lines, which live as long as `_owner`. They were zero at first, except for
+///    the bytes of the cells.
+/// 4. The bytes of line `GONE` hold a [`SharedCopy`].
 pub(crate) struct Ring {
     lines: NonNull<Line>,
     mask: u32,
-    /// Loom's words do not fit where the pieces are.
+    /// Under loom a `SharedCopy` does not fit into the line.
     #[cfg(loom)]
     pieces: SharedCopy,
     _owner: Owner,
@@ -154,8 +156,8 @@ const _: () = assert!(
     size_of::<SharedCopy>() <= INLINE && std::mem::offset_of!(Line, bytes) % align_of::<SharedCopy>() == 0
 );
 
-// SAFETY: by invariants 1 and 2 each cell's bytes have one owner at a time, handed over through `seq` and `taken`; by
-// invariant 3 the memory is there.
+// SAFETY: by invariants 1 and 2 the bytes of each cell have one owner at a time, and `seq` and `taken` hand them over;
+// by invariant 3 the memory exists.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -169,13 +171,13 @@ impl fmt::Debug for Ring {
 /// The memory of a ring within one process.
 struct Lines(Box<[Line]>);
 
-// SAFETY: the lines are used under the invariants of `Ring` alone.
+// SAFETY: the lines are used only under the invariants of `Ring`.
 unsafe impl Send for Lines {}
 // SAFETY: as above.
 unsafe impl Sync for Lines {}
 
 impl Ring {
-    /// Returns the bytes a ring of so many cells takes.
+    /// Returns the size in bytes of a ring of `cells` cells.
     pub(crate) const fn bytes(cells: u32) -> usize {
         (WORDS + cells as usize) * 64
     }
@@ -202,8 +204,8 @@ impl Ring {
         };
         let lines = std::sync::Arc::new(Lines((0..WORDS + cells as usize).map(line).collect()));
         let base = NonNull::from(&*lines.0).cast::<u8>();
-        // SAFETY: the lines are ours, zero where it matters, and kept by the owner; whoever makes the ends vouches
-        // for invariant 2.
+        // SAFETY: the lines are ours, zero where invariant 3 requires it, and kept alive by the owner; the caller that
+        // makes the two ends ensures invariant 2.
         unsafe { Ring::at(base, cells, lines) }
     }
 
@@ -214,9 +216,9 @@ impl Ring {
 
     #[inline]
     fn line(&self, at: usize) -> &Line {
-        // SAFETY: invariant 3: callers pass a word's line or a masked cell's.
+        // SAFETY: invariant 3: callers pass the line of a word or of a masked cell.
         let line = unsafe { self.lines.add(at) };
-        // SAFETY: as above; what changes in a line is atomic or in an `UnsafeCell`.
+        // SAFETY: as above; the parts of a line that change are atomic or in an `UnsafeCell`.
         unsafe { line.as_ref() }
     }
 
@@ -225,39 +227,41 @@ impl Ring {
         self.line(WORDS + (position as u32 & self.mask) as usize)
     }
 
-    /// How many cells the receiver has taken.
+    /// Returns the number of cells that the receiver has taken.
     #[inline]
     pub(super) fn taken(&self) -> &AtomicU64 {
         &self.line(TAKEN).word
     }
 
-    /// How many fragments the receiver has given back.
+    /// Returns the number of fragments that the receiver has returned.
     #[inline]
     pub(super) fn returned(&self) -> &AtomicU64 {
         &self.line(RETURNED).word
     }
 
-    /// Not 0 while the sender waits for cells or fragments.
+    /// Returns the word that is not 0 while the sender waits for cells or fragments.
     #[inline]
     pub(super) fn sender_waiting(&self) -> &AtomicU64 {
         &self.line(STARVED).word
     }
 
-    /// Asks the receiver to wake this rank when it gives cells or fragments back. It does so if it gives them back after a heavy
-    /// fence that follows: whoever sleeps makes one, and looks for room once more.
+    /// Asks the receiver to wake this rank when it returns cells or fragments. The receiver is certain to see the
+    /// request if it returns them after a heavy fence that follows. So a rank executes such a fence before it sleeps,
+    /// and then checks for room once more.
     #[cold]
     pub(super) fn starve(&self) {
         // SYNC ring-starved (the fences order it)
         self.sender_waiting().store(1, Ordering::Relaxed);
     }
 
-    /// The pieces of the copies that the rank at whose end the ring begins makes out of the memory of the one where it ends.
+    /// Returns the state of the cooperative copies that the rank at the sending end makes out of the memory of the rank
+    /// at the receiving end.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn pieces(&self) -> &SharedCopy {
         let at = self.line(GONE).bytes.with(<*const Bytes>::cast::<SharedCopy>);
-        // SAFETY: invariants 3 and 4: the words are there, aligned (the assertion above), zero at first, and only used as
-        // atomics.
+        // SAFETY: invariants 3 and 4: the words exist, are aligned (the assertion above) and zero at first, and are
+        // only used as atomics.
         unsafe { &*at }
     }
 
@@ -266,7 +270,7 @@ impl Ring {
         &self.pieces
     }
 
-    /// Not 0 when the receiver reads no more: neither cells nor fragments.
+    /// Returns the word that is not 0 once the receiver reads neither cells nor fragments any more.
     #[inline]
     pub(super) fn gone(&self) -> &AtomicU64 {
         &self.line(GONE).word

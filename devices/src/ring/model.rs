@@ -1,7 +1,7 @@
 //! Models of a ring and of the fragments that go through it: two or three threads, every interleaving.
 //!
-//! loom sees who touches a cell's bytes. It does not see fragments, whose memory is raw: there each model keeps a
-//! watched cell a fragment, which stands for it.
+//! loom tracks accesses to the bytes of a cell. It does not track fragments, whose memory is raw, so each model keeps
+//! one watched cell for each fragment.
 
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ fn send(producer: &mut Producer, frame: u8) {
     });
 }
 
-/// A doorbell that remembers being rung.
+/// A doorbell that remembers that it was rung.
 struct PeerNotifier(Mutex<bool>, Condvar);
 
 impl PeerNotifier {
@@ -39,7 +39,7 @@ impl PeerNotifier {
         self.1.notify_all();
     }
 
-    /// Sleeps until it is rung. loom reports a sleep that nobody ends.
+    /// Sleeps until it is rung. loom reports a sleep that never ends.
     fn sleep(&self) {
         let mut rung = lock(&self.0);
         while !*rung {
@@ -49,8 +49,8 @@ impl PeerNotifier {
     }
 }
 
-/// Twice round the ring: no cell is read before it was written, or written before it was read, and a sender that found
-/// the ring full is woken.
+/// Frames go around the ring more than once: no cell is read before it was written, or written before it was read, and
+/// a sender that found the ring full is woken.
 #[test]
 fn a_ring_goes_round() {
     loom::model(|| {
@@ -87,7 +87,7 @@ fn a_ring_goes_round() {
     });
 }
 
-/// A rank with two fragments, a watched cell for each.
+/// A rank with some fragments, and a watched cell for each.
 struct Scene {
     area: FragmentPool,
     watched: Vec<UnsafeCell<u32>>,
@@ -108,7 +108,7 @@ impl Scene {
         (Producer::new(ring), borrower, consumer)
     }
 
-    /// Sends a frame in a fragment, if one is left.
+    /// Sends a frame in a fragment, if one is free.
     fn lend(&self, producer: &mut Producer, to: PeerSlot, frame: u32) -> FragmentGrant {
         let lent = self
             .area
@@ -117,7 +117,7 @@ impl Scene {
             })
             .unwrap();
         if let FragmentGrant::Fragment(index) = lent {
-            // SAFETY: what the models are about; loom reports a second user.
+            // SAFETY: this is what the models check; loom reports a second user.
             self.watched[index as usize].with_mut(|cell| unsafe { cell.write(frame) });
             assert!(producer.has_room().unwrap());
             producer.send_fragment(&index.to_ne_bytes(), index, 1);
@@ -125,7 +125,7 @@ impl Scene {
         lent
     }
 
-    /// Takes a frame, if there is one, and checks that it is this one.
+    /// Takes a frame, if there is one, and checks that it is `frame`.
     fn take(&self, consumer: &mut Consumer, frame: u32) -> bool {
         let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
             let index = u32::from_ne_bytes(head.try_into().unwrap());
@@ -137,7 +137,7 @@ impl Scene {
     }
 }
 
-/// One fragment goes to and fro: it has one owner at a time, and a sender that waits for it is woken.
+/// One fragment is used again and again: it has one owner at a time, and a sender that waits for it is woken.
 #[test]
 fn a_fragment_has_one_owner() {
     loom::model(|| {
@@ -176,7 +176,7 @@ fn a_fragment_has_one_owner() {
     });
 }
 
-/// A peer leaves while it reads: what it holds is lent to another only when it reads no more.
+/// A peer exits while it reads. A fragment that it holds goes to another peer only after it has stopped reading.
 fn a_peer_ends(retire: bool) {
     loom::model(move || {
         let scene = Scene::new(1);
@@ -193,7 +193,7 @@ fn a_peer_ends(retire: bool) {
         if retire {
             scene.area.release_peer(borrower);
         }
-        // The peer holds it, or it has come back.
+        // Either the peer still holds the fragment, or the fragment has come back.
         let early = scene.lend(&mut to_other, other, 2);
         assert_ne!(early, FragmentGrant::Retry, "the other holds nothing that it could return");
         leaver.join().unwrap();
@@ -217,7 +217,7 @@ fn what_one_holds_who_is_called_dead_comes_back_when_it_reads_no_more() {
     a_peer_ends(true);
 }
 
-/// Two peers of one rank, each with its own thread there: no fragment goes to both.
+/// A rank sends to two peers from two threads: no fragment goes to both.
 #[test]
 fn two_peers_never_hold_the_same_fragment() {
     loom::model(|| {

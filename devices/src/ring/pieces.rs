@@ -1,37 +1,38 @@
-//! The pieces of a long copy, which two ranks take from both ends: the one that receives from the front, and the one that
-//! sends, if it looks meanwhile, from the end.
+//! The shared state of a long copy that two ranks make together: the receiver claims pieces from the front, and the
+//! sender, if it polls meanwhile, from the back.
 //!
 //! ```text
-//!   who receives               pieces                     who sends
-//!   opens them             0 1 2 3 4 5 6 7
-//!   takes the first left  ■ ■ ■ ■ . . ■ ■   takes the last left, and counts it when it is copied
-//!   waits for what the other has taken when none is left
+//!   receiver                   pieces                     sender
+//!   opens the copy         0 1 2 3 4 5 6 7
+//!   claims the first left ■ ■ ■ ■ . . ■ ■   claims the last left, and counts it when it is copied
+//!   when none is left, waits for the pieces that the sender has claimed
 //! ```
-//! Nobody waits for one that does not come: it has taken nothing.
+//! The receiver never waits for a sender that does not poll: such a sender has claimed no piece.
 
 use std::ops::Range;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The pieces of the copies that one rank makes out of the memory of another, one copy after the other. It fits beside the
-/// word of a line.
+/// The pieces of the copies that one rank makes out of the memory of another, one copy after the other. It fits into a
+/// line after the line's word.
 ///
 /// # Invariants
-/// Where both ends keep to it:
-/// 1. `words` do not change while a piece that was taken has yet to be copied.
-/// 2. Each piece is taken once.
+/// As long as both ends are correct:
+/// 1. `words` do not change while a claimed piece has yet to be copied.
+/// 2. Each piece is claimed once.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SharedCopy {
-    /// The pieces nobody has taken: from the first (low half) to before the last.
+    /// The unclaimed pieces: the first (low half), and the one after the last (high half).
     left: AtomicU64,
-    /// How many pieces the sender has dealt with (low half), and how often it could not copy some.
+    /// Number of pieces that the sender has finished (low half), and how often it failed to copy its pieces (high
+    /// half).
     helped: AtomicU64,
-    /// What is copied.
+    /// Describes the copy; the user of this type defines the words.
     words: [AtomicU64; 5],
 }
 
-/// Which end of the pieces that are left somebody takes from.
+/// The side from which pieces are claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Front,
@@ -39,7 +40,7 @@ pub(crate) enum Side {
 }
 
 impl SharedCopy {
-    /// Begins a copy of so many pieces; who calls makes one at a time.
+    /// Opens a copy of `pieces` pieces. The caller makes one copy at a time.
     pub(crate) fn open(&self, pieces: u32, words: [u64; 5]) {
         for (word, new) in self.words.iter().zip(words) {
             word.store(new, Ordering::Relaxed);
@@ -49,24 +50,25 @@ impl SharedCopy {
         self.left.store(u64::from(pieces) << 32, Ordering::Release);
     }
 
-    /// Lets nobody take a piece any more.
+    /// Closes the copy: no piece can be claimed any more.
     pub(crate) fn close(&self) {
         self.left.store(0, Ordering::Relaxed);
     }
 
-    /// Returns what is copied; it stays so while a piece is taken and not dealt with.
+    /// Returns the words of the copy. They do not change while a claimed piece is unfinished.
     pub(crate) fn words(&self) -> [u64; 5] {
         std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
     }
 
-    /// Whether there was a piece that nobody had taken.
+    /// Returns whether a piece was unclaimed.
     #[inline]
     pub(crate) fn are_left(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         left as u32 != (left >> 32) as u32
     }
 
-    /// Takes pieces that nobody has taken, as many as `share` says of how many are left, and one at least.
+    /// Claims `share(n)` of the `n` unclaimed pieces, at least one and at most all of them. Returns `None` if none is
+    /// left.
     pub(crate) fn take(&self, end: Side, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
         // SYNC pieces-open (acquire)
         let mut left = self.left.load(Ordering::Acquire);
@@ -80,7 +82,8 @@ impl SharedCopy {
                 Side::Front => (first..first + count, left + u64::from(count)),
                 Side::Back => (last - count..last, left - (u64::from(count) << 32)),
             };
-            // SYNC pieces-open (acquire): a copy that was opened since may look the same, and is another one.
+            // SYNC pieces-open (acquire): a copy that was opened meanwhile may have the same value, and is a different
+            // one.
             match self.left.compare_exchange_weak(left, rest, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(taken),
                 Err(now) => left = now,
@@ -88,14 +91,14 @@ impl SharedCopy {
         }
     }
 
-    /// Counts pieces that were taken from the end as dealt with.
+    /// Counts pieces that were claimed from the back as finished.
     pub(crate) fn count(&self, pieces: &Range<u32>, are_copied: bool) {
         let failed = u64::from(!are_copied) << 32;
         // SYNC pieces-helped (release)
         self.helped.fetch_add(u64::from(pieces.end - pieces.start) + failed, Ordering::Release);
     }
 
-    /// Once `pieces` that were taken from the end have been dealt with: whether all of them were copied.
+    /// Returns whether all of `pieces` pieces from the back were copied, or `None` while some are unfinished.
     pub(crate) fn are_copied(&self, pieces: u32) -> Option<bool> {
         // SYNC pieces-helped (acquire)
         let helped = self.helped.load(Ordering::Acquire);

@@ -9,8 +9,8 @@ use crate::copy;
 use crate::hint;
 use crate::sync::atomic::Ordering;
 
-/// How many cells before its use a cell's line is asked for. Without it every locked instruction after a send waits until
-/// the line has come from the receiver's core (a fifth of a small message between far cores).
+/// How many cells ahead a cell's line is prefetched. Without the prefetch, every locked instruction after a send waits
+/// until the line has come from the receiver's core (a fifth of a small message between far cores).
 const WRITE_AHEAD: u64 = 4;
 
 /// The sending end.
@@ -22,7 +22,7 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    /// Makes the sending end; there is one for a ring.
+    /// Makes the sending end, of which a ring has one.
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
         Producer { ring, position: 0, taken: 0 }
     }
@@ -32,11 +32,11 @@ impl Producer {
         self.position - self.taken >= self.ring.cells()
     }
 
-    /// Returns whether there is a free cell. If not, the receiver will wake this rank when there is one, provided that this
-    /// is asked once more after a [heavy fence](crate::fence::heavy).
+    /// Returns whether there is a free cell. If not, the receiver wakes this rank when there is one, provided that this
+    /// method is called again after a [heavy fence](crate::fence::heavy_fence).
     ///
     /// # Errors
-    /// The receiver's count makes no sense.
+    /// The receiver's count of taken cells is impossible.
     #[inline]
     pub(crate) fn has_room(&mut self) -> Result<bool, Malformed> {
         if !self.is_full() {
@@ -61,23 +61,23 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends a head and a body that follow each other in one cell. The caller has seen [`has_room`](Self::has_room),
-    /// here and below, and `head.len() + len ≤ INLINE`.
+    /// Sends a head and a body that follow each other in one cell. For this method and the next ones, the caller has
+    /// seen [`has_room`](Self::has_room) return true. `head.len() + len ≤ INLINE`.
     #[inline]
     pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
         self.publish(head, CellKind::Inline, len, &[], fill);
     }
 
-    /// Sends a head whose body of `len` bytes lies in fragment `index`.
+    /// Sends a head whose body of `len` bytes is in fragment `index`.
     #[inline]
     pub(crate) fn send_fragment(&mut self, head: &[u8], index: u32, len: u32) {
         self.tell(head, CellKind::Fragment, [index, len]);
     }
 
-    /// Returns whether so many cells are free, without asking the receiver to wake anybody.
+    /// Returns whether `cells` cells are free. Does not ask the receiver to wake this rank.
     ///
     /// # Errors
-    /// The receiver's count makes no sense.
+    /// The receiver's count of taken cells is impossible.
     pub(crate) fn has_cells(&mut self, cells: u64) -> Result<bool, Malformed> {
         if self.position + cells - self.taken > self.ring.cells() {
             self.look()?;
@@ -85,22 +85,22 @@ impl Producer {
         Ok(self.position + cells - self.taken <= self.ring.cells())
     }
 
-    /// Sends a head whose body of `len` bytes is being written to fragment `index`: `there` bytes are.
+    /// Sends a head whose body of `len` bytes is still being written to fragment `index`; `there` bytes are written.
     pub(crate) fn send_begun(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
         self.tell(head, CellKind::StreamHead, [index, len, there]);
     }
 
-    /// Says that `more` bytes of such a body are there.
+    /// Announces `more` bytes of that body.
     pub(crate) fn send_more(&mut self, more: u32) {
         self.tell(&[], CellKind::StreamData, [more]);
     }
 
-    /// Sends a head whose body of `len` bytes comes in pieces, next.
+    /// Sends a head whose body of `len` bytes follows in the next cells.
     pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
         self.tell(head, CellKind::SplitHead, [len]);
     }
 
-    /// Sends the next piece of a body; returns how many bytes it took.
+    /// Sends the next bytes of a body that is split over cells; returns how many.
     pub(crate) fn send_piece(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
         let piece = &rest[..rest.len().min(INLINE)];
         self.publish(&[], CellKind::SplitData, piece.len(), &[], |room| {
@@ -109,7 +109,7 @@ impl Producer {
         piece.len()
     }
 
-    /// Sends a head and the numbers that tell of its body.
+    /// Sends a head and the numbers that describe its body.
     #[inline]
     fn tell<const N: usize>(&mut self, head: &[u8], form: CellKind, numbers: [u32; N]) {
         let bytes = numbers.map(u32::to_ne_bytes);
@@ -119,7 +119,8 @@ impl Producer {
         });
     }
 
-    /// Checks that no cell was set back since it was written: its receiver cannot tell it from one that was not written yet.
+    /// Checks that no cell was set back since it was written. The receiver takes such a cell for one that was not
+    /// written yet.
     ///
     /// # Errors
     /// The first cell that was overwritten.

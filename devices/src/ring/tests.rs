@@ -1,5 +1,5 @@
-//! The ring between two threads: order, content, every form, full and empty; whose fragments are whose; what makes no
-//! sense.
+//! Tests of a ring between two threads: order, content, every form of a cell, full and empty rings, the distribution of
+//! fragments, and malformed values.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::atomic::Ordering;
 const CELLS: u32 = 64;
 const FRAGMENT: u32 = 4096;
 
-/// The other end is always awake.
+/// A notifier for an end that is always awake.
 #[derive(Debug)]
 struct Awake;
 
@@ -30,12 +30,12 @@ fn area(count: u32) -> Arc<FragmentPool> {
     Arc::new(FragmentPool::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), &Bias::new()))
 }
 
-/// A ring to a new peer of the owner of `area`.
+/// Makes a ring to a new peer of the owner of `area`.
 fn peer(area: &Arc<FragmentPool>) -> (RingLink, Consumer, Arc<Ring>) {
     peer_until(area, Exit::never())
 }
 
-/// A ring to a new peer, with an exit.
+/// Makes a ring to a new peer with the given exit.
 fn peer_until(area: &Arc<FragmentPool>, exit: Exit) -> (RingLink, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
@@ -52,12 +52,13 @@ fn body(seed: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed as usize * 31 + at * 7) as u8).collect()
 }
 
-/// Posts message `i`, with its number as head.
+/// Posts message `i`, with its number as the head.
 fn post(link: &mut RingLink, i: u32, len: usize) -> Result<(), PostError> {
     link.post(&u64::from(i).to_le_bytes(), Body::Bytes(&body(i, len)))
 }
 
-/// Receives everything that is there, and checks that it is the messages from `next` on; returns the one after.
+/// Receives all frames that are there, and checks that they are the messages from `next` on. Returns the number of the
+/// message after them.
 fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
     let check = |next: u32, head: &[u8], got: &[u8]| {
         assert_eq!(head, u64::from(next).to_le_bytes());
@@ -78,7 +79,7 @@ fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
 
 #[test]
 fn frames_of_every_form_keep_order_and_content_across_threads() {
-    // There is one fragment, which another peer holds for half of the time: so half of the long bodies are cut.
+    // Another peer holds the only fragment half of the time, so half of the long bodies are split.
     let area = area(1);
     let (mut link, mut consumer, _) = peer(&area);
     let (mut other, mut idle, _) = peer(&area);
@@ -144,7 +145,7 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
     let (mut link, mut consumer, _) = peer(&area);
     let sent = (0..).take_while(|i| post(&mut link, *i, 300).is_ok()).count();
     assert_eq!(sent, 14, "all but the last eighth");
-    // Two others get one each, as often as they give it back.
+    // Each of two others gets one, as often as it returns it.
     let mut others = [peer(&area), peer(&area)];
     for round in 0..20 {
         for (link, consumer, _) in &mut others {
@@ -164,7 +165,7 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
 fn short_frames_do_not_wait_for_fragments() {
     let area = area(2);
     let (mut link, mut consumer, _) = peer(&area);
-    // Two in fragments, and three cells for each other until the ring is full.
+    // Two go in fragments; each further one takes three cells, until the ring is full.
     let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count() as u32;
     assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is on its way");
     assert!(link.has_unflushed());
@@ -178,7 +179,7 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
     let area = area(2);
     let (mut hog, _held, _) = peer(&area);
     assert_eq!((0..).take_while(|i| post(&mut hog, *i, 300).is_ok()).count(), 2);
-    // 500 peers, and for each a frame that is longer than its ring.
+    // For each of 500 peers, a frame that is longer than its ring.
     for _ in 0..500 {
         let (mut link, mut consumer, _) = peer(&area);
         post(&mut link, 0, FRAGMENT as usize).unwrap();
@@ -194,7 +195,8 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
     }
 }
 
-/// Fills a peer whose process has exited or not, has something happen to it, and returns how many fragments another gets then.
+/// Sends to a peer until it holds all the fragments it can get, calls `end`, and returns how many fragments another
+/// peer then gets.
 fn left_after(has_exited: bool, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
     let area = area(16);
     let (mut link, consumer, _) = peer_until(&area, Exit::new(move || has_exited));
@@ -240,7 +242,7 @@ fn who_has_gone_is_not_said_to_write_nonsense() {
         let ((mut link, consumer, _), (mut other, _reader, _)) = (peer_until(&area, exit), peer(&area));
         while post(&mut link, 0, 300).is_ok() {}
         drop(consumer);
-        // The fragments come back for another peer, before this rank hears that the first has left.
+        // The fragments come back for another peer before this rank learns that the first has left.
         (0..2).for_each(|i| post(&mut other, i, 300).unwrap());
         for i in 0..CELLS {
             let posted = post(&mut link, i, 300);
@@ -252,21 +254,22 @@ fn who_has_gone_is_not_said_to_write_nonsense() {
 #[test]
 fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     let area = area(8);
-    // Somebody has written over the name by which its process is found.
+    // The name by which the peer's process is found was overwritten, so `Exit` is wrong.
     let (mut link, mut accused, _) = peer_until(&area, Exit::new(|| true));
     while post(&mut link, 0, 300).is_ok() {}
     link.peer_gone();
-    // All of it is lent again.
+    // All of its fragments go to another peer.
     let (mut other, mut consumer, _) = peer(&area);
     let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
     assert_eq!(sent, 7);
-    // The accused goes on, and gives back what it once was lent.
+    // The accused peer goes on, and returns the fragments that it once held.
     while accused.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap() {}
     assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "nothing was taken from under the other");
     assert_eq!(take(&mut consumer, 0), 7);
 }
 
-/// Sends a good frame of two kinds, lets `change` overwrite cell `at`, and returns what is said of it.
+/// Sends one inline frame and one in a fragment, calls `change` to overwrite cell `at`, and returns what the receiver
+/// says of that cell.
 fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
     let area = area(8);
     let (mut link, mut consumer, ring) = peer(&area);
@@ -277,7 +280,7 @@ fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
     }
     let cell = ring.cell(at);
     let label = label(cell);
-    // Memory that processes share has a value in every byte, which a wrong label may reach.
+    // In shared memory every byte has a value, and a wrong header may extend over all of them.
     for unwritten in usize::from(label.head) + usize::from(label.length)..INLINE {
         // SAFETY: within the cell, which nobody else uses.
         cell.bytes.with_mut(|bytes| unsafe { bytes.cast::<u8>().wrapping_add(unwritten).write(0) });
@@ -286,16 +289,16 @@ fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
     consumer.receive(&mut |_: &[u8], _: &[u8]| panic!("a frame that nobody sent"))
 }
 
-/// Returns the label of a cell.
+/// Returns the header of a cell.
 fn label(cell: &Line) -> CellHeader {
     CellHeader::of(cell.word.load(Ordering::Relaxed))
 }
 
-/// Returns what is said of a cell whose label was changed by a peer that computes the checksum over it.
+/// Returns the error for a cell whose header was changed by a peer that also updates the checksum.
 fn mistaken(at: u64, change: impl FnOnce(CellHeader) -> CellHeader) -> String {
     let change = |cell: &Line| {
         let label = change(label(cell));
-        // SAFETY: nobody else uses the cell, of which every byte was written.
+        // SAFETY: nobody else uses the cell, and every byte of it was written.
         let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
         let end = usize::from(label.head) + usize::from(label.length);
         let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(label.head).min(INLINE));
@@ -331,7 +334,8 @@ fn a_cell_that_makes_no_sense_is_an_error() {
     );
 }
 
-/// Every bit of what the receiver acts on: the label but for the sequence number, the head, and the numbers of the fragment.
+/// Flips every bit that the receiver acts on: the header except for the sequence number, the head, and the numbers of
+/// the fragment.
 #[test]
 fn a_changed_bit_of_a_cell_is_an_error() {
     let check = |at, change: &dyn Fn(&Line)| {
@@ -352,7 +356,7 @@ fn a_changed_bit_of_a_cell_is_an_error() {
             check(at, &|cell| {
                 cell.bytes.with_mut(|bytes| {
                     let byte = bytes.cast::<u8>().wrapping_add(bit / 8);
-                    // SAFETY: nobody else uses the cell, of which the head and the numbers are written.
+                    // SAFETY: nobody else uses the cell, whose head and numbers are written.
                     let old = unsafe { byte.read() };
                     // SAFETY: as above.
                     unsafe { byte.write(old ^ 1 << (bit % 8)) };
@@ -387,7 +391,7 @@ fn each_end_finds_that_its_words_were_overwritten() {
     }
     for position in 0..u64::from(CELLS) {
         let word = &ring.cell(position).word;
-        // As if the cell had not been written in this round.
+        // Make the cell look as if it had not been written in this round.
         let written = word.fetch_sub(u64::from(CELLS), Ordering::Relaxed);
         let Err(PostError::Broken(why)) = link.verify() else { panic!("cell {position}") };
         assert!(why.contains("was overwritten: the sequence number of a cell"), "{why}");
@@ -396,7 +400,7 @@ fn each_end_finds_that_its_words_were_overwritten() {
     assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
 }
 
-/// A fragment that is not there, or shorter than what is said to lie in it.
+/// A fragment whose index is out of range, or that is shorter than the body that should be in it.
 #[test]
 fn a_fragment_that_makes_no_sense_is_an_error() {
     let (mut tx, mut rx) = pair();
@@ -409,7 +413,7 @@ fn a_fragment_that_makes_no_sense_is_an_error() {
     assert_eq!(error.to_string(), "it wrote a malformed cell: 4097 bytes in a fragment of 4096");
 }
 
-/// Bodies in pieces that are empty, too long, or not continued.
+/// Split bodies that are empty, too long, or not continued.
 #[test]
 fn pieces_that_make_no_sense_are_an_error() {
     for len in [0, FRAGMENT + 1, u32::MAX] {
@@ -436,7 +440,7 @@ fn pieces_that_make_no_sense_are_an_error() {
     assert_eq!(error.to_string(), "it wrote a malformed cell: form 0 with 60 bytes of a body missing");
 }
 
-/// Takes frames, and bodies that are being written by pieces or straight into memory, in turns.
+/// Takes frames, and takes bodies that are still being written alternately in pieces and directly into memory.
 #[derive(Default)]
 struct Gather {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
@@ -469,7 +473,7 @@ impl Frames for Gather {
     }
 }
 
-/// Fragments that are longer than what a receiver is told of at once.
+/// The size of fragments that are longer than one part of a streamed body.
 const LONG: u32 = 1 << 16;
 
 #[test]
@@ -500,11 +504,11 @@ fn long_bodies_are_read_while_they_are_written() {
     }
 }
 
-/// What a sink was told, in words.
+/// The calls of a sink, as text.
 #[derive(Default)]
 struct Told(Vec<String>);
 
-// SAFETY: it lends no memory.
+// SAFETY: it gives no memory to the device.
 unsafe impl Sink for Told {
     fn frame(&mut self, from: PeerId, _: &[u8], body: &[u8]) {
         self.0.push(format!("{from:?}: {} bytes", body.len()));
@@ -551,7 +555,8 @@ fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
     assert!(now(&mut incoming).is_empty(), "nothing is read any more");
 }
 
-/// Bodies that are being written to no fragment, are longer than one, are whole, or go on too far or not at all.
+/// Streamed bodies whose fragment does not exist, that are longer than a fragment, that are complete at once, that
+/// continue too far, or that do not continue.
 #[test]
 fn parts_that_make_no_sense_are_an_error() {
     let told = |write: &dyn Fn(&mut Producer)| {
@@ -602,7 +607,7 @@ fn counts_that_make_no_sense_break_the_link() {
     {
         let (mut link, mut consumer, ring) = peer(&area);
         if found == 3 {
-            // It says less than it had said.
+            // The count is smaller than one that was stored before.
             (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
             assert_eq!(take(&mut consumer, 0), CELLS);
             post(&mut link, CELLS, 8).unwrap();

@@ -1,4 +1,4 @@
-//! The way to another rank of the host: the words of its desk, and the socket it sleeps on.
+//! How a rank notifies another rank of the host: by the words of its control block, and the socket that it sleeps on.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::occupant::LocalRank;
 use crate::fence::Light;
 use crate::ring;
 
-/// Tells a neighbour of news, in the name of `occupant`.
+/// Notifies one peer in the name of `occupant`.
 #[derive(Debug)]
 pub(super) struct Bell {
     occupant: Arc<LocalRank>,
@@ -21,7 +21,7 @@ impl Bell {
         Bell { occupant, desk, light }
     }
 
-    /// Has the neighbour look for a new ring.
+    /// Notifies the peer of a new ring.
     pub(super) fn call(&self) {
         if self.desk.set_ready(self.occupant.index, self.light) {
             self.occupant.wake(&self.desk);

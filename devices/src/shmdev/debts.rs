@@ -1,5 +1,5 @@
-//! The copies that senders owe: each has taken pieces of one ([`together`](super::together)) and has yet to copy them. The memory
-//! stays lent until then, and the end of the copy comes through the inlet.
+//! The copies in which the sender has claimed pieces ([`together`](super::together)) that it has yet to copy. The
+//! receive buffer stays exposed until then, and the inlet reports the end of the copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -10,35 +10,36 @@ use crate::device::{OpStatus, OpToken, PostError, Sink};
 use crate::sync::{Mutex, lock, pause};
 use crate::sys;
 
-/// What is owed to one rank.
+/// The copies of one rank that wait for their senders.
 #[derive(Debug, Default)]
 pub(super) struct PendingWrites {
     book: Mutex<Book>,
-    /// How many copies stand in it.
+    /// Number of copies in `book`.
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Book {
     owed: Vec<PendingWrite>,
-    /// The peers that have left or died, by index: what they owe is given up as soon as they do not write.
+    /// The peers that have left or died, by index. A copy that waits for one of them fails as soon as the peer does not
+    /// write.
     gone: Vec<u32>,
-    /// Whether that holds for all peers: this rank takes no more.
+    /// Whether the same holds for all peers, because this rank closes.
     is_closed: bool,
 }
 
-/// A copy of which the sender has taken pieces that it has yet to copy.
+/// A copy of which the sender has claimed pieces that it has yet to copy.
 #[derive(Debug)]
 pub(super) struct PendingWrite {
     pub(super) copies: Arc<Copies>,
-    /// How many pieces the sender has taken.
+    /// Number of pieces that the sender has claimed.
     pub(super) pieces: u32,
     pub(super) op: OpToken,
-    /// What has become of the receiver's.
+    /// The outcome of the receiver's own pieces.
     pub(super) outcome: Result<(), String>,
-    /// Whether it is to be given up, whatever becomes of the sender.
+    /// Whether the copy fails in any case, as soon as the sender does not write.
     pub(super) is_void: bool,
-    /// Whether it was owed when the debts were last [gone through](PendingWrites::age).
+    /// Whether the copy was already pending at the last call of [`age`](PendingWrites::age).
     pub(super) is_old: bool,
     pub(super) window: PeerMemory,
     pub(super) showing: Exposure,
@@ -47,7 +48,7 @@ pub(super) struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// Lets the sender write no more, unless it does so at this moment; whether it does not.
+    /// Revokes the destination; returns whether the sender is not writing to it at this moment, and so never will.
     fn is_given_up(&self) -> bool {
         self.showing.revoke();
         !self.window.is_writing(self.showing.number(), self.process.as_ref())
@@ -55,7 +56,7 @@ impl PendingWrite {
 }
 
 impl PendingWrites {
-    /// Leaves a copy to be ended later, if it is owed still.
+    /// Stores a copy to be completed later, unless the sender has finished its pieces by now.
     #[cold]
     pub(super) fn defer(&self, new: PendingWrite) -> Result<OpStatus, PostError> {
         new.copies.is_owed.store(true, Ordering::Relaxed);
@@ -64,7 +65,8 @@ impl PendingWrites {
         let mut book = lock(&self.book);
         book.owed.push(new);
         self.count.store(book.owed.len(), Ordering::Release);
-        // Whoever sleeps was rung before it could see this, or will be.
+        // If the check below misses the sender's count, the sender notifies this rank afterwards, and the thread that
+        // it wakes sees the entry.
         fence(Ordering::SeqCst);
         let ended = self.take_ended(&mut book, |it| it == op).pop();
         match ended {
@@ -74,7 +76,7 @@ impl PendingWrites {
         }
     }
 
-    /// Ends the copies that are owed no more; returns how many.
+    /// Completes the copies whose senders have finished; returns how many.
     #[inline]
     pub(super) fn reap(&self, sink: &mut dyn Sink) -> usize {
         match self.count.load(Ordering::Acquire) {
@@ -93,7 +95,7 @@ impl PendingWrites {
         count
     }
 
-    /// Takes copies out that are owed no more, of those that are meant.
+    /// Removes the copies that have ended, of those for which `is_meant` returns true, and returns their outcomes.
     fn take_ended(
         &self,
         book: &mut Book,
@@ -122,7 +124,7 @@ impl PendingWrites {
         ended
     }
 
-    /// Takes note that a peer has left or died: what it owes is given up.
+    /// Records that a peer has left or died. The copies that wait for it fail.
     pub(super) fn peer_gone(&self, index: u32) {
         let buried = &mut lock(&self.book).gone;
         if !buried.contains(&index) {
@@ -130,8 +132,9 @@ impl PendingWrites {
         }
     }
 
-    /// Gives up the copies that were owed already at the last call: the words that say what the sender has taken may have been
-    /// overwritten. The engine then asks for the message in frames, and no copy from that peer is made together any more.
+    /// Gives up the copies that were already pending at the last call: the words that say which pieces the sender has
+    /// claimed may have been overwritten. The engine then requests the message in frames, and no further copy is made
+    /// together with that peer.
     pub(super) fn age(&self) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -143,7 +146,7 @@ impl PendingWrites {
         }
     }
 
-    /// Has nobody write to this rank's memory any more; waits for who does at this moment.
+    /// Prevents all peers from writing to this rank's memory any more. Waits for those that write at this moment.
     pub(super) fn close(&self) {
         lock(&self.book).is_closed = true;
         let mut round = 0;

@@ -1,20 +1,21 @@
-//! The words by which the other ranks of a host reach one rank.
+//! The control block of a rank: the words by which the other ranks of the host notify it.
 //!
-//! # How a rank is told of news
-//! A sender writes its news, and then looks at the *state* of the receiver: one load, of a line that seldom changes. If the
-//! state is 0 that is all. Two things can be in it:
+//! # How a rank is notified
+//! A sender writes a frame to its ring and then reads the *state* of the receiver: one load, of a line that rarely
+//! changes. If the state is 0, the sender does nothing more. Two bits of the state concern it:
 //!
-//! * [`ASLEEP`]: the sender takes it away, and then wakes the rank. Whoever finds it gone wakes nobody: it is enough that one
-//!   does, and so no more datagrams lie in a socket than its owner went to sleep.
-//! * [`CALLS`]: the receiver has more rings than it wants to poll. The sender sets its bit among the *calls*, by a locked
-//!   instruction, before it looks whether the receiver sleeps. The receiver takes all bits at once, and what was written
-//!   before a bit was set is there for who takes it.
+//! * [`ASLEEP`]: the sender clears the bit and then wakes the rank. A sender that finds the bit cleared wakes nobody.
+//!   So there is one wake-up for each sleep, and a socket never holds more datagrams than its owner went to sleep.
+//! * [`CALLS`]: the receiver has more rings than it wants to poll. The sender sets its bit in the *ready bits*, with a
+//!   locked instruction, before it checks whether the receiver sleeps. The receiver takes all bits at once, and it then
+//!   sees the frames that were written before a bit was set.
 //!
-//! The bits are used for what is rare, too, in any state: that there is a new ring, and that a card is there which was asked
-//! for.
+//! In any state, the ready bits also announce rare events: a new ring, and a card that was requested and has been
+//! published.
 //!
-//! Neither side misses the other, by the pattern that `ring/README.md` tells: the sender writes its news (or its bit), makes a
-//! light fence, and looks at the state; the receiver changes its state, makes a heavy fence, and looks at everything once more.
+//! No wake-up is lost, by the pattern that `ring/README.md` describes. The sender writes its frame (or its bit),
+//! executes a light fence, and reads the state. The receiver changes its state, executes a heavy fence, and polls
+//! everything once more.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -26,17 +27,17 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The owner sleeps, or is about to.
 const ASLEEP: u32 = 1;
-/// The owner was woken while it was awake: it must not sleep next time.
+/// The owner was woken while it was awake: it must not sleep the next time.
 const RUNG: u32 = 2;
-/// The owner looks only at rings whose senders have set their bit.
+/// The owner polls only the rings whose senders have set their ready bits.
 const CALLS: u32 = 4;
 
-/// Words of the longest card.
+/// Words of the longest card that fits.
 const CARD: usize = 62;
-/// Its length if the card is longer, and has to be had by another way.
+/// The value of `card_len` if the card does not fit and must be obtained in another way.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// The word that all senders look at, on a line of its own.
+/// The word that all senders read, on a line of its own.
 #[repr(C, align(64))]
 struct State(AtomicU32);
 
@@ -45,29 +46,29 @@ struct Words {
     state: State,
     /// Whether the rank has opened the device.
     is_taken: AtomicU32,
-    /// Bytes of the card, once it is there.
+    /// Bytes of the card, once it is published.
     card_len: AtomicU32,
-    /// The name of what the rank sleeps on.
+    /// The name of the socket that the rank sleeps on.
     bell: AtomicU64,
     card: [AtomicU64; CARD],
 }
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Words>() == 9 * LINE);
 
-/// A card, as it lies in a desk.
+/// A card in a control block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Card {
-    /// These bytes.
+    /// The bytes of the card.
     Inline(Vec<u8>),
-    /// It has no room here.
+    /// The card does not fit into the control block.
     TooLong,
 }
 
-/// The words of one rank.
+/// The control words of one rank.
 ///
 /// # Invariants
-/// 1. `words` points to what was zero at first, `calls` and `askers` to words of which that is true, one bit a rank. They live
-///    as long as `_owner`, and everybody uses them by atomic operations alone.
+/// 1. `words`, `ready` and `askers` point to memory that was zero at first. `ready` and `askers` have one bit for each
+///    rank. All three live as long as `_owner`, and all processes use them only by atomic operations.
 pub(super) struct ControlBlock {
     words: NonNull<Words>,
     ready: NonNull<[AtomicU64]>,
@@ -75,7 +76,7 @@ pub(super) struct ControlBlock {
     _owner: Owner,
 }
 
-// SAFETY: invariant 1: atomics, which the owner keeps.
+// SAFETY: invariant 1: the words are atomics, which the owner keeps alive.
 unsafe impl Send for ControlBlock {}
 // SAFETY: as above.
 unsafe impl Sync for ControlBlock {}
@@ -86,7 +87,7 @@ impl fmt::Debug for ControlBlock {
     }
 }
 
-/// Words of one bit a rank.
+/// Returns the number of words with one bit for each rank.
 fn words(ranks: u32) -> usize {
     ranks.div_ceil(u64::BITS) as usize
 }
@@ -100,25 +101,25 @@ impl ControlBlock {
         (words(ranks) * 8).next_multiple_of(LINE)
     }
 
-    /// Returns the bytes of a desk among so many ranks.
+    /// Returns the size in bytes of a control block among `ranks` ranks.
     pub(super) fn bytes(ranks: u32) -> usize {
         size_of::<Words>() + 2 * Self::bits(ranks)
     }
 
-    /// Makes a desk over memory.
+    /// Makes a control block over memory.
     ///
     /// # Safety
     /// `base` is aligned to a line and points to [`bytes`](Self::bytes) bytes for which invariant 1 holds.
     pub(super) unsafe fn at(base: NonNull<u8>, ranks: u32, owner: Owner) -> Self {
         let bits = |offset: usize| {
-            // SAFETY: the caller's promise: the bits lie inside, one array behind the other.
+            // SAFETY: the caller's promise: the bits are inside, one array after the other.
             let start = unsafe { base.add(size_of::<Words>() + offset) };
             NonNull::slice_from_raw_parts(start.cast::<AtomicU64>(), words(ranks))
         };
         ControlBlock { words: base.cast(), ready: bits(0), askers: bits(Self::bits(ranks)), _owner: owner }
     }
 
-    /// Makes a desk for a model.
+    /// Makes a control block for a model.
     #[cfg(all(test, loom))]
     pub(super) fn alone(ranks: u32) -> Self {
         type Bits = Box<[AtomicU64]>;
@@ -144,7 +145,8 @@ impl ControlBlock {
         &self.words().state.0
     }
 
-    /// Takes the desk, once for the life of the job: its rank's rings have one end each. Returns whether it was free.
+    /// Claims the control block, once for the life of the job, because each ring must have only one producer and one
+    /// consumer. Returns whether it was free.
     pub(super) fn claim(&self, bell: u64) -> bool {
         let is_free = self.words().is_taken.swap(1, Ordering::Relaxed) == 0;
         if is_free {
@@ -153,17 +155,17 @@ impl ControlBlock {
         is_free
     }
 
-    /// Says by which name the rank is woken.
+    /// Stores the name of the socket by which the rank is woken.
     pub(super) fn set_bell(&self, bell: u64) {
         self.words().bell.store(bell, Ordering::Relaxed);
     }
 
-    /// Returns the name of what the rank sleeps on; 0 if it has not come.
+    /// Returns the name of the socket that the rank sleeps on; 0 if the rank has not opened the device.
     pub(super) fn bell(&self) -> u64 {
         self.words().bell.load(Ordering::Relaxed)
     }
 
-    /// Tells the owner of what `from` has written before; returns whether it must be woken.
+    /// Notifies the owner of the frames that `from` wrote before; returns whether the caller must wake the owner.
     #[inline]
     pub(super) fn notify(&self, from: u32, light: Light) -> bool {
         light.fence();
@@ -177,7 +179,7 @@ impl ControlBlock {
         if state & CALLS != 0 { self.set_ready(from, light) } else { self.take_sleep() }
     }
 
-    /// Sets the bit of `from`, and returns whether the owner must be woken.
+    /// Sets the ready bit of `from`, and returns whether the caller must wake the owner.
     pub(super) fn set_ready(&self, from: u32, light: Light) -> bool {
         let (word, bit) = place(from);
         // SAFETY: invariant 1.
@@ -189,12 +191,12 @@ impl ControlBlock {
         self.state().load(Ordering::Relaxed) & ASLEEP != 0 && self.take_sleep()
     }
 
-    /// Takes the owner's sleep away, and returns whether this is who has to wake it.
+    /// Clears `ASLEEP`, and returns whether this call has cleared it: then the caller must wake the owner.
     fn take_sleep(&self) -> bool {
         self.state().fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
     }
 
-    /// Ends the owner's present sleep or, if it is awake, its next one; returns whether it must be woken.
+    /// Ends the owner's present sleep or, if it is awake, its next one. Returns whether the caller must wake the owner.
     pub(super) fn force_wake(&self) -> bool {
         let next = |state| Some(if state & ASLEEP == 0 { state | RUNG } else { state & !ASLEEP });
         self.state()
@@ -202,31 +204,31 @@ impl ControlBlock {
             .is_ok_and(|old| old & ASLEEP != 0)
     }
 
-    /// Says that the owner is about to sleep, after which it makes a heavy fence and looks for news once more. Returns
-    /// whether it was roused and must not.
+    /// Announces that the owner is about to sleep. Afterwards the owner executes a heavy fence and polls once more.
+    /// Returns whether the owner was woken meanwhile and must not sleep.
     pub(super) fn prepare_sleep(&self) -> bool {
         let next = |state| Some(state & CALLS | ASLEEP);
         self.state().fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok_and(|old| old & RUNG != 0)
     }
 
-    /// Says that the owner is awake.
+    /// Announces that the owner is awake.
     pub(super) fn clear_asleep(&self) {
         self.take_sleep();
     }
 
-    /// Has senders set their bits from now on. The owner makes a heavy fence and looks for news once more.
+    /// Makes senders set their ready bits from now on. Afterwards the owner executes a heavy fence and polls once more.
     pub(super) fn enable_bitmap(&self) {
         self.state().fetch_or(CALLS, Ordering::Relaxed);
     }
 
-    /// Returns whether any bit is set.
+    /// Returns whether any ready bit is set.
     #[inline]
     pub(super) fn is_called(&self) -> bool {
         // SAFETY: invariant 1.
         unsafe { self.ready.as_ref() }.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes the bits of the ranks from `64 × word` on.
+    /// Takes the ready bits of the ranks from `64 × word` on.
     #[inline]
     pub(super) fn take_calls(&self, word: usize) -> u64 {
         // SAFETY: invariant 1.
@@ -237,12 +239,12 @@ impl ControlBlock {
         }
     }
 
-    /// Whether a card is short enough to lie in a desk.
+    /// Returns whether a card fits into a control block.
     pub(super) fn has_room_for(card: &[u8]) -> bool {
         card.len() <= 8 * CARD
     }
 
-    /// Puts the owner's card down; returns those who have asked for it.
+    /// Publishes the owner's card; returns the ranks that have requested it.
     pub(super) fn put_card(&self, card: &[u8]) -> Vec<u32> {
         let words = self.words();
         let len = if Self::has_room_for(card) { card.len() as u32 } else { ELSEWHERE };
@@ -251,7 +253,7 @@ impl ControlBlock {
             padded[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
         }
-        // SYNC desk-card (release). An empty card is as good as none.
+        // SYNC desk-card (release). For an empty card `card` returns `None`.
         words.card_len.store(len, Ordering::Release);
         fence(Ordering::SeqCst);
         // SAFETY: invariant 1.
@@ -261,7 +263,7 @@ impl ControlBlock {
         (0u32..).zip(bits).flat_map(|(word, bits)| set(bits).map(move |bit| word * u64::BITS + bit)).collect()
     }
 
-    /// Returns the owner's card, if it is there.
+    /// Returns the owner's card, if it is published.
     pub(super) fn card(&self) -> Option<Card> {
         let words = self.words();
         // SYNC desk-card (acquire)
@@ -275,7 +277,8 @@ impl ControlBlock {
         }
     }
 
-    /// Has the owner call `asker` when its card is there; the asker then looks for it once more.
+    /// Requests that the owner notify `asker` when its card is published. The asker must check for the card once more
+    /// afterwards.
     pub(super) fn ask_for_card(&self, asker: u32) {
         let (word, bit) = place(asker);
         // SAFETY: invariant 1.
@@ -287,7 +290,7 @@ impl ControlBlock {
     }
 }
 
-/// Returns which bits are set.
+/// Returns the indices of the set bits.
 #[inline]
 pub(super) fn set(mut bits: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {

@@ -1,20 +1,20 @@
-//! The lines of which a rank makes the rings that it sends by: taken at first contact, and kept for the life of the job.
+//! Allocates a rank's rings out of its lines of the segment, at first contact and for the life of the job.
 //!
-//! Nobody else takes of them, so how far they are used up is the rank's own knowledge and not in shared memory. The first
-//! peers get long rings, each a quarter of what there is to spare; so those that come later get shorter ones. The lines of one
-//! ring of the least length are kept for each rank that may still come.
+//! No other rank allocates from these lines, so the allocator's state is not in shared memory. The first peers get long
+//! rings, each at most a quarter of the lines to spare, so later peers get shorter ones. The last three peers may get a
+//! larger part. The lines of one shortest ring are reserved for each peer without a ring.
 
 use super::plan::{CELLS, RingLocation, SegmentLayout, lines};
 
-/// At least so many parts are made of what long rings have left.
+/// A ring gets at most one in `PARTS` of the lines to spare, or one in `peers` if fewer peers are left.
 const PARTS: u32 = 4;
 
-/// What is left of a rank's lines.
+/// The unused lines of a rank.
 #[derive(Debug)]
 pub(super) struct RingAllocator {
     next: u32,
     end: u32,
-    /// Ranks that may still want a ring.
+    /// Number of peers without a ring.
     peers: u32,
 }
 
@@ -23,7 +23,7 @@ impl RingAllocator {
         RingAllocator { next: 0, end: plan.lines, peers: plan.ranks.saturating_sub(1) }
     }
 
-    /// Takes the lines of a ring to one more peer; `None` if not even those of the shortest are left.
+    /// Allocates the ring to one more peer; returns `None` if there are too few lines for even the shortest ring.
     pub(super) fn take(&mut self) -> Option<RingLocation> {
         let (least, most) = CELLS.into_inner();
         let left = self.end - self.next;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// The rings that a rank of so many makes for all others, one behind the other.
+    /// Allocates the rings of one of `ranks` ranks to all others; returns their cells.
     fn rings(ranks: u32, config: &Config) -> Vec<u32> {
         let plan = SegmentLayout::new(ranks, config);
         let mut heap = RingAllocator::new(&plan);

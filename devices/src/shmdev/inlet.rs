@@ -1,7 +1,8 @@
-//! The receiving end for all processes that have sent to this one.
+//! The receiving end for all processes that have sent to this rank.
 //!
-//! A rank that few have sent to polls their rings. One that many have sent to has each set a bit when it writes, and looks at
-//! those rings alone (`desk`): what it costs to look for news no longer grows with the number of rings.
+//! With few senders a rank polls the rings of all of them. With more senders it makes each of them set a bit when it
+//! writes, and polls only the rings whose bits are set (`desk`). The cost of polling then does not grow with the number
+//! of rings.
 
 use std::sync::Arc;
 
@@ -13,37 +14,38 @@ use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
 use crate::ring::{self, Consumer, Ring, RingReceiver, TURN};
 
-/// The most rings that are polled.
+/// The largest number of rings that are all polled.
 const POLLED: usize = 8;
 
-/// All rings that end here and are in use.
+/// The receiving end of all rings that are in use.
 #[derive(Debug)]
 pub(super) struct ShmInlet {
     place: ShmContext,
-    /// This rank's own.
+    /// The control block of this rank.
     desk: ControlBlock,
     rings: Vec<Entry>,
     together: Arc<CoopCopy>,
-    /// By index of the sender.
+    /// By the index of the sender.
     senders: Vec<Sender>,
-    /// Whether senders set their bits.
+    /// Whether senders set their ready bits.
     by_calls: bool,
-    /// Rings that may not be empty, one bit each: their senders' were set, and they were not found empty since.
+    /// One bit for each ring that might have frames: its sender has set its ready bit, and the ring was not found empty
+    /// since.
     due: Vec<u64>,
 }
 
-/// What comes from one rank: the frames in its ring, and the copies that it makes of this rank's memory.
+/// The input from one rank: the frames in its ring, and the copies that it makes of this rank's memory.
 #[derive(Debug)]
 struct Entry {
     incoming: RingReceiver<Bell>,
     index: u32,
     ring: Arc<Ring>,
-    /// Tells the rank of pieces that are copied.
+    /// Notifies the rank of pieces that this rank has copied.
     bell: Bell,
 }
 
 impl Entry {
-    /// Takes what is there, and helps with a copy; returns how much of each there was.
+    /// Hands out the frames that have come, and helps with a copy; returns the number of cells and of copies.
     #[inline]
     fn look(&mut self, together: &CoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
         let cells = self.incoming.drain(sink);
@@ -55,18 +57,19 @@ impl Entry {
     fn help(&mut self, together: &CoopCopy) -> usize {
         let Some(is_copied) = together.help(self.index, self.ring.pieces()) else { return 0 };
         ring::PeerNotifier::notify_receiver(&mut self.bell);
-        // What cannot be copied is no news: whoever has written over the words might else keep us busy.
+        // A failed helper copy does not count as progress. Otherwise a corrupted descriptor would keep this loop
+        // running.
         usize::from(is_copied)
     }
 }
 
-/// What is known of a rank that may send.
+/// The state of a rank that may send.
 #[derive(Clone, Copy, Debug)]
 enum Sender {
     Unknown,
-    /// Which of the rings is its.
+    /// Index of its ring in `rings`.
     Known(usize),
-    /// It has written what makes no sense.
+    /// It has written an invalid ring location.
     Lost,
 }
 
@@ -79,7 +82,8 @@ impl ShmInlet {
         ShmInlet { place, desk, rings: Vec::new(), together, senders, by_calls: false, due }
     }
 
-    /// Looks what those want who have set a bit of one word; returns the bits of those that have a ring.
+    /// Handles the ready bits of one word: opens new rings and fetches requested cards. Returns the bits of the ranks
+    /// that have a ring.
     fn take_ready_senders(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
         let mut rings = 0;
         let first = word as u32 * u64::BITS;
@@ -94,7 +98,7 @@ impl ShmInlet {
         rings
     }
 
-    /// Opens the ring from a rank, if that is new; returns whether there is one.
+    /// Opens the ring from a rank unless it is open; returns whether there is a ring.
     fn open_ring(&mut self, from: u32, sink: &mut dyn Sink) -> bool {
         let Some(sender) = self.senders.get_mut(from as usize) else { return false };
         match sender {
@@ -103,7 +107,7 @@ impl ShmInlet {
             Sender::Unknown => {}
         }
         let ShmContext { segment, ranks, occupant } = &self.place;
-        // No rank has a ring to itself; a word that says so was overwritten.
+        // No rank has a ring to itself. If a word says so, it was overwritten.
         let Some(peer) = ranks.rank(from).filter(|_| from != occupant.index).map(PeerId) else {
             return false;
         };
@@ -124,7 +128,7 @@ impl ShmInlet {
         true
     }
 
-    /// Opens rings that are new, and stops polling if they are many.
+    /// Opens new rings; if there are then too many to poll them all, enables the ready bits.
     #[cold]
     fn open_new_rings(&mut self, sink: &mut dyn Sink) {
         for word in 0..self.due.len() {
@@ -132,14 +136,14 @@ impl ShmInlet {
         }
         if self.rings.len() > POLLED {
             self.desk.enable_bitmap();
-            // Who cannot have the others fence goes on polling: they may miss what it has asked for.
+            // Without a heavy fence, senders might not see the new state. Then go on polling all rings.
             self.by_calls = fence::heavy_fence();
-            // Who has not seen that has set no bit.
+            // A sender that has not seen the new state has set no bit.
             self.look_at_all();
         }
     }
 
-    /// Has all rings looked at once.
+    /// Marks all rings as due.
     fn look_at_all(&mut self) {
         for (from, sender) in (0u32..).zip(&self.senders) {
             if let Sender::Known(_) = sender {
@@ -148,7 +152,7 @@ impl ShmInlet {
         }
     }
 
-    /// Takes what has come to the rings whose bits are set.
+    /// Handles the frames and copies of the rings whose bits are set.
     #[inline(never)]
     fn poll_ready_rings(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
@@ -170,8 +174,8 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. What `CoopCopy` settles was written, or is
-// not written any more; when the inlet is dropped nobody writes any more.
+// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. When `CoopCopy` completes a copy, its
+// memory was written or is not written any more; when the inlet is dropped, no peer writes any more.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

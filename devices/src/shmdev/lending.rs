@@ -1,10 +1,11 @@
-//! Blocks that others look at where they lie.
+//! The owner's side of exported blocks: blocks of its pool that other ranks read in place.
 //!
-//! For each block that is lent a word stands in the pool of its owner, which says under a number where the block is (`loan`). The
-//! owner keeps a block that is out until it is not, also when the operation has ended otherwise or the device is closed
-//! ([`ORPHANS`]). Of a receiver whose process is gone no block is out. One that has left, or is said to have died, may still look at
-//! the block, as may other ranks of its process: that it is gone its socket says, which it keeps for as long as it looks at
-//! anything. A receiver that finds another number has come too late.
+//! For each exported block there is a word in the owner's pool, which holds the number of the export and the state of
+//! the block (`loan`). The owner does not reuse the block until its receiver has returned it, even if the operation has
+//! ended otherwise or the device is closed ([`ORPHANS`]). A receiver whose process has exited holds no block. A
+//! receiver that has left, or was reported dead, may still read the block, and so may other ranks of its process. The
+//! owner finds out by the receiver's socket, which the receiver keeps open while it reads any block. A receiver that
+//! finds another number in the word is too late.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,35 +21,35 @@ use super::shelf::Key;
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::layout::KeepAlive;
 
-/// What one rank lends.
+/// The blocks that one rank exports.
 #[derive(Debug)]
 pub(super) struct BlockExports {
     segment: Arc<Segment>,
     index: u32,
     blocks: Option<Arc<Blocks>>,
     numbers: SlotIds,
-    /// Whether its device is gone.
+    /// Whether the device of the rank is gone.
     is_closed: AtomicBool,
 }
 
-/// A block that is lent, as the operation keeps it whose message it is.
+/// The record of an exported block in the operation whose message it is.
 #[derive(Debug)]
 pub(super) struct ExportedBlock {
     lending: Arc<BlockExports>,
     number: u64,
-    /// In the pool.
+    /// The offset of the block in the pool.
     offset: usize,
     len: usize,
-    /// The memory. It goes when the block is home.
+    /// Keeps the memory alive until the block is returned.
     keep: Option<KeepAlive>,
-    /// Its receiver, once it is no more to be received.
+    /// The receiver, set when the block is revoked.
     receiver: OnceLock<u32>,
-    /// Blocks that had come home when this one was lent. What they belong to may be somebody's own, which does anything when it
-    /// goes: not under the locks of whoever lends, but with this.
+    /// Blocks that had been returned when this one was exported. Dropping them may run code of their users, so they are
+    /// dropped with this record and not under the locks of the exporting thread.
     _home: Vec<Kept>,
 }
 
-/// A block that was lent by an operation that has ended otherwise.
+/// A block whose operation has ended before its receiver has returned it.
 #[derive(Debug)]
 struct Kept {
     lending: Arc<BlockExports>,
@@ -57,10 +58,10 @@ struct Kept {
     _keep: KeepAlive,
 }
 
-/// Blocks that are looked at though nobody waits for that any more. A rank looks through its own when it lends more, and through
-/// those of ranks of this process whose device is gone.
+/// Blocks that are still read although their operations have ended. A rank searches its own blocks here when it exports
+/// another one, and also those of ranks of this process whose device is gone.
 static ORPHANS: std::sync::Mutex<Vec<Kept>> = std::sync::Mutex::new(Vec::new());
-/// How many there are.
+/// The length of `ORPHANS`.
 static HOW_MANY: AtomicUsize = AtomicUsize::new(0);
 
 impl BlockExports {
@@ -75,18 +76,19 @@ impl BlockExports {
         })
     }
 
-    /// Whether there is a pool whose blocks can be lent.
+    /// Returns whether the rank has a pool, whose blocks can be exported.
     pub(super) fn has_pool(&self) -> bool {
         self.blocks.is_some()
     }
 
-    /// Makes a storage whose blocks can be lent.
+    /// Makes a storage whose blocks can be exported.
     pub(super) fn storage(&self, len: usize) -> Result<Part, StorageError> {
         let none = StorageError::Size { asked: len, most: 0 };
         self.blocks.as_ref().ok_or(none)?.make(len)
     }
 
-    /// Lends memory that lies in the pool, of one run; `None` if it does not, or as much is lent as can be.
+    /// Exports contiguous memory of the pool. Returns `None` if the memory is not of this kind, or all slots are in
+    /// use.
     pub(super) fn lend(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         self.blocks.as_ref()?;
         let (run, len) = (memory.run()?, memory.bytes());
@@ -106,26 +108,26 @@ impl BlockExports {
         Some(BlockState::new(self.segment.lent(self.index).get(place(number))?, number))
     }
 
-    /// Takes a block back if nobody has it; returns whether it is this rank's again.
+    /// Revokes a block; returns whether its memory is this rank's again.
     fn take_back(&self, number: u64) -> bool {
         self.loan(number).is_none_or(|loan| loan.take_back())
     }
 
-    /// Whether a block that nobody takes any more is this rank's again: nobody has it, or who has had it is gone.
+    /// Revokes a block; returns whether no rank reads it any more, because it was returned or its receiver is gone.
     fn is_returned(&self, number: u64, receiver: Option<u32>, is_gone: impl FnOnce(u32) -> bool) -> bool {
         self.take_back(number) || receiver.is_some_and(is_gone)
     }
 
-    /// Says that this rank lends no more: its kept blocks are whoever's who finds that they have come home.
+    /// Closes the exports: any rank of this process that finds one of its orphaned blocks returned may drop it.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the kept blocks that have come home, of this rank and of those that lend no more, out of the others.
+    /// Removes from [`ORPHANS`] the blocks that were returned, of this rank and of ranks that are closed.
     #[cold]
     fn reclaim_orphans(self: &Arc<Self>) -> Vec<Kept> {
         let mut kept = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each receiver is looked for once, however much it has: that is a call of the system.
+        // Check each receiver only once, because that is a system call.
         let mut gone = HashMap::new();
         let is_home = |one: &mut Kept| {
             let segment = &one.lending.segment;
@@ -141,7 +143,7 @@ impl BlockExports {
         home
     }
 
-    /// Uses the word again.
+    /// Makes the word and its number available for another export.
     fn end(&self, number: u64) {
         if let Some(loan) = self.loan(number) {
             loan.end();
@@ -151,9 +153,9 @@ impl BlockExports {
 }
 
 impl ExportedBlock {
-    /// Withdraws the block from its receiver, a rank of this host. If the receiver views the block, it has received the message
-    /// and goes on ([`is_received`](Self::is_received) says so). If it copies the block, the copy fails when it ends. In both
-    /// cases the block is kept until the receiver gives it back.
+    /// Revokes the block from its receiver, a rank of this host. If the receiver views the block, it has received the
+    /// message and goes on ([`is_received`](Self::is_received) says so). If it copies the block, the copy fails when it
+    /// ends. In both cases the block is kept until the receiver returns it.
     pub(super) fn revoke(&self, receiver: Option<u32>) {
         let _is_home = self.lending.take_back(self.number);
         if let Some(receiver) = receiver {
@@ -161,7 +163,7 @@ impl ExportedBlock {
         }
     }
 
-    /// Whether its receiver has it, or has had it.
+    /// Returns whether the receiver views the block, or has viewed it.
     pub(super) fn is_received(&self) -> bool {
         self.lending.loan(self.number).is_some_and(|loan| loan.is_received())
     }
@@ -201,7 +203,7 @@ mod tests {
     use crate::config::Config;
     use crate::device::{OpStatus, PostError};
 
-    /// What one rank of two lends, and as the other sees it.
+    /// Makes the exports of rank 0, and the view of them that rank 1 has.
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
         let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
         let holder = segment.occupy(1).unwrap();
@@ -215,7 +217,7 @@ mod tests {
 
     fn block(lending: &BlockExports, bytes: &[u8]) -> Block {
         let part = lending.storage(bytes.len()).unwrap();
-        // SAFETY: the part is ours, and as long.
+        // SAFETY: the part is ours, and long enough.
         unsafe { part.base().as_ptr().copy_from(bytes.as_ptr(), bytes.len()) };
         let memory = MemoryDesc::new(part.base().as_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
         Block { memory, keep: Arc::new(part) }
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(holders(&block), 2, "it is looked at");
         assert_eq!(view.bytes(), [7; 100]);
         drop(view);
-        // Whoever lends next finds it.
+        // The next export finds the block returned.
         drop(again(3));
         assert_eq!(holders(&block), 1);
     }
@@ -319,11 +321,11 @@ mod tests {
         let block = block(&lending, &[7; 100]);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        // There nobody has ever been.
+        // No process has ever opened rank 0.
         lent.record::<ExportedBlock>().unwrap().revoke(Some(0));
         drop(lent);
         assert_eq!(holders(&block), 1);
-        // Its word is another's by now, and stays so.
+        // Another block has its word by now, and keeps it.
         let other = lending.lend(&block.memory, &block.keep).unwrap();
         drop(view);
         assert!(shelf.view(&key(&other, 0, 100), 100).is_ok());
@@ -335,7 +337,7 @@ mod tests {
         let block = block(&lending, &[7; 100]);
         let lent = lending.lend(&block.memory, &block.keep).unwrap();
         let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        // All else of it goes.
+        // Drop all other state of the receiver.
         drop(shelf);
         lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(lent);

@@ -1,4 +1,4 @@
-//! The sending end: the ring of the pair, what the peer lends, and copies out of its memory.
+//! The sending end: the ring of the pair, the peer's exported blocks, and copies out of the peer's memory.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::together::{CoopCopy, Copies};
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingLink;
 
-/// The sending end to one peer.
+/// The sending side to one peer.
 #[derive(Debug)]
 pub(super) struct ShmLink {
     pub(super) ring: RingLink<Bell>,
-    /// The peer's memory, where the system lets this process read it.
+    /// The peer's memory, if the system lets this process read it.
     pub(super) window: Option<PeerMemory>,
     pub(super) shelf: PeerBlocks,
     pub(super) together: Arc<CoopCopy>,
     pub(super) copies: Arc<Copies>,
-    /// Where the ring lies.
+    /// The location of the ring.
     pub(super) contact: RingLocation,
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let shown = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
         let key = sender.device.pack_key(&shown, 0, from.bytes()).unwrap();
         let ring = segment.find(0, 1).unwrap().unwrap();
-        // The sender takes a piece, and does no more.
+        // The sender claims a piece and stops.
         let is_taken = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,11 +1,13 @@
-//! `shmdev`: processes of one host, through one piece of shared memory.
+//! `shmdev`: processes of one host, through one segment of shared memory.
 //!
-//! As in `smdev` a short message is one cache line in the ring of the pair, and longer ones go through fragments: two
-//! copies, pipelined, the sender's into a fragment and the receiver's out of it. Where the system allows it, the kernel
-//! copies what is longer than a fragment out of the one memory to the other instead, on both ranks' cores at once.
-//! `README.md` in this folder says how two ranks meet, what the memory costs and which of the two ways is faster when.
+//! As in `smdev`, a short message is one cache line in the ring of the pair, and longer messages go through fragments.
+//! These take two copies, which overlap: the sender's into a fragment and the receiver's out of it. If the system
+//! allows it, the kernel instead copies a message that is longer than a fragment from the one memory to the other, on
+//! the cores of both ranks at once. `README.md` in this folder explains how two ranks connect, how much memory they
+//! need, and which of the two ways is faster when.
 //!
-//! Within the segment a rank is its *index* among the ranks of its host; everybody else knows it by its rank in the world.
+//! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere it is identified by
+//! its rank in the world.
 
 mod bell;
 mod debts;
@@ -72,7 +74,7 @@ pub const SHM_FRAGMENTS: Number = Number {
     help: "fragments of a rank for messages under way; fewer by default above 8 ranks; read by mpjrun",
 };
 
-/// The room that a rank of shmdev has for rings.
+/// The memory of a shmdev rank for its rings.
 pub const SHM_RINGS: Number = Number {
     name: "SHM_RINGS",
     default: 0,
@@ -80,7 +82,7 @@ pub const SHM_RINGS: Number = Number {
     help: "KiB of a rank for the rings to its peers; 0 for as much as they need; read by mpjrun",
 };
 
-/// The room for addresses that a rank of shmdev has for blocks.
+/// The address space of a shmdev rank for the blocks of its pool.
 pub const SHM_POOL: Number = Number {
     name: "SHM_POOL",
     default: 1024,
@@ -88,7 +90,7 @@ pub const SHM_POOL: Number = Number {
     help: "MiB of a rank, at most, for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
-/// From which length on shmdev has the kernel copy messages.
+/// The size from which on the kernel copies the messages of shmdev.
 pub const SHM_SINGLE_COPY: Number = Number {
     name: "SHM_SINGLE_COPY",
     default: 0,
@@ -96,10 +98,10 @@ pub const SHM_SINGLE_COPY: Number = Number {
     help: "bytes from which the kernel copies a message between two memories; 0 for those above SHM_EAGER",
 };
 
-/// The most bytes that the kernel copies in one call: meanwhile the rank does nothing else.
+/// The most bytes that the kernel copies in one call, during which the rank does nothing else.
 const AT_ONCE: usize = 1 << 20;
 
-/// For which bodies the kernel copies: where nobody has said so, for those that do not go at once.
+/// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
 fn single_copies(config: &Config, eager: usize) -> Reach {
     let from = match config.size(&SHM_SINGLE_COPY) {
         0 => eager.saturating_add(1),
@@ -119,13 +121,13 @@ impl ShmDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of `ranks`, those of one host, which share `segment`.
+    /// Makes the driver of `ranks`, which are those of one host and share `segment`.
     pub fn new(segment: Arc<Segment>, ranks: HostRanks) -> Self {
         ShmDriver { segment, ranks }
     }
 }
 
-// SAFETY: both are made here.
+// SAFETY: the device and the inlet are made here, for each other.
 unsafe impl Driver for ShmDriver {
     fn name(&self) -> &'static str {
         NAME
@@ -163,7 +165,7 @@ unsafe impl Driver for ShmDriver {
     }
 }
 
-/// What both ends need to know.
+/// The state that the device and the inlet share.
 #[derive(Clone, Debug)]
 struct ShmContext {
     segment: Arc<Segment>,
@@ -190,7 +192,7 @@ struct ShmDevice {
 }
 
 impl ShmDevice {
-    /// What those have in common who reach each other: the host and the segment.
+    /// Returns the part of the card that all ranks with the same host and segment have in common.
     fn card(&self) -> [u8; 12] {
         let ShmContext { segment, ranks, .. } = &self.place;
         let mut card = [0; 12];
@@ -206,9 +208,10 @@ impl Drop for ShmDevice {
     }
 }
 
-// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or answer with an error; the one knows whether they were taken back meanwhile, the
-// other takes them first. What is looked at, or copied of, is kept until it is not. Where a peer writes, `CoopCopy` reports the get
-// as moved when it does not write any more.
+// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or return an error. `PeerMemory` finds out whether the memory
+// was revoked meanwhile; `PeerBlocks` takes a block before it reads. A block that is viewed or copied from is kept
+// until the receiver returns it. If a peer writes to the destination, `CoopCopy` reports the get as complete only when
+// the peer does not write any more.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME

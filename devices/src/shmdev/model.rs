@@ -1,5 +1,4 @@
-//! Models of who tells a rank of news, who sleeps, who asks for cards, and who has a lent block: every interleaving of two or
-//! three threads.
+//! Models of notification, sleep, card requests and exported blocks: every interleaving of two or three threads.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,8 @@ use super::loan::{BlockState, Use};
 use crate::fence::{self, Light};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// A desk, what its owner sleeps on, and a word a sender that stands for its ring.
+/// A control block, the condition variable that its owner sleeps on, and for each sender a word that stands for its
+/// ring.
 struct Scene {
     desk: ControlBlock,
     rung: Mutex<bool>,
@@ -34,7 +34,7 @@ impl Scene {
         self.news.notify_all();
     }
 
-    /// Writes to a ring and tells.
+    /// Writes to a ring and notifies the owner.
     fn send(&self, from: u32, message: u32) {
         self.rings[from as usize].store(message, Ordering::Release);
         if self.desk.notify(from, Light::new()) {
@@ -42,7 +42,7 @@ impl Scene {
         }
     }
 
-    /// Sleeps unless a last look finds something. loom reports a sleep that nobody ends.
+    /// Sleeps unless a last poll finds something. loom reports a sleep that never ends.
     fn sleep(&self, look: impl FnOnce() -> bool) {
         *lock(&self.rung) = false;
         if self.desk.prepare_sleep() {
@@ -59,7 +59,8 @@ impl Scene {
     }
 }
 
-/// The owner of a desk: what it has seen of each ring, and how it looks.
+/// The owner of a control block: the last value that it has read of each ring, and whether it polls only rings whose
+/// ready bits are set.
 struct Owner {
     scene: Arc<Scene>,
     seen: Vec<u32>,
@@ -79,7 +80,7 @@ impl Owner {
         self.look_at(u64::MAX);
     }
 
-    /// Looks at some of the rings; returns whether there was news.
+    /// Polls some of the rings; returns whether one had changed.
     fn look_at(&mut self, rings: u64) -> bool {
         let mut moved = false;
         let count = self.seen.len();
@@ -96,7 +97,7 @@ impl Owner {
         self.look_at(rings)
     }
 
-    /// Receives until so much has come.
+    /// Receives until the messages add up to `most`.
     fn receive(&mut self, most: u32) {
         while self.seen.iter().sum::<u32>() < most {
             if !self.pass() {
@@ -111,7 +112,7 @@ fn join<T>(threads: Vec<thread::JoinHandle<T>>) {
     threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
 }
 
-/// Some send; the owner stops polling before everything has come, or never.
+/// Some ranks send. If `by_calls`, the owner meanwhile enables the ready bits and polls only rings with a bit set.
 fn nothing_is_lost(senders: u32, each: u32, by_calls: bool) {
     loom::model(move || {
         let scene = Scene::new(senders);
@@ -141,7 +142,7 @@ fn a_rank_that_stops_polling_misses_nothing() {
     nothing_is_lost(2, 1, true);
 }
 
-/// Whoever is roused while awake does not sleep; whoever sleeps wakes up.
+/// A rank that is woken while it is awake does not sleep; a rank that sleeps wakes up.
 #[test]
 fn nobody_sleeps_who_was_roused() {
     loom::model(|| {
@@ -159,7 +160,7 @@ fn nobody_sleeps_who_was_roused() {
     });
 }
 
-/// A card is asked for while it is put down: the asker finds it, or is called for it.
+/// A card is requested while it is published: the asker finds it, or is notified of it.
 #[test]
 fn a_card_that_was_asked_for_is_found() {
     loom::model(|| {
@@ -187,14 +188,14 @@ fn a_card_that_was_asked_for_is_found() {
     });
 }
 
-/// A block and its word.
+/// A block and its state word.
 struct Block {
     word: loom::sync::atomic::AtomicU64,
     memory: loom::cell::UnsafeCell<u64>,
 }
 
-/// A receiver copies of a block, more than once, and looks at it; its owner takes it back in the middle, and writes to it as soon
-/// as it may. loom reports whoever reads what is written meanwhile.
+/// A receiver copies from a block, more than once, and views it. The owner revokes it meanwhile, and writes to it as
+/// soon as it may. loom reports a read of the bytes written then.
 #[test]
 fn a_block_is_written_when_nobody_has_it() {
     for uses in [[Use::Copy, Use::Copy], [Use::Copy, Use::View]] {
@@ -210,7 +211,7 @@ fn a_block_is_written_when_nobody_has_it() {
                 let mut has_received = false;
                 for to in uses {
                     if loan.take(to) {
-                        // SAFETY: what is checked.
+                        // SAFETY: this is what the model checks.
                         #[expect(unsafe_code, reason = "see above")]
                         let read = theirs.memory.with(|memory| unsafe { *memory });
                         assert_eq!(read, 1);
@@ -221,14 +222,14 @@ fn a_block_is_written_when_nobody_has_it() {
             });
             let loan = BlockState::new(&block.word, 5);
             let write = || {
-                // SAFETY: what is checked.
+                // SAFETY: this is what the model checks.
                 #[expect(unsafe_code, reason = "see above")]
                 block.memory.with_mut(|memory| unsafe { *memory = 2 });
             };
             let is_ours = loan.take_back();
             if is_ours {
                 write();
-                // The next lending has the same word.
+                // The next export uses the same word.
                 BlockState::new(&block.word, 6).offer();
             }
             let is_viewed = loan.is_received();

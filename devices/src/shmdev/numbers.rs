@@ -1,39 +1,39 @@
-//! Numbers that are given out, each of which says in which of a few words it stands.
+//! Allocates ids (numbers), each of which names one of a fixed count of slots (words).
 
 use crate::sync::{Mutex, lock};
 
-/// How many are given out at a time: one for each word.
+/// Number of slots, and so of ids that can be assigned at one time.
 pub(super) const PLACES: usize = 1 << PLACE_BITS;
-/// Bits of a number that say in which word it stands.
+/// Bits of an id that name its slot.
 const PLACE_BITS: u32 = 10;
 
-/// Numbers are less than this, and not 0.
+/// Ids are less than this, and not 0.
 pub(super) const END: u64 = 1 << 61;
 
-/// Returns the place of the word in which a number stands.
+/// Returns the index of the slot that an id names.
 pub(super) fn place(number: u64) -> usize {
     number as usize & (PLACES - 1)
 }
 
-/// The numbers of one rank; none is given out twice before all others were.
+/// The ids of one rank. An id is not assigned again before the counter in its upper bits has wrapped.
 #[derive(Debug)]
 pub(super) struct SlotIds(Mutex<Free>);
 
 #[derive(Debug)]
 struct Free {
-    /// The next number, without its place.
+    /// The upper bits of the next id.
     next: u64,
     places: Vec<u16>,
 }
 
 impl SlotIds {
-    /// Begins with a number that `seed` decides.
+    /// Makes the ids; `seed` determines the first one.
     pub(super) fn new(seed: u64) -> Self {
         let places = (0..PLACES as u16).rev().collect();
         SlotIds(Mutex::new(Free { next: following(seed), places }))
     }
 
-    /// Gives a number out; `None` if there is no word for it.
+    /// Assigns an id; returns `None` if all slots are in use.
     pub(super) fn take(&self) -> Option<u64> {
         let mut free = lock(&self.0);
         let place = free.places.pop()?;
@@ -42,13 +42,13 @@ impl SlotIds {
         Some(number)
     }
 
-    /// Takes a number back: another one may stand in its word.
+    /// Frees the slot of an id for another id.
     pub(super) fn give(&self, number: u64) {
         lock(&self.0).places.push(place(number) as u16);
     }
 }
 
-/// Returns what follows a number without its place; never 0.
+/// Returns the upper bits of the id after the one with the upper bits `number`; they are never 0.
 fn following(number: u64) -> u64 {
     let most = (END >> PLACE_BITS) - 1;
     number % most + 1

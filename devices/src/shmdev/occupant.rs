@@ -1,4 +1,5 @@
-//! A rank of this process that has opened the device: what it sleeps on, and whose cards it has asked for.
+//! A rank of this process that has opened the device: the socket that it sleeps on, and the cards that it has
+//! requested.
 
 use std::fmt;
 
@@ -7,18 +8,19 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, Wakeup};
 
-/// What is called with a rank's card when it is there, once, on any thread; with `None` if it has to be had elsewhere.
+/// Called once with a rank's card when it is published, on any thread, or with `None` if the card must be obtained in
+/// another way.
 pub(super) type Ask = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 
-/// A rank's side of its desk.
+/// A local rank's side of its control block.
 pub(super) struct LocalRank {
     pub(super) index: u32,
     pub(super) desk: ControlBlock,
     wakeup: Wakeup,
-    /// Whether the rank has said that it sleeps, and not yet that it is awake.
+    /// Whether the rank has announced that it sleeps, and not since then that it is awake.
     is_armed: AtomicBool,
     asks: Mutex<Vec<(u32, ControlBlock, Ask)>>,
-    /// How many `wants_help` there are.
+    /// The length of `asks`.
     open: AtomicUsize,
 }
 
@@ -29,10 +31,10 @@ impl fmt::Debug for LocalRank {
 }
 
 impl LocalRank {
-    /// Takes the desk of a rank.
+    /// Claims the control block of a rank.
     ///
     /// # Errors
-    /// What is wrong with the rank: it has nothing to sleep on, or has taken the desk before.
+    /// The rank cannot have a socket to sleep on, or it has opened the device before.
     pub(super) fn take(index: u32, desk: ControlBlock) -> Result<Self, String> {
         let wakeup = Wakeup::new().map_err(|e| format!("has no socket to be woken by: {e}"))?;
         if !desk.claim(wakeup.name()) {
@@ -42,7 +44,7 @@ impl LocalRank {
         Ok(LocalRank { index, desk, wakeup, is_armed, asks: Mutex::default(), open })
     }
 
-    /// Says that the rank is about to sleep; returns what becomes readable when it is woken.
+    /// Announces that the rank is about to sleep; returns the descriptor that becomes readable when it is woken.
     pub(super) fn arm(&self) -> BorrowedFd<'_> {
         self.wakeup.clear();
         if self.desk.prepare_sleep() {
@@ -52,7 +54,7 @@ impl LocalRank {
         self.wakeup.descriptor()
     }
 
-    /// Says that the rank is awake, if it has said that it sleeps.
+    /// Announces that the rank is awake, if it has announced that it sleeps.
     #[inline]
     pub(super) fn disarm(&self) {
         if self.is_armed.load(Ordering::Relaxed) {
@@ -64,11 +66,11 @@ impl LocalRank {
     fn get_up(&self) {
         self.is_armed.store(false, Ordering::Relaxed);
         self.desk.clear_asleep();
-        // What lies in the socket counts against whoever has sent it, and could then wake nobody else.
+        // A datagram in this socket counts against the quota of its sender, which could then not wake other ranks.
         self.wakeup.clear();
     }
 
-    /// Wakes the rank that sits at a desk.
+    /// Wakes the rank of a control block.
     #[cold]
     pub(super) fn wake(&self, desk: &ControlBlock) {
         let name = desk.bell();
@@ -77,10 +79,11 @@ impl LocalRank {
         }
     }
 
-    /// Asks for the card of the rank `of`, which sits at `desk`.
+    /// Requests the card of the rank `of`, whose control block is `desk`.
     pub(super) fn ask(&self, of: u32, desk: ControlBlock, then: Ask) {
         let mut asks = lock(&self.asks);
-        // Before it is asked for, so that whoever is called for it knows that there is somebody to answer.
+        // Count the request before it is made, so that a thread that is notified of the card sees that one was
+        // requested.
         self.open.store(asks.len() + 1, Ordering::Relaxed);
         desk.ask_for_card(self.index);
         asks.push((of, desk, then));
@@ -88,18 +91,18 @@ impl LocalRank {
         self.look_for_card(of);
     }
 
-    /// Returns whether cards were asked for that have not come.
+    /// Returns whether requested cards are missing.
     #[inline]
     pub(super) fn has_asked(&self) -> bool {
         self.open.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes the name of what the rank sleeps on once more: somebody may have written over it.
+    /// Writes the name of the rank's socket to the control block again, in case it was overwritten.
     pub(super) fn restore(&self) {
         self.desk.set_bell(self.wakeup.name());
     }
 
-    /// Answers what was asked of ranks whose cards are there: somebody may have written over the bits that say so.
+    /// Completes the requests for cards that are published, in case the bits that announce them were overwritten.
     pub(super) fn look_for_cards(&self) {
         if self.has_asked() {
             let asked: Vec<u32> = lock(&self.asks).iter().map(|(of, ..)| *of).collect();
@@ -107,7 +110,7 @@ impl LocalRank {
         }
     }
 
-    /// Answers what was asked of a rank, if its card is there.
+    /// Completes the requests for the card of one rank, if it is published.
     pub(super) fn look_for_card(&self, of: u32) {
         let mut answers = Vec::new();
         let mut asks = lock(&self.asks);

@@ -1,4 +1,4 @@
-//! How the memory of a job is laid out: a few numbers in its first line, from which every place follows.
+//! The layout of a job's segment: a few numbers in its first line determine every offset.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,54 +19,54 @@ pub(super) const PAGE: usize = 4096;
 /// Bytes of a fragment.
 pub(super) const FRAGMENT: u32 = 32 << 10;
 
-/// The sizes that fragments of a segment of this version may have.
+/// The sizes that fragments may have in a segment of this version.
 const FRAGMENT_SIZES: RangeInclusive<u32> = 4096..=1 << 20;
 const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGMENT_SIZES.end());
 
-/// Cells of the shortest and the longest ring.
+/// Cells of the shortest and of the longest ring.
 pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 
-/// Fragments of all ranks together, where there are so many that each has fewer than it would like, and the fewest that a
-/// rank has.
+/// Number of fragments that all ranks share by default, and the fewest that a rank gets by default. A rank gets at most
+/// the default of `SHM_FRAGMENTS`.
 const FRAGMENTS: u32 = 1024;
 const FEWEST: u32 = 4;
 
-/// Bytes of all ranks together for rings that are longer than the shortest.
+/// Bytes of all ranks together for rings that are longer than the shortest, by default.
 const LONG_RINGS: usize = 4 << 20;
 
-/// MiB of all ranks together for blocks, unless it is set: room for addresses, as memory comes behind it when it is used.
+/// MiB of the pools of all ranks together, by default. This is address space; memory is reserved when it is used.
 const POOLS: u64 = 64 << 10;
 
-/// How many blocks of a rank others may look at a time.
+/// Number of blocks that a rank can export at one time.
 pub(super) const LENT: usize = PLACES;
 
-/// Bytes in front of the blocks of a rank, for the words that say which of them are lent.
+/// Bytes before the blocks of a rank, for the state words of the exported blocks.
 pub(super) const WORDS: usize = (LENT * size_of::<u64>()).next_multiple_of(PAGE);
 
-/// Returns the lines that a ring of so many cells takes.
+/// Returns the number of lines of a ring of `cells` cells.
 pub(super) const fn lines(cells: u32) -> u32 {
     (Ring::bytes(cells) / LINE) as u32
 }
 
-/// How the memory is laid out.
+/// The layout of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct SegmentLayout {
     magic: u64,
     pub(super) ranks: u32,
-    /// Of each rank.
+    /// Fragments of each rank.
     pub(super) fragments: u32,
     pub(super) fragment: u32,
-    /// Lines that each rank has for the rings it sends by.
+    /// Lines of each rank for its rings.
     pub(super) lines: u32,
-    /// Bytes of each rank for blocks, whole pages; 0 if there are none.
+    /// Bytes of each rank's pool, in whole pages; 0 without pools.
     pool: u64,
 }
 
 impl SegmentLayout {
-    /// The plan for so many ranks of one host. The more there are, the fewer fragments each has, unless the number is set, and
-    /// the less for long rings, unless the room is set. One of the least length to every other rank is always there: a rank
-    /// that had no ring to a peer could not answer it, and the peer would wait for ever.
+    /// Returns the layout for `ranks` ranks of one host. With more ranks, each has fewer fragments and fewer lines for
+    /// long rings, unless their number is set. There are always lines for a shortest ring to every other rank: a rank
+    /// without a ring to a peer could not reply to it, and the peer would wait for ever.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
         let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
             set if config.is_set(&SHM_FRAGMENTS) => set,
@@ -83,7 +83,7 @@ impl SegmentLayout {
         SegmentLayout { magic: MAGIC, ranks, fragments, fragment: FRAGMENT, lines, pool: pool << 20 }
     }
 
-    /// The same without room for blocks.
+    /// Returns the same layout without pools.
     pub(super) fn without_pools(self) -> Self {
         SegmentLayout { pool: 0, ..self }
     }
@@ -94,7 +94,7 @@ impl SegmentLayout {
         Self::least(ranks) + long.min(peers.saturating_mul(lines(*CELLS.end())))
     }
 
-    /// Lines for a ring of the least length to every other rank.
+    /// Returns the lines of a shortest ring to every other rank.
     fn least(ranks: u32) -> u32 {
         ranks.saturating_sub(1).max(1).saturating_mul(lines(*CELLS.start()))
     }
@@ -125,31 +125,31 @@ impl SegmentLayout {
         Ok(())
     }
 
-    /// Where the desk of a rank is.
+    /// Returns the offset of a rank's control block.
     pub(super) fn desk(&self, index: u32) -> usize {
         LINE + index as usize * ControlBlock::bytes(self.ranks)
     }
 
-    /// Where it is written which ring goes from one rank to another.
+    /// Returns the offset of the word that holds the location of the ring from one rank to another.
     pub(super) fn contact(&self, from: u32, to: u32) -> usize {
         let row = (self.ranks as usize * 4).next_multiple_of(LINE);
         self.desk(self.ranks) + to as usize * row + from as usize * 4
     }
 
-    /// Where the part of a rank is, which it alone writes first: of whole pages.
+    /// Returns the range of a rank's part, in whole pages. The rank itself is the first to write there.
     pub(super) fn part(&self, index: u32) -> Range<usize> {
         let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragment_bytes();
         let start = self.contact(0, self.ranks).next_multiple_of(PAGE) + index as usize * part;
         start..start + part
     }
 
-    /// Where the lines are of which a rank makes its rings.
+    /// Returns the range of the lines in which a rank makes its rings.
     pub(super) fn rings(&self, index: u32) -> Range<usize> {
         let Range { start, .. } = self.part(index);
         start..start + self.lines as usize * LINE
     }
 
-    /// Where the fragments of a rank are.
+    /// Returns the offset of a rank's fragments.
     pub(super) fn fragments(&self, index: u32) -> usize {
         self.rings(index).end.next_multiple_of(PAGE)
     }
@@ -158,24 +158,25 @@ impl SegmentLayout {
         Fragments::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
     }
 
-    /// The bytes that are reserved when all ranks have come.
+    /// Returns the bytes that are reserved once all ranks have opened the device.
     pub(super) fn reserved(&self) -> usize {
         self.part(self.ranks).start
     }
 
-    /// Where it is written which blocks of a rank others look at, and the blocks behind that: empty if there are none.
+    /// Returns the range of a rank's pool: first the state words of the exported blocks, then the blocks. It is empty
+    /// without pools.
     pub(super) fn pool(&self, index: u32) -> Range<usize> {
         let start = self.reserved() + index as usize * self.pool as usize;
         start..start + self.pool as usize
     }
 
-    /// The bytes of all, of which pools have memory only where they are used.
+    /// Returns the bytes of the segment, including the pools, which have memory only where they are used.
     pub(super) fn bytes(&self) -> usize {
         self.pool(self.ranks).start
     }
 }
 
-/// Where a ring lies among the lines of its sender, in one word that is never 0.
+/// The location of a ring among the lines of its sender. It packs into one word that is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RingLocation {
     pub(super) line: u32,
@@ -187,7 +188,7 @@ impl RingLocation {
         self.line << 4 | self.cells.trailing_zeros()
     }
 
-    /// Reads what a sender has written that has so many lines; `None` if there is no such ring.
+    /// Unpacks the word of a sender that has `room` lines. Returns `None` if the ring does not fit into them.
     pub(super) fn of(word: u32, room: u32) -> Option<Self> {
         let contact = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
         let fits = CELLS.contains(&contact.cells) && contact.line + lines(contact.cells) <= room;

@@ -1,7 +1,7 @@
-//! A rank's own blocks: storages for its pool, in its part of the segment, where every rank of the host can look at them.
+//! Storages for a rank's own pool, in its part of the segment, where every rank of the host can read the blocks.
 //!
-//! Nobody else makes storages there, so which parts are free is the rank's own knowledge and not in shared memory. Memory lies
-//! behind a part as long as there is a storage over it.
+//! No other rank makes storages there, so the list of free ranges is not in shared memory. A range has memory for as
+//! long as there is a storage over it.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -13,18 +13,18 @@ use super::plan::{PAGE, WORDS};
 use super::segment::Segment;
 use crate::sync::{Mutex, lock};
 
-/// What is free of a rank's pool.
+/// The free ranges of a rank's pool.
 #[derive(Debug)]
 pub(super) struct Blocks {
     segment: Arc<Segment>,
-    /// For the words that say which blocks are lent, in front of all others. They get memory with the first block.
+    /// The range of the state words of exported blocks, before all blocks. It gets memory with the first storage.
     words: Range<usize>,
-    /// In the order of their places in the segment; no two touch.
+    /// In ascending order; no two ranges touch.
     free: Mutex<Vec<Range<usize>>>,
 }
 
 impl Blocks {
-    /// Makes those of rank `index`; `None` if it has no pool.
+    /// Makes the allocator of rank `index`; returns `None` if the rank has no pool.
     pub(super) fn new(segment: &Arc<Segment>, index: u32) -> Option<Arc<Self>> {
         let pool = segment.plan().pool(index);
         let words = pool.start..pool.start + WORDS;
@@ -33,7 +33,7 @@ impl Blocks {
         is_there.then(|| Arc::new(Blocks { segment: Arc::clone(segment), words, free }))
     }
 
-    /// Makes a storage of `len` bytes or up to a page more.
+    /// Makes a storage of at least `len` bytes, rounded up to whole pages.
     pub(super) fn make(self: &Arc<Self>, len: usize) -> Result<Part, StorageError> {
         let mut free = lock(&self.free);
         let most = free.iter().map(Range::len).max().unwrap_or(0);
@@ -64,7 +64,7 @@ impl Blocks {
     }
 }
 
-/// A part of a rank's pool.
+/// An allocated range of a rank's pool.
 #[derive(Debug)]
 pub(super) struct Part {
     blocks: Arc<Blocks>,
@@ -73,15 +73,16 @@ pub(super) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's alone, and who has lent a block of it keeps that.
+        // SAFETY: the range belongs to this value alone, and an exported block of it keeps this value alive.
         unsafe { self.blocks.segment.release_blocks(&self.range) };
         self.blocks.give(self.range.clone());
     }
 }
 
-// SAFETY: 1: the segment is mapped, sealed against truncation, and held; the range lies inside. 2: pools begin on pages of the
-// segment, which lies behind one, and ranges are whole pages. 3: no field changes. 4: ranges are taken out of what is free, and
-// come back with the value; other processes look at what they are lent, and no longer.
+// SAFETY: 1: the segment is mapped, sealed against truncation, and held; the range is inside. 2: pools begin on pages
+// of the segment, which begins on a page (the one after the header page), and ranges are whole pages. 3: no field
+// changes. 4: ranges are removed from the free list, and return to it with the value; other processes read only the
+// blocks that are exported to them, and only for as long as they are exported.
 unsafe impl Storage for Part {
     fn base(&self) -> NonNull<u8> {
         self.blocks.segment.address(&self.range)

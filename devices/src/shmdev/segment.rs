@@ -1,22 +1,23 @@
-//! The memory of one job on one host: desks, contacts, and each rank's part for rings and fragments.
+//! The segment of one job on one host: control blocks, ring locations, and each rank's part for rings and fragments.
 //!
-//! A rank is known here by its index among the ranks of the host: nothing in the memory is counted by the ranks of the job.
+//! A rank is known here by its index among the ranks of the host; no size depends on the number of ranks of the job.
 //!
 //! ```text
 //!  header page (of the storage)
-//!  SegmentLayout                    64 B           ranks, fragments, lines: read once, checked, then only the copy is used
-//!  by rank:   ControlBlock         576 B + bits   by which the others reach it (`desk`)
-//!  by pair:   contact      4 B            which ring goes from s to this rank, once there is one (`plan`)
-//!  by rank:   rings        64 B × lines   of which the rank makes the rings that it sends by (`heap`)
-//!             fragments    32 KiB × fragments
-//!  by rank:   pool         1 GiB or less  blocks that others look at where they lie, and which those are (`lending`)
+//!  SegmentLayout            64 B           read once and checked; afterwards only the copy is used
+//!  by rank:   ControlBlock  576 B + bits   by which the other ranks notify this one (`desk`)
+//!  by pair:   RingLocation  4 B            location of the ring from s to this rank, once there is one (`plan`)
+//!  by rank:   rings         64 B × lines   in which the rank makes its rings (`heap`)
+//!             fragments     32 KiB × fragments
+//!  by rank:   pool          1 GiB or less  state words of exported blocks, and the blocks (`lending`)
 //! ```
-//! The launcher reserves what comes before the rings, which anybody may write to before its owner has come. A rank reserves
-//! its own part when it opens the device: it writes there first, and so the memory is near its own processor. Behind its pool
-//! there is memory as far as it has asked for blocks.
+//! The launcher reserves the memory before the rings, to which any rank may write before the owner has opened the
+//! device. A rank reserves its own part when it opens the device. It is then the first to write there, so the memory is
+//! near its own processor. Its pool has memory only for the blocks that it has allocated.
 //!
-//! All but the rings is at a place that follows from the plan. Where a ring is its sender says, in one word that the receiver
-//! reads once and checks: it lies among the lines of that sender, and so apart from the rings of all others.
+//! All offsets except those of rings follow from the layout. The sender of a ring stores its location in one word,
+//! which the receiver reads once and checks: the ring is among the lines of that sender, and so apart from the rings of
+//! all other senders.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -39,11 +40,11 @@ use crate::sys::{BorrowedFd, OwnedFd, SegmentView, SharedStorage, Wakeup};
 /// Why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SegmentError {
-    /// The storage refused.
+    /// The storage could not be made or attached.
     Storage(StorageError),
     /// The memory was made for another job.
     Plan {
-        /// What is wrong with it.
+        /// The property that does not match.
         why: &'static str,
     },
 }
@@ -63,27 +64,28 @@ impl std::error::Error for SegmentError {}
 ///
 /// # Invariants
 /// 1. `plan` was checked, and the memory is at least `plan.bytes()` long.
-/// 2. The memory was zero when it was made, and is only used through the types at their places.
+/// 2. The memory was zero when it was made, and is used only through the types at their offsets.
 #[derive(Debug)]
 pub struct Segment {
     plan: SegmentLayout,
     memory: SegmentView,
     /// The ranks of this process that have opened the device.
     occupants: Mutex<HashMap<u32, Weak<LocalRank>>>,
-    /// The cards that ranks of this process have put down.
+    /// The cards that ranks of this process have published.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
 }
 
 impl Segment {
-    /// Makes the memory of a job that has `ranks` ranks on this host. What others write before its owner has come is there
-    /// when it returns; the rest each rank reserves when it opens the device.
+    /// Makes the memory of a job that has `ranks` ranks on this host. On return, the part that ranks may write before
+    /// its owner has opened the device is backed by memory. Each rank reserves the rest of its memory when it opens the
+    /// device.
     ///
     /// # Errors
-    /// No memory, or more ranks than can be counted.
+    /// There is not enough memory, or there are too many ranks.
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
         let plan = SegmentLayout::new(ranks, config);
         plan.check(ranks)?;
-        // Where files may not be as long as all pools together there are none.
+        // If a file must not be as long as all pools together, make the segment without pools.
         let (plan, memory) = match SharedStorage::create_unbacked(plan.bytes()) {
             Ok(memory) => (plan, memory),
             Err(_) => {
@@ -92,21 +94,21 @@ impl Segment {
             }
         };
         memory.commit(0, plan.part(0).start).map_err(SegmentError::Storage)?;
-        // SAFETY: the first line of the memory is the plan's, and nobody else has the memory yet.
+        // SAFETY: the first line of the memory is the layout's, and nobody else has the memory yet.
         unsafe { memory.base().cast::<SegmentLayout>().write(plan) };
         Ok(Self::over(plan, memory))
     }
 
-    /// Attaches the memory that came by descriptor.
+    /// Attaches the segment of a descriptor.
     ///
     /// # Errors
-    /// It is not such memory, or another job's.
+    /// The descriptor is not of such a segment, or it is of another job's.
     ///
     /// # Safety
-    /// From the call on, for as long as there is something that was made of the segment (a device, a message that lies in it),
-    /// nobody writes to the memory but by segments that it is attached as, in this process and in others: ranks read there what
-    /// others have lent them. What lies there before may be anything. A descriptor that came from
-    /// [`descriptor`](Self::descriptor) by whoever kept the promise made there is one.
+    /// From the call on, for as long as anything exists that was made of the segment (a device, a message in it), the
+    /// memory is written only through segments that it is attached as, in this process and in others: ranks read there
+    /// the memory that other ranks have exported. The memory may have any contents at first. A descriptor from
+    /// [`descriptor`](Self::descriptor) is valid if the caller of that method has kept the promise made there.
     ///
     /// ```compile_fail,E0133
     /// # use std::os::fd::OwnedFd;
@@ -118,7 +120,7 @@ impl Segment {
         let view = SharedStorage::attach(fd).map_err(SegmentError::Storage)?;
         let short = SegmentError::Plan { why: "it is too short" };
         let plan = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
-        // SAFETY: `at` vouches for a line of memory; the launcher wrote the plan before it gave the memory away.
+        // SAFETY: `ptr_at` vouches for a line of memory; the launcher wrote the layout before it passed the memory on.
         let plan = unsafe { plan.read() };
         plan.check(ranks)?;
         view.ptr_at(0, plan.bytes()).ok_or(short)?;
@@ -126,38 +128,39 @@ impl Segment {
     }
 
     fn over(plan: SegmentLayout, memory: SegmentView) -> Self {
-        // It only makes a core dump shorter.
+        // An error has no effect except that a core dump is longer.
         let _ = memory.exclude_from_core_dumps(plan.reserved(), plan.bytes() - plan.reserved());
         Segment { plan, memory, occupants: Mutex::default(), cards: Mutex::default() }
     }
 
-    /// Returns the bytes of memory that a segment takes when all ranks have reserved theirs.
+    /// Returns the bytes of memory that a segment takes once all ranks have reserved their parts.
     pub fn needed(ranks: u32, config: &Config) -> usize {
         SegmentLayout::new(ranks, config).reserved()
     }
 
-    /// Returns the bytes that a process maps of it: the room for blocks, too, behind which there is memory where it is used.
+    /// Returns the bytes that a process maps, including the pools, which have memory only where they are used.
     pub fn mapped(ranks: u32, config: &Config) -> usize {
         SegmentLayout::new(ranks, config).bytes()
     }
 
-    /// Returns the bytes of memory it takes when all ranks have reserved theirs; what they ask for as blocks comes on top.
+    /// Returns the bytes of memory that this segment takes once all ranks have reserved their parts. The blocks of
+    /// pools need more.
     pub fn bytes(&self) -> usize {
         self.plan.reserved()
     }
 
-    /// Returns the descriptor to hand to the ranks.
+    /// Returns the descriptor to pass to the ranks.
     ///
     /// # Safety
-    /// It and every duplicate of it are handed over, attached ([`attach`](Self::attach), here or in another process) or
-    /// read from, and nothing else.
+    /// It and every duplicate of it are passed on, attached ([`attach`](Self::attach), here or in another process) or
+    /// read from, and used for nothing else.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.borrow_fd() }
     }
 
-    /// Returns where the desks and contacts are, and then for each rank where its rings are and the words that say which of its
-    /// blocks others look at, for who writes over them.
+    /// Returns the range of the control blocks and ring locations and then, for each rank, the ranges of its rings and
+    /// of the state words of its exported blocks. Tests overwrite these ranges.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn words(&self) -> (Range<usize>, Vec<[Range<usize>; 2]>) {
@@ -178,13 +181,13 @@ impl Segment {
         self.plan.ranks
     }
 
-    /// Returns what tells this memory from any other on the host.
+    /// Returns an id that distinguishes this memory from any other on the host.
     pub(super) fn id(&self) -> u64 {
         self.memory.epoch()
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: callers take offsets from the plan, which invariant 1 says lie inside.
+        // SAFETY: callers take offsets from the layout, which by invariant 1 are inside.
         unsafe { self.memory.base().add(offset) }
     }
 
@@ -192,25 +195,25 @@ impl Segment {
         assert!(index < self.plan.ranks, "index {index} of {}", self.plan.ranks);
     }
 
-    /// Returns a rank's desk.
+    /// Returns a rank's control block.
     pub(super) fn desk(self: &Arc<Self>, index: u32) -> ControlBlock {
         self.assert_index(index);
-        // SAFETY: invariants 1 and 2: a desk lies there, and the segment is held.
+        // SAFETY: invariants 1 and 2: a control block is there, and it holds the segment.
         unsafe { ControlBlock::at(self.at(self.plan.desk(index)), self.plan.ranks, Arc::clone(self) as _) }
     }
 
-    /// Puts memory behind a rank's part: the rings that it sends by, and its fragments. The rank itself calls it, before it
-    /// takes its desk.
+    /// Reserves the memory of a rank's part: its rings and its fragments. The rank itself calls this, before it claims
+    /// its control block.
     ///
     /// # Errors
-    /// The host has no more memory.
+    /// The host has too little memory.
     pub(super) fn reserve(&self, index: u32) -> Result<(), SegmentError> {
         self.assert_index(index);
         let part = self.plan.part(index);
         self.memory.commit(part.start, part.len()).map_err(SegmentError::Storage)
     }
 
-    /// Seats a rank of this process at its desk, once for the life of the job.
+    /// Claims the control block of a rank of this process, once for the life of the job.
     pub(super) fn occupy(self: &Arc<Self>, index: u32) -> Result<Arc<LocalRank>, String> {
         let occupant = Arc::new(LocalRank::take(index, self.desk(index))?);
         lock(&self.occupants).insert(index, Arc::downgrade(&occupant));
@@ -221,25 +224,25 @@ impl Segment {
         lock(&self.occupants).get(&index)?.upgrade()
     }
 
-    /// Whether there is still a process in which a rank has opened the device, or looks at what others have lent it.
+    /// Returns whether there is still a process in which the rank has opened the device, or in which exported blocks
+    /// are read in its name.
     pub(super) fn is_there(self: &Arc<Self>, index: u32) -> bool {
         Wakeup::is_there(self.desk(index).bell())
     }
 
-    /// Whether a rank had opened the device and no process is left in which it has. A rank that has not opened the device yet
-    /// may still do so, and then reads its rings.
+    /// Returns whether the rank has opened the device and no process is left in which it has. A rank that has not
+    /// opened the device may still do so, and then reads its rings.
     pub(super) fn has_exited(self: &Arc<Self>, index: u32) -> bool {
         self.desk(index).bell() != 0 && !self.is_there(index)
     }
 
-    /// Makes the card of a rank of this process known to those who share the memory.
+    /// Publishes the card of a rank of this process to the ranks that share the memory.
     pub fn put_card(self: &Arc<Self>, index: u32, card: &[u8]) {
         lock(&self.cards).insert(index, card.to_vec());
         self.write_card(index, card);
     }
 
-    /// Writes once more what a rank of this process has written to its desk for others to find it by, where somebody has
-    /// written over it.
+    /// Writes again the words by which other ranks find a rank of this process, where they were overwritten.
     pub(super) fn restore(self: &Arc<Self>, occupant: &LocalRank) {
         occupant.restore();
         let index = occupant.index;
@@ -259,7 +262,8 @@ impl Segment {
         let occupant = self.occupant(index);
         for asker in askers.into_iter().filter(|asker| *asker < self.plan.ranks) {
             let desk = self.desk(asker);
-            // A rank that has not opened the device has nothing to wake others by: they look when their nap ends.
+            // A rank that has not opened the device has no socket to wake others with. They poll again when their nap
+            // ends.
             if desk.set_ready(index, Light::new())
                 && let Some(occupant) = &occupant
             {
@@ -268,12 +272,13 @@ impl Segment {
         }
     }
 
-    /// Asks for the card of a rank that shares the memory, in the name of the rank `asker` of this process; returns at once.
-    /// `then` is called when the card is there, on any thread, also on this one at once, or with `None` if it has to be had
-    /// by another way. It is dropped if there will be none.
+    /// Requests the card of a rank that shares the memory, for the rank `asker` of this process; returns at once.
+    /// `then` is called when the card is published, on any thread, perhaps on this one before the method returns. It
+    /// gets `None` if the card must be obtained in another way. It is dropped if the card never comes.
     ///
     /// # Errors
-    /// `then`, if the asker does not use the memory, or there is no such rank.
+    /// `then`, if there is no such rank, if the card must be obtained in another way, or if the card is not published
+    /// and the asker has not opened the device.
     pub fn ask_card(self: &Arc<Self>, asker: u32, of: u32, then: Ask) -> Result<(), Ask> {
         if of >= self.plan.ranks {
             return Err(then);
@@ -290,7 +295,7 @@ impl Segment {
         self.assert_index(from);
         self.assert_index(to);
         let at = self.at(self.plan.contact(from, to)).cast::<AtomicU32>();
-        // SAFETY: invariants 1 and 2: the word lies inside, is aligned, and is only used as an atomic.
+        // SAFETY: invariants 1 and 2: the word is inside, aligned, and only used as an atomic.
         unsafe { at.as_ref() }
     }
 
@@ -300,18 +305,19 @@ impl Segment {
         Arc::new(unsafe { Ring::at(at, contact.cells, Arc::clone(self) as _) })
     }
 
-    /// Says that a ring goes from one rank to another, and returns it; `None` if there is one already. The lines were the
-    /// sender's to give.
+    /// Stores the location of the ring from one rank to another, and returns the ring; returns `None` if there is one
+    /// already. The lines were the sender's to allocate.
     pub(super) fn lay(self: &Arc<Self>, from: u32, to: u32, contact: RingLocation) -> Option<Arc<Ring>> {
         // SYNC segment-contact (release)
         let before = self.contact(from, to).swap(contact.word(), Ordering::Release);
         (before == 0).then(|| self.ring(from, contact))
     }
 
-    /// Returns the ring that goes from one rank to another, if the sender has made one; the receiver asks once for it.
+    /// Returns the ring from one rank to another, if the sender has made one. The receiver makes only one consumer of
+    /// it.
     ///
     /// # Errors
-    /// What the sender has written makes no sense.
+    /// The location that the sender has written is invalid.
     pub(super) fn find(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
         // SYNC segment-contact (acquire)
         let word = self.contact(from, to).load(Ordering::Acquire);
@@ -321,10 +327,10 @@ impl Segment {
         (word != 0).then(|| contact().ok_or_else(wrong))
     }
 
-    /// Checks that the place of the ring from one rank to another is still the one that was written.
+    /// Checks that the location of the ring from one rank to another is still the one that was written.
     ///
     /// # Errors
-    /// It was overwritten: the receiver may have missed the ring, or read another memory for it.
+    /// It was overwritten: the receiver may have missed the ring, or may read other memory in its place.
     pub(super) fn verify_contact(&self, from: u32, to: u32, contact: RingLocation) -> Result<(), String> {
         let (found, written) = (self.contact(from, to).load(Ordering::Relaxed), contact.word());
         if found == written {
@@ -335,37 +341,38 @@ impl Segment {
         ))
     }
 
-    /// Puts memory behind `range` of the segment, which is of one rank's pool; that rank calls it.
+    /// Reserves the memory of `range` of the segment, which is in one rank's pool; that rank calls this.
     pub(super) fn reserve_blocks(&self, range: &Range<usize>) -> Result<(), StorageError> {
         self.memory.commit(range.start, range.len())
     }
 
-    /// Takes the memory from behind `range` of the segment.
+    /// Releases the memory of `range` of the segment.
     ///
     /// # Safety
-    /// It is of one rank's pool, and nobody uses it.
+    /// The range is in one rank's pool, and nobody uses it.
     pub(super) unsafe fn release_blocks(&self, range: &Range<usize>) {
-        // SAFETY: the caller's promise. What the system does not take back is used again, or goes with the segment.
+        // SAFETY: the caller's promise. Memory that the system does not release is used again, or goes with the
+        // segment.
         let _ = unsafe { self.memory.release(range.start, range.len()) };
     }
 
-    /// Returns where `range` of the segment begins, which is of one rank's pool.
+    /// Returns the address of `range` of the segment, which is in one rank's pool.
     pub(super) fn address(&self, range: &Range<usize>) -> NonNull<u8> {
         assert!(range.start <= range.end && range.end <= self.plan.bytes(), "{range:?} lies inside");
         self.at(range.start)
     }
 
-    /// Returns `len` bytes at `offset` of a rank's pool, if they are there.
+    /// Returns the address of `len` bytes at `offset` of a rank's pool, if they are inside.
     pub(super) fn in_pool(&self, index: u32, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let pool = self.plan.pool(index);
         let is_inside = index < self.plan.ranks && offset.checked_add(len)? <= pool.len();
         is_inside.then(|| self.at(pool.start + offset))
     }
 
-    /// Returns the words that say which blocks of a rank others look at: none if it has no pool.
+    /// Returns the state words of a rank's exported blocks; the slice is empty if the rank has no pool.
     pub(super) fn lent(&self, index: u32) -> &[AtomicU64] {
         let Some(at) = self.in_pool(index, 0, LENT * size_of::<AtomicU64>()) else { return &[] };
-        // SAFETY: invariants 1 and 2: the words lie inside, at the begin of a page, and are only used as atomics.
+        // SAFETY: invariants 1 and 2: the words are inside, at the beginning of a page, and are only used as atomics.
         unsafe { std::slice::from_raw_parts(at.cast().as_ptr(), LENT) }
     }
 
@@ -378,7 +385,7 @@ impl Segment {
     }
 }
 
-// SAFETY: the memory is only used through atomics, rings and areas, which are made for sharing.
+// SAFETY: the memory is used only through atomics, rings and fragments, which are made for sharing.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}

@@ -1,7 +1,8 @@
-//! The blocks that another rank lends, as those see them who receive them; `lending` is the other side.
+//! The receiver's side of exported blocks; `lending` is the owner's side.
 //!
-//! A key names a block by its number and its place in the pool of its owner. Both come from a peer: nothing is looked at before
-//! the place is found to lie in that pool, and the word of the number to say that the block is offered.
+//! A key names a block by the number of its export and its offset in the pool of its owner. Both come from a peer.
+//! Before any byte is read, the offset is checked to be in that pool, and the state word of the number to say that the
+//! block is exported.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use super::plan::WORDS;
 use super::segment::Segment;
 use crate::device::{OpStatus, PostError, RemoteKey, View};
 
-/// Marks the number in a key: in those of `single` it is less than `END`.
+/// Marks the number in a key of a block. In the keys of `single` the number is less than `END`.
 const MARK: u64 = 1 << (u64::BITS - 1);
 const _: () = assert!(END <= MARK);
 
-/// What names a lent block. As short as it is, it shares the cell of its announcement.
+/// The remote key of an exported block. It is short enough to share the cell of the RTS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) number: u64,
@@ -32,7 +33,7 @@ impl Key {
         RemoteKey::new(&bytes)
     }
 
-    /// Reads a key; `None` if it is none of a lent block.
+    /// Unpacks a key; returns `None` if it does not name an exported block.
     fn unpack(key: &RemoteKey) -> Option<Self> {
         let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -41,21 +42,21 @@ impl Key {
     }
 }
 
-/// What another rank lends, as its receivers see it.
+/// The exported blocks of another rank, as its receivers see them.
 #[derive(Debug)]
 pub(super) struct PeerBlocks {
     pub(super) segment: Arc<Segment>,
-    /// Whose.
+    /// The rank that exports them.
     pub(super) index: u32,
-    /// Who looks at it.
+    /// The rank that reads them.
     pub(super) holder: Arc<LocalRank>,
 }
 
-/// A block while it is out.
+/// A block in use; it is returned when this is dropped.
 #[derive(Debug)]
 struct BlockGuard {
     segment: Arc<Segment>,
-    /// Its socket says that there is somebody.
+    /// Its socket tells the owner that this rank still reads.
     _looker: Arc<LocalRank>,
     index: u32,
     number: u64,
@@ -64,7 +65,7 @@ struct BlockGuard {
 }
 
 impl BlockGuard {
-    /// Gives the block back; returns whether it was this rank's until now.
+    /// Returns the block; the result is whether it belonged to this rank until now.
     fn give(&mut self) -> bool {
         let at = self.segment.lent(self.index).get(place(self.number));
         !std::mem::replace(&mut self.is_given, true)
@@ -79,12 +80,12 @@ impl Drop for BlockGuard {
 }
 
 impl PeerBlocks {
-    /// Whether a key names a lent block.
+    /// Returns whether a key names an exported block.
     pub(super) fn knows(key: &RemoteKey) -> bool {
         Key::unpack(key).is_some()
     }
 
-    /// Takes a block for its bytes `at..at + len`.
+    /// Takes a block to read its bytes `at..at + len`.
     fn take(
         &self,
         key: &RemoteKey,
@@ -95,7 +96,7 @@ impl PeerBlocks {
         let garbage = || PostError::Broken(format!("it sent a key that is none of its pool: {key:?}"));
         let Key { number, offset } = Key::unpack(key).ok_or_else(garbage)?;
         let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
-        // The words in front of the blocks are written by whoever takes one.
+        // The words before the blocks are not block memory: receivers write them.
         let offset = offset.filter(|offset| *offset >= WORDS);
         let base =
             offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
@@ -107,14 +108,15 @@ impl PeerBlocks {
         Ok((base, BlockGuard { segment, _looker: looker, index: self.index, number, to, is_given: false }))
     }
 
-    /// Looks at all of a block.
+    /// Views all of a block.
     pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let (base, taken) = self.take(key, 0, len, Use::View)?;
-        // SAFETY: its owner has written the bytes, and leaves them as they are while the word says that they are out.
+        // SAFETY: the owner has written the bytes, and does not change them while the state word says that the block is
+        // in use.
         Ok(unsafe { View::new(base, len, taken) })
     }
 
-    /// Copies bytes of a block, beginning with byte `at` of what the key names.
+    /// Copies bytes of a block, from byte `at` of the key's range on.
     ///
     /// # Safety
     /// `to` is `len` writable bytes, and nobody else uses them.
@@ -126,7 +128,7 @@ impl PeerBlocks {
         len: usize,
     ) -> Result<OpStatus, PostError> {
         let (base, mut taken) = self.take(key, at, len, Use::Copy)?;
-        // SAFETY: the caller's promise for `to`, which lies in no block that is lent; `take` vouches for `base`.
+        // SAFETY: the caller's promise for `to`, which is in no exported block; `take` vouches for `base`.
         unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
         if taken.give() { Ok(OpStatus::Done) } else { Err(PostError::Revoked) }
     }

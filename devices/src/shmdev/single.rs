@@ -1,10 +1,11 @@
-//! Single copies: a receiver has the kernel copy a message out of the memory of its sender.
+//! Single copies (cross memory attach): a receiver has the kernel copy a message out of the memory of its sender.
 //!
-//! A sender *shows* memory under a number, which stands in its table as long as the memory may be read. The receiver copies
-//! the memory and then the number, in one call. Only if the number still stood there is the copy a message: otherwise the
-//! sender has taken the memory back meanwhile, and may have written to it. So taking back never waits for a reader.
+//! A sender *exposes* memory under a number, which is in the sender's table for as long as the memory may be read. The
+//! receiver copies the memory and then the number, in one system call. The copy is a message only if the number was
+//! still in the table. Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender
+//! that revokes memory never waits for a reader.
 //!
-//! A process that has taken the place of one that died has other numbers, or none.
+//! A process that has the id of one that has died has other numbers, or no table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,16 +15,17 @@ use super::numbers::{PLACES, SlotIds, place};
 use crate::device::{MemoryDesc, MemoryPart, OpStatus, PostError, Registration, RemoteKey};
 use crate::sys::{self, RemotePiece};
 
-/// The memory that one rank shows.
+/// The memory that one rank exposes.
 #[derive(Debug)]
 pub(super) struct ExposedTable {
-    /// Each holds the number of what is shown there, or 0; the last the number under which another rank has shown what this one
-    /// writes to, or 0.
+    /// Each word but the last holds the number of the memory that is exposed in this slot, or the checksum of a
+    /// cooperative copy, or 0. The last word holds the number under which another rank has exposed the memory that this
+    /// rank is writing to, or 0.
     places: Box<[AtomicU64]>,
     numbers: SlotIds,
 }
 
-/// One piece of memory that is shown, as the operation keeps it that the memory belongs to.
+/// The record of exposed memory in the operation that the memory belongs to.
 #[derive(Debug)]
 pub(super) struct Exposure {
     shown: Arc<ExposedTable>,
@@ -40,41 +42,42 @@ impl ExposedTable {
         })
     }
 
-    /// Shows memory of one run; `None` if it is none, or too much is shown.
+    /// Exposes contiguous memory. Returns `None` if it is not contiguous, or if all slots are in use.
     pub(super) fn show(self: &Arc<Self>, memory: &MemoryDesc) -> Option<Exposure> {
         let base = memory.run()?.expose_provenance() as u64;
         let number = self.numbers.take()?;
-        // What was written to the memory was written before the number was.
+        // Release: the writes to the memory come before the number.
         self.places.get(place(number))?.store(number, Ordering::Release);
         Some(Exposure { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
     }
 
-    /// Says that this rank writes to what another one has shown under a number, as long as `write` takes, which looks first
-    /// whether it still stands.
+    /// Announces, during `write`, that this rank writes to memory that another rank has exposed under `number`. `write`
+    /// must first check that the memory is still exposed.
     pub(super) fn with_hazard<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
         let writing = &self.places[PLACES];
         writing.store(number, Ordering::Relaxed);
-        // Either we see that the other has taken it back, or it sees that we write.
+        // Either this rank sees that the other has revoked the memory, or the other sees that this rank writes.
         fence(Ordering::SeqCst);
         let written = write();
         writing.store(0, Ordering::Release);
         written
     }
 
-    /// Whether memory is still shown under a number; what was read of it before is as it was shown, then.
+    /// Returns whether memory is still exposed under a number. If so, the bytes that were read before are those that
+    /// were exposed.
     pub(super) fn is_exposed(&self, number: u64) -> bool {
         fence(Ordering::Acquire);
         let there = self.places.get(place(number)).map(|place| place.load(Ordering::Acquire));
         number != 0 && there == Some(number)
     }
 
-    /// What says to which memory this rank writes.
+    /// Returns the word that says to which memory this rank writes.
     #[cfg(test)]
     pub(super) fn writing(&self) -> &AtomicU64 {
         &self.places[PLACES]
     }
 
-    /// Where others find the numbers.
+    /// Returns the address of the table, for the peers' keys and cards.
     fn address(&self) -> u64 {
         self.places.as_ptr().expose_provenance() as u64
     }
@@ -85,7 +88,8 @@ impl Exposure {
         self.number
     }
 
-    /// Stands for these words from now on, where the number stood that nobody was told; returns them and that number.
+    /// Replaces the number in the slot, which no peer was told, by the checksum of `what` and the number. Returns
+    /// `what` and the number.
     pub(super) fn publish_checksum(&self, what: [u64; 4]) -> [u64; 5] {
         let [a, b, c, d] = what;
         let words = [a, b, c, d, self.number];
@@ -95,17 +99,17 @@ impl Exposure {
         words
     }
 
-    /// Keeps it with an operation.
+    /// Makes this the record of a registration.
     pub(super) fn register(self) -> Registration {
         let bytes = self.bytes;
         Registration::new(self, bytes)
     }
 
-    /// Shows it no longer: whoever reads it from now on finds that out.
+    /// Revokes the memory: a receiver that reads it from now on finds that out.
     pub(super) fn revoke(&self) {
         if let Some(place) = self.shown.places.get(place(self.number)) {
             place.store(0, Ordering::Relaxed);
-            // What is written to the memory from now on is written after the number is gone.
+            // Writes to the memory that follow come after the number was removed.
             fence(Ordering::SeqCst);
         }
     }
@@ -123,13 +127,13 @@ impl Drop for Exposure {
     }
 }
 
-/// Returns a number that others than these words hardly have, and that is not 0.
+/// Returns a checksum of the words. It is not 0, and other words are very unlikely to have the same.
 fn sum(words: [u64; 5]) -> u64 {
     let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     words.into_iter().fold(1, mix) | 1
 }
 
-/// What names memory that is shown. As short as it is, it shares the cell of its announcement.
+/// The remote key of exposed memory. It is short enough to share the cell of the RTS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) number: u64,
@@ -159,7 +163,7 @@ impl Key {
     }
 }
 
-/// The memory of another process, as its card names it.
+/// Access to the memory of another process, as its card describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PeerMemory {
     process: u32,
@@ -167,10 +171,10 @@ pub(super) struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// Bytes of a window in a card.
+    /// Bytes of a `PeerMemory` in a card.
     const CARD: usize = 12;
 
-    /// Returns what others need to look into the memory of this process.
+    /// Returns the access that other processes need to read the memory of this one.
     pub(super) fn own(shown: &ExposedTable) -> Self {
         PeerMemory { process: sys::own_process(), numbers: shown.address() }
     }
@@ -188,7 +192,7 @@ impl PeerMemory {
         Some(PeerMemory { process: u32::from_le_bytes(*process), numbers })
     }
 
-    /// Whether the system lets this process look through it.
+    /// Returns whether the system lets this process read the memory of the other.
     pub(super) fn is_open(&self) -> bool {
         let mut read = [0u64; 2];
         let to = read.as_mut_ptr();
@@ -198,7 +202,7 @@ impl PeerMemory {
         copied == Ok(16)
     }
 
-    /// Where the other process has a number, as long as it shows something under it.
+    /// Returns the address of the word that holds `number` while the other process exposes memory under it.
     fn mark(&self, number: u64) -> u64 {
         self.numbers.wrapping_add(8 * place(number) as u64)
     }
@@ -207,49 +211,53 @@ impl PeerMemory {
     fn word(&self, from: u64) -> Result<u64, sys::Errno> {
         let mut found = 0u64;
         let piece = RemotePiece { to: (&raw mut found).cast(), from, len: 8 };
-        // SAFETY: the piece is `note_hit`.
+        // SAFETY: the piece is `found`.
         match unsafe { sys::read_process(self.process, &[piece]) }? {
             8 => Ok(found),
             _ => Err(sys::Errno::FAULT),
         }
     }
 
-    /// Whether the other process vouches for these words, of which the last is its number.
+    /// Returns whether the other process has published the checksum of these words, of which the last is the number of
+    /// its exposure.
     pub(super) fn vouches_for(&self, words: [u64; 5]) -> bool {
         self.word(self.mark(words[4])) == Ok(sum(words))
     }
 
-    /// Whether the other process still shows what a key names.
+    /// Returns whether the other process still exposes the memory of a key.
     pub(super) fn shows(&self, key: &RemoteKey) -> bool {
         Key::unpack(key).is_some_and(|Key { number, .. }| self.word(self.mark(number)) == Ok(number))
     }
 
-    /// Returns the other process, if there is one.
+    /// Returns the other process, if it exists.
     pub(super) fn process(&self) -> Option<sys::Process> {
         sys::Process::find(self.process)
     }
 
-    /// Whether the other process may be writing to what this one has shown under a number, and has hidden.
+    /// Returns whether the other process may be writing to memory that this process has exposed under a number and
+    /// revoked.
     pub(super) fn is_writing(&self, number: u64, process: Option<&sys::Process>) -> bool {
         match self.word(self.numbers.wrapping_add(8 * PLACES as u64)) {
             Ok(writing) => writing == number,
-            // The table is there while anybody writes: the rank is gone, and be it that its process has become another.
+            // The table exists for as long as the rank writes. So the rank is gone, even if its process id now belongs
+            // to another process.
             Err(sys::Errno::FAULT) => false,
             Err(_) => process.is_some_and(sys::Process::runs),
         }
     }
 
-    /// Writes `len` bytes of this process, if they are there, to address `to` of the other one; `None` if not all were written.
+    /// Writes `len` bytes at address `from` of this process to address `to` of the other one. Returns `None` if not all
+    /// were written, for example because `from` is not mapped.
     ///
     /// # Safety
-    /// The other process wants them written there.
+    /// The other process expects them there.
     pub(super) unsafe fn write(&self, to: u64, from: u64, len: usize) -> Option<()> {
         // SAFETY: the caller's promise.
         let written = unsafe { sys::write_process(self.process, from, to, len) };
         (written == Ok(len)).then_some(())
     }
 
-    /// Copies bytes that the other process shows, beginning with byte `at` of what the key names.
+    /// Copies bytes that the other process exposes, from byte `at` of the key's range on.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
@@ -268,11 +276,12 @@ impl PeerMemory {
             RemotePiece { to: run, from, len: to.len },
             RemotePiece { to: (&raw mut found).cast(), from: mark, len: 8 },
         ];
-        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `note_hit`.
+        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `found`.
         match unsafe { sys::read_process(self.process, &pieces) } {
             Ok(copied) if copied == to.len + 8 && found == number => Ok(OpStatus::Done),
             Ok(copied) if copied == to.len + 8 => Err(PostError::Revoked),
-            // Some of the memory is not there, or the system does not let us: the sender is asked to send it.
+            // Some of the memory is not mapped, or the system denies access. The engine then has the sender send the
+            // message in frames.
             Ok(_) | Err(_) => Err(PostError::Unsupported),
         }
     }
@@ -310,7 +319,7 @@ mod tests {
         record.revoke();
         assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
         drop(record);
-        // The place is used again, by another number.
+        // The slot is used again, with another number.
         let _again = shown.show(&memory(&mut source)).unwrap();
         assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
     }

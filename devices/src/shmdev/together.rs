@@ -1,15 +1,15 @@
-//! Single copies that two processes make together: who receives has the kernel read pieces of the sender's memory, from the
-//! front on, and the sender, while it looks for news, has it write pieces to the receiver's, from the end.
+//! Single copies that two processes make together. The receiver has the kernel read pieces of the sender's memory, from
+//! the front. The sender, while it polls, has the kernel write pieces to the receiver's memory, from the back.
 //!
 //! ```text
-//!   who receives                                      who sends
-//!   shows where it all goes, under a number
-//!   opens the pieces, tells the sender    ──────────► takes the last piece
-//!   reads the first pieces                            finds its own number and the receiver's: writes the piece
-//!   waits a moment, or is told later      ◄────────── counts it
+//!   receiver                                          sender
+//!   exposes the destination under a number
+//!   opens the pieces, notifies the sender ──────────► claims the last pieces
+//!   reads the first pieces                            checks its own number and the receiver's, and writes the pieces
+//!   spins for a moment, or completes later ◄───────── counts them
 //! ```
-//! A piece that the sender has taken may reach the receiver's memory until the sender has counted it, or is gone. Who waits in
-//! vain for that leaves the copy to `debts`.
+//! A piece that the sender has claimed may be written to the receiver's memory until the sender has counted it, or is
+//! gone. A receiver that has polled for the count in vain leaves the copy to `debts`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,45 +21,46 @@ use crate::device::{MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
 use crate::ring::{Ring, SharedCopy, Side};
 use crate::sync::{Mutex, lock};
 
-/// Bytes from which on a copy is made together.
+/// Bytes from which on the sender may help with a copy.
 const FROM: usize = 16 << 10;
 
 /// Bytes of a piece.
 const PIECE: usize = 4 << 10;
 
-/// The most pieces that are copied at once.
+/// The most pieces that are copied in one call.
 const AT_ONCE: u32 = 16;
 
-/// How often who receives looks whether the sender has copied its piece, before it does something else.
+/// How often the receiver polls for the sender's pieces before it leaves the copy to be completed later.
 const LOOKS: u32 = 2_000;
 
-/// How many pieces one of the two takes of those that are left: many, as each call of the system has its price, and fewer at the
-/// end, where they wait for each other.
+/// Returns how many of the `left` pieces to claim at once. The number is large because each system call has its price.
+/// It is smaller near the end, where the two ranks wait for each other.
 fn share(left: u32) -> u32 {
     (left / 2).clamp(AT_ONCE / 2, AT_ONCE)
 }
 
-/// What the ends of one rank's links share.
+/// The state of cooperative copies that the endpoints and the inlet of one rank share.
 #[derive(Debug)]
 pub(super) struct CoopCopy {
     shown: Arc<ExposedTable>,
-    /// The memory of those that this rank sends to, by index.
+    /// The memory of the ranks that this rank sends to, by index.
     windows: Mutex<Vec<Option<PeerMemory>>>,
     debts: PendingWrites,
-    /// Whether senders are asked: each has a core, and so does not keep us waiting in the middle of a piece.
+    /// Whether senders are asked to help. They are asked only if each rank has a core, so that no sender is descheduled
+    /// in the middle of a piece while the receiver waits for it.
     asks: bool,
 }
 
-/// The copies out of one peer's memory.
+/// The cooperative copies out of one peer's memory.
 #[derive(Debug)]
 pub(super) struct Copies {
-    /// The ring to that peer, which has the words.
+    /// The ring to that peer, which holds the shared state of the copies.
     pub(super) ring: Arc<Ring>,
-    /// The peer.
+    /// The index of the peer.
     pub(super) index: u32,
-    /// Whether one of them is owed.
+    /// Whether one of them waits for the peer.
     pub(super) is_owed: AtomicBool,
-    /// Whether the peer could not copy a piece: it is not asked again.
+    /// Whether the peer failed to copy a piece: it is not asked again.
     pub(super) is_refused: AtomicBool,
 }
 
@@ -79,22 +80,23 @@ impl CoopCopy {
         })
     }
 
-    /// The copies that are owed.
+    /// Returns the copies that wait for their senders.
     pub(super) fn debts(&self) -> &PendingWrites {
         &self.debts
     }
 
-    /// Takes note where the memory of a rank is that this one sends to.
+    /// Records the memory of a rank that this one sends to.
     pub(super) fn meet(&self, index: u32, window: Option<PeerMemory>) {
         if let Some(known) = lock(&self.windows).get_mut(index as usize) {
             *known = window;
         }
     }
 
-    /// Copies bytes that a peer shows; `call` tells it that it may help.
+    /// Copies bytes that a peer exposes; `call` notifies the peer that it may help.
     ///
     /// # Safety
-    /// `to` is writable, and nobody else uses it: until this returns, or, if the copy is started, until `op` has ended.
+    /// `to` is writable, and nobody else uses it until this returns or, if it returns `InProgress`, until `op` is
+    /// completed.
     pub(super) unsafe fn copy(
         &self,
         window: PeerMemory,
@@ -124,7 +126,7 @@ impl CoopCopy {
         let (mut mine, mut outcome, mut is_void) = (0, Ok(OpStatus::Done), false);
         while let Some(taken) = pieces.take(Side::Front, share) {
             if taken.start != mine || taken.end > all {
-                // Somebody has written over the word.
+                // The word was overwritten.
                 pieces.close();
                 is_void = true;
                 break;
@@ -142,7 +144,7 @@ impl CoopCopy {
             match pieces.are_copied(theirs) {
                 Some(true) => return outcome,
                 Some(false) => {
-                    // Who has not taken it back cannot write at all.
+                    // A sender that still exposes the memory cannot write at all: do not ask it again.
                     copies.is_refused.store(outcome.is_ok() && window.shows(key), Ordering::Relaxed);
                     return outcome.and(Err(PostError::Unsupported));
                 }
@@ -164,7 +166,8 @@ impl CoopCopy {
         })
     }
 
-    /// Copies pieces of what a peer copies out of this rank's memory, if some are left; returns whether it could.
+    /// Copies some of the pieces of a copy that a peer makes out of this rank's memory. Returns whether that succeeded,
+    /// or `None` if no piece is left.
     #[cold]
     pub(super) fn help(&self, index: u32, pieces: &SharedCopy) -> Option<bool> {
         let taken = pieces.take(Side::Back, share)?;
@@ -173,8 +176,8 @@ impl CoopCopy {
         Some(are_copied)
     }
 
-    /// Writes pieces to the memory of the rank that receives; `None` if that cannot be, or one of the two has taken its memory
-    /// back.
+    /// Writes pieces to the memory of the receiver. Returns `None` if that is impossible, or if one of the two has
+    /// revoked its memory.
     fn write(&self, index: u32, pieces: &Range<u32>, words: [u64; 5]) -> Option<()> {
         let [number, from, to, len, theirs] = words;
         let window = (*lock(&self.windows).get(index as usize)?)?;
@@ -182,12 +185,13 @@ impl CoopCopy {
         let len = len.min(PIECE as u64 * u64::from(pieces.end)).checked_sub(at)? as usize;
         let (to, from) = (to.checked_add(at)?, from.checked_add(at)?);
         self.shown.with_hazard(theirs, || {
-            // What was overwritten or taken back nobody vouches for, and neither does another process in the place of one
-            // that died.
+            // These checks fail for words that were overwritten, for memory that was revoked, and for another process
+            // that has the id of one that has died.
             if !self.shown.is_exposed(number) || !window.vouches_for(words) {
                 return None;
             }
-            // SAFETY: the rank that receives has shown that memory for this, and waits while we say that we write.
+            // SAFETY: the receiver has exposed that memory for this, and waits while this rank announces that it
+            // writes.
             unsafe { window.write(to, from, len) }?;
             self.shown.is_exposed(number).then_some(())
         })
@@ -201,11 +205,11 @@ pub(super) mod tests {
     use super::*;
     use crate::device::{Landing, MemoryDesc, PeerId, Registration, Sink};
 
-    /// What was told of moves that have ended.
+    /// The completed operations that a sink was told of.
     #[derive(Default)]
     pub(in super::super) struct Told(pub(in super::super) Vec<(OpToken, bool)>);
 
-    // SAFETY: nothing is asked where a body goes.
+    // SAFETY: it gives no memory to the device.
     unsafe impl Sink for Told {
         fn frame(&mut self, _: PeerId, _: &[u8], _: &[u8]) {}
         fn begin(&mut self, _: PeerId, _: &[u8], _: usize) -> Landing {
@@ -222,7 +226,7 @@ pub(super) mod tests {
 
     const OP: OpToken = OpToken(5);
 
-    /// Rank 0 receives from rank 1, which shows `source`; both are of this process.
+    /// Rank 0 receives from rank 1, which exposes `source`; both are of this process.
     struct Pair {
         receiver: Arc<CoopCopy>,
         sender: Arc<CoopCopy>,
@@ -253,7 +257,7 @@ pub(super) mod tests {
             (showing.register(), key)
         }
 
-        /// Copies all of it to `to`; `call` is called when the sender might help.
+        /// Copies all of `source` to `to`; `call` is called when the sender may help.
         fn copy(&self, key: &RemoteKey, to: &mut [u8], call: impl FnOnce()) -> Result<OpStatus, PostError> {
             let memory = memory(to);
             let part = memory.part(0, memory.bytes(), None);
@@ -265,7 +269,7 @@ pub(super) mod tests {
             self.sender.help(0, self.ring.pieces()).is_some()
         }
 
-        /// Takes pieces as the sender would, without copying them.
+        /// Claims pieces as the sender would, without copying them.
         fn take(&self) -> Range<u32> {
             self.ring.pieces().take(Side::Back, |_| 2).unwrap()
         }
@@ -301,7 +305,7 @@ pub(super) mod tests {
         let mut taken = 0..0;
         assert_eq!(pair.copy(&key, &mut to, || taken = pair.take()), Ok(OpStatus::InProgress));
         assert_eq!(pair.reap(), []);
-        // Meanwhile others are made without help.
+        // Meanwhile other copies are made without help.
         assert_eq!(pair.copy(&key, &mut next, || panic!("nobody is called")), Ok(OpStatus::Done));
         assert!(next == pair.source);
         assert!(pair.sender.write(0, &taken, pair.ring.pieces().words()).is_some());
@@ -356,7 +360,7 @@ pub(super) mod tests {
             });
             assert_eq!(moved, Err(PostError::Unsupported), "word {wrong}");
             pair.copies.is_refused.store(false, Ordering::Relaxed);
-            // The copy has ended: nobody vouches for it any more.
+            // The copy has ended: its checksum is not published any more.
             words[wrong] -= 4096;
             assert_eq!(pair.sender.write(0, &(0..1), words), None);
         }
@@ -364,7 +368,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_a_peer_owes_is_given_up_when_it_has_died_and_does_not_write() {
-        // Whether its death is known before the copy is owed, or after; and whether it writes then.
+        // Whether its death is known before the copy is pending, or after; and whether it writes then.
         for (early, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut pair = Pair::new(100_001);
             let (_shown, key) = pair.show();

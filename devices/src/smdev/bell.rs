@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::doorbell::Doorbell;
 use crate::ring::PeerNotifier;
 
-/// A doorbell that is looked for until it is there: its rank may not have arrived, and then need not be woken.
+/// The doorbell of a rank that might not have opened the device yet. It is looked up until it exists; before that the
+/// rank does not sleep and needs no wake-up.
 pub(super) struct LateBell {
     known: Option<Arc<Doorbell>>,
     find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,

@@ -1,4 +1,4 @@
-//! Where thread ranks meet: who is there, and the rings that were made for them.
+//! The connection point of the ranks that are threads: their mailboxes, and the rings that were made for them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,7 @@ use crate::smdev::together::CoopCopy;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The meeting point of the ranks of one job that are threads of this process.
+/// The connection point of the ranks of one job that are threads of this process.
 #[derive(Debug)]
 pub struct Hub {
     id: u64,
@@ -21,31 +21,31 @@ pub struct Hub {
     offers: ExposedTable,
 }
 
-/// What a rank finds when it looks for news.
+/// Where other ranks leave rings and notices for one rank.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
-    /// How much was ever delivered, or called for; read without the lock to see whether there is something new.
+    /// Number of deliveries and notifications so far. It is read without the lock, to see whether there are new ones.
     delivered: AtomicUsize,
-    /// What was not collected; nothing any more when the rank has left.
+    /// The deliveries that were not collected; `None` once the rank has left.
     new: Mutex<Option<InletQueue>>,
 }
 
-/// What comes to a rank by another way than a ring.
+/// Items that come to a rank by another way than a ring.
 #[derive(Debug, Default)]
 pub(super) struct InletQueue {
     /// Rings of peers that have connected.
     pub(super) rings: Vec<RingReceiver<LateBell>>,
-    /// The copies that these make out of this rank's memory.
+    /// The state of the copies that these peers make out of this rank's memory.
     pub(super) copies: Vec<Arc<CoopCopy>>,
-    /// What peers do not reach any more.
+    /// Operations whose memory no peer accesses any more.
     pub(super) quiet: Vec<OpToken>,
 }
 
 impl Hub {
-    /// Makes the meeting point of the ranks `ranks`.
+    /// Makes the hub of the ranks `ranks`.
     pub fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
-        // Random, so that no two hubs take each other for one, also on two hosts.
+        // The id is random, so that no two hubs are taken for the same one, even on two hosts.
         let id = RandomState::new().hash_one(std::process::id());
         let ports = ranks.into_iter().map(|rank| (rank, Arc::new(Mailbox::new()))).collect();
         Arc::new(Hub { id, ports, offers: ExposedTable::default() })
@@ -55,7 +55,7 @@ impl Hub {
         self.id
     }
 
-    /// Returns how many ranks meet here.
+    /// Returns the number of ranks of this hub.
     pub(super) fn ranks(&self) -> u32 {
         self.ports.len() as u32
     }
@@ -68,15 +68,15 @@ impl Hub {
         self.ports.get(&rank).ok_or_else(|| format!("rank {rank} is no thread of this process"))
     }
 
-    /// Takes the place of `rank`; returns where its news comes.
+    /// Registers the doorbell of `rank`; returns the rank's mailbox.
     pub(super) fn arrive(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Mailbox>, String> {
         let port = self.port(rank)?;
         port.bell.set(bell).map_err(|_| format!("rank {rank} has opened smdev already"))?;
         Ok(Arc::clone(port))
     }
 
-    /// Gives `to` the receiving end of a ring, and what may be copied out of its memory with its help; a rank that has left
-    /// takes none. Returns where it looks for news.
+    /// Gives `to` the receiving end of a ring, and the state of the copies out of its memory that it may help with. If
+    /// `to` has left, both are dropped. Returns its mailbox.
     pub(super) fn deliver(
         &self,
         to: PeerId,
@@ -91,7 +91,7 @@ impl Hub {
         Ok(Arc::clone(port))
     }
 
-    /// Returns the doorbell of a rank, if it has arrived: before that nobody has to be woken.
+    /// Returns the doorbell of a rank; `None` if the rank has not opened the device, and so cannot sleep in it.
     pub(super) fn bell(&self, rank: PeerId) -> Option<Arc<Doorbell>> {
         self.ports.get(&rank.0)?.bell.get().cloned()
     }
@@ -114,30 +114,30 @@ impl Mailbox {
         }
     }
 
-    /// Tells the rank that nobody reaches its memory any more which it has asked about.
+    /// Notifies the rank that the memory of `op` is quiesced: no peer accesses it any more.
     pub(super) fn tell_quiet(&self, op: OpToken) {
         self.deliver(|news| news.quiet.push(op));
     }
 
-    /// Tells the rank, if it looks, that a copy out of its memory has begun.
+    /// Notifies the rank that a copy out of its memory has begun. It sees this when it polls; it is not woken.
     pub(super) fn notify(&self) {
         // SYNC hub-delivered (release)
         self.delivered.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns how much was ever delivered or called for.
+    /// Returns the number of deliveries and notifications so far.
     #[inline]
     pub(super) fn delivered(&self) -> usize {
         // SYNC hub-delivered (acquire)
         self.delivered.load(Ordering::Acquire)
     }
 
-    /// Takes what was delivered and not collected.
+    /// Takes the items that were delivered and not collected.
     pub(super) fn collect(&self) -> InletQueue {
         lock(&self.new).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Lets go of what was not collected, and takes nothing more: the rank is gone.
+    /// Drops the items that were not collected, and accepts no more: the rank has left.
     pub(super) fn close(&self) {
         *lock(&self.new) = None;
     }

@@ -1,4 +1,4 @@
-//! The receiving end for all threads that have sent to this one, and the sender's part of copies that they make.
+//! The receiving end for all threads that send to this rank, and the help with copies that they make out of its memory.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use super::together::CoopCopy;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::ring::RingReceiver;
 
-/// All rings that end here.
+/// The receiving end of all rings to this rank.
 #[derive(Debug)]
 pub(super) struct SmInlet {
     port: Arc<Mailbox>,
     seen: usize,
     rings: Vec<RingReceiver<LateBell>>,
     copies: Vec<Arc<CoopCopy>>,
-    /// Whether a piece of one of the copies was left when we looked last.
+    /// Whether the last call of `help` copied a piece, so that more might be left.
     helps: bool,
 }
 
@@ -36,7 +36,7 @@ impl SmInlet {
         quiet.len() + self.help()
     }
 
-    /// Copies a piece of each copy that one is left of: no more, as frames wait to be looked at.
+    /// Copies at most one piece of each copy, because frames wait to be polled.
     fn help(&mut self) -> usize {
         let helped = self.copies.iter().filter(|copy| copy.help()).count();
         self.helps = helped > 0;
@@ -50,7 +50,7 @@ impl Drop for SmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says, and what it was told of: `ring::consumer`. No move is started.
+// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. No operation is left in progress.
 unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

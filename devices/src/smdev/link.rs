@@ -9,20 +9,20 @@ use super::together::{self, CoopCopy};
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingLink;
 
-/// The sending end to one peer.
+/// The sending side to one peer.
 #[derive(Debug)]
 pub(super) struct SmLink {
     pub(super) ring: RingLink<LateBell>,
     pub(super) hub: Arc<Hub>,
-    /// Where the peer looks for news.
+    /// The peer's mailbox.
     pub(super) port: Arc<Mailbox>,
     /// The copies out of the peer's memory.
     pub(super) copies: Arc<CoopCopy>,
-    /// Whether the peer is asked to help with them.
+    /// Whether the peer is asked to help with these copies.
     pub(super) asks: bool,
 }
 
-/// What names an offer to a peer: its number, and the byte that counts as the first.
+/// The remote key of exposed memory: the number of the entry, and the byte of it that the key counts as byte 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) number: u64,
@@ -30,7 +30,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// As short as it is, a key shares the cell of its announcement.
+    /// Packs the key. It is short enough to share the cell of the RTS.
     pub(super) fn pack(self) -> Option<RemoteKey> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
@@ -38,7 +38,7 @@ impl Key {
         RemoteKey::new(&bytes)
     }
 
-    /// Returns the number of a key, and the place of byte `at` of what it names.
+    /// Returns the number in a key, and the offset in that entry of the key's byte `at`.
     fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
         let read = || {
             let (number, first) = key.as_bytes().split_first_chunk::<8>()?;
@@ -84,10 +84,10 @@ impl Endpoint for SmLink {
         let alone = to.bidirectional || !self.asks;
         let copy = |from: *const u8, to: *mut u8, len| {
             if alone || len < together::FROM {
-                // SAFETY: `get` has checked both. They belong to different ranks' buffers.
+                // SAFETY: `get` has checked both. They belong to buffers of different ranks.
                 return unsafe { std::ptr::copy(from, to, len) };
             }
-            // SAFETY: as above; the link is ours alone while this call lasts, and so are its copies.
+            // SAFETY: as above; this call has the endpoint, and so its copies, to itself.
             unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.notify()) };
         };
         // SAFETY: the caller's promise.

@@ -1,9 +1,9 @@
 //! `smdev`: ranks that are threads of one process.
 //!
-//! A short message is one cache line in the [ring](crate::ring) of the pair; up to the eager limit the body goes
-//! through a fragment; above it one copy goes straight from the sender's buffer to the receiver's, whatever the layout of
-//! either ([`get`](crate::device::Link::get)): the receiver makes it, and the sender helps with what is one run at both
-//! ends, if it waits.
+//! A short message is one cache line in the [ring](crate::ring) of the pair. Up to the eager limit the body goes
+//! through a fragment. Above it the bytes are copied once, from the sender's buffer to the receiver's, whatever the
+//! layouts of the two ([`get`](crate::device::Endpoint::get)). The receiver makes this copy. If both buffers are
+//! contiguous, the sender helps with it while it polls.
 
 mod bell;
 mod hub;
@@ -57,7 +57,7 @@ pub const SM_FRAGMENTS: Number = Number {
     help: "fragments of a rank for messages under way, each as long as SM_EAGER may be",
 };
 
-/// Bytes of one copy out of the peer's memory: locks are held meanwhile.
+/// Bytes of one copy out of the peer's memory, during which locks are held.
 const COPY: usize = 1 << 20;
 
 /// The driver of `smdev`.
@@ -70,13 +70,13 @@ impl SmDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of the ranks that meet at `hub`.
+    /// Makes the driver of the ranks of `hub`.
     pub fn new(hub: Arc<Hub>) -> Self {
         SmDriver { hub }
     }
 }
 
-// SAFETY: both are made here.
+// SAFETY: the device and the inlet are made here, for each other.
 unsafe impl Driver for SmDriver {
     fn name(&self) -> &'static str {
         NAME
@@ -111,11 +111,12 @@ struct SmDevice {
     port: Arc<Mailbox>,
     area: Arc<FragmentPool>,
     caps: Caps,
-    /// Whether senders are asked to help with copies: each has a core, and so does not keep us waiting in the middle of a piece.
+    /// Whether senders are asked to help with copies. They are asked only if each rank has a core, so that no sender is
+    /// descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
 
-// SAFETY: `ExposedTable` copies all bytes or answers with an error, and knows who reads.
+// SAFETY: `ExposedTable` copies all bytes or returns an error, and counts the readers of each entry.
 unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -134,7 +135,7 @@ unsafe impl Device for SmDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
-        // What lies at the hub must not keep it.
+        // Items in a mailbox of the hub must not keep the hub alive.
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
         let bell = LateBell::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(CELLS));
@@ -157,7 +158,7 @@ unsafe impl Device for SmDevice {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        // SAFETY: the caller's promise: `Exposure` takes the offer back before the last copy of the registration is gone.
+        // SAFETY: the caller's promise: `Exposure` revokes the entry before the last copy of the registration is gone.
         let number = unsafe { self.hub.offers().offer(memory.clone(), None) };
         let bytes = memory.bytes();
         Ok(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
@@ -191,7 +192,7 @@ unsafe impl Device for SmDevice {
     }
 }
 
-/// An offer, as the operation keeps it that the memory belongs to.
+/// The record of exposed memory in the registration; it revokes the entry when it is dropped.
 #[derive(Debug)]
 struct Exposure {
     hub: Arc<Hub>,

@@ -1,4 +1,4 @@
-//! Memory lent to a peer: for one copy, or, if something keeps it, to be looked at.
+//! Memory that a rank exposes to a peer: for one copy or, if there is a `keep`, to be viewed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use crate::sync::{Condvar, Mutex, lock};
 #[cfg(all(test, loom))]
 mod model;
 
-/// The offers of one process.
+/// The exposed memory of the ranks of one process.
 ///
 /// # Invariants
-/// 1. While an offer is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) takes it out
-///    of the table and returns only when `readers` is 0.
-/// 2. An offer that is `revoked` gets no more readers.
+/// 1. While an entry is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) removes the
+///    entry from the table and returns only when `readers` is 0.
+/// 2. An entry that is `revoked` gets no more readers.
 #[derive(Debug, Default)]
 pub(super) struct ExposedTable {
     table: Mutex<Table>,
@@ -26,21 +26,21 @@ pub(super) struct ExposedTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The last number that was given.
+    /// The last number that was assigned.
     last: u64,
     offers: HashMap<u64, Exposed>,
 }
 
 struct Exposed {
     memory: MemoryDesc,
-    /// What the memory lives by, if it may be looked at.
+    /// Keeps the memory alive; `None` if the memory must not be viewed.
     keep: Option<KeepAlive>,
     is_viewed: bool,
-    /// The bytes of the copies that have ended well.
+    /// Number of bytes of the copies that were completed without an error.
     copied: usize,
     readers: u32,
     revoked: bool,
-    /// What the last reader calls.
+    /// The last reader calls this.
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Exposed {
 }
 
 impl Table {
-    /// Returns an offer that is not closed, and has the bytes `at..at + len`.
+    /// Returns an entry that is not revoked and has the bytes `at..at + len`.
     fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Exposed, PostError> {
         if number == 0 || number > self.last {
             return Err(PostError::Broken("its key names nothing that was ever lent".into()));
@@ -68,11 +68,11 @@ impl Table {
 }
 
 impl ExposedTable {
-    /// Lends memory; returns its number, which is never used again.
+    /// Exposes memory; returns its number, which is never used again.
     ///
     /// # Safety
-    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned; if there is a `keep`, as long as there
-    /// is a copy of that.
+    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned. If there is a `keep`, they
+    /// stay so for as long as a copy of `keep` exists.
     pub(super) unsafe fn offer(&self, memory: MemoryDesc, keep: Option<KeepAlive>) -> u64 {
         let mut table = lock(&self.table);
         table.last += 1;
@@ -83,7 +83,7 @@ impl ExposedTable {
         number
     }
 
-    /// Looks at `len` bytes of an offer from its byte `at` on.
+    /// Views `len` bytes of an entry from its byte `at` on.
     pub(super) fn view(&self, number: u64, at: usize, len: usize) -> Result<View, PostError> {
         let mut table = lock(&self.table);
         let offer = table.find(number, at, len)?;
@@ -97,21 +97,21 @@ impl ExposedTable {
         Ok(unsafe { View::new(base, len, keep) })
     }
 
-    /// Returns whether an offer has been viewed, or copied as a whole: its receiver has the message.
+    /// Returns whether an entry has been viewed, or copied as a whole: its receiver has the message.
     pub(super) fn is_received(&self, number: u64) -> bool {
         let is_copied = |offer: &Exposed| offer.copied > 0 && offer.copied >= offer.memory.bytes();
         let is_received = |offer: &Exposed| offer.is_viewed || is_copied(offer);
         lock(&self.table).offers.get(&number).is_some_and(is_received)
     }
 
-    /// Takes an offer back, after the copy that may have begun.
+    /// Removes an entry from the table, once its last reader has ended.
     pub(super) fn revoke(&self, number: u64) {
         let mut table = lock(&self.table);
         while let Some(offer) = table.offers.get_mut(&number) {
             offer.revoked = true;
             if offer.readers == 0 {
                 let ended = table.offers.remove(&number);
-                // What kept its memory may be somebody's own, which goes when no lock is held.
+                // The drop of `keep` may run code of the user, so drop it after the lock is released.
                 drop(table);
                 return drop(ended);
             }
@@ -119,7 +119,7 @@ impl ExposedTable {
         }
     }
 
-    /// Lets nobody else begin to read an offer; `then` is called when those have ended who have begun.
+    /// Allows no new readers of an entry. If there are readers, the last of them calls `then` when it ends.
     pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
         match lock(&self.table).offers.get_mut(&number) {
             Some(offer) => {
@@ -134,8 +134,9 @@ impl ExposedTable {
         }
     }
 
-    /// Copies bytes of an offer, beginning with its byte `at`, to all of `to`; `run` copies where both are one run: so many
-    /// bytes from the first to the second, whose provenance is exposed.
+    /// Copies bytes of an entry, from its byte `at` on, to all of `to`. If source and destination are both contiguous,
+    /// `run` copies them; its arguments are the source, the destination and the length, and the provenance of both
+    /// pointers is exposed.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it.
@@ -147,14 +148,14 @@ impl ExposedTable {
         run: impl FnOnce(*const u8, *mut u8, usize),
     ) -> Result<(), PostError> {
         let from = self.open(number, at, to.len)?;
-        // SAFETY: invariant 1 keeps the source readable while we count as a reader, and `open` has checked the length;
-        // the caller vouches for `to`.
+        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader, and `open` has checked
+        // the length; the caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
         let len = if copied.is_ok() { to.len } else { 0 };
         if self.close(number, len) { copied } else { Err(PostError::Revoked) }
     }
 
-    /// Becomes a reader of an offer.
+    /// Counts this thread as a reader of an entry.
     fn open(&self, number: u64, at: usize, len: usize) -> Result<MemoryDesc, PostError> {
         let mut table = lock(&self.table);
         let offer = table.find(number, at, len)?;
@@ -162,8 +163,8 @@ impl ExposedTable {
         Ok(offer.memory.clone())
     }
 
-    /// Is a reader no more, and has copied `len` bytes; returns whether the offer stood until now. If it was closed meanwhile,
-    /// its owner may have said that nobody receives it.
+    /// Ends a read that has copied `len` bytes; returns whether the entry was still valid. If it was revoked meanwhile,
+    /// its owner may have reported that nobody received the message.
     fn close(&self, number: u64, len: usize) -> bool {
         let mut table = lock(&self.table);
         let Some(offer) = table.offers.get_mut(&number) else { return false };
@@ -184,17 +185,17 @@ impl ExposedTable {
     }
 }
 
-/// Copies from layout to layout, with nothing between.
+/// Copies from one layout to the other without a buffer in between.
 ///
 /// # Safety
-/// `from` is readable and does not change, `to` is writable and used by nobody else; both are as long.
+/// `from` is readable and does not change; `to` is writable and nobody else uses it; both have the same length.
 unsafe fn copy(
     from: MemoryPart<'_>,
     to: MemoryPart<'_>,
     run: impl FnOnce(*const u8, *mut u8, usize),
 ) -> Result<(), PostError> {
     if let (Some(src), Some(dst)) = (from.run(), to.run()) {
-        // Two threads that copy together name the bytes by their addresses.
+        // A cooperative copy passes these pointers to the other thread as addresses.
         let _ = (src.expose_provenance(), dst.expose_provenance());
         run(src, dst, to.len);
         return Ok(());
@@ -216,16 +217,16 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Copies pieces of another rank's memory, one after the other.
+/// Copies the pieces of a chain of another rank's memory, one after the other.
 ///
 /// # Safety
-/// As of [`copy`].
+/// As for [`copy`].
 unsafe fn copy_chain(pieces: ChainRange<'_>, to: MemoryPart<'_>) {
     let (mine, mut at) = (to.memory, to.at);
     for piece in pieces {
         let src = piece.base;
         match mine.run() {
-            // SAFETY: as in `copy`; the pieces are no longer than `to`.
+            // SAFETY: as for `copy`; the pieces are together no longer than `to`.
             Some(run) => unsafe { std::ptr::copy(src, run.wrapping_add(at), piece.len) },
             None => {
                 // SAFETY: the caller's promise.

@@ -1,7 +1,8 @@
 //! A long copy that two threads make together.
 //!
-//! One core has so many lines on their way and no more, and each line that the other core has just written comes from there.
-//! Two cores have twice as many, and the sender finds what it has written in its own cache.
+//! One core can have only a limited number of cache lines in flight, and each line that the other core has just written
+//! comes from that core. Two cores have twice the number, and the sender finds the lines that it has written in
+//! its own cache.
 
 use crate::ring::{SharedCopy, Side};
 use crate::sync::pause;
@@ -9,11 +10,11 @@ use crate::sync::pause;
 #[cfg(all(test, loom))]
 mod model;
 
-/// Bytes from which on a copy is made together.
+/// Bytes from which on the sender may help with a copy.
 pub(super) const FROM: usize = 16 << 10;
 
-/// How many bytes the pieces have of a copy of `len`: both threads take them from one word, which goes back and forth between
-/// them, and wait for each other's last one.
+/// Returns the bytes of a piece of a copy of `len` bytes. Both threads claim pieces from one word, whose line moves
+/// between them, and each waits for the other's last piece.
 fn piece_of(len: usize) -> usize {
     match len {
         _ if cfg!(loom) => 1,
@@ -22,30 +23,31 @@ fn piece_of(len: usize) -> usize {
     }
 }
 
-/// How often who receives looks whether the helper has copied its piece, before it lets others run.
+/// How often the receiver polls for the helper's last piece before it yields its core.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 
 /// The copies that one rank makes out of the memory of another, one after the other.
 ///
 /// # Invariants
-/// The words of the pieces are the addresses and the length of a copy that may be made while a piece of it is left, or was
-/// taken and has yet to be copied.
+/// While a piece of a copy is unclaimed, or is claimed and not yet copied, the words of the `SharedCopy` hold the
+/// addresses and the length of that copy, which is valid.
 #[derive(Debug, Default)]
 pub(super) struct CoopCopy(SharedCopy);
 
 impl CoopCopy {
-    /// Copies `len` bytes; `call` tells the owner of `from` that it may help. Returns how many pieces it has helped with.
+    /// Copies `len` bytes; `call` notifies the owner of `from` that it may help. Returns the number of pieces that the
+    /// owner has copied.
     ///
     /// # Safety
-    /// `len` bytes at `from` may be read and do not change, as many at `to` may be written and nobody else uses them; the
-    /// provenance of both is exposed. Nobody else copies by this `CoopCopy` at the same time.
+    /// `len` bytes at `from` may be read and do not change. `len` bytes at `to` may be written, and nobody else uses
+    /// them. The provenance of both is exposed. Nobody else copies through this `CoopCopy` at the same time.
     pub(super) unsafe fn copy(&self, from: usize, to: usize, len: usize, call: impl FnOnce()) -> u32 {
         let pieces = len.div_ceil(piece_of(len)) as u32;
         self.0.open(pieces, [from as u64, to as u64, len as u64, 0, 0]);
         call();
         let mut mine = 0;
         while let Some(piece) = self.0.take(Side::Front, |_| 1) {
-            // SAFETY: the piece was taken by us; the invariant.
+            // SAFETY: we have claimed the piece; the invariant.
             unsafe { self.copy_piece(piece.start) };
             mine += 1;
         }
@@ -64,21 +66,21 @@ impl CoopCopy {
     /// Copies a piece, if one is left; returns whether there was one.
     pub(super) fn help(&self) -> bool {
         let Some(piece) = self.0.take(Side::Back, |_| 1) else { return false };
-        // SAFETY: the piece was taken by us; who called waits in `copy` until it is counted below.
+        // SAFETY: we have claimed the piece; the receiver waits in `copy` until it is counted below.
         unsafe { self.copy_piece(piece.start) };
         self.0.count(&piece, true);
         true
     }
 
     /// # Safety
-    /// The piece was taken by the caller, and is not yet counted as copied.
+    /// The caller has claimed the piece, and has not counted it as copied.
     unsafe fn copy_piece(&self, piece: u32) {
         let [from, to, all, ..] = self.0.words().map(|word| word as usize);
         let at = piece as usize * piece_of(all);
         let len = piece_of(all).min(all - at);
         let from = std::ptr::with_exposed_provenance::<u8>(from + at);
         let to = std::ptr::with_exposed_provenance_mut::<u8>(to + at);
-        // SAFETY: the invariant: the bytes lie within a copy that may be made, and no other piece has any of them.
+        // SAFETY: the invariant: the bytes are within a valid copy, and no other piece contains any of them.
         unsafe { std::ptr::copy(from, to, len) };
     }
 }
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
     use crate::sync::atomic::Ordering;
 
-    /// Copies of many lengths, odd ones among them, with or without a helper that looks all the time.
+    /// Makes copies of many lengths, some of them odd, with or without a helper that polls all the time.
     fn copies(with_help: bool) -> u32 {
         let (together, over) = (CoopCopy::default(), AtomicBool::new(false));
         let mut helped = 0;
@@ -113,7 +115,7 @@ mod tests {
                 let from: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(7) + round) as u8).collect();
                 let mut to = vec![0; len];
                 let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
-                // SAFETY: both are `len` bytes that stay until it returns; nobody else copies.
+                // SAFETY: both are `len` bytes that stay until the call returns; nobody else copies.
                 helped += unsafe { together.copy(src, dst, len, || ()) };
                 assert!(to == from, "{len} bytes in round {round}");
             }

@@ -1,38 +1,41 @@
-//! The operating system: every call that std has none for, and nothing else of the crate names one.
+//! The operating system: all calls that std does not have. No other module of the crate makes such calls.
 //!
-//! A platform gives, in a folder or file of its own beside `linux` and `shell`:
-//! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can hand to another;
-//! * `Errno`: error numbers, with the names that `niodev` tells apart, which turn into `io::Error`; `NOT_SUPPORTED`: the
-//!   number of that error;
+//! A platform provides these items, in its own folder or file beside `linux` and `shell`:
+//! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can pass to another;
+//! * `Errno`: error numbers, with the names that `niodev` distinguishes, which convert to `io::Error`;
+//!   `NOT_SUPPORTED`: the number of that error;
 //! * `Event`: a counter of this process; `signal` makes it readable, `wait` sleeps until it or another descriptor is
-//!   readable or time is up, `clear` makes it unreadable. A signal before the wait ends the wait;
-//! * `Wakeup`: what another process makes readable that knows its `name`, a number; `send` does so for any name, `clear`
-//!   makes one's own unreadable. A name that nobody has is no error; `is_there` says whether anybody has it, which lasts as long as
-//!   the socket does, and so no longer than its process; it says yes where that cannot be found out;
-//! * `membarrier`: `register` says whether `run` will work in this process, `run` makes every thread of every registered
-//!   process pass a full fence, or says that it did not: then both sides of a doorbell fence for themselves;
-//! * `SharedStorage`, `SegmentView`: memory that several processes map and nobody can truncate, and of which each reserves what it
-//!   uses, as in `mpj-pool`;
-//!   `HAS_SHARED_MEMORY`: whether there is such memory at all;
-//! * `Poll`: which of many sockets are readable or writable, level-triggered, itself a descriptor that is readable when
-//!   there is news;
-//! * `socket`: streams that do not block, are not inherited, and raise no signal; writing from several places at once;
-//!   how much the peer's host has not acknowledged;
-//! * `descriptor`: one by its number, `unblock`: has calls on it fail instead of waiting, for what a library has opened;
-//! * `read_process`: copies out of the memory of another process of the same user, if the system lets it, in the order in
-//!   which the pieces are given; `write_process`: copies into it; `own_process`: by what others name this one;
-//!   `Process`: one of that name, which may end;
-//! * `allowed`: the logical processors that this thread may run on; `run_on` keeps it on some of them; `place`: where one
-//!   is, so that neighbours can be told;
-//! * `now`: the nanoseconds of a clock that never goes back, the same one for all processes of a host; `thread`: this thread's
-//!   number, which no other of the host has while it lives;
-//! * `lockable`: how much memory this process may lock, if there is a limit for this thread;
-//! * `raise_descriptors`: raises this process's limit of open descriptors as far as it may;
-//! * `random`: bytes nobody can guess; `kill_me`: an end without farewell, for tests of such ends.
+//!   readable or until a timeout, `clear` makes it unreadable. A signal before the wait ends the wait;
+//! * `Wakeup`: a socket that every process which knows its `name`, a number, can make readable. `send` makes the
+//!   socket of a name readable, `clear` makes the own socket unreadable. Sending to a name that does not exist is not
+//!   an error. `is_there` says whether a socket has the name, which lasts as long as the socket and so at most as
+//!   long as its process; it returns true if that cannot be determined;
+//! * `membarrier`: `register` returns whether `run` will work in this process; `run` makes every thread of every
+//!   registered process execute a full fence, or returns false. Then both sides of a doorbell must use their own
+//!   fences;
+//! * `SharedStorage`, `SegmentView`: memory that several processes map, that no process can truncate, and of which
+//!   each process reserves the part that it uses, as in `mpj-pool`; `HAS_SHARED_MEMORY`: whether such memory exists;
+//! * `Poll`: reports which of many sockets are readable or writable, level-triggered. It is itself a descriptor,
+//!   which is readable when it has events;
+//! * `socket`: stream sockets that do not block, are not inherited and raise no signal; gathered writes; the number
+//!   of bytes that the peer's host has not acknowledged;
+//! * `descriptor`: borrows a descriptor by its number; `unblock`: makes calls on a descriptor fail instead of block,
+//!   for descriptors that a library has opened;
+//! * `read_process`: copies from the memory of another process of the same user, if the system permits it, in the
+//!   order of the pieces; `write_process`: copies to it; `own_process`: the number by which other processes name this
+//!   one; `Process`: a process of such a number, which can end;
+//! * `allowed`: the logical processors on which this thread may run; `run_on`: restricts the thread to some of them;
+//!   `place`: the location of one, which shows its neighbours;
+//! * `now`: the nanoseconds of a monotonic clock that all processes of a host share; `thread`: the number of this
+//!   thread, unique on the host while the thread lives;
+//! * `lockable`: how much memory this process may lock, if a limit applies to this thread;
+//! * `raise_descriptors`: raises this process's limit of open descriptors to its maximum;
+//! * `random`: unpredictable bytes; `kill_me`: ends the process without cleanup, for tests of sudden death.
 //!
-//! `linux` has all of it. `shell` has the same names and refuses every call, except that a doorbell works among threads:
-//! with it `smdev`, the engine and matching run wherever Rust does. It is chosen on every other system, and on Linux by
-//! `--cfg mpj_portable`, so that it is compiled and tested here. To bring up a platform, copy it and fill it in.
+//! `linux` implements all of them. `shell` has the same names and rejects every call, except that a doorbell works
+//! among threads. With `shell`, `smdev`, the engine and matching run on every platform with Rust. It is the choice on
+//! every other system, and on Linux with `--cfg mpj_portable`, so that it is compiled and tested there. To support a
+//! new platform, copy `shell` and fill it in.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "calls that neither std nor rustix has")]

@@ -1,22 +1,22 @@
-//! One event of a trace, and how it is written: a line of JSON in the trace event format of Chrome, which Perfetto reads.
+//! One event of a trace, and its format: a line of JSON in the trace event format of Chrome, which Perfetto reads.
 
 use std::fmt::Write;
 
 use super::{Flow, Moment, Names};
 
-/// What an event says besides its name; none is named "".
+/// The arguments of an event; unused ones have the name "".
 pub(super) type Args = [(&'static str, Value); ARGS];
 
-/// The most that it says.
+/// The maximum number of arguments.
 pub(super) const ARGS: usize = 6;
 
-/// What says which communicator an event belongs to. The name of the communicator is written after it.
+/// The argument that contains the context of a communicator. The communicator's name is written after it.
 pub(super) const CONTEXT: &str = "context";
 
-/// Nothing.
+/// An unused argument.
 pub(super) const NONE: (&str, Value) = ("", Value::Number(0));
 
-/// What an event says of one thing.
+/// The value of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value {
     Number(u64),
@@ -24,20 +24,20 @@ pub(crate) enum Value {
     Text(&'static str),
 }
 
-/// What kind of event it is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
-    /// It took time.
+    /// A period.
     Slice { end: Moment },
-    /// A message begins in the slice around it.
+    /// A message starts in the enclosing slice.
     Start(Flow),
-    /// A message ends there.
+    /// A message ends in the enclosing slice.
     Finish(Flow),
-    /// It took none.
+    /// A moment.
     Instant,
-    /// Its values are those of counters.
+    /// Values of counters.
     Count,
-    /// No event, but the name of its thread.
+    /// Not an event, but the name of its thread.
     Thread,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Event {
     pub(super) name: [&'static str; 2],
     pub(super) category: &'static str,
     pub(super) args: Args,
-    /// What was said by others.
+    /// A text from other code.
     pub(super) why: Option<Box<str>>,
 }
 
 impl Event {
-    /// Writes it as a line of an array that goes on.
+    /// Writes it as a line of an array, with a comma at the end.
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
         let Event { at, shape, thread, name: [first, second], category, why, .. } = self;
         match shape {
@@ -111,7 +111,7 @@ impl Event {
     }
 }
 
-/// Nanoseconds, written as microseconds.
+/// A number of nanoseconds, written as microseconds.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {
@@ -120,7 +120,7 @@ impl std::fmt::Display for Micros {
     }
 }
 
-/// Writes the name of a rank as a line of an array that goes on.
+/// Writes the name of a rank as a line of an array, with a comma at the end.
 pub(super) fn name_rank(rank: u32, about: &str, out: &mut String) {
     put(
         out,
@@ -147,7 +147,7 @@ fn name_thread(rank: u32, thread: u32, name: Option<&str>, out: &mut String) {
     out.push_str("}},\n");
 }
 
-/// Writes a text as JSON does.
+/// Writes a text as a JSON string.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
@@ -161,7 +161,7 @@ fn quote(text: &str, out: &mut String) {
 }
 
 fn put(out: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes all that there is memory for.
+    // Writing to a string does not fail.
     let _ = out.write_fmt(what);
 }
 

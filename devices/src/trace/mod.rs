@@ -1,4 +1,4 @@
-//! The trace of a job: what every rank waited for and moved, as one file of JSON that Perfetto and Chrome open.
+//! The trace of a job: the waits and messages of all ranks, as one JSON file that Perfetto and Chrome open.
 //!
 //! ```text
 //!   engine ── waits, messages, moves, ends ──┐
@@ -6,18 +6,20 @@
 //!                                                events in a buffer     JSON, a line   by the launcher, or the process
 //!                                                                       an event       that hosts all ranks
 //! ```
-//! * `event` is one event and how it is written, `parts` the files, `summary` what they say of waits, as a table.
-//! * A rank is a process of the trace, its threads are threads. What takes time is a slice on the thread that did it, and
-//!   slices of a thread nest. A message is a flow from the slice in which its first frame was given to the device to the
-//!   slice in which it had arrived: an eager one with its frame, an announced one with the last byte of its body.
-//! * Both sides know a flow by the pair of ranks and the message's place in the order of all messages of that pair, which
-//!   they count: frames of a pair keep their order, so nothing of it travels.
-//! * Times are those of the host's monotonic clock, which all processes of a host read alike. Hosts have different ones.
-//! * The buffer is written when it is full, twice a second by a thread of its own, as a rank that computes or waits records
-//!   nothing for long, and at the end. So of a rank that was killed all but the last second is there.
+//! * `event` defines the events and their format, `parts` the files, `summary` the table of waits.
+//! * A rank is a process of the trace, and its threads are threads. A period is a slice on the thread that spent it,
+//!   and slices of a thread nest. A message is a flow from the slice in which its first frame was posted to the device
+//!   to the slice in which it had arrived: an eager one with its frame, a rendezvous one with the last byte of its
+//!   body.
+//! * Both sides identify a flow by the pair of ranks and the message's number among all messages of that pair, which
+//!   they count. As frames of a pair keep their order, the number need not be sent.
+//! * Times are those of the host's monotonic clock, which all processes of a host share. Hosts have different clocks.
+//! * The buffer is written when it is full, and at the end. A thread of its own also writes it twice a second, because
+//!   a rank that computes or waits may record nothing for a long time. So the trace of a rank that was killed lacks at
+//!   most its last second.
 //!
-//! A rank that is not traced has no [`Trace`]: it costs a test of a pointer for each message at either side, for each
-//! wait that does not end at once, and for each collective.
+//! A rank that is not traced has no [`Trace`]. Its cost is the test of a pointer for each message at either side, for
+//! each wait that does not complete at once, and for each collective.
 
 mod event;
 mod parts;
@@ -40,7 +42,7 @@ use crate::config::{Config, Number, Text};
 use crate::engine::{Channel, Traffic};
 use crate::sys;
 
-/// The file that a job is traced in.
+/// The file to which the trace of a job is written.
 pub const TRACE: Text = Text {
     name: "TRACE",
     default: "",
@@ -49,7 +51,7 @@ pub const TRACE: Text = Text {
     help: "the file to trace the job in, for ui.perfetto.dev; empty for no trace",
 };
 
-/// How long a trace may become.
+/// The maximum number of events of a rank in a trace.
 pub const TRACE_EVENTS: Number = Number {
     name: "TRACE_EVENTS",
     default: 250_000,
@@ -57,16 +59,17 @@ pub const TRACE_EVENTS: Number = Number {
     help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; later ones are counted only",
 };
 
-/// Events that are kept before they are written.
+/// The number of events that are buffered before they are written.
 const BUFFER: usize = 4096;
 
-/// How often what is kept is written.
+/// The interval at which buffered events are written.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often counters are recorded, at most.
+/// The minimum interval between two records of the counters.
 const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
-/// The least time between two events of a thread: less is lost where a reader keeps microseconds as floating point.
+/// The minimum time between two events of a thread: smaller differences are lost in readers that store microseconds as
+/// floating point.
 const TICK: u64 = 10;
 
 /// A moment of the host's clock, in nanoseconds.
@@ -74,43 +77,44 @@ const TICK: u64 = 10;
 pub struct Moment(u64);
 
 thread_local! {
-    /// The number of this thread and its last moment: two events of a thread are never at once, so that slices nest.
+    /// The number of this thread and the time of its last event: two events of a thread never have the same time, so
+    /// that slices nest.
     static THREAD: (u32, Cell<u64>) = (sys::thread(), const { Cell::new(0) });
 }
 
-/// What one rank records.
+/// The recorder of one rank.
 pub struct Trace {
     rank: u32,
-    /// Under a lock of its own: the thread that writes it now and then is no reason to take the engine's bias away.
+    /// It has a lock of its own: the thread that writes it periodically must not revoke the engine's bias.
     book: Arc<Mutex<TraceBuffer>>,
 }
 
-/// A message on its way, as both sides know it.
+/// A message in flight, as both sides identify it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// Its place among the messages of the pair.
+    /// Its number among the messages of the pair.
     pub(crate) order: u64,
 }
 
-/// What a rank has recorded.
+/// The recorded events of a rank.
 struct TraceBuffer {
     part: RankFile,
     events: Vec<Event>,
-    /// How many events more are kept, and how many were not.
+    /// The number of events that may still be recorded, and of those that were left out.
     events_left: u64,
     left_out: u64,
     is_over: bool,
-    /// The threads that have been named.
+    /// The threads whose names were recorded.
     threads: Vec<u32>,
     sampled: u64,
-    /// How many messages were sent to each rank, and have come from it.
+    /// The numbers of messages sent to each rank, and received from it.
     sent: HashMap<u32, u64>,
     came: HashMap<u32, u64>,
-    /// The messages that were announced and have not arrived, by their sender, context and operation there.
+    /// The rendezvous messages that have not arrived, by their sender, context and operation there.
     announced: HashMap<(u32, u64, u64), u64>,
-    /// What communicators are called, by the contexts of their channels.
+    /// The names of communicators, by the contexts of their channels.
     names: Names,
 }
 
@@ -118,7 +122,7 @@ struct TraceBuffer {
 type Names = HashMap<u64, Arc<str>>;
 
 impl Trace {
-    /// Begins the trace of a rank, if the user wants one.
+    /// Starts the trace of a rank, if the user has requested one.
     pub(crate) fn open(config: &Config, rank: u32) -> Option<Box<Self>> {
         let path = config.text(&TRACE);
         if path.is_empty() {
@@ -139,13 +143,13 @@ impl Trace {
         };
         let book = Arc::new(Mutex::new(book));
         let kept = Arc::downgrade(&book);
-        // If there can be no such thread a rank that is killed has lost more.
+        // Without this thread, more events of a rank that is killed are lost.
         let _ =
             std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&kept, rank));
         Some(Box::new(Trace { rank, book }))
     }
 
-    /// Sets what a communicator is called in events that name its context.
+    /// Sets the name of a communicator for events that contain its context.
     pub(crate) fn name_context(&self, context: u64, name: &Arc<str>) {
         self.book().names.insert(context, Arc::clone(name));
     }
@@ -154,19 +158,19 @@ impl Trace {
         lock(&self.book)
     }
 
-    /// Returns this moment, which is later than the last one of this thread.
+    /// Returns the current time, which is later than that of this thread's last event.
     pub fn now(&self) -> Moment {
         let now = sys::now();
         let later = |(_, last): &(u32, Cell<u64>)| {
             last.set(now.max(last.get() + TICK));
             last.get()
         };
-        // A thread that is ending has no last moment.
+        // A thread that is ending has no such record.
         Moment(THREAD.try_with(later).unwrap_or(now))
     }
 
-    /// Records a call of a collective that ends now: its name, the items that this rank gave or got, and whether it has
-    /// failed.
+    /// Records a collective call that ends now: its name, the number of items that this rank contributed or received,
+    /// and whether it has failed.
     pub fn collective(
         &self,
         begun: Moment,
@@ -205,7 +209,7 @@ impl Trace {
         self.slice(begun, ["", call], "send", &args);
     }
 
-    /// Records what ends now.
+    /// Records a slice that ends now.
     pub(crate) fn slice(
         &self,
         begun: Moment,
@@ -216,7 +220,7 @@ impl Trace {
         self.record(begun, EventKind::Slice { end: self.now() }, name, category, args);
     }
 
-    /// Records what ends now, and that a message has begun or ended in it.
+    /// Records a slice that ends now, and that a message starts or ends in it.
     pub(crate) fn slice_with_flow(
         &self,
         begun: Moment,
@@ -226,11 +230,11 @@ impl Trace {
     ) {
         self.slice(begun, ["", name], "message", args);
         let shape = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
-        // The least that is inside of the slice: a slice has two moments.
+        // The earliest time inside of the slice, whose begin and end are at least a tick apart.
         self.record(Moment(begun.0 + TICK / 2), shape, ["", ""], "message", &[]);
     }
 
-    /// Records what takes no time.
+    /// Records an event without a duration.
     pub(crate) fn instant(
         &self,
         name: &'static str,
@@ -242,11 +246,11 @@ impl Trace {
         self.keep(Event { why: why.map(Into::into), ..event });
     }
 
-    /// Whether the counters should be recorded again.
+    /// Returns whether the counters should be recorded again.
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::now();
         let mut book = self.book();
-        // Another thread may have been at it since this one has read the clock.
+        // Another thread may have recorded them since this one has read the clock.
         let is_due = now.saturating_sub(book.sampled) >= COUNTER_INTERVAL_NS;
         if is_due {
             book.sampled = now;
@@ -254,7 +258,7 @@ impl Trace {
         is_due
     }
 
-    /// Records what was moved by a device until now.
+    /// Records the traffic of a device until now.
     pub(crate) fn counters(&self, device: &'static str, traffic: &Traffic) {
         let Traffic { eager, announced, lent, registered, copied } = traffic;
         let args = [
@@ -278,22 +282,22 @@ impl Trace {
         );
     }
 
-    /// Counts a message to `to`, in the order in which their first frames are given to the device.
+    /// Counts a message to `to`, in the order in which the first frames are posted to the device.
     pub(crate) fn count_sent(&self, to: u32) -> Flow {
         Flow { from: self.rank, to, order: next(&mut self.book().sent, to) }
     }
 
-    /// Counts a message from `from`, in the order in which their first frames arrive.
+    /// Counts a message from `from`, in the order in which the first frames arrive.
     pub(crate) fn count_arrived(&self, from: u32) -> Flow {
         Flow { from, to: self.rank, order: next(&mut self.book().came, from) }
     }
 
-    /// Keeps a message in mind of which only the announcement has arrived.
+    /// Remembers a message of which only the RTS has arrived.
     pub(crate) fn expect_body(&self, flow: Flow, context: u64, op: u64) {
         self.book().announced.insert((flow.from, context, op), flow.order);
     }
 
-    /// Returns such a message when its body has arrived, or will not.
+    /// Removes and returns such a message when its body has arrived, or will not arrive.
     pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
         let order = self.book().announced.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
@@ -328,10 +332,10 @@ impl Trace {
         self.book().keep(event, self.rank);
     }
 
-    /// Ends the trace: what is recorded later is lost.
+    /// Ends the trace: later events are lost.
     ///
     /// # Errors
-    /// Why what was recorded is not all in the file.
+    /// If not all recorded events are in the file.
     pub(crate) fn close(&self) -> Result<(), String> {
         let now = self.now();
         let mut book = self.book();
@@ -354,7 +358,7 @@ impl Trace {
 }
 
 impl Drop for Trace {
-    /// Of a rank that has not left the job in good order, all is written that can be.
+    /// Writes as much as possible if the rank has not exited normally.
     fn drop(&mut self) {
         let _ = self.close();
     }
@@ -388,7 +392,7 @@ fn lock(book: &Mutex<TraceBuffer>) -> MutexGuard<'_, TraceBuffer> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes what is kept, until the trace has ended.
+/// Writes the buffered events periodically, until the trace has ended.
 fn flush_periodically(book: &Weak<Mutex<TraceBuffer>>, rank: u32) {
     loop {
         std::thread::sleep(FLUSH_INTERVAL);
@@ -417,7 +421,7 @@ impl fmt::Debug for Trace {
 mod tests {
     use super::*;
 
-    /// Threads read the clock before they have the lock: one may find what a later one has recorded.
+    /// Threads read the clock before they take the lock: a thread may see the record of one that read the clock later.
     #[test]
     #[cfg_attr(miri, ignore = "Miri lets no test make a file")]
     fn who_is_late_with_its_clock_records_no_counters() {

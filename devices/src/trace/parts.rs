@@ -1,7 +1,7 @@
-//! The files of a trace: each rank writes its own part, and when all have ended the parts are joined.
+//! The files of a trace: each rank writes its own part, and the parts are joined when all ranks have ended.
 //!
-//! A part is an array in JSON with an event on each line. Where its rank was killed the end is missing, and perhaps the
-//! end of the last line: readers of traces bear that, and so does who joins.
+//! A part is a JSON array with an event on each line. If its rank was killed, the end of the array is missing, and
+//! perhaps the end of the last line. Readers of traces and the join accept that.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
@@ -11,7 +11,7 @@ use super::Names;
 use super::event::{Event, name_rank};
 use super::summary::Summary;
 
-/// Returns the file of a rank's part.
+/// Returns the path of a rank's part.
 fn part_of(path: &Path, rank: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".rank{rank}"));
@@ -22,13 +22,13 @@ fn part_of(path: &Path, rank: u32) -> PathBuf {
 pub(super) struct RankFile {
     path: PathBuf,
     file: Option<File>,
-    /// Why it is not whole.
+    /// The first error, if the part is incomplete.
     failure: Option<String>,
     text: String,
 }
 
 impl RankFile {
-    /// Makes the file.
+    /// Creates the file.
     pub(super) fn open(path: &str, rank: u32) -> Self {
         let path = part_of(path.as_ref(), rank);
         let mut part = RankFile { path, file: None, failure: None, text: "[\n".into() };
@@ -56,10 +56,10 @@ impl RankFile {
         self.text.clear();
     }
 
-    /// Ends the array; says once why it is not whole.
+    /// Ends the array; returns, once, the error that made the part incomplete.
     pub(super) fn close(&mut self, rank: u32) -> Result<(), String> {
         if self.file.is_some() {
-            // No comma after the last one.
+            // The last element has no comma.
             name_rank(rank, "", &mut self.text);
             self.text.truncate(self.text.len() - ",\n".len());
             self.text.push_str("\n]\n");
@@ -70,8 +70,8 @@ impl RankFile {
     }
 }
 
-/// The file of a whole job, which its ranks' parts are joined in when all have ended. While there is one, no other job
-/// can have the file.
+/// The file of a whole job, into which its ranks' parts are joined when all have ended. While it exists, another job
+/// cannot use the file.
 #[derive(Debug)]
 pub struct TraceFiles {
     path: PathBuf,
@@ -80,18 +80,18 @@ pub struct TraceFiles {
 }
 
 impl TraceFiles {
-    /// Makes the file of a job of `size` ranks, before any of them begins; parts that others have left are removed.
+    /// Creates the file of a job of `size` ranks, before any of them begins; old parts are removed.
     ///
     /// # Errors
-    /// A sentence that says why there is no trace.
+    /// A sentence that explains why there is no trace.
     pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
-        // A rank may begin in another directory, and this process may be in another at the end. Values of parameters are
+        // A rank may start in another directory, and this process may change its directory. Values of parameters are
         // texts.
         let path =
             std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
         let refuse =
             |why: &dyn std::fmt::Display| format!("the job is not traced: {}: {why}", path.display());
-        // It is emptied when it is ours.
+        // It is emptied only after it is locked.
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -99,7 +99,7 @@ impl TraceFiles {
             .open(&path)
             .map_err(|e| refuse(&e))?;
         file.try_lock().map_err(|e| refuse(&why_not_ours(e)))?;
-        // What cannot be emptied is no file that keeps anything.
+        // A file that cannot be truncated, such as a pipe, keeps no old contents.
         let _ = file.set_len(0);
         for rank in 0..size {
             match std::fs::remove_file(part_of(&path, rank)) {
@@ -110,15 +110,15 @@ impl TraceFiles {
         Ok(TraceFiles { path, file, size })
     }
 
-    /// Returns the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Joins the parts, and removes them; returns how long the ranks have waited.
+    /// Joins the parts, and removes them; returns the waiting times of the ranks.
     ///
     /// # Errors
-    /// A sentence that says why the trace is not whole; the parts are left then.
+    /// A sentence that explains why the trace is incomplete; the parts are kept then.
     pub fn join(self) -> Result<Summary, String> {
         let mut summary = Summary::default();
         self.copy(&mut summary).map_err(|error| {
@@ -126,7 +126,7 @@ impl TraceFiles {
             format!("the trace is not whole: {path}: {error}; what there is lies in {path}.rank*")
         })?;
         for rank in 0..self.size {
-            // One that was never made is not there, and one that stays does no harm.
+            // A part may never have been created; one that remains is harmless.
             let _ = std::fs::remove_file(part_of(&self.path, rank));
         }
         Ok(summary)
@@ -161,7 +161,7 @@ fn why_not_ours(error: TryLockError) -> String {
     }
 }
 
-/// Copies the whole lines that are events; `end` is what goes before the next one.
+/// Copies the complete lines that contain events; `end` is written before the next one.
 fn copy_events(
     mut lines: impl BufRead,
     end: &mut &[u8],

@@ -1,15 +1,15 @@
-//! A trace as a table: how long each rank has waited, and in which calls.
+//! A trace as a table: the waiting time of each rank, by call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The most ranks that have a line of their own.
+/// The maximum number of ranks with a line of their own.
 const RANKS: usize = 64;
 
-/// The most calls of a rank that are named.
+/// The maximum number of calls that are named for a rank.
 const CALLS: usize = 4;
 
-/// How long the ranks of a job have waited: counted while the parts of its trace are joined.
+/// The waiting times of the ranks of a job, collected while the parts of its trace are joined.
 #[derive(Debug, Default)]
 pub struct Summary {
     events: u64,
@@ -19,7 +19,7 @@ pub struct Summary {
 /// Times in microseconds.
 #[derive(Debug, Default)]
 struct Rank {
-    /// When its first event began, and its last one ended.
+    /// The begin of its first event, and the end of its last one.
     span: Option<(f64, f64)>,
     /// The threads that have waited.
     threads: BTreeSet<u32>,
@@ -27,14 +27,14 @@ struct Rank {
 }
 
 impl Rank {
-    /// The time that its threads had.
+    /// Returns the total time of its threads.
     fn time(&self) -> f64 {
         self.span.map_or(0.0, |(begin, end)| end - begin) * self.threads.len().max(1) as f64
     }
 }
 
 impl Summary {
-    /// Takes a line of a part, which holds one event as this crate writes it.
+    /// Adds a line of a part, which contains one event in the format of this crate.
     pub(super) fn add(&mut self, line: &[u8]) {
         let Ok(line) = std::str::from_utf8(line) else { return };
         let number = |key| field(line, key).and_then(|number| number.parse::<f64>().ok());
@@ -63,7 +63,7 @@ fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 impl fmt::Display for Summary {
-    /// Writes a line for each rank, and one for all.
+    /// Writes a line for each rank, and one for the total.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} events; how long each rank waited, and in which calls:", self.events)?;
         write!(f, "\n  {:>5}  {:>9}  {:>6}  in", "rank", "time", "waited")?;

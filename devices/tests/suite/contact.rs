@@ -1,4 +1,4 @@
-//! Peers that are spoken to before their cards have come.
+//! Messages to peers whose cards have not arrived yet.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use mpj_devices::{
 
 type Card = Vec<(String, Address)>;
 
-/// Cards that come when the test says so.
+/// Cards that arrive when the test says so.
 struct Slow {
     cards: Arc<dyn Cards>,
     asked: Mutex<Vec<(u32, Callback<Card>)>>,
@@ -37,7 +37,7 @@ impl Cards for Slow {
 }
 
 impl Slow {
-    /// Takes the one question for a rank's cards.
+    /// Takes the only pending request for a rank's cards.
     fn question(&self, of: u32) -> Callback<Card> {
         let mut asked = self.asked.lock().unwrap();
         let at = asked.iter().position(|(rank, _)| *rank == of).expect("a question");
@@ -52,7 +52,7 @@ impl Slow {
     }
 }
 
-/// A job of threads, in which the cards that rank 0 asks for are slow.
+/// A job of threads, in which the cards that rank 0 requests are delayed.
 struct Job {
     slow: Arc<Slow>,
     roster: Arc<Roster>,
@@ -75,7 +75,7 @@ impl Job {
     }
 }
 
-/// Ends the test if it hangs.
+/// Fails the test if it hangs.
 fn alive(test: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -94,7 +94,7 @@ fn data(at: usize) -> Vec<u8> {
     (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 31 + at) as u8).collect()
 }
 
-/// Starts a message of one of the ways to go.
+/// Starts a message in the mode that belongs to `at`.
 fn start(from: &Member, to: u32, at: usize) -> Sending<u8> {
     if at % 3 == 1 { from.issend(to, 5, data(at)) } else { from.isend(to, 5, data(at)) }
 }
@@ -158,7 +158,7 @@ fn an_end_ends_what_was_sent_to_who_is_not_met() {
                 let fault = send.wait(zero).unwrap_err();
                 assert!(right(&fault), "{end:?} of {rank}: {fault}");
             }
-            // The cards come too late, or not.
+            // The cards arrive too late, or not at all.
             if rank == 1 {
                 job.slow.answer(1);
             }
@@ -176,7 +176,7 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
         for (mode, len) in [(Mode::Standard, 8), (Mode::Synchronous, 8), (Mode::Standard, 1 << 20)] {
             let memory = Arc::new(vec![7u8; len]);
             let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
-            // SAFETY: `keep` keeps the bytes, and nobody writes them.
+            // SAFETY: `keep` keeps the bytes, and nothing writes to them.
             #[expect(unsafe_code, reason = "see above")]
             let source = unsafe { Source::new(Buf::slice(&memory[..len]), Some(keep)) };
             let started =
@@ -274,7 +274,7 @@ fn a_peer_that_cannot_be_answered_is_reported() {
         let (outcome, _) = received.wait(zero);
         let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(&*cause, "it cannot be answered: nobody knows");
-        // As its process ends with it.
+        // The process of a rank that has failed exits.
         job.roster.report(0, Exit::Died("it has failed".into()));
         assert!(sent.wait(one).is_err());
     });
@@ -350,7 +350,7 @@ fn what_a_peer_sent_before_its_end_comes_before_the_end() {
             assert_eq!(zero.received(posted).1, [1; 1000]);
             assert_eq!(zero.recv::<u8>(1, 6, 8).1, data(4));
             assert!(!confirmed.has_ended(), "the answer to who is not met waits");
-            // It is about to leave, and waits for answers: they find it.
+            // The rank is closing and waits for replies, which must reach it.
             let long = zero.irecv::<u8>(1, 5, data(3).len());
             job.slow.answer(1);
             assert!(zero.received(long).1 == data(3));

@@ -1,25 +1,26 @@
-//! Room for messages that nobody has asked for goes from peers that are idle to one that is busy.
+//! Credit for eager messages moves from idle peers to a busy one.
 
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Case, Member, run_threads};
 
-/// Ranks that send, each in its turn, to rank 0.
+/// Ranks that send to rank 0, one after the other.
 const SENDERS: u32 = 10;
-/// What one of them sends before rank 0 takes it in: more than its room is when it has grown.
+/// The number of messages that one of them sends before rank 0 receives them: more than its largest credit allows.
 const MESSAGES: usize = 100;
 const LEN: usize = 4000;
-/// What a peer may have waiting when its room has grown, beside what is not granted again yet; it begins with 64 KiB.
+/// The credit of a peer when it has grown, and credit that might not have been granted again yet. It begins with 64
+/// KiB.
 const GROWN: u64 = 320 << 10;
 const ON_ITS_WAY: u64 = 48 << 10;
 
-/// How many messages it takes until a room has grown, some hundred at a time.
+/// The number of bursts of `MESSAGES` until the credit has grown.
 const ROUNDS: usize = 12;
 
 fn announced(m: &Member) -> u64 {
     m.engine.stats().devices[0].1.announced.bytes
 }
 
-/// Starts messages to rank 0; returns how many of their bytes had room there.
+/// Starts messages to rank 0; returns how many of their bytes were sent eagerly.
 fn burst(m: &Member) -> u64 {
     let before = announced(m);
     let sends: Vec<_> = (0..MESSAGES).map(|_| m.isend(0, 1, vec![m.rank as u8; LEN])).collect();
@@ -28,7 +29,7 @@ fn burst(m: &Member) -> u64 {
     (MESSAGES * LEN) as u64 - (announced(m) - before)
 }
 
-/// The budget is enough for two ranks at a time whose room has grown.
+/// The budget is enough for the grown credit of two ranks at a time.
 fn each_grows_in_its_turn(m: &Member) {
     if m.rank > 0 {
         m.recv::<u8>(0, 0, 1);
@@ -38,14 +39,14 @@ fn each_grows_in_its_turn(m: &Member) {
         }
         let had_room = burst(m);
         assert!(had_room > GROWN - ON_ITS_WAY, "rank {} had room for {had_room} bytes", m.rank);
-        // Who waits makes progress, also with what others ask for.
+        // A waiting rank makes progress, and returns credit that is recalled.
         m.recv::<u8>(0, 3, 1);
         return;
     }
     for from in m.others() {
         for _ in 0..=ROUNDS {
             m.send(from, 0, &[0u8]);
-            // They are all on their way, or announced.
+            // All messages have been sent eagerly, or announced.
             m.recv::<u8>(from.cast_signed(), 2, 1);
             for _ in 0..MESSAGES {
                 assert!(m.recv::<u8>(from.cast_signed(), 1, LEN).1.iter().all(|byte| *byte == from as u8));

@@ -1,4 +1,4 @@
-//! An engine that goes without closing, as when its rank panics, leaves its peers no pointer into its memory.
+//! An engine that is dropped without `close`, as when its rank panics, leaves its peers no pointer into its memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ fn announced_messages_go_with_their_engine() {
     let to = sender.join(2, world.clone(), 0).unwrap();
     let from = receiver.join(2, world, 1).unwrap();
 
-    // The memory outlives the test's engine; `held` says whether the engine has promised to let go of it.
+    // The memory outlives the test's engine; `held` shows whether the engine still keeps it.
     let mut memory = vec![7u8; LEN];
     let held = Arc::new(());
     let keep: KeepAlive = Arc::clone(&held) as KeepAlive;
@@ -41,7 +41,7 @@ fn announced_messages_go_with_their_engine() {
     let got = Arc::new(Mutex::new(vec![0u8; LEN]));
     let base = got.lock().unwrap().as_mut_ptr();
     let keep: KeepAlive = Arc::clone(&got) as KeepAlive;
-    // SAFETY: nobody looks into the mutex before the receive has ended.
+    // SAFETY: nothing accesses the contents of the mutex before the receive has completed.
     #[expect(unsafe_code, reason = "see above")]
     let target = unsafe { Target::new(Buf::new(base, LEN, Primitive::Byte), Some(keep)) };
     let pattern = Pattern { source: 0, tag: 1 };

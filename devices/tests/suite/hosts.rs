@@ -1,4 +1,4 @@
-//! The map of ranks to hosts, against a plain list with the host of each rank.
+//! The map of ranks to hosts, compared with a plain list of the host of each rank.
 
 use mpj_devices::{HostId, Hosts, HostsError};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn runs(runs: &[(u32, u32)]) -> Result<Hosts, HostsError> {
     Hosts::from_runs(runs.iter().map(|(host, len)| (HostId(*host), *len)))
 }
 
-/// Runs whose hosts have the next free number where they are new.
+/// Makes runs in which each new host has the next free number.
 fn any_runs() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop::collection::vec((any::<u32>(), 1u32..9), 0..40).prop_map(|raw| {
         let mut count = 0;
@@ -61,7 +61,7 @@ proptest! {
         prop_assert!(hosts.runs().count() <= runs_of.len());
     }
 
-    /// Whatever runs there are, they are refused, or are a map that can be asked about any rank.
+    /// Any runs are either rejected, or give a map that can be queried for any rank.
     #[test]
     fn any_runs_are_a_map_or_refused(
         raw in prop::collection::vec((0u32..4, prop_oneof![0u32..3, any::<u32>()]), 0..6),
@@ -104,7 +104,7 @@ fn neighbours_on_one_host_are_one_run() {
     assert_eq!((Hosts::one(0).size(), Hosts::one(0).count()), (0, 0));
 }
 
-/// A map of the most ranks there can be takes no more memory than one of two.
+/// A map of the maximum number of ranks takes no more memory than one of two ranks.
 #[test]
 fn ranks_cost_nothing() {
     let hosts = runs(&[(0, u32::MAX - 1), (1, 1)]).unwrap();

@@ -1,4 +1,4 @@
-//! How often a rank looks at a device whose looks ask the system.
+//! How often a rank polls a device whose polls need a system call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use mpj_devices::conformance::Pinboard;
 use mpj_devices::stub::StubDriver;
 use mpj_devices::{Doorbell, Driver, Engine, Inlet, OpenError, Opened, Registry, Sink, Site};
 
-/// A device where nothing arrives, and that counts the looks for it.
+/// A device that counts its polls, and at which nothing arrives.
 #[derive(Clone, Debug)]
 struct Counted {
     name: &'static str,
@@ -53,7 +53,7 @@ unsafe impl Inlet for Counted {
     }
 }
 
-/// A rank with these devices that polls for long before it yields.
+/// Opens a rank with these devices that spins for a long time before it yields.
 fn rank(devices: &[&Counted]) -> Arc<Engine> {
     let registry = devices.iter().fold(Registry::empty(), |registry, &device| registry.with(device.clone()));
     let mut config = Config::default();
@@ -63,7 +63,7 @@ fn rank(devices: &[&Counted]) -> Arc<Engine> {
     Engine::open(site, &registry, &config, board.of(0), Arc::default()).unwrap()
 }
 
-/// Polls so often.
+/// Polls `times` times.
 fn poll(engine: &Engine, times: usize) {
     let mut polls = 0;
     engine.wait_until(|| {

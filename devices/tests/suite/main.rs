@@ -1,5 +1,5 @@
-//! The tests of this crate that need no process of their own, in one program: what they share is compiled once, and tests
-//! that wait run beside each other.
+//! The tests of this crate that do not need a process of their own. One program compiles the shared code once, and
+//! runs tests that wait in parallel.
 
 mod contact;
 mod credit;

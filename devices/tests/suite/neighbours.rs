@@ -1,4 +1,4 @@
-//! Ranks that share memory: first contact, rings, and how they find each other's cards.
+//! Ranks that share memory: first contact, rings, and how they get each other's cards.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use mpj_devices::{
     Site,
 };
 
-/// Each rank attaches the memory for itself, as a process does.
+/// Ranks that each attach the memory separately, as processes do.
 struct Host {
     memory: Segment,
     config: Config,
@@ -42,14 +42,14 @@ impl Host {
     }
 }
 
-/// Keeps what arrives.
+/// Records the frames that arrive.
 #[derive(Default)]
 struct Arrived {
     frames: Vec<(u32, Vec<u8>)>,
     lost: Vec<u32>,
 }
 
-// SAFETY: bodies go nowhere.
+// SAFETY: no body is accepted.
 #[expect(unsafe_code, reason = "no body begins")]
 unsafe impl Sink for Arrived {
     fn frame(&mut self, from: PeerId, head: &[u8], _body: &[u8]) {
@@ -82,7 +82,7 @@ fn take(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
 
 const ANYWHERE: Address = Address(Vec::new());
 
-/// From few rings, which are polled, to many, which are not, and back and forth among words of bits.
+/// The inlet polls few rings directly, and many through the words of bits that name rings with new frames.
 #[test]
 fn one_hears_all_of_many() {
     const RANKS: u32 = 130;
@@ -112,14 +112,14 @@ fn one_hears_all_of_many() {
     }
 }
 
-/// A full ring of a peer among many: what did not fit comes later, and in order.
+/// A full ring of a peer among many: rejected frames are sent later, and in order.
 #[test]
 fn a_short_ring_keeps_order() {
     let host = Host::new(200, Config::default());
     let (_segment, mut one) = host.open(0);
     let others: Vec<_> = (1..200).map(|rank| host.open(rank)).collect();
     let (_, Opened { device, .. }) = &others[100];
-    // All its other peers first: the ring that is left is the shortest.
+    // Connect to all other peers first, so that the ring to rank 0 is the shortest.
     for peer in (1..200).filter(|peer| *peer != 101) {
         device.connect(PeerId(peer), &ANYWHERE).unwrap();
     }
@@ -135,7 +135,7 @@ fn a_short_ring_keeps_order() {
     assert!((0u64..).zip(&came).all(|(next, (from, head))| *from == 101 && *head == next.to_le_bytes()));
 }
 
-/// A rank that cannot answer leaves its peer waiting.
+/// Without a ring, a rank could not reply, and its peer would wait for ever.
 #[test]
 fn each_pair_has_a_ring_however_little_room_is_set() {
     let mut config = Config::default();
@@ -170,7 +170,7 @@ fn ask(segment: &Arc<Segment>, asker: u32, of: u32) -> Result<Told, ()> {
 fn a_card_comes_when_it_is_there() {
     let host = Host::new(100, Config::default());
     let (segment, mut asker) = host.open(70);
-    // Nobody would hear of it, or there is no such rank.
+    // The asker does not poll here, or the rank does not exist.
     assert!(ask(&segment, 71, 99).is_err() && ask(&segment, 70, 100).is_err());
     let told = [99, 99, 3, 5].map(|of| ask(&segment, 70, of).unwrap());
     let (elsewhere, _opened) = host.open(99);
@@ -183,7 +183,7 @@ fn a_card_comes_when_it_is_there() {
     assert_eq!(again.try_recv(), Ok(Some(b"of 99".to_vec())));
     assert_eq!(long.try_recv(), Ok(None), "it has to be had by another way");
     assert!(never.try_recv().is_err());
-    // Now it is there at once, and the long one is not.
+    // Now the card is available at once, but the long one is not.
     assert_eq!(ask(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
     assert!(ask(&segment, 70, 3).is_err());
 }

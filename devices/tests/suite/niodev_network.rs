@@ -1,4 +1,4 @@
-//! What niodev says on a host without a network, as some containers are.
+//! Checks the errors of niodev on a host without a network, as some containers are.
 
 use std::io::Write;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
 
-/// Runs a test of this file in a network of its own, where nothing is up; `None` where that is not allowed.
+/// Runs a test of this file in a new network namespace with no interface up. Returns `None` if that is not permitted.
 fn in_a_new_network(test: &str) -> Option<String> {
     let unshare = |what: &[&str]| {
         let ran = Command::new("unshare").args(["--map-root-user", "--net"]).args(what).output().ok()?;

@@ -1,5 +1,5 @@
-//! A rank may compute for as long as it likes between two looks at its messages: on niodev, too, nobody takes it for
-//! dead, nothing is lost, and what is told to have been sent was.
+//! A rank may compute for any time between two polls. On niodev, too, no peer takes it for dead, nothing is lost, and
+//! messages that were reported as sent arrive.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads};
 use mpj_devices::{Address, Callback, Cards, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
 
-/// Looks at the messages of this rank once in a while until `done`.
+/// Makes progress for this rank once per `pause` until `done` returns true.
 fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
     while !done() {
         std::thread::sleep(pause);
@@ -17,7 +17,7 @@ fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
     }
 }
 
-/// Rank 0 sends, rank 1 receives; each looks seldom, or waits.
+/// Rank 0 sends and rank 1 receives. The ranks in `lazy` poll rarely; the others wait.
 fn first_contact(m: &Member, pause: Duration, lazy: &[u32]) {
     let body: Vec<u32> = (0..25).map(|i| i * 7 + 1).collect();
     let is_lazy = lazy.contains(&m.rank);
@@ -69,7 +69,7 @@ static CASES: [Case; 8] = [
 #[test]
 fn a_rank_that_looks_seldom_is_alive() {
     let tcp = |all: Registry| all.select(&["niodev"]).unwrap();
-    // They sleep nearly all the time.
+    // The cases run in parallel, because they sleep nearly all the time.
     std::thread::scope(|scope| {
         for case in &CASES {
             scope.spawn(|| run_threads(tcp, &Config::default(), 2, case));
@@ -77,7 +77,7 @@ fn a_rank_that_looks_seldom_is_alive() {
     });
 }
 
-/// Says that every other rank is where nobody listens.
+/// Cards that give an address at which no process listens, for every other rank.
 #[derive(Debug)]
 struct Nobody;
 

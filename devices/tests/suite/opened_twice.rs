@@ -1,4 +1,4 @@
-//! A rank opens a device once: each of its rings has one sending and one receiving end.
+//! A rank can open a device only once: each of its rings has one sending and one receiving end.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn smdev_is_opened_once() {
     judge("smdev", &opens([0, 0, 1].map(rank)));
 }
 
-/// Also through another mapping of the same memory, as another process has.
+/// This also holds for another mapping of the same memory, such as another process has.
 #[test]
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, &Config::default()).unwrap();

@@ -1,4 +1,5 @@
-//! Ranks that sleep when words of the memory that they share are overwritten: each finds it, and names it, or is not hurt.
+//! Words of the shared memory are overwritten while ranks sleep: each rank detects and reports the
+//! damage, or is not affected.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
@@ -15,10 +16,10 @@ use mpj_devices::{
 };
 use mpj_pool::{SegmentView, SharedStorage};
 
-/// A bound on liveness: ranks check what they share once a second.
+/// An upper bound on the time to detect damage: ranks verify the shared memory once a second.
 const LIVENESS: Duration = Duration::from_secs(60);
 
-/// Bytes of a line; lines of words in front of the cells of a ring.
+/// The bytes of a line, and the lines of words in front of the cells of a ring.
 const LINE: usize = 64;
 const WORDS: usize = 4;
 
@@ -34,7 +35,7 @@ impl Job {
     fn new(ranks: u32) -> Self {
         let config = Config::default();
         let memory = Segment::create(ranks, &config).unwrap();
-        // SAFETY: the duplicates are attached; the words are written through a view, as a wrong rank might.
+        // SAFETY: only duplicates are attached; words are overwritten through a view, as a faulty rank might.
         let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().unwrap();
         let (board, roster) = (Arc::<Pinboard>::default(), Arc::<Roster>::default());
         let here = Hosts::one(ranks).ranks_of(HostId(0));
@@ -56,13 +57,14 @@ impl Job {
         unsafe { word.as_ref() }
     }
 
-    /// Returns a word of the ring that a rank has made first.
+    /// Returns a word of the first ring that a rank has made.
     fn ring(&self, rank: usize, line: usize, word: usize) -> &AtomicU64 {
         let (_, rings) = self.memory.words();
         self.word(rings[rank][0].start + line * LINE + 8 * word)
     }
 
-    /// Runs `part` on each rank until all have ended. A rank that ends is dead for the others, as its process would be.
+    /// Runs `part` on each rank until all have returned. A rank that returns is then dead for the others, as if its
+    /// process had exited.
     fn run(
         &self,
         part: impl Fn(&Member) -> Result<(), Fault> + Sync,
@@ -84,7 +86,7 @@ impl Job {
                 let Ok((rank, outcome)) = ends.recv_timeout(LIVENESS) else {
                     let stuck: Vec<_> =
                         (0..outcomes.len()).filter(|rank| outcomes[*rank].is_none()).collect();
-                    // Let them go, so that the scope ends.
+                    // Fail the waits of these ranks, so that the scope ends.
                     stuck
                         .iter()
                         .for_each(|rank| self.roster.report(*rank as u32, Exit::Died("stuck".into())));
@@ -96,7 +98,7 @@ impl Job {
         })
     }
 
-    /// Runs two ranks that wait for each other; returns what was found.
+    /// Lets two ranks wait for each other; returns the cause of the first reported death.
     fn find(&self) -> String {
         let wait = |m: &Member| m.irecv::<u8>(1 - m.rank as i32, 1, 8).wait(m).0.map(drop);
         let outcomes = self.run(wait, || ());
@@ -108,7 +110,7 @@ impl Job {
     }
 }
 
-/// Sends a message that its receiver has not looked at.
+/// Sends a message that its receiver has not polled for.
 fn sent() -> Job {
     let job = Job::new(2);
     let sent = job.members[0].isend(1, 1, vec![7u8; 8]);
@@ -132,7 +134,7 @@ fn received() -> Job {
 #[test]
 fn a_cell_that_was_set_back_is_found_by_its_sender() {
     let job = sent();
-    // The first cells carry what binds the channel, and the message.
+    // The first cells contain the frame that binds the channel, and the message.
     for cell in 0..4 {
         job.ring(0, WORDS + cell, 0).store(0, Ordering::Relaxed);
     }
@@ -143,7 +145,7 @@ fn a_cell_that_was_set_back_is_found_by_its_sender() {
 #[test]
 fn a_head_that_was_changed_into_another_one_is_found_by_its_receiver() {
     let job = sent();
-    // The tag of whatever lies there.
+    // The tag of each of these frames.
     for cell in 0..4 {
         job.ring(0, WORDS + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
     }
@@ -167,7 +169,7 @@ fn counts_that_were_changed_are_found_by_who_writes_them() {
 fn a_ring_whose_place_was_changed_is_found_by_its_sender() {
     let job = sent();
     let (desks, _) = job.memory.words();
-    // Contacts are the last of these words, by pairs of ranks, four bytes each.
+    // The words of contacts are the last ones: four bytes for each pair of ranks.
     for at in (desks.end - 2 * LINE..desks.end).step_by(8) {
         job.word(at).store(0, Ordering::Relaxed);
     }
@@ -175,12 +177,12 @@ fn a_ring_whose_place_was_changed_is_found_by_its_sender() {
     assert!(why.contains("overwritten: the place of the ring to it is 0x0"), "{why}");
 }
 
-/// A peer that has no ring to answer by says so: the message waits for its answer at both ends.
+/// A peer without a ring for its reply reports that: the message waits for its reply at both ends.
 #[test]
 fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answer() {
     let job = Job::new(2);
     let (desks, _) = job.memory.words();
-    // The row of rank 0, of which the second half of the first word is the place of the ring from rank 1.
+    // The row of rank 0. The second half of its first word is the place of the ring from rank 1.
     job.word(desks.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
     let outcomes = job.run(
         |m| match m.rank {
@@ -195,7 +197,7 @@ fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answ
     assert!(why.contains("cannot be answered: shmdev: there is a ring to"), "{why}");
 }
 
-/// What some sleeps in, whatever it is that was overwritten.
+/// Exchanges messages in which some ranks sleep, whichever words are overwritten.
 fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
     for round in 0.. {
         if m.rank == 0 && stop.load(Ordering::Relaxed) {
@@ -211,7 +213,7 @@ fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
         }
         m.irecv::<u8>(previous, tag, len).wait(m).0?;
         sent.wait(m)?;
-        // Some sleep in a barrier.
+        // Some ranks sleep in a barrier.
         if round % 4 == 0 {
             let mut step = 1;
             while step < m.size {
@@ -247,7 +249,7 @@ fn bursts_of_writes_leave_nobody_asleep() {
                 thread::sleep(Duration::from_millis(30));
                 for _ in 0..300 {
                     let [ring, _] = rings[random(rings.len())].clone();
-                    // The words of one ring, or of the cells of the first.
+                    // A line of the whole ring, or of its words and first cells.
                     let lines = if random(2) == 0 { ring.len() / LINE } else { WORDS + 40 };
                     let at =
                         ring.start + random(lines) * LINE + if random(3) == 0 { 8 * random(8) } else { 0 };

@@ -1,4 +1,5 @@
-//! Who puts memory behind the segment: the launcher what anybody may write to, each rank its own part.
+//! Which rank allocates the memory behind a segment: the launcher allocates the part that every rank writes to, and
+//! each rank its own part.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
@@ -12,28 +13,28 @@ use mpj_devices::{
     Address, Doorbell, Driver, HostId, Hosts, OpenError, Opened, PeerId, Segment, ShmDriver, Sink, Site,
 };
 
-/// So many has each rank, where few share a host.
+/// The number of fragments of each rank, when few ranks share a host.
 const FRAGMENTS: u64 = 128;
-/// Bytes of a fragment.
+/// The bytes of a fragment.
 const FRAGMENT: u64 = 32 << 10;
 
 fn duplicate(segment: &Segment) -> OwnedFd {
-    // SAFETY: the duplicate is attached, or asked for its state.
+    // SAFETY: the duplicate is attached, or only its metadata is read.
     #[expect(unsafe_code, reason = "see above")]
     let fd = unsafe { segment.descriptor() };
     fd.try_clone_to_owned().unwrap()
 }
 
-/// Returns the bytes of memory behind a segment.
+/// Returns the bytes of memory that are allocated behind a segment.
 fn behind(segment: &Segment) -> u64 {
     File::from(duplicate(segment)).metadata().unwrap().blocks() * 512
 }
 
-/// Opens the device of a rank of hosts of two and of five ranks, with the memory of `segment`.
+/// Opens the device of a rank with the memory of `segment`, in a job of two hosts with two and five ranks.
 fn open(segment: &Segment, rank: u32) -> Result<Opened, OpenError> {
     let hosts = Hosts::from_runs([(HostId(0), 2), (HostId(1), 5)]).unwrap();
     let ranks = hosts.ranks_of(hosts.host_of(rank).unwrap());
-    // SAFETY: the descriptor is a duplicate of the segment's, and attached.
+    // SAFETY: only a duplicate of the segment's descriptor is attached.
     #[expect(unsafe_code, reason = "see above")]
     let view = unsafe { Segment::attach(duplicate(segment), 5) }.unwrap();
     let site = Site::new(rank, hosts.size(), Arc::new(Doorbell::new().unwrap()));
@@ -78,11 +79,11 @@ fn a_card_is_of_one_memory() {
     assert_eq!(two.device.affinity(&Address(Vec::new())), None);
 }
 
-/// Keeps the bodies of frames.
+/// Records the bodies of frames.
 #[derive(Debug, Default)]
 struct Bodies(Vec<Vec<u8>>);
 
-// SAFETY: no body begins.
+// SAFETY: no body is accepted.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Sink for Bodies {
     fn frame(&mut self, _: PeerId, _: &[u8], body: &[u8]) {
@@ -104,7 +105,8 @@ unsafe impl Sink for Bodies {
     fn quiesced(&mut self, _: OpToken) {}
 }
 
-/// A rank that others take for dead may still read what it was sent: nobody may write there.
+/// A rank that is falsely reported dead may still read the frames that it was sent, so their memory must not be
+/// reused.
 #[test]
 fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     let mut config = Config::default();
@@ -117,7 +119,7 @@ fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     });
     let link = |to: &Opened, rank| sender.device.connect(PeerId(rank), &to.device.address()).unwrap();
     let (mut to_accused, mut to_other) = (link(&accused, 1), link(&other, 2));
-    // Both take all the fragments that they get, and then go through cells.
+    // Both endpoints use all the fragments that they get, and then send through cells.
     for _ in 0..2 {
         to_accused.post(&[1; 8], Body::Bytes(&[1; 1000])).unwrap();
     }

@@ -1,6 +1,7 @@
-//! A device of a third party: each rank has a mailbox, a locked queue of whole frames.
+//! A third-party device: each rank has a mailbox, a locked queue of whole frames.
 //!
-//! It is slow and complete: eager, long and synchronous messages, collectives and failures are `mpj`'s, above it.
+//! The device is slow but complete: `mpj` implements eager, long and synchronous messages, collectives and failures
+//! on top.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -12,16 +13,16 @@ use mpj::devices::{
     Address, Affinity, Caps, Device, Doorbell, Driver, Inlet, Endpoint, OpenError, Opened, PeerId, Sink, Site,
 };
 
-/// The name that users choose the device by.
+/// The name by which users select the device.
 const NAME: &str = "mailbox";
 
-/// The longest body of a frame, and the longest message that goes at once.
+/// The longest body of a frame, and the longest eager message.
 const FRAME: usize = 32 << 10;
 
-/// Frames that a mailbox takes before its senders have to wait.
+/// The number of frames that a mailbox holds before its senders have to wait.
 const FULL: usize = 64;
 
-/// The driver: the mailboxes of the ranks of this process, which is all that the device needs.
+/// The driver. It holds the mailboxes of the ranks of this process, and the device needs nothing else.
 #[derive(Clone, Debug, Default)]
 pub struct Mailboxes(Arc<Mutex<HashMap<u32, Arc<Mailbox>>>>);
 
@@ -34,7 +35,7 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct Inside {
     frames: VecDeque<Frame>,
-    /// Who found no room, and is to be woken when there is some.
+    /// Doorbells of the senders that found the mailbox full. They are rung when it has room.
     waiting: Vec<Arc<Doorbell>>,
 }
 
@@ -49,7 +50,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: both are made here.
+// SAFETY: `open` returns the device and the inlet that are defined here.
 unsafe impl Driver for Mailboxes {
     fn name(&self) -> &'static str {
         NAME
@@ -80,7 +81,7 @@ struct MailDevice {
     caps: Caps,
 }
 
-// SAFETY: it moves no memory.
+// SAFETY: the device moves no memory.
 unsafe impl Device for MailDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -91,14 +92,14 @@ unsafe impl Device for MailDevice {
     }
 
     fn address(&self) -> Address {
-        // Mailboxes are known by where they are: another process has others.
+        // The address identifies the process and its map of mailboxes: another process has other mailboxes.
         Address(
             [std::process::id() as usize, Arc::as_ptr(&self.all.0).addr()].map(usize::to_le_bytes).concat(),
         )
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        // Better than any device of mpj's, so that it is the one that is taken.
+        // Higher than the affinity of every `mpj` device, so that this device is chosen.
         (*peer == self.address()).then_some(Affinity(1000))
     }
 
@@ -130,7 +131,7 @@ impl Endpoint for MailEndpoint {
     }
 }
 
-/// Takes the body, in whichever form it comes.
+/// Copies the body, whatever its form.
 fn bytes(body: Body<'_>) -> Vec<u8> {
     let len = body.len();
     match body {
@@ -140,7 +141,7 @@ fn bytes(body: Body<'_>) -> Vec<u8> {
         Body::Fill(fill) => {
             let mut room = vec![MaybeUninit::new(0); len];
             fill.write(&mut room);
-            // SAFETY: every byte was initialised above, and has been written since.
+            // SAFETY: every byte was initialised above; `fill` only overwrites bytes.
             room.into_iter().map(|byte| unsafe { byte.assume_init() }).collect()
         }
     }
@@ -151,10 +152,10 @@ struct MailInlet {
     own: Arc<Mailbox>,
 }
 
-// SAFETY: it hands over whole frames alone.
+// SAFETY: it delivers only whole frames.
 unsafe impl Inlet for MailInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        // What came is taken out first: the sink may post.
+        // Take the frames out before delivering them, because the sink may post.
         let (frames, waiting) = {
             let mut inside = lock(&self.own.inside);
             (std::mem::take(&mut inside.frames), std::mem::take(&mut inside.waiting))

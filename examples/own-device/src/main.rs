@@ -1,4 +1,4 @@
-//! Runs four ranks whose messages go by a device of this program, and shows that they do:
+//! Runs four ranks whose messages go through a device of this program, and shows that they do:
 //! `cargo run --manifest-path examples/own-device/Cargo.toml`.
 
 mod mailbox;
@@ -10,7 +10,7 @@ use mpj::boot::{ThreadBoot, detect};
 use mpj::{Error, Op, World};
 
 fn main() -> ExitCode {
-    // Under mpjrun the ranks that it has given to this process; else four threads.
+    // Under mpjrun, the ranks that mpjrun assigned to this process; otherwise four threads.
     let faces = match detect() {
         Ok(faces) => faces.unwrap_or_else(|| ThreadBoot::ranks(4)),
         Err(why) => {
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 
 fn rank(world: World) -> Result<(), Error> {
     let (me, size) = (world.rank(), world.size());
-    // One that goes at once, and one that is announced first and goes in pieces.
+    // An eager message, and one that needs a rendezvous and is sent in fragments.
     for len in [5, 100_000] {
         let (right, left) = ((me + 1) % size, (me + size - 1) % size);
         let mut from_left = vec![0u64; len];

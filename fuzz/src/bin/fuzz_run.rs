@@ -1,4 +1,4 @@
-//! One target on the inputs in files, or, when built by `fuzz/run`, under libFuzzer.
+//! Runs one target on the inputs in files or, when built by `fuzz/run`, under libFuzzer.
 #![cfg_attr(fuzzing, no_main)]
 #![cfg_attr(fuzzing, allow(unsafe_code, missing_docs, reason = "what libFuzzer's macro makes"))]
 

@@ -1,18 +1,19 @@
-//! The attribute `#[mpj::test]`; use it through the crate `mpj`.
+//! The attribute `#[mpj::test]`. Use it through the crate `mpj`.
 
 use proc_macro::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::{ItemFn, LitInt, LitStr, Path, parse_macro_input, parse_quote};
 
-/// Makes a test of a function that is run as several ranks, each a thread: `#[mpj::test(ranks = 4)]`.
+/// Turns a function into a test that runs as several ranks, each in a thread: `#[mpj::test(ranks = 4)]`.
 ///
-/// The function takes a `World` and returns nothing or a `Result`. Such tests run one at a time.
+/// The function takes a `World` and returns nothing or a `Result`. These tests run one at a time.
 ///
-/// A test that takes longer than 60 s, or than its own `#[mpj::test(ranks = 4, timeout = "500ms")]` (or `"10s"`, or
-/// `"2min"`), is ended and has failed; its message says in which call each rank waits, and for whom. The variable
-/// `MPJ_TEST_TIMEOUT` sets another limit for all tests, and `MPJ_TEST_TIMEOUT=0` none, for debuggers.
+/// A test that takes longer than its limit is ended and fails. The message says in which call each rank waits, and for
+/// which rank. The limit is 60 s, unless the test sets another one (`"500ms"`, `"10s"`, `"2min"`):
+/// `#[mpj::test(ranks = 4, timeout = "500ms")]`. The variable `MPJ_TEST_TIMEOUT` sets the
+/// limit of all tests; `MPJ_TEST_TIMEOUT=0` removes it, for debuggers.
 ///
-/// Each rank is a thread whose calls block, so that the function is no `async fn`:
+/// Each rank is a thread whose calls block, so the function cannot be an `async fn`:
 /// ```compile_fail
 /// #[mpj::test(ranks = 2)]
 /// async fn ranks_wait(world: mpj::World) {}
@@ -22,7 +23,7 @@ use syn::{ItemFn, LitInt, LitStr, Path, parse_macro_input, parse_quote};
 /// fn ranks_wait(world: mpj::World) {}
 /// ```
 ///
-/// Where `mpj` is known by another name, say so: `#[mp::test(ranks = 4, crate = mp)]`.
+/// If the crate `mpj` is imported under another name, pass that name: `#[mp::test(ranks = 4, crate = mp)]`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut ranks: Option<LitInt> = None;

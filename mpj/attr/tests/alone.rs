@@ -1,4 +1,4 @@
-//! Programs that know `mpj` and no other crate of ours, and forbid themselves unsafe code.
+//! Programs that depend on `mpj` and none of its other crates, and forbid unsafe code.
 #![forbid(unsafe_code)]
 
 use mpj::{ArrayOrder, Datatype, Packer, View, World};

@@ -1,30 +1,30 @@
-//! What ranks make known to each other before they can send messages.
+//! The key-value store through which ranks exchange addresses before they can send messages.
 
 use std::collections::HashMap;
 
 use mpj::boot::wire::{ToLauncher, ToProcess, WireExit};
 
-/// A message to a process, by its index.
+/// A message to a process, which is identified by its index.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) to: usize,
     pub(crate) message: ToProcess,
 }
 
-/// A request that waits: the process and the request's number.
+/// A pending request: the index of the process and the id of the request.
 type Waiting = (usize, u64);
 
-/// Keys, fences, ends.
+/// The published keys, the pending gets and fences, and how each rank exited.
 #[derive(Debug)]
 pub(crate) struct KvsServer {
-    /// How each rank's part ended, once it has.
+    /// How each rank exited; `None` while it runs.
     ended: Vec<Option<WireExit>>,
     /// The ranks that have died.
     dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
     gets: HashMap<(u32, String), Vec<Waiting>>,
     fence: Vec<Waiting>,
-    /// Why no fence can be passed any more.
+    /// The exit that makes every further fence fail.
     blocked: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl KvsServer {
         self.ended.len() as u32
     }
 
-    /// Answers a request of process `from`, now or later.
+    /// Handles a request of process `from`; returns the replies that can be sent now.
     pub(crate) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Answer> {
         let answer = |message| vec![Answer { to: from, message }];
         match request {
@@ -94,7 +94,7 @@ impl KvsServer {
         self.fence.drain(..).map(reply).collect()
     }
 
-    /// Returns how a rank's part ended.
+    /// Returns how a rank exited; `None` while it runs.
     pub(crate) fn end(&self, rank: u32) -> Option<&WireExit> {
         self.ended.get(rank as usize)?.as_ref()
     }
@@ -104,7 +104,8 @@ impl KvsServer {
         &self.dead
     }
 
-    /// Takes note of a rank's end; `None` if it was over already, else the answers that wait for that rank no more.
+    /// Records a rank's exit. Returns the failure replies to all requests that depend on the rank, or `None` if its
+    /// exit was already known.
     pub(crate) fn ended(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Answer>> {
         let known = self.ended.get_mut(rank as usize)?;
         match (&*known, end) {

@@ -1,20 +1,23 @@
-//! Who has failed, and in which order.
+//! Decides which ranks have failed, and in which order.
 //!
-//! Three kinds of claims say that a rank is dead: it says so itself, its process ends as it should not, or another rank
-//! noticed. They come in any order, hundreds at once, and one of them leads to others; so whoever hears one only notes
-//! it, and all are weighed when everything that was ready has been heard:
+//! Three kinds of reports say that a rank is dead: the rank reports its own failure, its process exits abnormally, or
+//! another rank reports it. Hundreds of reports can arrive at once, in any order, and one failure causes others.
+//! Therefore a report is only queued when it is received. `process_reports` handles the queue after all ready sockets
+//! have been read, in this order:
 //!
-//! 1. silent deaths: when somebody says the first time that it fails, this may be over a death that nobody has seen
-//!    yet, since a killed process says nothing. The end of a process that said nothing comes first;
-//! 2. then what was said by the processes themselves, and their ends, in the order of hearing;
-//! 3. then what others noticed. A connection breaks *because* a rank failed, so before such a claim is believed the
-//!    accused is heard, and its end looked at: what it says itself, or how it ended, is the better account.
+//! 1. Silent deaths. The first reported failure may be the result of a death that `mpjrun` has not noticed yet, because
+//!    a killed process sends nothing. The exits of processes that reported nothing come first.
+//! 2. The reports of processes about their own ranks, and their exits, in the order of arrival.
+//! 3. The reports about other processes. A connection breaks *because* a rank failed. Before `mpjrun` believes such a
+//!    report, it reads the messages of the reported process and checks whether it has exited. The process's own report,
+//!    or its exit status, is the better explanation.
 //!
-//! A rank that fails in a call because it was told that another one has failed says so (`Told`) and may end first. If the other
-//! ends by it, too, that is the cause (`report`). Who goes on for longer than the grace time has got over it.
+//! A rank that fails in a call because another rank has failed sends `FailedDueTo`, and may exit first. If the other
+//! rank fails, too, its failure is the cause (see `report`). If a rank runs for longer than the grace period after
+//! `FailedDueTo`, its later failure is independent.
 //!
-//! A process that ended with 0 and never joined has failed only if another one joins: programs that are not written for
-//! `mpj` may be started as well.
+//! A process that exited with code 0 and never joined has failed only if another process joins, because programs that
+//! do not use `mpj` may also be started.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -28,22 +31,22 @@ use crate::print_line;
 use crate::report::{Failure, FailureKind};
 use crate::spawn::Status;
 
-/// What is claimed and not weighed yet.
+/// Failure reports that have not been processed, and what is needed to judge them.
 #[derive(Debug, Default)]
 pub(crate) struct FailureReports {
-    /// What processes said of their own ranks, and how they ended.
+    /// Reports of processes about their own ranks, and exits of processes.
     own: VecDeque<FailureReport>,
-    /// What others noticed: the rank, and what is wrong with it.
+    /// Reports about ranks of other processes: the rank and the cause.
     noticed: VecDeque<(u32, String)>,
-    /// By rank, which rank it was last told to have failed before it, and when.
+    /// By rank: the rank that caused its last failed call, and when it reported that.
     told: HashMap<u32, (u32, Instant)>,
-    /// Processes that ended with 0 before anybody joined.
+    /// Processes that exited with code 0 before any process joined.
     absent: Vec<usize>,
     /// Whether a process has joined.
     joined: bool,
 }
 
-/// That ranks of a process are dead.
+/// A report that ranks of a process are dead.
 #[derive(Debug)]
 struct FailureReport {
     process: usize,
@@ -52,22 +55,22 @@ struct FailureReport {
 }
 
 impl FailureReports {
-    /// A process said, or did, something that is the end of these ranks of its own.
+    /// Queues a failure that a process reported about its own ranks or that follows from its exit.
     pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, how: FailureKind) {
         self.own.push_back(FailureReport { process, ranks, kind: how });
     }
 
-    /// A process noticed that a rank of another one is dead.
+    /// Queues a process's report that a rank of another process is dead.
     pub(crate) fn reported_by_peer(&mut self, rank: u32, cause: String) {
         self.noticed.push_back((rank, cause));
     }
 
-    /// A rank was told that `first` has failed before it.
+    /// Records that a call of `rank` failed because `first` had failed.
     pub(crate) fn failed_due_to(&mut self, rank: u32, first: u32) {
         self.told.insert(rank, (first, Instant::now()));
     }
 
-    /// Returns whom ranks that fail were told of not long ago.
+    /// Returns the rank that one of `ranks` named in `FailedDueTo` at most `not_long` ago.
     fn first_before(&self, ranks: Range<u32>, not_long: Duration) -> Option<u32> {
         let told = ranks.filter_map(|rank| self.told.get(&rank));
         told.filter(|(_, at)| at.elapsed() <= not_long).map(|(first, _)| *first).next()
@@ -75,7 +78,7 @@ impl FailureReports {
 }
 
 impl Job<'_> {
-    /// Notes that a process has joined. From now on one that ended without having joined has failed.
+    /// Records that a process has joined. From now on, a process that exits without having joined has failed.
     pub(crate) fn joins(&mut self, index: usize) {
         self.members[index].joined = true;
         self.claims.joined = true;
@@ -85,18 +88,18 @@ impl Job<'_> {
         }
     }
 
-    /// Takes note of a process's end, if it has ended.
+    /// Records a process's exit, if it has exited.
     pub(crate) fn on_exit(&mut self, index: usize) {
         if self.members[index].status.is_some() {
             return;
         }
         let Some(status) = self.members[index].process.status() else { return };
         self.members[index].status = Some(status);
-        // It has ended, so everything it said is in the socket.
+        // The process has exited, so all messages that it sent are in the socket.
         self.read_messages(index);
         let member = &mut self.members[index];
         let torn = member.control.torn();
-        // An error says that the descriptor was not watched any more.
+        // An error means that the descriptor was already removed.
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
@@ -125,7 +128,7 @@ impl Job<'_> {
         }
     }
 
-    /// Weighs all claims.
+    /// Processes all queued failure reports.
     pub(crate) fn process_reports(&mut self) {
         let any = !self.claims.own.is_empty() || !self.claims.noticed.is_empty();
         if any && self.failures.is_empty() && !self.ends_by_us() {
@@ -157,7 +160,7 @@ impl Job<'_> {
         }
     }
 
-    /// Puts the ends of processes that have not spoken before what others said.
+    /// Puts the exits of processes that reported nothing before the reports of the others.
     fn collect_silent_exits(&mut self) {
         let said = std::mem::take(&mut self.claims.own);
         let spoke: HashSet<usize> = said.iter().map(|claim| claim.process).collect();
@@ -169,12 +172,12 @@ impl Job<'_> {
         matches!(self.board.end(rank), Some(WireExit::Left | WireExit::Died(_)))
     }
 
-    /// Whether the processes end because we make them.
+    /// Returns whether `mpjrun` itself terminates the processes.
     fn ends_by_us(&self) -> bool {
         matches!(self.phase, Phase::Asked(_) | Phase::Killed) || self.stopped.is_some()
     }
 
-    /// Takes note of a failure, unless we have brought it about or the process has failed before.
+    /// Records a failure, unless `mpjrun` caused it or the process has failed before.
     fn record_failure(&mut self, claim: FailureReport) {
         let FailureReport { process, ranks, kind: how } = claim;
         let (text, abort) = (how.text(), matches!(how, FailureKind::Abort(..)));
@@ -186,11 +189,11 @@ impl Job<'_> {
         let known = self.members[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
             _ if ours => {}
-            // The process's own account, or its end, replaces what other ranks had noticed.
+            // The process's own report, or its exit, replaces the report of another rank.
             Some(earlier) if matches!(earlier.how, FailureKind::ReportedByPeer(_)) => {
                 (earlier.how, earlier.ranks) = (how, ranks.clone());
             }
-            // What a rank here has failed over is a better account of the process than that it has.
+            // The failure of `first`, a rank of this process, caused the recorded one, so it replaces that.
             Some(earlier) if earlier.caused_by.is_some_and(|first| ranks.contains(&first)) => {
                 (earlier.how, earlier.ranks, earlier.caused_by) = (how, ranks.clone(), told_of);
             }
@@ -201,7 +204,7 @@ impl Job<'_> {
                 let at = Instant::now();
                 let failure = Failure { process, pid, ranks: ranks.clone(), how, at, caused_by: told_of };
                 if self.spec.go_on && !failure.follows(&self.failures) {
-                    // The job may go on for long.
+                    // The job may run for a long time: report the failure now.
                     print_line(&format!("{failure}; the others go on"));
                 }
                 self.failures.push(failure);
@@ -216,12 +219,12 @@ impl Job<'_> {
         ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
-    /// Takes note of a rank's end. Everybody is told of a death; a good end is kept for those who ask.
+    /// Records a rank's exit. A death is sent to all processes; an orderly exit only to those that request it.
     pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
         let Some(answers) = self.board.ended(rank, &end) else { return };
         self.answer(answers);
         let WireExit::Died(_) = end else { return self.ends.add(rank, Instant::now()) };
-        // Causes are short: it fits.
+        // Causes are short, so the frame is below the limit.
         let Ok(news) = encode_frame(&ToProcess::Ended { rank, end }) else { return };
         let others = self.members.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
         others.for_each(|member| member.control.send_frame(&news, None));

@@ -1,4 +1,4 @@
-//! Our end of one process's control socket: never blocks, whatever the process does.
+//! The `mpjrun` end of one process's control socket. It never blocks, whatever the process does.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read};
@@ -11,11 +11,12 @@ use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// How many bytes are received at one look: more than a socket holds, so that the last words of a process are heard
-/// whole, and not so many that the others wait.
+/// Maximum number of bytes that one call of `receive` reads. It is more than a socket buffer holds, so that the last
+/// messages of an exited process are read completely, and small enough that the other processes are not delayed.
 const LOOK: usize = 4 << 20;
 
-/// The most bytes that are kept for a process: far more than a stopped one is told of the others.
+/// Maximum number of bytes that are queued for a process: far more than all messages about other ranks that a stopped
+/// process can miss.
 const UNREAD: usize = 64 << 20;
 
 /// One control socket.
@@ -24,9 +25,9 @@ pub(crate) struct Control {
     socket: UnixStream,
     frames: FrameDecoder,
     heard: VecDeque<ToLauncher>,
-    /// What the process has not taken yet; it may be stopped.
+    /// Frames that are not sent yet; the process may be stopped.
     waiting: VecDeque<Frame>,
-    /// The bytes of that.
+    /// Number of bytes in `waiting` that are not sent yet.
     unread: usize,
     closed: bool,
 }
@@ -51,11 +52,10 @@ impl Control {
         })
     }
 
-    /// Receives the messages that have come, but no more than a look's worth: there is more if the process talks
-    /// without end.
+    /// Receives pending messages, until about `LOOK` bytes are read. More may remain in the socket.
     ///
     /// # Errors
-    /// What the process sent is no message.
+    /// The process sent bytes that are not a valid message.
     pub(crate) fn receive(&mut self) -> Result<(), String> {
         let mut bytes = [0; 16 << 10];
         let mut taken = 0;
@@ -68,7 +68,7 @@ impl Control {
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                // A process that ended with answers unread resets the socket.
+                // If a process exits before it has read all messages, the socket is reset.
                 Err(_) => self.closed = true,
             }
             while let Some(message) = self.frames.next().map_err(|e| e.to_string())? {
@@ -78,7 +78,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns an error if the process does not read what it is answered; what is sent to it since then is lost.
+    /// Returns an error if the process does not read the messages sent to it. Messages beyond the limit are dropped.
     pub(crate) fn is_read(&self) -> Result<(), String> {
         match self.unread > UNREAD {
             true => Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20)),
@@ -86,22 +86,22 @@ impl Control {
         }
     }
 
-    /// Takes the next message that was received.
+    /// Removes and returns the next received message.
     pub(crate) fn next(&mut self) -> Option<ToLauncher> {
         self.heard.pop_front()
     }
 
-    /// Whether the process has closed its end.
+    /// Returns whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Returns where the connection ended, in words, if it did so in the middle of a message.
+    /// If the connection ended in the middle of a message, returns a description of the position.
     pub(crate) fn torn(&self) -> Option<String> {
         self.closed.then(|| self.frames.torn()).flatten()
     }
 
-    /// Gives up the socket's other end for lost.
+    /// Closes the connection: nothing more is received or sent.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.heard.clear();
@@ -109,15 +109,15 @@ impl Control {
         self.unread = 0;
     }
 
-    /// Adds a message to what will be sent.
+    /// Queues a message for sending.
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
-        // An answer holds what came in a frame, which was short enough: it fits.
+        // A reply holds what came in a frame, so it is below the limit.
         if let Ok(bytes) = encode_frame(message) {
             self.send_frame(&bytes, fd);
         }
     }
 
-    /// Adds a message that is a frame already.
+    /// Queues an encoded message for sending.
     pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
         if self.closed || self.unread > UNREAD {
             return;
@@ -129,7 +129,7 @@ impl Control {
         }
     }
 
-    /// Sends what the process takes; returns whether something is left.
+    /// Sends queued frames until the socket would block; returns whether frames remain.
     pub(crate) fn flush(&mut self) -> bool {
         while let Some(next) = self.waiting.front_mut() {
             match transmit(&self.socket, next) {
@@ -138,7 +138,7 @@ impl Control {
                     self.unread -= sent;
                 }
                 Err(Errno::INTR) => continue,
-                // No room there; or too many descriptors are under way to processes that have not joined.
+                // The socket buffer is full, or too many descriptors are in flight to processes that have not joined.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
                 Err(_) => {
                     self.waiting.clear();
@@ -146,7 +146,7 @@ impl Control {
                     return false;
                 }
             }
-            // The descriptor has gone with the first byte.
+            // The descriptor was sent with the first byte.
             next.fd = None;
             if next.sent == next.bytes.len() {
                 self.waiting.pop_front();

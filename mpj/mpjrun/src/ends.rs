@@ -1,36 +1,37 @@
-//! Good ends: kept until somebody asks, and told to all who have asked at once.
+//! Orderly exits. They are stored until a process requests them, and then sent to all processes that have requested
+//! them.
 //!
-//! Most processes never wait for a rank that has left, so nobody is told unasked. Who asks is told no sooner than
-//! [`DELAY`] after the first end that is news to somebody: by then a job that ends in good order is over, and has not cost
-//! a message more than its ranks said themselves. Otherwise each process that asks gets one answer in that time, however
-//! many ranks have left.
+//! Most processes never wait for a rank that has left, so orderly exits are not sent without a request. A request is
+//! answered [`DELAY`] after the first exit that a requester does not know. By then a job that ends normally is over,
+//! and no replies were needed. Otherwise each requester gets one reply in that time, however many ranks have left.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 
-/// How long good ends are gathered before they are told.
+/// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// So many runs and contexts go into one message, and what the last run adds to that: fewer bytes than a message can have.
+/// Maximum weight of one message, so that it stays below the frame limit: the number of runs and contexts, not counting
+/// those of the last run.
 const MOST: usize = 1 << 14;
 
-/// Who has ended well, and who wants to know.
+/// The ranks that have exited in order, and the processes that have requested such exits.
 #[derive(Debug, Default)]
 pub(crate) struct OrderlyExits {
-    /// Whose ends were heard, in order; a rank that closes and leaves is named twice.
+    /// The ranks in the order of their exits; a rank that first closes and then leaves occurs twice.
     heard: Vec<u32>,
-    /// By process that has asked: how many of these it was told of.
+    /// By requesting process: how many entries of `heard` it was sent.
     sent_counts: HashMap<usize, usize>,
-    /// Processes that have asked and were not answered.
+    /// Processes with an unanswered request.
     asking: BTreeSet<usize>,
-    /// When they are answered.
+    /// When the pending requests are answered.
     due: Option<Instant>,
 }
 
 impl OrderlyExits {
-    /// Takes note of a good end.
+    /// Records an orderly exit.
     pub(crate) fn add(&mut self, rank: u32, now: Instant) {
         self.heard.push(rank);
         if !self.asking.is_empty() {
@@ -38,7 +39,7 @@ impl OrderlyExits {
         }
     }
 
-    /// A process asks for the ends that it was not told of.
+    /// Records that a process requests the exits that it was not sent.
     pub(crate) fn ask(&mut self, process: usize, now: Instant) {
         self.asking.insert(process);
         if *self.sent_counts.entry(process).or_default() < self.heard.len() {
@@ -46,12 +47,12 @@ impl OrderlyExits {
         }
     }
 
-    /// Returns when somebody has to be told.
+    /// Returns when pending requests must be answered.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns what processes are to be told now; `end_of` says how a rank has ended.
+    /// Returns the messages that are due; `end_of` returns how a rank exited.
     pub(crate) fn take_due<'a>(
         &mut self,
         now: Instant,
@@ -62,7 +63,7 @@ impl OrderlyExits {
         }
         self.due = None;
         let mut answers = Vec::new();
-        // Most have been told of the same number of ends.
+        // Most processes were sent the same number of exits, so they get the same messages.
         let mut news = HashMap::new();
         for process in std::mem::take(&mut self.asking) {
             let told = self.sent_counts.insert(process, self.heard.len()).unwrap_or_default();
@@ -76,12 +77,12 @@ impl OrderlyExits {
     }
 }
 
-/// Returns the messages that tell of the last ends of these ranks.
+/// Returns the messages with the latest exits of these ranks.
 fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
     let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
     let mut runs: Vec<ExitRun> = Vec::new();
     for rank in ranks {
-        // Everybody was told of a death, and nothing comes after one.
+        // Deaths were already sent to all processes, and a death is final.
         let Some(end) = end_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
         match runs.last_mut().filter(|run| run.ranks().end == rank && run.end == *end) {
             Some(run) => run.len += 1,
@@ -125,7 +126,7 @@ mod tests {
         assert!(ends.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
     }
 
-    /// 64 ranks close and leave one after another while all processes ask for it again and again.
+    /// 64 ranks close and leave one after another while all processes request exits again and again.
     #[test]
     fn who_asks_is_told_once_in_a_while_however_many_leave() {
         let mut ends = OrderlyExits::default();

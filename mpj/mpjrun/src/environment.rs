@@ -1,4 +1,4 @@
-//! The environment of the ranks: what is set, what is passed on, what is kept from them, and what is misspelt.
+//! The environment of the ranks: which variables are set, passed on, removed or misspelt.
 
 use std::ffi::{OsStr, OsString};
 
@@ -14,27 +14,27 @@ use crate::job::KILL_AFTER;
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
 
-/// What tells scripts around a rank its place.
+/// Tells scripts that start a rank which rank it is.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
 
-/// Returns every parameter: those of the ranks, and those of `mpjrun`.
+/// Returns all parameters: those of the ranks and those of `mpjrun`.
 pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     all(&groups())
 }
 
-/// The parameters that a user should know first. They stand in their groups, too.
+/// The parameters that a user should know first. They are also in their groups.
 pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEV, &TIMEOUT, &TRACE];
 
-/// Those that `mpjrun` itself reads.
+/// The parameters that `mpjrun` itself reads.
 const OWN: &[Group] = &[Group { name: "start-up", parameters: &[&BIND, &HOST_ID, &KILL_AFTER] }];
 
-/// Returns all parameters by their parts.
+/// Returns all parameters, in groups.
 pub(crate) fn groups() -> Vec<Group> {
     [&mpj::config::groups(), OWN].concat()
 }
 
-/// The environment, as far as it is not passed on as it is.
+/// The changes to the environment that the ranks inherit.
 #[derive(Debug)]
 pub(crate) struct Environment {
     set: Vec<Variable>,
@@ -43,7 +43,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Takes the arguments of `-x`, `NAME=VALUE` or `NAME`, and looks at the variables that are there.
+    /// Parses the arguments of `-x`, `NAME=VALUE` or `NAME`, and checks the parameters in the environment.
     pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
         let parameters = parameters();
         let names = Names::of(&parameters);
@@ -55,22 +55,23 @@ impl Environment {
                 config.read(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
             }
         }
-        // All at once, as the file of parameters may be one that `-x` names.
+        // Pass all variables at once, because `-x` may set the parameter file.
         let last = |name: &str| set.iter().rev().find(|(set, _)| set == name).map(|(_, value)| value.clone());
         let config = Config::from_vars(&parameters, |name| last(name).or_else(|| std::env::var_os(name)));
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
     }
 
-    /// Returns what is kept from the ranks: what this or another launcher tells a process its place by.
+    /// Returns the variables that the ranks must not inherit: those by which this or another launcher tells a process
+    /// its rank.
     pub(crate) fn kept(&self) -> impl Iterator<Item = OsString> + use<> {
         std::env::vars_os().map(|(name, _)| name).filter(|name| is_place(name))
     }
 
-    /// Returns what the ranks of a job of `size` get, of which `first` is the first in its process.
+    /// Returns the variables of a process in a job of `size` ranks, whose first rank is `first`.
     pub(crate) fn given(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
         let place =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
-        // A rank may use fewer: it may be bound, or run in a script that is.
+        // A rank may use fewer cores: it may be bound, or run in a script that binds it.
         let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = (!self.config.is_set(&CORES))
             .then(|| (format!("{PREFIX}{}", CORES.name()), usable.to_string().into()));
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(given, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
     }
 
-    /// Ranks inherit these variables and know only their own.
+    /// Ranks inherit the launcher's parameters, but know only their own.
     #[test]
     fn no_rank_takes_a_parameter_of_the_launcher_for_a_misspelt_one() {
         let of_ranks = Names::of(&mpj::config::parameters());

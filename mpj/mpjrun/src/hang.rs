@@ -1,6 +1,7 @@
-//! What the ranks wait for: asked when a job has run out of time, is interrupted, or gets SIGQUIT.
+//! Reports of what each rank waits for. `mpjrun` requests them when a job has run out of time, is interrupted, or gets
+//! SIGQUIT.
 //!
-//! The processes have a second to answer. Then the table is printed, and what has led to it goes on.
+//! The processes have a second to reply. Then `mpjrun` prints the table and handles the event that led to the request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,39 +14,39 @@ use crate::job::Job;
 use crate::print_line;
 use crate::report::LaunchError;
 
-/// How long processes may take to tell what their ranks wait for.
+/// How long processes may take to report what their ranks wait for.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Why it is asked.
+/// Why a report was requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// SIGQUIT: the job goes on.
+    /// SIGQUIT: the job continues.
     Asked,
-    /// The first SIGINT, which the ranks get when they have answered.
+    /// The first SIGINT, which is passed on to the ranks after their replies.
     Interrupt,
-    /// The job has run out of time, and is ended.
+    /// The job has run out of time and will be terminated.
     Timeout,
 }
 
-/// What was asked of the ranks, and what they have told.
+/// A pending request for reports, and the replies so far.
 #[derive(Debug)]
 pub(crate) struct HangReport {
     pub(crate) until: Instant,
     reasons: Vec<Reason>,
-    /// How many ranks were asked.
+    /// The number of ranks that were queried.
     asked: usize,
     told: BTreeMap<u32, Option<RankWaits>>,
 }
 
 impl HangReport {
-    /// Takes an answer.
+    /// Stores a rank's reply.
     pub(crate) fn record_blocked(&mut self, rank: u32, waits: Option<RankWaits>) {
         self.told.insert(rank, waits);
     }
 }
 
 impl Job<'_> {
-    /// Asks every process that has joined and has not ended, unless they have been asked already.
+    /// Queries every process that has joined and has not exited, unless a query is already pending.
     pub(crate) fn query_blocked(&mut self, reason: Reason) {
         if let Some(hang) = &mut self.hang {
             return hang.reasons.push(reason);
@@ -59,7 +60,7 @@ impl Job<'_> {
         self.hang = Some(HangReport { until, reasons: vec![reason], asked, told: BTreeMap::new() });
     }
 
-    /// When all have answered, or have had their time: prints the table, and goes on with what has led to it.
+    /// If all ranks have replied, or the time is over, prints the table and handles the events that led to the query.
     pub(crate) fn format_blocked(&mut self, now: Instant) {
         let Some(hang) = self.hang.take_if(|hang| hang.told.len() >= hang.asked || hang.until <= now) else {
             return;
@@ -67,7 +68,7 @@ impl Job<'_> {
         let waits = self.table(hang.told);
         let is_for = |reason| hang.reasons.contains(&reason);
         if is_for(Reason::Interrupt) {
-            // A program that is not written for mpj has nothing to tell.
+            // A program that does not use mpj has nothing to report.
             if hang.asked > 0 {
                 self.is_interrupt_told = true;
                 print_line(&format!("interrupted; what the ranks wait for:{waits}"));

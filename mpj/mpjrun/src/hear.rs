@@ -1,4 +1,4 @@
-//! What the processes of a job say.
+//! Handles the messages from the processes of a job.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,18 +11,19 @@ use crate::board::Answer;
 use crate::job::Job;
 use crate::report::{FailureKind, LaunchError};
 
-/// The longest cause that is passed on, in bytes.
+/// Maximum length in bytes of a cause that is passed on.
 const CAUSE: usize = 4096;
 const _: () = assert!(2 * CAUSE < LIMIT);
 
-/// How long a process may take to end that has closed its control socket: the system closes it first.
+/// How long a process may take to exit after its control socket was closed. When a process exits, the system closes the
+/// socket first.
 const CUT: Duration = Duration::from_millis(200);
 
-/// The longest name of a version that is repeated, in bytes.
+/// Maximum length in bytes of a version name in a message.
 const VERSION_NAME: usize = 40;
 
 impl Job<'_> {
-    /// Takes what a process said.
+    /// Reads and handles the messages of a process.
     pub(crate) fn read_messages(&mut self, index: usize) {
         let ranks = self.members[index].process.ranks.clone();
         let mut obeyed = self.members[index].control.receive();
@@ -43,7 +44,7 @@ impl Job<'_> {
         let has_left = ranks.into_iter().all(|rank| self.board.end(rank) == Some(&WireExit::Left));
         let member = &mut self.members[index];
         if member.control.is_closed() {
-            // An error says that the socket was not watched any more.
+            // An error means that the socket was already removed.
             let _ = epoll::delete(&self.epoll, &member.control);
             if is_whole && member.joined && !has_left && member.status.is_none() {
                 let at = member.control.torn().unwrap_or_else(|| "before its ranks had left the job".into());
@@ -52,7 +53,7 @@ impl Job<'_> {
         }
     }
 
-    /// Ends a process that does not keep to the protocol.
+    /// Kills a process that violates the protocol.
     fn break_off(&mut self, index: usize, why: String) {
         let member = &mut self.members[index];
         member.control.close();
@@ -60,7 +61,7 @@ impl Job<'_> {
         self.claims.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
-    /// Ends the processes that have closed their control sockets and go on.
+    /// Kills the processes that have closed their control sockets and did not exit in time.
     pub(crate) fn check_cut(&mut self) {
         let now = Instant::now();
         for index in 0..self.members.len() {
@@ -72,7 +73,7 @@ impl Job<'_> {
         }
     }
 
-    /// Does what a message asks for; deaths are noted only, and weighed later.
+    /// Handles a message. Deaths are only queued, and processed later.
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }
@@ -107,7 +108,7 @@ impl Job<'_> {
             ToLauncher::Abort { rank, code, why } => {
                 self.claims.own(index, rank..rank + 1, FailureKind::Abort(code, short(why)));
             }
-            // The frame that answers a `Get` with the value must not pass the limit, either.
+            // The reply to a `Get`, a frame with the value, must also stay below the limit.
             ToLauncher::Put { value, .. } if value.len() > LIMIT - 64 => {
                 return Err(format!("it made {} bytes known under one key", value.len()));
             }
@@ -158,7 +159,7 @@ impl Job<'_> {
     }
 }
 
-/// Refuses a program of another version.
+/// Returns the error for a program that is built with another version.
 fn strange(rank: u32, mut speaker: ProtocolVersion) -> LaunchError {
     speaker.of.truncate(speaker.of.floor_char_boundary(VERSION_NAME));
     let own = ProtocolVersion::own();
@@ -168,7 +169,7 @@ fn strange(rank: u32, mut speaker: ProtocolVersion) -> LaunchError {
     ))
 }
 
-/// Cuts a cause to what everybody can be told.
+/// Cuts a cause to the length that can be sent to all processes.
 fn short(mut cause: String) -> String {
     cause.truncate(cause.floor_char_boundary(CAUSE));
     cause

@@ -1,4 +1,4 @@
-//! The hosts of a job: this one, or several that this one plays, so that programs and devices can be tried as on a cluster.
+//! The hosts of a job. A single host can act as several, so that programs and devices can be tested as on a cluster.
 
 use mpj::config::Text;
 use mpj_devices::{HostId, Hosts};
@@ -20,10 +20,10 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Places `size` ranks as a user has written.
+    /// Places `size` ranks according to the text of the parameter.
     ///
     /// # Errors
-    /// It is for another number of ranks.
+    /// The text is invalid, or is for another number of ranks.
     pub(crate) fn new(text: &str, size: u32) -> Result<Placement, String> {
         let words = words(text)?;
         let refuse = |what: &str| format!("MPJ_{}={text} {what}, and there are {size} (-n)", HOST_ID.name);
@@ -47,7 +47,7 @@ impl Placement {
         Ok(Placement { hosts, names })
     }
 
-    /// Returns the hosts, in order.
+    /// Returns the ids of the hosts, in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = HostId> + use<> {
         (0..self.hosts.count()).map(HostId)
     }
@@ -57,7 +57,7 @@ impl Placement {
         self.hosts.host_of(rank).unwrap_or(HostId(0))
     }
 
-    /// Returns how messages name a host after what is there: nothing if it is the only one.
+    /// Returns a host's name for messages, such as " of host a"; empty if there is only one host.
     pub(crate) fn of_host(&self, host: HostId) -> String {
         match self.names.get(host.0 as usize) {
             Some(name) if self.names.len() > 1 => format!(" of host {name}"),
@@ -66,7 +66,7 @@ impl Placement {
     }
 }
 
-/// Returns the names and the numbers behind them; only the last may have none.
+/// Returns the host names and their numbers of ranks. Only the last host may omit its number.
 fn words(text: &str) -> Result<Vec<(&str, Option<u32>)>, String> {
     let wrong = || format!("{text} is not {}", HOST_ID.form);
     let words: Vec<(&str, Option<u32>)> = text
@@ -78,7 +78,7 @@ fn words(text: &str) -> Result<Vec<(&str, Option<u32>)>, String> {
         .collect::<Option<_>>()
         .ok_or_else(wrong)?;
     let (_, first) = words.split_last().ok_or_else(wrong)?;
-    // Messages of one line name hosts.
+    // Host names occur in one-line messages.
     let is_name =
         |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
     let is_whole = words.iter().all(|(name, _)| is_name(name)) && first.iter().all(|(_, n)| n.is_some());

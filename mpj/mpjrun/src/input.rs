@@ -1,5 +1,5 @@
-//! Passes what is typed on to rank 0. Only a terminal needs this: its ranks are no foreground processes, which it
-//! would stop for reading.
+//! Forwards terminal input to rank 0. Only a terminal needs this: the ranks are not in its foreground process group,
+//! and the system stops background processes that read from it.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -12,10 +12,11 @@ pub(crate) fn is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stdin())
 }
 
-/// How often a job in the background looks whether it is in the foreground again.
+/// How often a job in the background checks whether it is in the foreground again.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Starts to pass on; ends with the input, with rank 0's interest in it, or with the program.
+/// Starts the forwarding thread. It ends at the end of the input, when rank 0 has closed its standard input, or with
+/// `mpjrun`.
 pub(crate) fn pass_on(mut to: ChildStdin) -> std::io::Result<()> {
     let body = move || {
         let mut bytes = [0; 4096];
@@ -34,7 +35,7 @@ pub(crate) fn pass_on(mut to: ChildStdin) -> std::io::Result<()> {
     std::thread::Builder::new().name("input".into()).spawn(body).map(|_| ())
 }
 
-/// Whether a read would give input instead of a stop signal.
+/// Returns whether a read would return input instead of stopping the process.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin())
         .map_or(true, |group| group == rustix::process::getpgrp())

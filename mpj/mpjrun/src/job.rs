@@ -1,4 +1,4 @@
-//! The loop of a job, from the first process to the last.
+//! The event loop of a job, from the start of the first process to the exit of the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ use crate::spawn::{Process, Spawner, Status};
 use crate::spec::JobSpec;
 use crate::traced;
 
-/// How long processes have after SIGTERM.
+/// How long processes have to exit after SIGTERM, before they get SIGKILL.
 pub(crate) const KILL_AFTER: Number = Number {
     name: "KILL_AFTER",
     default: 2,
@@ -35,39 +35,39 @@ pub(crate) const KILL_AFTER: Number = Number {
     help: "seconds between SIGTERM and SIGKILL when mpjrun ends a job; read by mpjrun",
 };
 
-/// How long ranks may take to end after an interrupt before the user is told that they were asked.
+/// How long ranks may take to exit after an interrupt before a line tells the user that they were asked to.
 const ASKED: Duration = Duration::from_secs(1);
 
-/// In how short a time a signal that comes twice was meant once.
+/// A second signal within this time counts as a duplicate of the first.
 const ONCE: Duration = Duration::from_millis(100);
 
-/// How long what was printed may take to be passed on after the user has lost patience.
+/// How long the remaining output may take to be written after a second signal from the user.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Where a job is on the way to its end.
+/// The phase of a job's termination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Nothing is wrong.
+    /// No rank has failed.
     Running,
-    /// Something is; the others may say what that means for them.
+    /// A rank has failed; the others may report their errors until this time.
     Grace(Instant),
-    /// They were asked to end.
+    /// The processes got SIGTERM, and get SIGKILL at this time.
     Asked(Instant),
-    /// They were killed.
+    /// The processes got SIGKILL.
     Killed,
 }
 
-/// A process and what is known of it.
+/// A process and its state.
 pub(crate) struct JobProcess {
     pub(crate) process: Process,
     pub(crate) control: Control,
     pub(crate) joined: bool,
     pub(crate) status: Option<Status>,
-    /// The index of its failure.
+    /// The index of its failure in `Job::failures`.
     pub(crate) failure: Option<usize>,
-    /// When its process is taken for broken, and why: it has closed its control socket, and may only be ending.
+    /// When and why the process is treated as broken. It has closed its control socket, but may be exiting normally.
     pub(crate) cut: Option<(Instant, String)>,
-    /// Whether the loop is told when its socket takes more.
+    /// Whether the loop also waits until its socket is writable.
     blocked: bool,
 }
 
@@ -79,32 +79,32 @@ pub(crate) struct Job<'a> {
     pub(crate) board: KvsServer,
     pub(crate) ends: OrderlyExits,
     pub(crate) identity: (u64, [u8; 32]),
-    /// The memory of each host that has some, once a process has joined.
+    /// The shared memory of each host, if the host has any. Created when the first process joins.
     pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
     pub(crate) claims: FailureReports,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: Phase,
-    /// What ends the job other than a failure of a rank.
+    /// The reason why the job ends, other than a failure of a rank.
     pub(crate) stopped: Option<LaunchError>,
     interrupts: Vec<Signal>,
-    /// What ends processes and was passed on to them.
+    /// Terminating signals that `mpjrun` received.
     passed: Vec<Signal>,
-    /// The last of them that counted, and when it came.
+    /// The last interrupting signal that was not a duplicate, and when it came.
     interrupted: Option<(Signal, Instant)>,
-    /// When the user is told of his interrupt, if nothing has come of it.
+    /// When a line tells the user that the ranks got the interrupt, if they still run.
     notice: Option<Instant>,
     timeout: Option<Instant>,
-    /// The ranks that have failed, and not because they were ended.
+    /// The ranks that have failed, except those that `mpjrun` terminated.
     pub(crate) failed: BTreeSet<u32>,
-    /// What ranks that have left have moved.
+    /// The statistics of the ranks that have left.
     pub(crate) stats: BTreeMap<u32, RankStats>,
-    /// The question what the ranks wait for, until it is answered.
+    /// The pending query of what the ranks wait for.
     pub(crate) hang: Option<HangReport>,
-    /// Whether the user has been told that the job was interrupted.
+    /// Whether a line has told the user that the job was interrupted.
     pub(crate) is_interrupt_told: bool,
 }
 
-/// What an epoll event is about: the kind, and the member in the upper half.
+/// The kinds of epoll events, in the lower half of the token. The upper half is the index of the process.
 const CONTROL: u64 = 0;
 const END: u64 = 1;
 const SIGNAL: u64 = 2;
@@ -172,7 +172,7 @@ impl Job<'_> {
         let spec = self.spec;
         let terminal = input::is_terminal();
         let spawner = Spawner::new(spec, parts, self.signals.before(), terminal)?;
-        // One process's lines cannot mix with another's: it prints for itself.
+        // A single process writes to the output itself: no lines of another process can be mixed with its lines.
         let piped = spec.label || spec.processes.len() > 1;
         let mut output = Output::default();
         for (index, ranks) in spec.processes.iter().cloned().enumerate() {
@@ -215,10 +215,10 @@ impl Job<'_> {
                 tv_nsec: left.subsec_nanos().into(),
             });
             events.clear();
-            // An interrupted wait found nothing.
+            // If the wait was interrupted, `events` is empty.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), left.as_ref());
             let mut ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
-            // What a process said comes before its end.
+            // Read a process's messages before handling its exit.
             ready.sort_by_key(|token| (token & 0xff, *token));
             for token in ready {
                 let index = (token >> 32) as usize;
@@ -246,7 +246,7 @@ impl Job<'_> {
         [phase, self.timeout, asked, cut, self.notice, self.ends.due()].into_iter().flatten().min()
     }
 
-    /// Tells of good ends who has asked for them.
+    /// Sends orderly exits to the processes that requested them.
     fn tell_ends(&mut self) {
         for (index, news) in self.ends.take_due(Instant::now(), |rank| self.board.end(rank)) {
             self.members[index].control.send(&news, None);
@@ -261,7 +261,7 @@ impl Job<'_> {
         self.format_blocked(now);
         if self.notice.is_some_and(|notice| notice <= now) {
             self.notice = None;
-            // In any other phase the processes are ended anyway.
+            // In any other phase the processes are terminated anyway.
             if self.phase == Phase::Running {
                 let alive = self.members.iter().filter(|member| member.status.is_none());
                 print_line(&format!(
@@ -273,7 +273,7 @@ impl Job<'_> {
         match self.phase {
             Phase::Grace(until) if until <= now => {
                 self.signal(Signal::TERM);
-                // A stopped process has to go on to end.
+                // A stopped process must be continued, or it cannot exit.
                 self.signal(Signal::CONT);
                 self.phase = Phase::Asked(now + self.spec.kill_after);
             }
@@ -282,7 +282,7 @@ impl Job<'_> {
         }
     }
 
-    /// Ends the job for a reason of our own.
+    /// Ends the job for a reason other than a failure of a rank.
     pub(crate) fn stop_job(&mut self, why: LaunchError) {
         self.stopped.get_or_insert(why);
         if matches!(self.phase, Phase::Running | Phase::Grace(_)) {
@@ -290,7 +290,7 @@ impl Job<'_> {
         }
     }
 
-    /// Starts the grace time.
+    /// Starts the grace period.
     pub(crate) fn start_grace(&mut self) {
         if self.phase == Phase::Running {
             self.phase = Phase::Grace(Instant::now() + self.spec.grace);
@@ -312,7 +312,8 @@ impl Job<'_> {
                 self.passed.push(signal);
             }
             if matches!(signal, Signal::INT | Signal::TERM) {
-                // Who ends a job and its process group, as timeout(1) does, means it once.
+                // Programs such as timeout(1) signal both a job and its process group: the second signal is a
+                // duplicate.
                 if self.interrupted.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
                     continue;
                 }
@@ -332,7 +333,7 @@ impl Job<'_> {
                 }
             }
             if signal == Signal::PIPE {
-                // As any program in a pipeline whose reader has gone.
+                // End as any program in a pipeline whose reader has exited.
                 let why = String::new();
                 self.stop_job(LaunchError { why, code: 128 + Signal::PIPE.as_raw() as u8 });
                 continue;
@@ -343,7 +344,7 @@ impl Job<'_> {
             }
             self.signal(signal);
             if signal == Signal::TSTP {
-                // Goes on with SIGCONT, which is then passed on.
+                // SIGCONT continues this process, and is then passed on to the ranks.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
         }
@@ -360,17 +361,17 @@ impl Job<'_> {
                     epoll::EventFlags::IN
                 };
                 let data = epoll::EventData::new_u64(CONTROL | (index as u64) << 32);
-                // A socket that was closed meanwhile is not there any more.
+                // An error means that the socket was closed and removed meanwhile.
                 let _ = epoll::modify(&self.epoll, &member.control, data, flags);
             }
         }
     }
 
-    /// Kills what the processes have left running, and then reaps them, which frees their ids.
+    /// Kills the processes' remaining children, and then reaps the processes, which frees their ids.
     fn clear_away(&mut self) {
         for member in &mut self.members {
             member.process.signal(Signal::KILL);
-            // It has ended, or ends by what it was just sent.
+            // The process has exited, or exits because of the SIGKILL.
             let _ = member.process.child.wait();
         }
     }

@@ -1,20 +1,20 @@
-//! `mpjrun`: starts the ranks of a job on this host, and sees to it that they end together.
+//! `mpjrun`: starts the ranks of a job on this host, and ends them together.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `main`, `spelling`, `params` | the command line, what users of other launchers type, and the list of parameters |
-//! | `spec`, `hosts`, `environment` | which process gets which ranks and variables, on which host, and what may be wrong with that |
-//! | `spawn` | starts one process, bound to this one's life |
-//! | `job` | the loop: what to wait for, signals, deadlines |
-//! | `hear` | what the processes say |
-//! | `claims` | who has failed: what was said, how processes ended, what others noticed |
-//! | `ends` | who has left, for those who ask |
-//! | `hang` | what the ranks wait for, and when that is printed |
-//! | `memory` | the memory the ranks share, and whether there is enough |
-//! | `control`, `board` | a control socket, and what ranks make known to each other by them |
-//! | `traced` | the file of a job that is traced |
-//! | `report` | which failure counts, the exit code and the one message |
-//! | `output`, `input`, `signals` | lines out, the terminal in, signals on |
+//! | `main`, `spelling`, `params` | the command line, options of other launchers, and the list of parameters |
+//! | `spec`, `hosts`, `environment` | assigns ranks and variables to processes and hosts, and validates them |
+//! | `spawn` | starts one process, and ties its life to that of `mpjrun` |
+//! | `job` | the event loop: processes, signals, deadlines |
+//! | `hear` | handles the messages from the processes |
+//! | `claims` | decides which ranks have failed, from reports and exits |
+//! | `ends` | sends orderly exits to the processes that request them |
+//! | `hang` | reports what each rank waits for |
+//! | `memory` | creates the memory that ranks share, and checks that there is enough |
+//! | `control`, `board` | a control socket, and the key-value store behind it |
+//! | `traced` | the trace file of a job |
+//! | `report` | selects the failure that counts, the exit code and the message |
+//! | `output`, `input`, `signals` | forwards output, terminal input and signals |
 
 mod board;
 mod claims;
@@ -200,8 +200,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says something in one piece, which no other line gets into.
+/// Prints a line with a single write, so that no other line can be mixed with it.
 fn print_line(line: &str) {
-    // Nobody listens: nothing can be done.
+    // If the write fails, there is no other place to report an error.
     let _ = std::io::stderr().write_all(format!("mpjrun: {line}\n").as_bytes());
 }

@@ -1,5 +1,5 @@
-//! The memory that the ranks of a host share, and whether there is enough: memory that is not there would be found out
-//! by whoever the kernel kills for it.
+//! Creates the memory that the ranks of a host share, and checks that there is enough. Without the check, the kernel
+//! would kill a process when the memory runs out.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,11 +13,11 @@ use rustix::process::Resource;
 use crate::job::Job;
 use crate::report::LaunchError;
 
-/// What the file has beside the memory itself.
+/// Size of the file in addition to the memory itself.
 const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
-    /// Makes the memory of every host when the first process joins: programs that never do cost nothing.
+    /// Creates the memory of every host when the first process joins, so that programs that never join cost nothing.
     pub(crate) fn share_memory(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut promised = 0;
@@ -28,7 +28,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes the memory of one host beside what others were promised: the ranks have not reserved it yet.
+    /// Creates the memory of one host. `promised` is the memory of the hosts before it, which the ranks have not
+    /// reserved yet.
     fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
@@ -47,24 +48,25 @@ impl Job<'_> {
         }
         let mut config = config.clone();
         if !may_map(Segment::mapped(size, &config) as u64) {
-            // Blocks that others can look at are a way to be faster, and no need.
+            // Blocks that other ranks can read in place are an optimisation, so do without them.
             config.set(&SHM_POOL, 0).map_err(|e| refused(&e))?;
         }
         let segment = Segment::create(size, &config).map_err(|e| refused(&format_args!("{e}; free some")))?;
-        // SAFETY: the duplicate is handed to the ranks, which attach it.
+        // SAFETY: the duplicate is passed to the ranks, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;
         Ok(Rc::new(fd))
     }
 }
 
-/// Whether processes may map so much beside what else they want: a quarter of their address space at most.
+/// Returns whether processes may map `bytes` more bytes: at most a quarter of their address space.
 fn may_map(bytes: u64) -> bool {
     let limit = rustix::process::getrlimit(Resource::As).current;
     limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
-/// Returns why a file of `size` bytes, or `needed` bytes of memory for all of them, cannot be had, and what to do about it.
+/// Returns why a file of `size` bytes, or `needed` bytes of memory for all files, is not available, and how to fix
+/// that.
 fn obstacle(size: u64, needed: u64) -> Option<String> {
     let short = |left: &u64| *left < needed;
     if let Some(left) = available().filter(short) {
@@ -86,7 +88,7 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Returns the bytes of memory that can be had on this host without pushing others out.
+/// Returns the bytes of memory that are available on this host without swapping.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -94,11 +96,11 @@ fn available() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// What a memory cgroup says of itself, in files of these names.
+/// The names of the files of a memory cgroup.
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// The lines of `memory.stat` with what is given back when memory gets short: the cache of files.
+    /// The lines of `memory.stat` with the file cache, which the kernel reclaims when memory is short.
     cache: [&'static str; 2],
 }
 
@@ -110,8 +112,8 @@ const V1: Names = Names {
 const V2: Names =
     Names { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
 
-/// Returns what the tightest of the memory cgroups over a process leaves, and its folder. `root` is where cgroups are
-/// mounted, `membership` the text of `/proc/PID/cgroup`.
+/// Returns the memory that is left in the tightest of the memory cgroups of a process, and the folder of that cgroup.
+/// `root` is where cgroups are mounted; `membership` is the text of `/proc/PID/cgroup`.
 fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     let mut groups = Vec::new();
     for line in membership.lines() {
@@ -119,7 +121,7 @@ fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let mut under = |root: PathBuf, names: &'static Names| {
             let own = root.join(path.trim_start_matches('/'));
-            // A container may see a path that is its host's: then its own group is the root.
+            // In a container the path may be that of the host. Then the process's own group is at the root.
             let over = own.ancestors().take_while(|group| group.starts_with(&root));
             groups.extend(over.filter_map(|group| Some((left(group, names)?, group.to_owned()))));
         };
@@ -133,7 +135,7 @@ fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     groups.into_iter().min()
 }
 
-/// Returns what the limit of one cgroup leaves; `None` if it has none.
+/// Returns the memory that the limit of one cgroup leaves; `None` if it has no limit.
 fn left(group: &Path, names: &Names) -> Option<u64> {
     let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(names.limit)?, number(names.used)?);
@@ -149,7 +151,7 @@ fn left(group: &Path, names: &Names) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A tree of cgroups; gone when dropped.
+    /// A tree of cgroups, which is removed on drop.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -211,7 +213,7 @@ mod tests {
             ],
         );
         assert_eq!(tree.tightest("4:cpu,memory:/a\n0::/\n"), Some((100, "memory".into())));
-        // Inside of a container the path may be one of the host's.
+        // In a container the path may be that of the host.
         assert_eq!(tree.tightest("4:memory:/docker/0123\n"), Some((100, "memory".into())));
         assert_eq!(tree.tightest("4:cpu:/a\n"), None);
     }

@@ -1,5 +1,5 @@
-//! What the ranks print, line by line, on a thread of its own: a reader of ours that is slow holds up the ranks that
-//! print, and nothing else.
+//! Forwards the output of the ranks, line by line, on a separate thread. If the reader of this output is slow, only
+//! ranks that print must wait.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,13 +12,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-/// One pipe from a process.
+/// One output pipe of a process.
 #[derive(Debug)]
 struct Stream {
     from: OwnedFd,
     to: Target,
     label: String,
-    /// The start of a line whose end has not come yet.
+    /// The start of an incomplete line.
     line: Vec<u8>,
 }
 
@@ -28,38 +28,39 @@ enum Target {
     Err,
 }
 
-/// What became of the output.
+/// Whether all output was written.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OutputStatus {
-    /// Some of it could not be written.
+    /// Some output could not be written.
     pub(crate) write_failed: bool,
-    /// The reader has closed its end.
+    /// The reader of the output has closed its end.
     pub(crate) reader_closed: bool,
 }
 
-/// The longest line that is kept together; what is longer is passed on in pieces, as it comes.
+/// Longest line that is kept together, in bytes. The parts of a longer line are forwarded as they arrive.
 const LONGEST: usize = 1 << 20;
 
-/// How long something outside the job that holds a pipe open may keep silent before it is left alone.
+/// How long mpjrun reads a pipe that another process still holds open, without any output, after all processes of the
+/// job have exited.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// The pipes of a job, until they are read.
+/// The output pipes of a job, until a thread reads them.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     streams: Vec<Stream>,
 }
 
-/// The thread that reads them.
+/// The thread that reads the pipes.
 #[derive(Debug)]
 pub(crate) struct Reader {
     thread: JoinHandle<()>,
     done: Receiver<OutputStatus>,
-    /// Closed when no process of the job is left.
+    /// Closed after the last process of the job has exited.
     over: OwnedFd,
 }
 
 impl Output {
-    /// Takes a process's pipes. With `label`, each line begins with its ranks.
+    /// Adds a process's pipes. With `label`, each line begins with the process's ranks.
     pub(crate) fn add(&mut self, child: &mut Child, ranks: &Range<u32>, label: bool) {
         let label = match ranks.len() {
             _ if !label => String::new(),
@@ -75,7 +76,7 @@ impl Output {
         }
     }
 
-    /// Starts to read.
+    /// Starts the thread that reads the pipes.
     pub(crate) fn start(self) -> std::io::Result<Reader> {
         let (watched, over) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (tell, done) = mpsc::channel();
@@ -90,7 +91,7 @@ impl Output {
 }
 
 impl Reader {
-    /// Waits until all that was printed has been passed on, or for `limit`.
+    /// Waits until all output has been forwarded, or for `limit`.
     pub(crate) fn finish(self, limit: Option<Duration>) -> OutputStatus {
         drop(self.over);
         let written = match limit {
@@ -98,7 +99,7 @@ impl Reader {
             None => self.done.recv().ok(),
         };
         if written.is_some() {
-            // It has come to its end.
+            // The thread is about to exit.
             let _ = self.thread.join();
         }
         written.unwrap_or_default()
@@ -134,15 +135,16 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
                 }
             }
         });
-        // Nobody reads there any more: the ranks learn it from their pipes. What they print to standard output is read until
-        // they have been ended: a rank that finds its pipe closed may call that a failure of its own.
+        // If the reader of standard error has exited, close the ranks' pipes, so that their writes fail, too. Standard
+        // output is read until the ranks have been terminated, because a rank whose write fails may report that as a
+        // failure of its own.
         streams.retain(|stream| stream.to == Target::Out || !outlet.shut[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
     OutputStatus { write_failed: outlet.lost.contains(&true), reader_closed: outlet.shut.contains(&true) }
 }
 
-/// Returns of each stream, and then of `watched`, whether it has something.
+/// Waits for input; returns for each stream, and then for `watched`, whether it is readable.
 fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<bool> {
     let fds = streams.iter().map(|stream| stream.from.as_fd()).chain(watched.map(AsFd::as_fd));
     let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -158,7 +160,7 @@ fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) 
 }
 
 impl Stream {
-    /// Passes whole lines on, and keeps the start of the next.
+    /// Forwards complete lines, and stores the start of the next line.
     fn take(&mut self, bytes: &[u8], outlet: &mut Outlet) {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         if whole == 0 && self.line.len() + bytes.len() <= LONGEST {
@@ -175,7 +177,7 @@ impl Stream {
         self.write(&out, outlet);
     }
 
-    /// Passes on the last line, which had no end.
+    /// Forwards the last line, which has no line feed.
     fn end(&mut self, outlet: &mut Outlet) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
@@ -194,12 +196,12 @@ impl Stream {
     }
 }
 
-/// Our own standard output and error.
+/// The standard output and error of `mpjrun`.
 #[derive(Debug, Default)]
 struct Outlet {
-    /// Whether something could not be written there; this is said once, and the job goes on.
+    /// By target: whether a write failed. The first failure is reported, and the job continues.
     lost: [bool; 2],
-    /// Whether the reader has gone.
+    /// By target: whether the reader has closed its end.
     shut: [bool; 2],
 }
 
@@ -216,7 +218,7 @@ impl Outlet {
             Ok(()) => {}
             Err(Errno::PIPE) => {
                 if !std::mem::replace(&mut self.shut[to as usize], true) && to == Target::Out {
-                    // The job ends by it, as by a signal of anybody else's.
+                    // End the job as if another process had sent the signal.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::PIPE);
                 }
             }
@@ -236,7 +238,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
         match rustix::io::write(to, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
-            // Somebody has made it non-blocking.
+            // Another process has made the descriptor non-blocking.
             Err(Errno::AGAIN) => {
                 let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }

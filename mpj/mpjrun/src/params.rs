@@ -1,4 +1,4 @@
-//! `mpjrun --params`: the run-time parameters by their parts, the most important ones first.
+//! `mpjrun --params`: lists the run-time parameters in groups, the most important parameters first.
 
 use std::io::Write;
 use std::process::ExitCode;

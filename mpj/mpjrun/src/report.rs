@@ -1,4 +1,4 @@
-//! Which failure counts, the exit code, and the one message.
+//! Selects the failure that counts, the exit code, and the message.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::output::OutputStatus;
 use crate::spawn::Status;
 
-/// Why no job was started.
+/// Why a job was not started or was stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LaunchError {
     pub(crate) why: String,
@@ -30,25 +30,25 @@ impl LaunchError {
 pub(crate) struct Verdict {
     pub(crate) code: u8,
     pub(crate) line: Option<String>,
-    /// Whether the job ended by a signal that it was sent, which is no fault of a rank.
+    /// Whether the job was ended by a signal that `mpjrun` received, and not by a failure of a rank.
     pub(crate) is_interrupt: bool,
 }
 
-/// One process's failure: the first thing that was heard of it.
+/// The first failure that was detected in a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    /// The process, by its index.
+    /// The index of the process.
     pub(crate) process: usize,
     pub(crate) pid: u32,
     pub(crate) ranks: Range<u32>,
     pub(crate) how: FailureKind,
     pub(crate) at: Instant,
-    /// Who had failed before it, as it was told in the call that it failed in.
+    /// The rank whose failure caused this one, according to the failed call.
     pub(crate) caused_by: Option<u32>,
 }
 
 impl Failure {
-    /// Whether its own account says that it follows from the death of one of these ranks.
+    /// Returns whether the reported error names the death of one of these ranks as its cause.
     fn blames(&self, ranks: &Range<u32>) -> bool {
         let FailureKind::Reported(cause) = &self.how else { return false };
         ranks.clone().any(|rank| cause.contains(&format!("rank {rank} has died")))
@@ -57,24 +57,24 @@ impl Failure {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FailureKind {
-    /// A rank said so itself; the process is about to end.
+    /// A rank reported its own failure; the process is about to exit.
     Reported(String),
-    /// Another process found it dead; how it ended is not known yet.
+    /// Another process reported the rank's death; its exit status is not known yet.
     ReportedByPeer(String),
-    /// A rank ended the job.
+    /// A rank called abort.
     Abort(i32, String),
-    /// The process ended with 0, never joined, and others did.
+    /// The process exited with code 0 and never joined, but others did.
     NeverJoined,
-    /// The process ended: the text says when in its life.
+    /// The process exited; the text says in which phase of its life.
     Exited(Status, &'static str),
-    /// The process ended with a code, and its control connection where the text says.
+    /// The process exited with a code; the text says where its control connection ended.
     Torn(Status, String),
-    /// It does not keep to the protocol.
+    /// The process violated the protocol.
     ProtocolError(String),
 }
 
 impl FailureKind {
-    /// What the other ranks are told.
+    /// Returns the text that the other ranks get.
     pub(crate) fn text(&self) -> String {
         match self {
             FailureKind::Reported(cause) => cause.clone(),
@@ -125,18 +125,18 @@ pub(crate) fn name(signal: i32) -> String {
 
 const PIPE: i32 = Signal::PIPE.as_raw();
 
-/// Failures closer together than this count as one: whose end is seen first is chance.
+/// Failures within this time count as simultaneous, because the order in which exits are seen is arbitrary.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
-/// Returns the failure that counts: the earliest; among those that tie with it an abort, else a death by signal; but if its
-/// rank was told of one that has failed, too, that one's.
+/// Returns the failure that counts. It is the earliest; among simultaneous failures an abort, or otherwise a death by
+/// signal, wins. If the failure was caused by another recorded failure, that one counts.
 fn cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
     let abort = tied().find(|failure| matches!(failure.how, FailureKind::Abort(..)));
     let signal = || tied().find(|failure| matches!(failure.how, FailureKind::Exited(Status::Signal(_), _)));
     let mut cause = abort.or_else(signal).unwrap_or(first);
-    // As often as there are failures: two may name each other.
+    // At most one step per failure, because two failures may name each other.
     for _ in failures {
         let first = |told: u32| failures.iter().find(|failure| failure.ranks.contains(&told));
         match cause.caused_by.and_then(first) {
@@ -147,11 +147,11 @@ fn cause(failures: &[Failure]) -> Option<&Failure> {
     Some(cause)
 }
 
-/// The most failures with causes of their own that are told.
+/// Maximum number of further causes in the message.
 const TOLD: usize = 16;
 
 impl Failure {
-    /// Whether it follows from one of these.
+    /// Returns whether this failure follows from one of `failures`.
     pub(crate) fn follows(&self, failures: &[Failure]) -> bool {
         let is_told_of = |first: u32| {
             failures.iter().any(|other| other.process != self.process && other.ranks.contains(&first))
@@ -166,7 +166,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Names the ranks of failures that have the same text, and says it.
+/// Formats failures that have the same text as one sentence with all their ranks.
 fn told(same: &[&Failure]) -> String {
     let Some(first) = same.first() else { return String::new() };
     let more = if same.len() > 1 { format!(" and {} more", same.len() - 1) } else { String::new() };
@@ -177,8 +177,8 @@ fn told(same: &[&Failure]) -> String {
     format!("{} (pid {}{more}) {text}", ranks(same.iter().map(|failure| failure.ranks.clone())), first.pid)
 }
 
-/// Judges a job by its failures, in order, by all the ranks that have failed, by how each process has ended, and by what
-/// became of the output.
+/// Returns the verdict on a job. `failures` are in the order of detection, `failed` are all ranks that have failed, and
+/// `status` returns how a process exited.
 pub(crate) fn verdict(
     failures: &[Failure],
     failed: &BTreeSet<u32>,
@@ -203,14 +203,14 @@ pub(crate) fn verdict(
         let line = Some(format!("the job was ended by signal {}, which mpjrun was sent", name(signal)));
         return Verdict { code, line, is_interrupt: true };
     }
-    // Processes that fail with the same text, such as "no network", are named together: none of them is the cause.
+    // Processes that fail with the same text, such as "no network", are named together: none caused the others.
     let text = failure.how.text();
     let (mut same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.how.text() == text);
-    // The pid is that of the cause.
+    // The message contains the pid of the cause.
     same.sort_by_key(|other| other.process != failure.process);
     let mut line = told(&same);
-    // A process that has ended by itself meanwhile has said why itself.
+    // A process that exited by itself has already printed its own error.
     let has_left = |other: &Failure| matches!(other.how, FailureKind::Exited(Status::Code(_), _));
     let has_own_cause = |other: &&Failure| !other.follows(failures) && !has_left(other);
     let own: Vec<&Failure> = others.into_iter().filter(has_own_cause).collect();
@@ -220,7 +220,7 @@ pub(crate) fn verdict(
         1 => line += "; 1 rank failed because of it",
         count => line += &format!("; {count} ranks failed because of it"),
     }
-    // What has a cause of its own is told, too, once for each text.
+    // Report the failures with other causes, too, once for each text.
     let mut texts: Vec<Vec<&Failure>> = Vec::new();
     for other in own {
         match texts.iter_mut().find(|known| known[0].how.text() == other.how.text()) {
@@ -234,13 +234,13 @@ pub(crate) fn verdict(
     if texts.len() > TOLD {
         line += &format!("\n  and {} more causes", texts.len() - TOLD);
     }
-    // SIGPIPE after the reader of the output has gone, as in `mpjrun … | head`, is a normal end: no line tells it.
+    // SIGPIPE after the reader of the output has exited, as in `mpjrun … | head`, is a normal end and prints no line.
     let unread = written.reader_closed
         && matches!(failure.how, FailureKind::Exited(Status::Signal(signal), _) if signal == PIPE);
     Verdict { code, line: (!unread).then_some(line), is_interrupt: false }
 }
 
-/// A code other than 0, since this is a failure's.
+/// Returns the exit code for a failed process, which is never 0.
 fn exit_code(status: Status) -> u8 {
     match status {
         Status::Code(code) => (code as u8).max(1),

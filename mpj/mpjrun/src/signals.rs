@@ -1,4 +1,4 @@
-//! The signals that `mpjrun` passes on, as a descriptor.
+//! Reads the signals that `mpjrun` passes on to the ranks from a descriptor.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Signal;
 
-/// What is passed on to the ranks, and SIGQUIT, which asks what they wait for. What is ignored when `mpjrun` starts stays so.
+/// The signals that `mpjrun` handles: those that it passes on to the ranks, and SIGQUIT, which prints what the ranks
+/// wait for. Signals that are ignored when `mpjrun` starts stay ignored.
 const TAKEN: [Signal; 8] = [
     Signal::INT,
     Signal::QUIT,
@@ -18,13 +19,13 @@ const TAKEN: [Signal; 8] = [
     Signal::TSTP,
 ];
 
-/// The signals, blocked and readable.
+/// The handled signals, which are blocked and read from a descriptor.
 pub(crate) struct Signals {
     fd: OwnedFd,
     before: Mask,
 }
 
-/// A set of blocked signals.
+/// A set of signals to block.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(libc::sigset_t);
 
@@ -42,7 +43,7 @@ impl Mask {
         unsafe { libc::sigaddset(&raw mut self.0, signal.as_raw()) };
     }
 
-    /// Makes this the set of blocked signals of the calling thread, and returns the one before. Async-signal-safe.
+    /// Blocks exactly these signals in the calling thread, and returns the previous set. Async-signal-safe.
     pub(crate) fn set(&self) -> io::Result<Mask> {
         let mut before = Mask::empty();
         // SAFETY: both pointers are to initialised sets.
@@ -54,20 +55,20 @@ impl Mask {
 }
 
 impl Signals {
-    /// Blocks the signals; called before any thread is started, so that all threads have them blocked.
+    /// Blocks the signals. Must be called before any thread is started, because new threads inherit the set.
     pub(crate) fn take() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = Mask::empty();
-        // Ignored in any Rust program; here it says that nobody reads the output any more.
+        // Every Rust program ignores SIGPIPE. Here it reports that the reader of the output has exited.
         mask.add(Signal::PIPE);
         for signal in TAKEN {
-            // What whoever started us wants ignored (nohup) stays so, for the ranks too.
+            // Signals that the parent process ignores (nohup) stay ignored, in the ranks too.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {
                 mask.add(signal);
             }
         }
         let mut blocked = mask;
-        // Writing more than a file may have is an error, and not our end.
+        // Exceeding the file size limit must be an error and not kill this process.
         blocked.add(Signal::XFSZ);
         let before = blocked.set()?;
         // SAFETY: the pointer is to an initialised set; −1 asks for a new descriptor.
@@ -75,27 +76,27 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and nobody else has it.
+        // SAFETY: the descriptor was just created, and nothing else owns it.
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// Returns the signals that were blocked before.
+    /// Returns the signals that were blocked before `take`.
     pub(crate) fn before(&self) -> Mask {
         self.before
     }
 
-    /// From here on a signal is our own end.
+    /// Unblocks the signals: from now on they have their default effect on this process.
     pub(crate) fn release(&self) -> io::Result<()> {
         let mut blocked = self.before;
         blocked.add(Signal::XFSZ);
         blocked.set().map(|_| ())
     }
 
-    /// Takes the next signal that has come.
+    /// Returns the next pending signal.
     pub(crate) fn next(&self) -> Option<Signal> {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         let read = rustix::io::read(&self.fd, &mut info).ok()?;
-        // The number is the first field.
+        // The signal number is the first field.
         let (number, _) = info[..read].split_first_chunk::<4>()?;
         Signal::from_named_raw(i32::from_ne_bytes(*number))
     }
@@ -107,7 +108,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Returns the signals this process ignores, bit n − 1 for signal n.
+/// Returns the signals that this process ignores, bit n − 1 for signal n.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

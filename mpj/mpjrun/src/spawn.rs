@@ -1,4 +1,4 @@
-//! Starts processes that end when `mpjrun` does.
+//! Starts processes that are killed when `mpjrun` exits.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ use crate::signals::Mask;
 use crate::spec::JobSpec;
 use crate::traced;
 
-/// A process that was started. It is reaped only when the job is over, so that its id stays its own.
+/// A started process. It is reaped only when the job is over, so that its id is not reused.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
@@ -30,7 +30,7 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
 }
 
-/// How a process ended.
+/// How a process exited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
     Code(i32),
@@ -40,18 +40,18 @@ pub(crate) enum Status {
 /// Starts the processes of a job.
 pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
-    /// Where the job is traced.
+    /// The trace files of the job.
     parts: Option<&'a TraceFiles>,
     mask: Mask,
     limit: Option<Rlimit>,
     input: bool,
 }
 
-/// Descriptors that are needed whatever the number of processes.
+/// The number of descriptors that `mpjrun` needs besides those of the processes.
 const DESCRIPTORS: u64 = 20;
 
 impl<'a> Spawner<'a> {
-    /// Sees to it that there are descriptors enough. With `input`, rank 0 gets a pipe as its standard input.
+    /// Raises the limit of descriptors if necessary. With `input`, rank 0 gets a pipe as its standard input.
     pub(crate) fn new(
         spec: &'a JobSpec,
         parts: Option<&'a TraceFiles>,
@@ -79,7 +79,7 @@ impl<'a> Spawner<'a> {
         Ok(Spawner { spec, parts, mask, limit, input })
     }
 
-    /// Starts the process of these ranks; returns it and our end of its control socket.
+    /// Starts the process of these ranks; returns it and the `mpjrun` end of its control socket.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
         self.try_start(&ranks, piped).map_err(|e| refused(&self.spec.program, &ranks, &e))
     }
@@ -109,7 +109,7 @@ impl<'a> Spawner<'a> {
         let cores = self.spec.cores.as_ref().map(of_ranks);
         let before_exec = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // If mpjrun ended before the line above, the signal has been missed.
+            // If mpjrun exited before the line above, this process gets no signal.
             if rustix::process::getppid() != Some(launcher) {
                 return Err(Errno::SRCH.into());
             }
@@ -117,7 +117,7 @@ impl<'a> Spawner<'a> {
                 rustix::process::setrlimit(Resource::Nofile, limit)?;
             }
             if let Some(cores) = &cores {
-                // Where that is forbidden the rank runs anywhere.
+                // If binding is forbidden, the rank runs unbound.
                 let _ = cores.bind();
             }
             rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
@@ -129,17 +129,17 @@ impl<'a> Spawner<'a> {
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // The process is unknown to the job: it must not outlive this call.
+            // The job does not know the process yet, so kill it here.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         })?;
         Ok((Process { child, ranks: ranks.clone(), pid, pidfd }, ours))
     }
 }
 
-/// Says why a process could not be started.
+/// Returns the error for a process that could not be started.
 fn refused(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> LaunchError {
     let (path, shown) = (Path::new(program), program.display());
-    // A name without a slash was looked for in PATH.
+    // A name without a slash was searched in PATH.
     let is_path = program.as_bytes().contains(&b'/');
     match (e.kind(), e.raw_os_error().map(Errno::from_raw_os_error)) {
         (io::ErrorKind::NotFound, _) if is_path && path.exists() => LaunchError {
@@ -187,12 +187,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns what becomes readable when it ends.
+    /// Returns the descriptor that becomes readable when the process exits.
     pub(crate) fn pidfd(&self) -> impl AsFd {
         &self.pidfd
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns how the process exited, or `None` if it still runs.
     pub(crate) fn status(&self) -> Option<Status> {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), how).ok().flatten()?;
@@ -200,10 +200,10 @@ impl Process {
         code.or_else(|| status.terminating_signal().map(Status::Signal))
     }
 
-    /// Sends a signal to the process and what it has started.
+    /// Sends a signal to the process and its children.
     pub(crate) fn signal(&self, signal: Signal) {
         if rustix::process::kill_process_group(self.pid, signal).is_err() {
-            // It has left its group. That it has just ended is no news either.
+            // The process has left its group. If it has just exited, the signal is not needed.
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
         }
     }

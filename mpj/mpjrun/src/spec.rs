@@ -1,4 +1,4 @@
-//! What is to be started: which process gets which ranks, and how.
+//! The specification of a job: which process gets which ranks, and how it is started.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -17,20 +17,20 @@ use crate::job::KILL_AFTER;
 use crate::report::LaunchError;
 use crate::{Cli, OnFailure};
 
-/// What is to be started, and how.
+/// The specification of a job.
 #[derive(Debug)]
 pub(crate) struct JobSpec {
     pub(crate) size: u32,
-    /// Which ranks run on which host.
+    /// The host of each rank.
     pub(crate) placement: Placement,
-    /// The ranks of each process, which all run on one host, in order.
+    /// The ranks of each process, in order. All ranks of a process run on one host.
     pub(crate) processes: Vec<Range<u32>>,
-    /// The devices to use; `None` for all there are.
+    /// The devices to use; `None` for all available ones.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) environment: Environment,
     /// The cores of each rank, if ranks are bound.
     pub(crate) cores: Option<Vec<Cores>>,
-    /// The file that the job is traced in.
+    /// The trace file of the job.
     pub(crate) trace: Option<PathBuf>,
     pub(crate) label: bool,
     pub(crate) timeout: Option<Duration>,
@@ -42,11 +42,11 @@ pub(crate) struct JobSpec {
     pub(crate) args: Vec<OsString>,
 }
 
-/// The most ranks of a job.
+/// Maximum number of ranks of a job.
 const RANKS: u32 = 1 << 16;
 
 impl JobSpec {
-    /// Makes it of the command line.
+    /// Builds the specification from the command line and the environment.
     pub(crate) fn new(cli: Cli) -> Result<JobSpec, LaunchError> {
         let usage = |why: String| LaunchError { why, code: 2 };
         let size = cli.ranks.unwrap_or(0);
@@ -77,7 +77,7 @@ impl JobSpec {
             )));
         }
         let placement = Placement::new(environment.config.text(&HOST_ID), size).map_err(usage)?;
-        // A device of the program's own may reach them.
+        // A device of the program may connect hosts, so only the names of these two are rejected.
         let near = [SmDriver::NAME, ShmDriver::NAME];
         let crosses = |names: &Vec<String>| names.iter().any(|name| !near.contains(&name.as_str()));
         if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(crosses) {
@@ -111,12 +111,12 @@ impl JobSpec {
         })
     }
 
-    /// Returns the process of a rank.
+    /// Returns the index of the process of a rank.
     pub(crate) fn process_of(&self, rank: u32) -> usize {
         self.processes.partition_point(|ranks| ranks.end <= rank)
     }
 
-    /// Whether the processes of a host share memory.
+    /// Returns whether the processes of a host share memory.
     pub(crate) fn segment(&self, host: HostId) -> bool {
         match &self.devices {
             Some(names) => names.iter().any(|name| name == ShmDriver::NAME),
@@ -129,7 +129,7 @@ impl JobSpec {
     }
 }
 
-/// Deals the ranks in blocks: a process has as many as it may, and none of two hosts.
+/// Assigns ranks to processes in blocks of at most `most` ranks. No process has ranks of two hosts.
 fn processes(placement: &Placement, most: u32) -> Vec<Range<u32>> {
     let deal = |ranks: Range<u32>| {
         let block = move |first: u32| first..first.saturating_add(most).min(ranks.end);

@@ -1,12 +1,12 @@
-//! What users of other launchers type: it works if it means the same here, and is refused in a sentence that says what
-//! there is instead.
+//! Options of other launchers. An option that means the same here works. Any other is rejected with a message that
+//! names the option to use here.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-/// Words for the same wish, without their dashes, and what there is here.
+/// Options of other launchers for one purpose, without their dashes, and the message that says what to use here.
 struct Foreign {
     words: &'static [&'static str],
     here: &'static str,
@@ -48,10 +48,10 @@ const FOREIGN: &[Foreign] = &[
     Foreign { words: &["allow-run-as-root"], here: "leave it out: anybody may start a job" },
 ];
 
-/// Returns the command line in our own spelling: long options may begin with one dash (`-np 4`, `-dev niodev`).
+/// Returns the command line in the spelling of `mpjrun`: long options may begin with one dash (`-np 4`, `-dev niodev`).
 ///
 /// # Errors
-/// An option of other launchers that there is not.
+/// The command line has an option of another launcher that `mpjrun` does not have.
 pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
     ours: &Command,
@@ -62,7 +62,7 @@ pub(crate) fn normalize_args(
         let Some(word) =
             arg.to_str().and_then(|text| text.strip_prefix('-')).filter(|word| !["", "-"].contains(word))
         else {
-            // The program, or what ends the options; the rest is the program's own.
+            // This is the program, or the end of the options. All further arguments belong to the program.
             out.push(arg);
             break;
         };
@@ -76,7 +76,8 @@ pub(crate) fn normalize_args(
         if let Some(foreign) = FOREIGN.iter().find(|foreign| foreign.words.contains(&name)) {
             return Err(format!("there is no -{}: {}", word.split('=').next().unwrap_or(word), foreign.here));
         }
-        // `-l -n 4`, `-ln 4`, `-n4`: the value follows only if the option that takes it ends the word.
+        // `-l -n 4`, `-ln 4`, `-n4`: the value is a separate argument only if the option that takes it is the last
+        // letter.
         let short = |letter| ours.get_arguments().find(|option| option.get_short() == Some(letter));
         let taker = word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
         let value = taker.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
@@ -91,7 +92,7 @@ pub(crate) fn normalize_args(
     Ok(out)
 }
 
-/// Returns the first argument of a program that is a long option of ours: it may have been meant for us.
+/// Returns the first argument of a program that is a long option of `mpjrun`: it may be misplaced.
 pub(crate) fn misplaced<'a>(args: &'a [OsString], ours: &Command) -> Option<&'a str> {
     let is_ours = |arg: &&str| {
         let name = arg.strip_prefix("--").and_then(|name| name.split('=').next());
@@ -104,13 +105,13 @@ fn takes_value(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// Returns what is wrong with a command line, in one sentence.
+/// Returns the error of a command line as one sentence.
 pub(crate) fn sentence(wrong: &clap::Error) -> String {
     if wrong.kind() == ErrorKind::MissingRequiredArgument {
         return format!("say how many ranks of which program: {}; see mpjrun --help", crate::USAGE);
     }
     let text = wrong.to_string();
-    // The first paragraph says it.
+    // The first paragraph contains the error.
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let said = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
     let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedValue].into_iter().find_map(|kind| {

@@ -1,4 +1,4 @@
-//! Start-up of processes that `mpjrun` has started: one socket to it, one thread that listens.
+//! Start-up of processes that `mpjrun` has started: one socket to the launcher, and one thread that reads it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,36 +20,36 @@ use super::{Boot, CARDS, inherit};
 use crate::config::Config;
 use crate::report::{RankStats, RankWaits};
 
-/// One rank's face of a job that `mpjrun` has started.
+/// One rank's [`Boot`] in a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
 pub(super) struct MpjrunBoot {
     rank: u32,
     link: Arc<ProcessState>,
 }
 
-/// What the ranks of this process share.
+/// The state that the ranks of this process share.
 #[derive(Debug)]
 struct ProcessState {
     welcome: Welcome,
     hosts: Hosts,
-    /// The ranks of this host.
+    /// The ranks on this host.
     neighbours: HostRanks,
     line: Arc<ExitBroadcaster>,
     asked: Mutex<PendingRequests>,
-    /// The cards of the ranks here, by rank: they find each other at once.
+    /// The cards of this process's ranks, by rank: these ranks read each other's cards without the launcher.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
-    /// The engines of ranks that have begun.
+    /// The engines of the ranks that have attached one.
     engines: Mutex<Vec<(u32, Weak<Engine>)>>,
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
 }
 
-/// What the ranks here say to the launcher of ends.
+/// Reports exits to the launcher, on behalf of the ranks of this process.
 struct ExitBroadcaster {
     mouth: Arc<ControlWriter>,
     own: Range<u32>,
-    /// Whether the launcher was asked for good ends and has not answered.
+    /// Whether a request for orderly exits is pending at the launcher.
     asks: AtomicBool,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for ExitBroadcaster {
     }
 }
 
-/// What was asked and not answered.
+/// The requests that the launcher has not answered.
 #[derive(Debug, Default)]
 struct PendingRequests {
     next: u64,
@@ -67,7 +67,7 @@ struct PendingRequests {
     lost: Option<String>,
 }
 
-/// Who waits for an answer.
+/// The callback of a pending request.
 enum PendingRequest {
     Value(Callback<Vec<u8>>),
     Fence(Callback<()>),
@@ -85,24 +85,24 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     fn fail(self, why: String) {
         match self {
-            // Its rank has ended, or is lost with the launcher: the roster says so.
+            // The rank that was to put the value has exited, or is lost with the launcher: the roster reports it.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }
     }
 }
 
-/// Asks, and waits for the answer.
+/// Sends a request with `ask`, and waits for the answer.
 fn wait<T: Send + 'static>(ask: impl FnOnce(Callback<T>)) -> Result<T, String> {
     let (tell, told) = mpsc::channel();
-    // Nobody listens any more only if the wait below was given up, which it never is.
+    // The send fails only if the wait below was abandoned, which never happens.
     ask(Box::new(move |answer| drop(tell.send(answer))));
     told.recv().unwrap_or_else(|_| Err(CONFUSED.into()))
 }
 
 const CONFUSED: &str = "the launcher gave another answer than was asked for";
 
-/// Returns the hosts of the job and the ranks of this process, which all run on one host.
+/// Returns the hosts of the job and the ranks of this process; the ranks must all be on one host.
 fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     let runs = welcome.hosts.iter().map(|(host, ranks)| (HostId(*host), *ranks));
     let hosts =
@@ -116,12 +116,13 @@ fn place(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
 }
 
 impl MpjrunBoot {
-    /// Joins the job that this process was started for: the faces of its ranks, or `None` if nobody started it.
+    /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if no
+    /// launcher started the process.
     ///
-    /// If the launcher goes first, every rank elsewhere is reported dead, and then `orphaned` is called.
+    /// If the launcher dies first, every rank outside this process is reported dead, and then `orphaned` is called.
     ///
     /// # Errors
-    /// What the launcher or the system said.
+    /// The message of the launcher or the system.
     pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
         inherit::socket()?.map(|socket| Self::over(socket, orphaned)).transpose()
     }
@@ -139,14 +140,16 @@ impl MpjrunBoot {
         let segment = match (welcome.segment, memory) {
             (false, _) => None,
             (true, Some(memory)) => {
-                // SAFETY: the launcher hands the descriptor of its segment to the processes of the job alone, which attach it.
+                // SAFETY: the launcher passes the descriptor of its segment only to the processes of the job, and these
+                // attach it.
                 #[expect(unsafe_code, reason = "see above")]
                 let segment = unsafe { Segment::attach(memory, neighbours.len()) };
                 Some(segment.map_err(|e| e.to_string())?)
             }
             (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
         };
-        // Ranks of one process meet in its memory; a rank that is alone in the world meets itself.
+        // Ranks of one process communicate through its memory. A rank that is alone in the world sends to itself this
+        // way.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
         let line = Arc::new(ExitBroadcaster {
             mouth: ControlWriter::new(socket),
@@ -184,11 +187,12 @@ impl Broadcaster for ExitBroadcaster {
     fn broadcast(&self, event: &ExitEvent) -> bool {
         match (self.own.contains(&event.rank), WireExit::from(&event.exit)) {
             (true, end) => {
-                // The process may end next. If the launcher is gone there is nobody to tell.
+                // `send` waits until the report is written, because the process may end next. If the launcher is gone,
+                // the report has no reader.
                 let _ = self.mouth.send(&ToLauncher::Ended { rank: event.rank, end });
                 true
             }
-            // The launcher puts the deaths in one order for all.
+            // The launcher gives the deaths one order for all processes.
             (false, WireExit::Died(cause)) => {
                 self.mouth.post(&ToLauncher::PeerLost { rank: event.rank, cause }).is_err()
             }
@@ -198,13 +202,13 @@ impl Broadcaster for ExitBroadcaster {
 
     fn ask(&self) {
         if !self.asks.swap(true, Ordering::Relaxed) {
-            // If the launcher is gone everybody elsewhere is dead, which the control thread says.
+            // If the launcher is gone, the control thread reports every rank outside this process dead.
             let _ = self.mouth.post(&ToLauncher::Ends);
         }
     }
 
     fn reported_causes(&self, rank: u32, first: u32) {
-        // As with `ask`.
+        // An error is ignored for the same reason as in `ask`.
         let _ = self.mouth.post(&ToLauncher::FailedDueTo { rank, first });
     }
 }
@@ -218,7 +222,7 @@ impl ProcessState {
         self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the launcher; the control thread passes the answer on.
+    /// Sends a request to the launcher; the control thread passes the answer to `question`.
     fn ask(&self, question: PendingRequest, request: impl FnOnce(u64) -> ToLauncher) {
         let mut asked = self.pending();
         if let Some(why) = asked.lost.clone() {
@@ -235,17 +239,17 @@ impl ProcessState {
         }
     }
 
-    /// Returns the memory of this host and the index of a rank there, if it is one of those that share it.
+    /// Returns the shared memory of this host and the index of a rank in it, if the rank shares the memory.
     fn shared(&self, rank: u32) -> Option<(&Arc<Segment>, u32)> {
         self.segment.as_ref().zip(self.neighbours.index_of(rank))
     }
 
-    /// Asks the launcher for the value of a rank's key.
+    /// Requests the value of a rank's key from the launcher.
     fn ask_for(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
         self.ask(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
     }
 
-    /// Hears the launcher until it goes.
+    /// Reads and handles messages of the launcher until the connection breaks.
     fn read_loop(&self, mut ear: ControlReader) {
         let why = loop {
             let heard = ear.next(self.line.mouth.socket()).and_then(|(message, _)| self.on_message(message));
@@ -263,7 +267,7 @@ impl ProcessState {
         waiting.into_values().for_each(|question| question.fail(why.clone()));
     }
 
-    /// Tells what each rank here waits for.
+    /// Reports the current waits of each rank of this process.
     fn report_blocked(&self) -> Result<(), String> {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for rank in self.line.own.clone() {
@@ -343,7 +347,7 @@ impl Boot for MpjrunBoot {
             Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone())),
             None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
         };
-        // To open it takes memory that is locked, which ranks of one host have no use for.
+        // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
         registry = match named || self.link.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
@@ -374,7 +378,8 @@ impl Boot for MpjrunBoot {
         if let Some(card) = own {
             return then(Ok(card));
         }
-        // Cards of those who share the memory lie in it. What has no room there is asked for as of anybody else.
+        // Ranks that share memory read each other's cards in it. A card that does not fit there comes from the
+        // launcher, like those of all other ranks.
         let shared = self.link.shared(rank).zip(self.link.shared(self.rank)).filter(|_| key == CARDS);
         let Some(((segment, of), (_, asker))) = shared else { return self.link.ask_for(rank, key, then) };
         let link = Arc::clone(&self.link);
@@ -392,7 +397,7 @@ impl Boot for MpjrunBoot {
     }
 
     fn tell_stats(&self, stats: RankStats) {
-        // If the launcher is gone there is nobody to tell.
+        // If the launcher is gone, the report has no reader.
         let _ = self.link.line.mouth.post(&ToLauncher::Stats { rank: self.rank, stats });
     }
 
@@ -407,7 +412,7 @@ impl Boot for MpjrunBoot {
 
     fn abort(&self, code: i32, why: &str) {
         let short = why[..why.floor_char_boundary(4096)].to_owned();
-        // If the launcher is gone the job has ended.
+        // If the launcher is gone, the job has ended.
         let _ = self.link.line.mouth.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
         let cause = format!("it aborted the job with code {code}: {why}");
         self.link.roster.report(self.rank, Exit::Died(cause.into()));

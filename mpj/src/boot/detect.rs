@@ -1,8 +1,8 @@
-//! Who has started this process.
+//! Detection of the launcher that has started this process.
 //!
-//! Each launcher that can start ranks is an engine: a function that says whether it has started this process, and then
-//! gives the faces of its ranks. They are asked in turn. Last come the launchers that nothing here speaks to: under one of
-//! them every process would be a job of its own, and so the program refuses.
+//! For each launcher there is a function that returns the [`Boot`]s of this process's ranks if that launcher has
+//! started the process. The functions are called in turn. The last one rejects unsupported launchers: under one of them
+//! every process would be a job of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,27 @@ use rustix::process::Signal;
 
 use super::{Boot, MpjrunBoot, foreign};
 
-/// The ranks of this process, in order.
+/// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
 
-/// Returns the ranks that a launcher has given to this process, or nothing if it is none of this launcher's.
+/// Returns the ranks that a launcher has assigned to this process, or `None` if this launcher did not start it.
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
-/// Who is asked, in this order.
+/// The detection functions, in the order in which they are called.
 const ENGINES: [DetectFn; 2] = [mpjrun, foreign::refuse];
 
-/// Whether launchers are asked.
+/// Whether launchers are detected.
 pub(crate) const LAUNCHER: Choice<bool> = Choice {
     name: "LAUNCHER",
     values: &[("auto", true), ("none", false)],
     help: "what starts the ranks: a launcher if there is one, or none, so that a process is a job of its own",
 };
 
-/// Finds out who has started this process: the faces of its ranks, or `None` if nobody has; once.
+/// Detects the launcher of this process. Returns the [`Boot`]s of its ranks, or `None` without a launcher. It can
+/// succeed only once.
 ///
 /// # Errors
-/// The launcher is one that `mpj` does not speak, or could not be joined; the process has joined its job already.
+/// `mpj` does not support the launcher, or could not join its job; or the process has joined its job already.
 pub fn detect() -> Result<Option<LocalRanks>, String> {
     if !Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?.choice(&LAUNCHER) {
         return Ok(None);
@@ -49,13 +50,13 @@ fn mpjrun() -> Result<Option<LocalRanks>, String> {
     Ok(MpjrunBoot::join(orphaned)?.map(|faces| faces.into_iter().map(face).collect()))
 }
 
-/// How long a process whose launcher has gone may report its errors.
+/// How long a process whose launcher is gone may take to report its errors.
 const ORPHANED: Duration = Duration::from_secs(2);
 
-/// Ends a process that its launcher can no longer end. The kernel does so at once for those that the launcher started
-/// itself; this is for those behind a shell or another wrapper.
+/// Kills this process after its launcher has died. The kernel kills the processes that the launcher started directly;
+/// this is for those behind a shell or another wrapper.
 fn orphaned() {
     std::thread::sleep(ORPHANED);
-    // Nothing is left to tell anybody if even this fails.
+    // If even this fails, the error cannot be reported.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

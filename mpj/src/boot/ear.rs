@@ -11,22 +11,22 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use super::wire::{FrameDecoder, ToProcess};
 
-/// Why an announced descriptor may be missing.
+/// The reason why an announced descriptor may be missing.
 pub(super) const NO_DESCRIPTOR: &str = "no descriptor left in this process (ulimit -n)";
 
-/// Puts messages and the descriptors that came with them together.
+/// Reads messages, and pairs them with the descriptors that came with them.
 #[derive(Debug, Default)]
 pub(super) struct ControlReader {
     frames: FrameDecoder,
-    /// In order of arrival; `None` for one that found no room here.
+    /// In order of arrival; `None` stands for a descriptor that the kernel could not install in this process.
     fds: VecDeque<Option<OwnedFd>>,
 }
 
 impl ControlReader {
-    /// Waits for the next message and, if it announces a descriptor and there was room for it, that one.
+    /// Waits for the next message. If it announces a descriptor, returns that as well, unless it was lost.
     ///
     /// # Errors
-    /// The launcher is gone, or sends nonsense.
+    /// The launcher is gone, or sent an invalid message.
     pub(super) fn next(&mut self, socket: &UnixStream) -> Result<(ToProcess, Option<OwnedFd>), String> {
         loop {
             if let Some(message) = self.frames.next().map_err(|e| format!("the launcher sent {e}"))? {
@@ -38,7 +38,8 @@ impl ControlReader {
         }
     }
 
-    /// One call never returns bytes of two messages that both carry descriptors, so that one lost is one message's.
+    /// Receives bytes and descriptors once. One call never returns bytes of two messages that both carry descriptors,
+    /// so a lost descriptor belongs to exactly one message.
     fn receive(&mut self, socket: &UnixStream) -> Result<(), String> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

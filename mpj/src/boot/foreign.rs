@@ -1,27 +1,27 @@
-//! Launchers that nothing here speaks to, known by the variables that they set.
+//! Launchers that `mpj` does not support, recognized by the environment variables that they set.
 
 use super::detect::LocalRanks;
 use crate::config::PREFIX;
 
-/// A launcher, and the variables that tell a process its place. Where there are several names, the first one that is set
-/// counts.
+/// A launcher, and the variables in which it passes a process its rank and the number of ranks. Of several names, the
+/// first that is set counts.
 struct Launcher {
     name: &'static str,
     rank: &'static [&'static str],
     size: &'static [&'static str],
-    /// Whether it has started this very process, where the variables alone do not say so.
+    /// Returns whether the launcher has started this very process, if the variables alone do not show it.
     is_here: fn(Variables<'_>) -> bool,
 }
 
-/// An environment, by name.
+/// Looks up an environment variable by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Those that say more than others come first: many of them speak PMI, too, to programs that do.
+/// The known launchers. The specific ones come first, because many of them also set the variables of PMI.
 const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "Slurm's srun",
         rank: &["SLURM_PROCID"],
-        // The second one is what the job has asked for, which a step need not use.
+        // The second variable is the number of tasks of the job; a step may use fewer.
         size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         is_here: is_step,
     },
@@ -58,10 +58,10 @@ const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// Refuses to run as one of several processes of such a launcher.
+/// Rejects running as one of several processes that an unsupported launcher has started.
 ///
 /// # Errors
-/// Who has started this process, and what to do.
+/// Names the launcher that started this process, and the remedy.
 pub(super) fn refuse() -> Result<Option<LocalRanks>, String> {
     match stranger(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())) {
         None => Ok(None),
@@ -69,7 +69,7 @@ pub(super) fn refuse() -> Result<Option<LocalRanks>, String> {
     }
 }
 
-/// Looks for such a launcher in an environment; says why nothing can run under it.
+/// Looks for an unsupported launcher in an environment; returns the error message if one has started several processes.
 fn stranger(get: Variables<'_>) -> Option<String> {
     let first = |names: &'static [&'static str]| names.iter().find_map(|name| Some((*name, get(name)?)));
     let mut unsure = None;
@@ -78,7 +78,7 @@ fn stranger(get: Variables<'_>) -> Option<String> {
         let Some(set) = size.clone().or_else(|| first(launcher.rank)) else { continue };
         match size.map(|(_, size)| size.parse::<u64>()) {
             Some(Ok(size)) if size > 1 => return Some(refusal(launcher, &set, &size.to_string())),
-            // A program that is started once is a job of one, whoever else may have left variables.
+            // A program that was started once is a job of one rank, even if other launchers have left variables.
             Some(Ok(_)) => return None,
             Some(Err(_)) | None => unsure = unsure.or(Some((launcher, set))),
         }
@@ -86,8 +86,10 @@ fn stranger(get: Variables<'_>) -> Option<String> {
     unsure.map(|(launcher, set)| refusal(launcher, &set, "N"))
 }
 
-/// Whether this process is a task that `srun` has started. A batch script is not, and neither is what it runs: it has the
-/// variables of rank 0 of as many tasks as the job may have, and no step.
+/// Returns whether this process is a task that `srun` has started.
+///
+/// A batch script and the programs that it runs are not: they have the variables of rank 0, with the number of tasks of
+/// the whole job, and no step.
 fn is_step(get: Variables<'_>) -> bool {
     get("SLURM_PROCID").is_some() && (get("SLURM_STEP_ID").is_some() || get("SLURM_JOB_ID").is_none())
 }
@@ -149,9 +151,9 @@ mod tests {
         for variables in [
             &[][..],
             &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0")],
-            // A batch script of four tasks, and what it runs.
+            // A batch script with four tasks, and the programs that it runs.
             &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")],
-            // The shell of salloc is a step of one.
+            // The shell of `salloc` is a step with one task.
             &[
                 ("SLURM_JOB_ID", "7"),
                 ("SLURM_STEP_ID", "4294967290"),

@@ -1,4 +1,4 @@
-//! The control socket a launcher leaves to this process.
+//! The control socket that a process inherits from its launcher.
 
 use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -8,10 +8,10 @@ use rustix::io::FdFlags;
 
 use super::wire::CONTROL_VAR;
 
-/// Takes the socket, once; `None` if no launcher has left one.
+/// Takes the inherited socket; `None` without a launcher. It can be taken once.
 ///
 /// # Errors
-/// It was taken already, or the variable names something else.
+/// The socket was taken already, or the variable does not name an open socket of this process.
 pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let Some(text) = std::env::var_os(CONTROL_VAR) else { return Ok(None) };
@@ -25,15 +25,16 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err("this process has joined its job already".into());
     }
-    // SAFETY: the descriptor is open, since it was just looked up, and is this process's own: the launcher left it
-    // for this call, which `TAKEN` lets through once, and the inode says that nothing else has taken its number.
+    // SAFETY: the descriptor is open, since it was just looked up, and this process owns it: the launcher left it for
+    // this call, `TAKEN` lets only one call reach this line, and the inode shows that no other file has taken its
+    // number.
     let socket = unsafe { UnixStream::from_raw_fd(fd) };
-    // The programs that this one starts are no ranks.
+    // Programs that this process starts must not inherit the socket: they are not ranks.
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|e| format!("the control socket: {e}"))?;
     Ok(Some(socket))
 }
 
-/// Returns the descriptor of `fd:inode` if that socket is open here.
+/// Returns the descriptor in `fd:inode` if it is open here and is that socket.
 fn descriptor(text: &str) -> Option<RawFd> {
     let (fd, inode) = text.split_once(':')?;
     let fd = fd.parse::<RawFd>().ok()?;

@@ -12,7 +12,7 @@ use mpj_devices::{
 
 use super::{Boot, LocalRanks};
 
-/// One rank's face of a job of threads.
+/// One rank's [`Boot`] in a job whose ranks are threads.
 #[derive(Clone, Debug)]
 pub struct ThreadBoot {
     rank: u32,
@@ -33,7 +33,7 @@ struct Job {
 #[derive(Default)]
 struct KeyValueStore {
     values: HashMap<(u32, String), Vec<u8>>,
-    /// Who wants to know a value that was not put yet.
+    /// The callbacks of [`Boot::get`] calls for values that were not put yet.
     asked: HashMap<(u32, String), Vec<Callback<Vec<u8>>>>,
     fences: u64,
     waiting: u32,
@@ -45,10 +45,10 @@ impl fmt::Debug for KeyValueStore {
     }
 }
 
-/// How often a rank that waits at a fence looks whether somebody has ended.
+/// How often a rank that waits at a fence checks whether another rank has exited.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Says why a rank will come to no fence any more, if this is the end of it.
+/// Returns why the rank will never reach a fence again, if the event says so.
 fn never(ExitEvent { rank, exit: end }: &ExitEvent) -> Option<String> {
     match end {
         Exit::ClosingExcept(_) | Exit::Closing => None,
@@ -58,14 +58,14 @@ fn never(ExitEvent { rank, exit: end }: &ExitEvent) -> Option<String> {
 }
 
 impl ThreadBoot {
-    /// Makes the faces of a job of `size` ranks, in order of rank.
+    /// Creates a job of `size` threads and returns the [`Boot`] of each rank, in order of rank.
     pub fn ranks(size: u32) -> LocalRanks {
         let job = Job::new(size);
         let face = |rank| Arc::new(ThreadBoot { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
         (0..size).map(face).collect()
     }
 
-    /// Makes the face of a process that nobody has launched.
+    /// Creates the [`Boot`] of a process without a launcher: a job of one rank.
     pub fn singleton() -> ThreadBoot {
         ThreadBoot { rank: 0, job: Job::new(1) }
     }
@@ -173,7 +173,7 @@ mod tests {
             let why = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever").unwrap_err();
             assert!(why.contains("rank 1") && why.contains(says), "{why}");
         }
-        // Who has passed it may leave at once.
+        // A rank may exit immediately after it has passed the fence.
         std::thread::scope(|scope| {
             for face in ThreadBoot::ranks(2) {
                 scope.spawn(move || {

@@ -1,6 +1,7 @@
-//! Start-up: what a rank is told, how ranks exchange a few bytes before they can send messages, and who has died.
+//! Start-up: the place of a rank in the job, a key-value store for use before the ranks can send messages, and the
+//! failure detector.
 //!
-//! `README.md` in this folder says who tells whom that a rank has ended.
+//! `README.md` in this folder describes how the processes learn that a rank has exited.
 
 mod control;
 mod detect;
@@ -24,18 +25,18 @@ pub(crate) use detect::LAUNCHER;
 pub use detect::{LocalRanks, detect};
 pub use local::ThreadBoot;
 
-/// What starts the ranks of a job: threads, a launcher, or nobody.
+/// The start-up service of a rank: threads of one process, a launcher, or a process on its own.
 ///
-/// Keys are put by one rank and read by any. Nothing here is O(world size): a rank asks for what it needs when it
-/// needs it, and does not wait for the answer.
+/// Each key is put by one rank and can be read by every rank. The cost of a call does not grow with the number of
+/// ranks: a rank requests a value when it needs it, and does not wait for the answer.
 pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns this rank.
     fn rank(&self) -> u32;
 
-    /// Returns which rank runs on which host: the same map at all ranks, and a cheap clone of it.
+    /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone.
     ///
-    /// Ranks on one host are promised nothing but that they may share memory: a job of one machine may be spread over several
-    /// hosts all the same (`MPJ_HOST_ID` of `mpjrun`).
+    /// Ranks on one host may be able to share memory; nothing else is promised. One machine may appear as several hosts
+    /// (`MPJ_HOST_ID` of `mpjrun`).
     fn hosts(&self) -> Hosts;
 
     /// Returns the number of ranks.
@@ -43,72 +44,75 @@ pub trait Boot: Send + Sync + fmt::Debug {
         self.hosts().size()
     }
 
-    /// Returns the place of this rank; called once.
+    /// Returns the site of this rank; called once.
     ///
     /// # Errors
-    /// What could not be had: a doorbell, the memory of the host.
+    /// A doorbell or the memory of the host could not be obtained.
     fn site(&self) -> Result<Site, String>;
 
-    /// Returns the devices that the ranks of this process may use, with what they share.
+    /// Returns the registry of the devices that the ranks of this process may use, with their shared state.
     fn registry(&self) -> Registry;
 
-    /// Returns the names of the devices to use, `None` for all there are: those of
-    /// `MPJ_DEV`, unless a launcher has been told otherwise. A pair of ranks uses the one with the highest
-    /// [affinity](mpj_devices::device::Affinity); the order of the names only decides between equals.
+    /// Returns the names of the devices to use; `None` for all available ones.
+    ///
+    /// The names are those of `MPJ_DEV`, unless the launcher has named others. A pair of ranks uses the device with the
+    /// highest [affinity](mpj_devices::device::Affinity); the order of the names only decides between equals.
     fn devices(&self, config: &Config) -> Option<Vec<String>> {
-        // Each value was checked when it was read.
+        // The value was checked when it was read.
         config::devices(config.text(&DEV)).unwrap_or_default()
     }
 
-    /// Makes a value known under a key of this rank.
+    /// Publishes a value under a key of this rank.
     ///
     /// # Errors
-    /// What the start-up service said.
+    /// The error of the start-up service.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String>;
 
-    /// Asks for the value of a rank's key; returns at once.
+    /// Requests the value of a rank's key; returns immediately.
     ///
-    /// `then` is called when that rank has put it, on any thread, also on this one at once. It is dropped if that rank
-    /// ends without putting it: [`roster`](Self::roster) says so.
+    /// `then` is called after that rank has put the value, on any thread, possibly on this one before this function
+    /// returns. It is dropped if the rank exits without putting the value; [`roster`](Self::roster) reports the exit.
     fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>);
 
     /// Waits until every rank has called it.
     ///
     /// # Errors
-    /// What the start-up service said, or that a rank has ended.
+    /// The error of the start-up service, or a rank has exited.
     fn fence(&self) -> Result<(), String>;
 
-    /// Lets the start-up service ask the engine of this rank what it waits for, for as long as there is one.
+    /// Lets the start-up service query the waits of this rank's engine, as long as the engine exists.
     fn attach_engine(&self, engine: &Arc<Engine>) {
         let _ = engine;
     }
 
-    /// Returns who has died and who has left.
+    /// Returns the roster, which records the ranks that have died or left.
     fn roster(&self) -> Arc<Roster>;
 
-    /// Ends the whole job with an exit code.
+    /// Aborts the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
-    /// Whether a launcher runs beside the ranks: it says once why ranks could not start, ends the job after `MPJ_TIMEOUT`, says
-    /// what the ranks wait for when it is interrupted, and joins the parts of a trace (`MPJ_TRACE`). Otherwise a process that
-    /// hosts all ranks does so; of several processes without a launcher, the parts of the trace stay where they are.
+    /// Returns whether a launcher supervises the ranks.
+    ///
+    /// A launcher reports once why ranks could not start, ends the job after `MPJ_TIMEOUT`, reports the waits of the
+    /// ranks when it is interrupted, and merges the parts of a trace (`MPJ_TRACE`). Without a launcher, a process that
+    /// hosts all ranks does so. If there are several processes and no launcher, the parts of the trace are not merged.
     fn has_launcher(&self) -> bool {
         false
     }
 
-    /// Tells the launcher what this rank has moved; called only if there [is one](Self::has_launcher).
+    /// Reports the traffic of this rank to the launcher; called only if there [is one](Self::has_launcher).
     #[doc(hidden)]
     fn tell_stats(&self, stats: crate::report::RankStats) {
         let _ = stats;
     }
 
-    /// Returns the code that a rank of this process ended the job with, if it is this process's to exit with.
+    /// Returns the code that a rank of this process aborted the job with, if this process must exit with it.
     fn abort_code(&self) -> Option<i32> {
         None
     }
 }
 
-/// A rank's device cards, as one value under one key.
+/// Exchanges the device cards of ranks, each rank's as one value under one key.
 #[derive(Debug)]
 pub(crate) struct BootCards(pub(crate) Arc<dyn Boot>);
 

@@ -1,8 +1,10 @@
 //! The sending side of a process's control socket.
 //!
-//! Ranks speak to the launcher while they make progress, with locks that others wait for, and a launcher may be stopped, or
-//! have much to do. So what is said goes into a queue, and whoever finds nobody writing writes it: [`post`](ControlWriter::post) as
-//! much as the socket takes, and a thread of its own the rest; [`send`](ControlWriter::send) all of it, because it is a last word.
+//! Ranks send to the launcher while they make progress and hold locks that other threads need, and the launcher may be
+//! stopped or busy. Messages therefore go into a queue. A thread that finds no other thread writing writes the queue:
+//!
+//! * [`post`](ControlWriter::post) writes as much as the socket takes, and starts a thread for the rest.
+//! * [`send`](ControlWriter::send) writes everything before it returns, because the process may end next.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,7 @@ use rustix::net::SendFlags;
 
 use super::wire::{ToLauncher, encode_frame};
 
-/// The socket, for many writers.
+/// The socket, shared by many writers.
 pub(super) struct ControlWriter {
     socket: UnixStream,
     queue: Mutex<Queue>,
@@ -22,12 +24,12 @@ pub(super) struct ControlWriter {
 
 #[derive(Default)]
 struct Queue {
-    /// What nobody has begun to write.
+    /// The bytes that no thread has begun to write.
     bytes: Vec<u8>,
-    /// How many bytes were said in all, and how many are written.
+    /// The number of bytes that were enqueued in all; `written` counts those that were written.
     said: u64,
     written: u64,
-    /// Whether a thread writes; it goes on until nothing is left.
+    /// Whether a thread is writing; it continues until the queue is empty.
     is_writing: bool,
     lost: Option<String>,
 }
@@ -57,7 +59,7 @@ impl ControlWriter {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something, which is written by when this returns.
+    /// Enqueues a message, and returns after it was written.
     ///
     /// # Errors
     /// The launcher is gone, or the message is too long.
@@ -78,10 +80,10 @@ impl ControlWriter {
         Ok(())
     }
 
-    /// Says something, and does not wait for the launcher to read.
+    /// Enqueues a message, and does not wait for the launcher to read.
     ///
     /// # Errors
-    /// As [`send`](Self::send), if that is known already.
+    /// As [`send`](Self::send), if the error is known already.
     pub(super) fn post(self: &Arc<Self>, message: &ToLauncher) -> Result<(), String> {
         let mut queue = self.enqueue(message)?;
         if std::mem::replace(&mut queue.is_writing, true) {
@@ -94,7 +96,7 @@ impl ControlWriter {
         let mouth = Arc::clone(self);
         let rest = move || mouth.write(SendFlags::empty());
         if std::thread::Builder::new().name("control out".into()).spawn(rest).is_err() {
-            // Whoever speaks next writes it.
+            // The thread could not be started: the next `send` or `post` writes the rest.
             self.queue().is_writing = false;
             self.written.notify_all();
         }
@@ -110,8 +112,9 @@ impl ControlWriter {
         Ok(queue)
     }
 
-    /// Writes until nothing is left or the launcher is gone, and then is the thread that writes no more; returns false if
-    /// it still is, because the socket is full and must not be waited for.
+    /// Writes until the queue is empty or the launcher is gone, clears `is_writing`, and returns true.
+    ///
+    /// Returns false and leaves `is_writing` set if the socket is full and `flags` forbids waiting.
     fn write(&self, flags: SendFlags) -> bool {
         let mut queue = self.queue();
         while !queue.bytes.is_empty() {
@@ -135,7 +138,7 @@ impl ControlWriter {
         true
     }
 
-    /// Returns how many bytes were written, and why not all were.
+    /// Writes `bytes`; returns the number of bytes that were written, and the error if these are not all.
     fn write_bytes(&self, bytes: &[u8], flags: SendFlags) -> (usize, Result<(), Errno>) {
         let mut written = 0;
         while written < bytes.len() {

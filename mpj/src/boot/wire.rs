@@ -1,21 +1,21 @@
-//! What `mpjrun` and the processes it starts tell each other, one Unix socket for each process.
+//! The messages between `mpjrun` and the processes that it starts, over one Unix socket for each process.
 //!
 //! ```text
-//!   frame = u32 length (little endian) · a postcard value of so many bytes
+//!   frame = u32 length (little endian) · a postcard value of that length
 //!
 //!   process                         launcher
 //!   Hello, with its version    ─►
 //!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
 //!   Put · Get · Fence          ─►
 //!                              ◄─   Value · FenceDone, by `id`
-//!   Complete · PeerLost · FailedDueTo · Abort ─►
-//!                              ◄─   Complete             of other processes' ranks that have died
+//!   Ended · PeerLost · FailedDueTo · Abort · Stats ─►
+//!                              ◄─   Ended             for each rank of another process that has died
 //!   Ends                       ─►
-//!                              ◄─   Ends              of ranks that have left, once there are any that were not told
+//!                              ◄─   Ends              orderly exits that are new to this process
 //!                              ◄─   Waits
-//!   Waits                      ─►                      of each rank here
+//!   Waits                      ─►                     for each rank of this process
 //! ```
-//! A descriptor travels beside the first byte of its frame.
+//! A descriptor is sent with the first byte of its frame.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,32 +28,34 @@ use crate::report::{RankStats, RankWaits};
 
 /// The variable that names the inherited descriptor and the inode of the socket: `fd:inode`.
 ///
-/// The inode tells the socket from whatever else has its number in a process that inherited a stale variable.
+/// The inode identifies the socket: in a process that inherited a stale variable, another file may have the same
+/// descriptor number.
 pub const CONTROL_VAR: &str = "MPJ_CONTROL";
 
-/// The longest frame; a longer one is a broken peer.
+/// The maximum length of a message in bytes. A longer one means that the peer is faulty.
 pub const LIMIT: usize = 1 << 20;
 
-/// The longest cause of a death that is passed on, in bytes.
+/// The maximum length of the cause of a death, in bytes; a longer cause is cut off.
 const CAUSE: usize = 4096;
 
-/// The most contexts that a rank on its way out is said to stay in: in others it takes no further part.
+/// The maximum number of contexts that a closing rank is reported to stay in; in the others it takes no further part.
 const CONTEXTS: usize = 1 << 16;
 
-/// The version of these messages: raised whenever one of them changes.
+/// The version of these messages; incremented whenever one of them changes.
 pub const VERSION: u32 = 7;
 
-/// What a process says first. It keeps this form in all versions, so that a launcher of any other one can tell.
+/// The first message of a process. Its encoding is the same in all versions, so a launcher of any other version can
+/// read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProtocolVersion {
-    /// Its [`VERSION`].
+    /// The [`VERSION`] of the process.
     pub version: u32,
-    /// The `mpj` that it was built with, for people.
+    /// The version of `mpj` that the process was built with, for messages to the user.
     pub of: String,
 }
 
 impl ProtocolVersion {
-    /// This one.
+    /// Returns the version of this build.
     pub fn own() -> Self {
         ProtocolVersion { version: VERSION, of: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -65,7 +67,7 @@ impl fmt::Display for ProtocolVersion {
     }
 }
 
-/// From the launcher to a process.
+/// A message from the launcher to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToProcess {
     /// The answer to [`ToLauncher::Hello`].
@@ -74,48 +76,48 @@ pub enum ToProcess {
     Ended {
         /// The rank.
         rank: u32,
-        /// How.
+        /// How it exited.
         end: WireExit,
     },
-    /// The answer to [`ToLauncher::Ends`]: good ends that the process was not told of.
+    /// The answer to [`ToLauncher::Ends`]: the orderly exits that the process does not know yet.
     Ends(Vec<ExitRun>),
     /// The answer to [`ToLauncher::Get`].
     Value {
-        /// The request.
+        /// The id of the request.
         id: u64,
-        /// The value, or why there will be none.
+        /// The value, or the reason why it will never be put.
         value: Result<Vec<u8>, String>,
     },
     /// The answer to [`ToLauncher::Fence`].
     FenceDone {
-        /// The request.
+        /// The id of the request.
         id: u64,
-        /// Whether every rank has come.
+        /// `Ok` if every rank has reached the fence.
         met: Result<(), String>,
     },
-    /// Asks what the ranks of the process wait for; answered by a [`ToLauncher::Waits`] for each.
+    /// Requests the current waits of the process's ranks; answered by one [`ToLauncher::Waits`] for each rank.
     Waits,
 }
 
-/// What a process is told when it joins; nothing in it grows with the number of ranks but the runs of the map, of which
-/// launchers that place ranks in blocks make few.
+/// The parameters of the job, sent to a process that joins. Only `hosts` grows with the number of ranks, and it has few
+/// runs if the launcher places ranks in blocks.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The job.
+    /// The identity of the job.
     pub job: u64,
-    /// Known to the ranks of the job and nobody else.
+    /// The secret that only the ranks of the job know.
     pub secret: [u8; 32],
-    /// The ranks of the job by host, in runs as [`Hosts::from_runs`](mpj_devices::Hosts::from_runs) takes them: the number of a
-    /// host, and how many ranks follow each other there.
+    /// The ranks of the job by host, in runs as [`Hosts::from_runs`](mpj_devices::Hosts::from_runs) takes them: the
+    /// number of a host, and the number of consecutive ranks on it.
     pub hosts: Vec<(u32, u32)>,
     /// The first rank of this process.
     pub first: u32,
-    /// How many ranks this process has.
+    /// The number of ranks of this process.
     pub ranks_here: u32,
-    /// The devices to use; `None` for all there are. Among those that reach a peer the affinity decides, and the order of the
-    /// registry among equals.
+    /// The names of the devices to use; `None` for all available devices. Among those that reach a peer the device with
+    /// the highest affinity is used, and among equals the order of the registry decides.
     pub devices: Option<Vec<String>>,
-    /// Whether shared memory comes along: that of the host of this process.
+    /// Whether the descriptor of the shared memory of this process's host comes with this message.
     pub segment: bool,
 }
 
@@ -126,12 +128,12 @@ impl fmt::Debug for Welcome {
     }
 }
 
-/// From a process to the launcher.
+/// A message from a process to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
-    /// This process takes its part in the job; its first message, and the first one here in all versions.
+    /// This process joins the job. This is its first message, and the first variant in all versions.
     Hello(ProtocolVersion),
-    /// Makes a value known under a key of a rank of this process.
+    /// Publishes a value under a key of a rank of this process.
     Put {
         /// The rank.
         rank: u32,
@@ -140,71 +142,71 @@ pub enum ToLauncher {
         /// The value.
         value: Vec<u8>,
     },
-    /// Asks for a rank's key; answered when it is known, or when it can never be.
+    /// Requests the value of a rank's key; answered when it was put, or when it can never be.
     Get {
-        /// The request.
+        /// The id of the request.
         id: u64,
         /// The rank.
         rank: u32,
         /// The key.
         key: String,
     },
-    /// One rank of this process has come to the fence.
+    /// One rank of this process has reached the fence.
     Fence {
-        /// The request.
+        /// The id of the request.
         id: u64,
     },
-    /// A rank of this process has come to an end.
+    /// A rank of this process has exited, or begun to.
     Ended {
         /// The rank.
         rank: u32,
-        /// How.
+        /// How it exited.
         end: WireExit,
     },
-    /// Asks for the good ends that this process was not told of. It is answered when there are any; to ask again before that
-    /// is to ask once.
+    /// Requests the orderly exits that this process does not know yet; answered as soon as there are any. Repeating the
+    /// request before the answer has no effect.
     Ends,
-    /// A rank of another process is dead to this one: its connection broke, or it sends nonsense.
+    /// A rank of another process counts as dead here: its connection broke, or it sent invalid data.
     PeerLost {
         /// The rank.
         rank: u32,
-        /// What is wrong with it.
+        /// The reason.
         cause: String,
     },
-    /// A call of a rank of this process fails because another rank has failed and goes on.
+    /// A call of a rank of this process failed because another rank, which continues to run, has failed.
     FailedDueTo {
         /// The rank.
         rank: u32,
-        /// The one that has failed first.
+        /// The rank that failed first.
         first: u32,
     },
-    /// A rank of this process ends the job.
+    /// A rank of this process aborts the job.
     Abort {
         /// The rank.
         rank: u32,
         /// The exit code of the job.
         code: i32,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// What a rank of this process has moved; said when it has left the job.
+    /// The traffic of a rank of this process; sent after the rank has left the job.
     Stats {
         /// The rank.
         rank: u32,
         /// The figures.
         stats: RankStats,
     },
-    /// What the threads of a rank of this process wait for: the answer to [`ToProcess::Waits`].
+    /// The current waits of the threads of a rank of this process: the answer to [`ToProcess::Waits`].
     Waits {
         /// The rank.
         rank: u32,
-        /// What they wait for; nothing if the rank has not begun, or has ended.
+        /// The waits; `None` if the rank has not started, or has exited.
         waits: Option<RankWaits>,
     },
 }
 
-/// Returns the exit code of a job that a rank has aborted with `code`: its lowest eight bits, as of any process, but 1 for
-/// a code other than 0 of which they leave 0.
+/// Returns the exit code of a job that a rank has aborted with `code`: the lowest eight bits, as for any process, or 1
+/// if these bits are 0 and `code` is not.
 pub fn exit_code(code: i32) -> u8 {
     match code as u8 {
         0 if code != 0 => 1,
@@ -212,7 +214,7 @@ pub fn exit_code(code: i32) -> u8 {
     }
 }
 
-/// An [`Exit`] on the wire.
+/// The wire form of an [`Exit`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum WireExit {
     /// [`Exit::ClosingExcept`].
@@ -225,19 +227,19 @@ pub enum WireExit {
     Died(String),
 }
 
-/// Ranks that have come to the same end.
+/// Consecutive ranks that have exited in the same way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ExitRun {
-    /// The first of them.
+    /// The first rank.
     pub first: u32,
-    /// How many.
+    /// The number of ranks.
     pub len: u32,
-    /// How they ended.
+    /// How they exited.
     pub end: WireExit,
 }
 
 impl ExitRun {
-    /// Returns the ranks; none if there are no such numbers.
+    /// Returns the ranks; an empty range if their numbers overflow.
     pub fn ranks(&self) -> Range<u32> {
         self.first..self.first.checked_add(self.len).unwrap_or(self.first)
     }
@@ -267,10 +269,10 @@ impl From<WireExit> for Exit {
     }
 }
 
-/// Bytes that are no frame, or a value too long for one.
+/// The error of bytes that do not form a valid frame, or of a value that is too long for one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameError {
-    /// What is wrong.
+    /// A description of the problem.
     pub why: String,
 }
 
@@ -299,23 +301,24 @@ pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// Puts a stream of bytes together to messages.
+/// Assembles messages from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
     bytes: Vec<u8>,
-    /// Where the first frame that was not taken starts.
+    /// The start of the first frame that was not taken.
     at: usize,
 }
 
 impl FrameDecoder {
-    /// Adds bytes that have come.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.at);
         self.at = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns what is left of a message that was cut off, in words; `None` if the bytes end with a whole message.
+    /// Returns a description of an incomplete message at the end of the bytes; `None` if they end with a complete
+    /// message.
     pub fn torn(&self) -> Option<String> {
         let rest = &self.bytes[self.at..];
         let came = rest.len();
@@ -329,10 +332,10 @@ impl FrameDecoder {
         }
     }
 
-    /// Takes the next whole message.
+    /// Takes the next complete message; `Ok(None)` if more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are no such message: nothing that follows can be trusted.
+    /// The bytes are not a message of this type; the bytes that follow cannot be trusted either.
     #[expect(clippy::should_implement_trait, reason = "the type of the message is the caller's choice")]
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.at..];

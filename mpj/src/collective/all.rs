@@ -8,7 +8,8 @@ fn span(area: BufIndex, blocks: Blocks<'_>, rank: u32) -> Span {
     Span::new(area, at, count)
 }
 
-/// An allgather: directly, or around a ring (F-MPJ's BKT). Without a `send` each rank's items are in place.
+/// Computes the steps of an allgather: direct, or around a ring (F-MPJ's BKT). If `send` is `None`, each rank's items
+/// are in place.
 pub(crate) fn allgather(
     rank: u32,
     size: u32,
@@ -39,7 +40,7 @@ pub(crate) fn allgather(
     steps
 }
 
-/// An alltoall out of an area: directly, or in pairs.
+/// Computes the steps of an alltoall that sends from an area: direct, or one partner at a time.
 pub(crate) fn alltoall(
     rank: u32,
     size: u32,

@@ -1,4 +1,4 @@
-//! Where the collectives of a communicator run.
+//! The context in which the collectives of a communicator run.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::course::CollState;
 use super::label::MATCHED;
 use super::tuning::Tuning;
 
-/// The members of a communicator as its collectives see them: a channel where their messages never meet the user's, and the
-/// course of the calls. The channel is left with the last handle: calls that are under way outlive their communicator.
+/// The context of a communicator's collectives: a channel that separates their messages from the user's, and the state
+/// of the calls. The channel is freed when the last handle is dropped, because active calls may outlive their
+/// communicator.
 #[derive(Debug)]
 pub(crate) struct Context {
     engine: Arc<Engine>,
@@ -21,7 +22,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Makes the context of the members of a channel.
+    /// Creates the context for the members of a channel.
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
         channel.compare_tags(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());

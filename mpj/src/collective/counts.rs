@@ -1,4 +1,4 @@
-//! The numbers of a communicator's collectives: which is next, and which have ended.
+//! The sequence numbers of a communicator's collectives: the next one, and those of completed calls.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use mpj_devices::biased::{Bias, Mutex};
 
 use super::label::is_before;
 
-/// The numbers of calls, which may be on several threads and end in any order.
+/// The sequence numbers of calls. The calls may run on several threads and complete in any order.
 #[derive(Debug)]
 pub(super) struct CallSequence(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     next: u32,
-    /// All calls before this one have ended.
+    /// All calls before this one have completed.
     ended: u32,
-    /// The calls that have ended before an older one.
+    /// The calls that have completed before an older one.
     ahead: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ impl CallSequence {
         CallSequence(Mutex::new(bias, State::default()))
     }
 
-    /// Returns the number of a new call.
+    /// Allocates the number of a new call.
     #[inline]
     pub(super) fn next(&self) -> u32 {
         let mut state = self.0.lock();
@@ -33,12 +33,12 @@ impl CallSequence {
         number
     }
 
-    /// Returns the number of the next call.
+    /// Returns the number of the next call, without allocating it.
     pub(super) fn upcoming(&self) -> u32 {
         self.0.lock().next
     }
 
-    /// Notes that a call has ended, in whatever order.
+    /// Records that a call has completed; calls may complete in any order.
     #[inline]
     pub(super) fn end(&self, number: u32) {
         let mut state = self.0.lock();
@@ -49,13 +49,13 @@ impl CallSequence {
         }
     }
 
-    /// Whether all calls before this one have ended.
+    /// Returns whether this is the oldest call that has not completed.
     #[inline]
     pub(super) fn is_oldest(&self, number: u32) -> bool {
         self.0.lock().ended == number
     }
 
-    /// Whether a call has not ended.
+    /// Returns whether a call has not completed.
     pub(super) fn is_open(&self, number: u32) -> bool {
         let state = self.0.lock();
         !is_before(number, state.ended) && !state.ahead.contains(&number)

@@ -1,4 +1,5 @@
-//! The course of a communicator's collectives: their numbers, and what is known of ranks that are not in step.
+//! The state of a communicator's collective calls: their sequence numbers, and the notices about ranks that are out of
+//! step.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,43 +13,44 @@ use super::label::{CallDigest, is_before, number_near};
 use super::notice::{Cause, Notice};
 use crate::error::{Error, ErrorClass, Result};
 
-/// One call of a collective on this rank.
+/// The identity of one collective call on this rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallId {
-    /// What the user called, for errors.
+    /// The name of the call in errors.
     pub(crate) name: &'static str,
-    /// Calls are numbered on every rank alike.
+    /// The sequence number; every rank gives the same call the same number.
     pub(crate) number: u32,
     pub(crate) label: CallDigest,
 }
 
-/// How many early messages are looked at where it must be quick.
+/// The number of unexpected messages that the fast checks inspect.
 const FEW: usize = 16;
 
-/// What one rank knows of the collectives of a communicator.
+/// The state of a communicator's collectives on one rank.
 #[derive(Debug)]
 pub(crate) struct CollState {
     counts: CallSequence,
-    /// Whether `known` says anything.
+    /// Whether `known` has entries.
     alert: AtomicBool,
     known: Mutex<NoticeLog>,
 }
 
 #[derive(Debug, Default)]
 struct NoticeLog {
-    /// Why no collective can run any more.
+    /// Why the collectives of this communicator are disabled.
     broken: Option<Cause>,
-    /// The first call of which somebody has said that it failed.
+    /// The first call that another rank has reported as failed.
     first_failure: Option<(u32, Cause)>,
-    /// Calls that were refused on this rank, and not yet on all others.
+    /// Calls that were rejected on this rank, and not yet on all others.
     rejected_here: Vec<(u32, Cause)>,
-    /// Calls that were refused elsewhere, and by whom.
+    /// Calls that were rejected on other ranks: sequence number, rank and cause.
     rejected_elsewhere: Vec<(u32, u32, Cause)>,
-    /// Who waits in which call.
+    /// Queries of waiting ranks: sequence number, rank and digest of the call.
     queries: Vec<(u32, u32, CallDigest)>,
-    /// Who is past which call.
+    /// Completed calls of other ranks: sequence number and rank.
     completed: Vec<(u32, u32)>,
-    /// What a call is about to fail with: since which call, and why if another rank has said it.
+    /// The origin of the error that a call is about to return: the number of the call that caused it, and the cause if
+    /// another rank reported it.
     origin: Option<(u32, Option<Cause>)>,
 }
 
@@ -57,13 +59,13 @@ impl CollState {
         CollState { counts: CallSequence::new(bias), alert: AtomicBool::new(false), known: Mutex::default() }
     }
 
-    /// The numbers of the calls.
+    /// Returns the sequence numbers of the calls.
     #[inline]
     pub(super) fn counts(&self) -> &CallSequence {
         &self.counts
     }
 
-    /// Whether anything is known that may concern a call.
+    /// Returns whether there are notices that may concern a call.
     #[inline]
     pub(crate) fn has_notices(&self) -> bool {
         self.alert.load(Ordering::Relaxed)
@@ -73,7 +75,7 @@ impl CollState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that collectives can run at all.
+    /// Checks that collectives are not disabled.
     #[inline]
     pub(crate) fn check_usable(&self, call: &'static str) -> Result<()> {
         if self.has_notices()
@@ -84,7 +86,7 @@ impl CollState {
         Ok(())
     }
 
-    /// Ends the course; returns false if it had ended before.
+    /// Disables the collectives of this communicator; returns false if they were disabled before.
     pub(crate) fn set_broken(&self, cause: &Cause) -> bool {
         let mut known = self.log();
         let news = known.broken.is_none();
@@ -93,7 +95,7 @@ impl CollState {
         news
     }
 
-    /// Notes that a call was refused here; returns false if no call can run any more.
+    /// Records that a call was rejected on this rank; returns false if collectives are disabled.
     pub(crate) fn record_rejection(&self, number: u32, cause: &Cause) -> bool {
         let mut known = self.log();
         if known.broken.is_some() {
@@ -104,8 +106,8 @@ impl CollState {
         true
     }
 
-    /// Returns a rank of `size` that has not said that it refused what was refused on rank `me`; none if all have, so that
-    /// they are in step.
+    /// Returns a rank of `size` that has not reported the rejection of a call that rank `me` rejected; `None` if all
+    /// have, so that the ranks are in step.
     pub(crate) fn next_unconfirmed_rank(&self, size: u32, me: u32) -> Option<u32> {
         let mut known = self.log();
         let NoticeLog { rejected_here: refused_here, rejected_elsewhere: refused_there, .. } = &mut *known;
@@ -121,7 +123,8 @@ impl CollState {
         None
     }
 
-    /// Returns who has ended the call; what was said of calls that are over here is forgotten.
+    /// Returns the ranks that have completed the call, and discards such reports about calls that are complete on this
+    /// rank.
     pub(crate) fn take_completed_ranks(&self, number: u32) -> Vec<u32> {
         let mut known = self.log();
         let past = known.completed.extract_if(.., |(n, _)| *n == number).map(|(_, rank)| rank).collect();
@@ -129,17 +132,20 @@ impl CollState {
         past
     }
 
-    /// Returns since which call what was found last is so, and why, in the words of the rank it began with.
+    /// Takes the origin of the last error: the number of the call that caused it, and the cause as the failing rank
+    /// reported it.
     pub(crate) fn take_origin(&self) -> Option<(u32, Option<Cause>)> {
         self.log().origin.take()
     }
 
-    /// Looks at what has come on a communicator that no receive waits for: notices, and what shows that the ranks are out
-    /// of step. Messages of calls before `over` are left over. After a long wait it looks at all there is, and does not go
-    /// on in a call if a later one is known to have failed.
+    /// Processes the unexpected messages of the collectives: notices, and messages that show that the ranks are out of
+    /// step.
+    ///
+    /// Messages of calls before `over` should not exist any more. After a long wait (`is_long`) all unexpected messages
+    /// are inspected, and the call fails even if only a later call is known to have failed.
     ///
     /// # Errors
-    /// Why the call cannot go on.
+    /// The reason why the call cannot continue.
     #[inline]
     pub(crate) fn check_notices(context: &Context, call: &CallId, over: u32, is_long: bool) -> Result<()> {
         if !is_long && !context.course().has_notices() && is_in_step(context, call, over) {
@@ -170,7 +176,8 @@ impl CollState {
                 Notice::Completed.send(context, number, std::iter::once(rank));
             }
         }
-        // An older call that is still under way, on another thread or driven by the engine, may have messages.
+        // Messages of an older call are legal if that call is still active, on another thread or as a task of the
+        // engine.
         let over = course.counts.is_oldest(call.number).then_some(over);
         match channel.find_early(most, |early| find_mismatch(early, call, over, is_long)) {
             Some((rank, number, label)) => Err(course.log().explain(call, rank, number, label)),
@@ -179,8 +186,8 @@ impl CollState {
     }
 }
 
-/// Whether all that has come early plainly belongs to this call, or to a later one, as nearly always where ranks are in
-/// step: what is not told without a lock counts as no.
+/// Returns whether all unexpected messages clearly belong to this call or to a later one, which is nearly always so if
+/// the ranks are in step. If that cannot be decided without a lock, returns false.
 #[inline]
 fn is_in_step(context: &Context, call: &CallId, over: u32) -> bool {
     let early = context.channel().early();
@@ -193,7 +200,7 @@ fn is_in_step(context: &Context, call: &CallId, over: u32) -> bool {
     early.queued == 0 || early.common_tag.is_some_and(is_plain)
 }
 
-/// Whether an early message shows that its sender is not in step: its sender, number and label.
+/// Returns the sender, number and digest of an unexpected message that shows that its sender is out of step.
 fn find_mismatch(
     early: &Envelope,
     call: &CallId,
@@ -201,14 +208,14 @@ fn find_mismatch(
     is_long: bool,
 ) -> Option<(u32, u32, CallDigest)> {
     let (number, label) = (number_near(call.number, early.tag), CallDigest::of(early.tag));
-    // One of the same operation may still be received: then its length tells more.
+    // A message of the same operation may still match a receive; then its length makes a better error.
     let is_other = number == call.number && label != call.label && (is_long || !label.is_like(call.label));
     let is_astray =
         !Notice::is_tag(early.tag) && (is_other || over.is_some_and(|over| is_before(number, over)));
     is_astray.then_some((early.source, number, label))
 }
 
-/// What a call fails with when it meets a message, or hears, of another one under its number.
+/// Returns the error of a call whose number another rank uses for a different call.
 pub(crate) fn other_call(call: &CallId, rank: u32, label: CallDigest) -> Error {
     Error::new(ErrorClass::Other, call.name, format!("rank {rank} {}", label.against(call.label)))
 }
@@ -233,7 +240,7 @@ impl NoticeLog {
         }
     }
 
-    /// Holds a call whose arguments are good against what is known.
+    /// Checks a call, whose arguments are valid, against the notices.
     fn check_call(&mut self, call: &CallId, is_long: bool) -> Result<()> {
         if let Some(cause) = &self.broken {
             return Err(cause.to_disabled_error(call.name));
@@ -246,7 +253,7 @@ impl NoticeLog {
             self.broken = Some(cause.clone());
             return Err(error);
         }
-        // What was refused there, and not here, this rank has taken part in or takes part in now.
+        // This rank takes, or took, part in a call that another rank rejected and this one did not.
         let here = |number: u32| self.rejected_here.iter().any(|(n, _)| *n == number);
         if let Some((number, _, cause)) =
             self.rejected_elsewhere.iter().find(|(number, ..)| is_reached(*number) && !here(*number))
@@ -263,12 +270,12 @@ impl NoticeLog {
         }
     }
 
-    /// Returns who waits in calls that are over here.
+    /// Removes and returns the queries about calls that are complete on this rank.
     fn late(&mut self, is_open: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
         self.queries.extract_if(.., |w| !is_open(w.0)).map(|w| (w.0, w.1)).collect()
     }
 
-    /// Says what a message that is astray means.
+    /// Returns the error that a mismatching message means.
     fn explain(&mut self, call: &CallId, rank: u32, number: u32, label: CallDigest) -> Error {
         if number == call.number && label != call.label {
             return other_call(call, rank, label);

@@ -1,50 +1,51 @@
-//! What a message of a collective says of itself in its tag: the number of the call, and a label of what is called.
+//! The tag of a collective's message: the sequence number of the call, and a digest of its arguments.
 //!
 //! ```text
 //!   bit 31     30 ... 27   26      25 ... 19   18 ... 0
 //!   0          operation   longer  choice      number
 //! ```
-//! Messages are matched by source, number and bit 31 (which marks a notice) alone, so that a message of another operation is
-//! matched and recognised as what it is.
+//! Messages are matched only by source, number and bit 31, which marks a notice. A message of another operation
+//! therefore matches, and the receiver recognizes the mismatch.
 
 use std::fmt;
 
 use crate::op::Op;
 
-/// The bits of a number that travel: two calls are told apart if less than 2^18 others lie between them.
+/// The bits of a sequence number that are sent: two calls can be distinguished if fewer than 2^18 calls lie between
+/// them.
 const SEQ_MASK: u32 = (1 << 19) - 1;
 
-/// All ranks meet every so many calls, so that none is more than this ahead of another. Credit does not bound that: along
-/// a tree each rank can be as far ahead of the next as its messages have room there.
+/// The number of calls between two resyncs, which bound the lead of a rank over any other. Credit does not bound the
+/// lead: along a tree each rank can be ahead of the next by the number of messages that its credit allows.
 const RESYNC_INTERVAL: u32 = 1 << 17;
 
-/// The bits of a tag by which messages of collectives are matched: the number, and the sign that marks a notice.
+/// The bits of a tag by which messages of collectives are matched: the number, and the sign bit, which marks a notice.
 pub(crate) const MATCHED: i32 = i32::MIN | SEQ_MASK as i32;
 
-/// Returns the bits of a number that travel.
+/// Returns the bits of a sequence number that are sent.
 pub(crate) fn travelling(number: u32) -> u32 {
     number & SEQ_MASK
 }
 
-/// Whether all ranks meet in call `number`, before anything else is sent in it.
+/// Returns whether call `number` begins with a resync: a barrier of all ranks before anything else is sent.
 #[inline]
 pub(crate) fn is_meeting(number: u32) -> bool {
     number.is_multiple_of(RESYNC_INTERVAL) && number != 0
 }
 
-/// Returns the number next to `near` that travels in a tag.
+/// Returns the sequence number that is nearest to `near` and has the bits in `tag`.
 pub(crate) fn number_near(near: u32, tag: i32) -> u32 {
     let ahead = (tag.cast_unsigned().wrapping_sub(near)) & SEQ_MASK;
     let ahead = if ahead > SEQ_MASK / 2 { ahead.wrapping_sub(SEQ_MASK + 1) } else { ahead };
     near.wrapping_add(ahead)
 }
 
-/// Whether call `a` comes before call `b`.
+/// Returns whether call `a` comes before call `b`.
 pub(crate) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b)).cast_signed() < 0
 }
 
-/// What is called.
+/// The operation of a collective call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum CollectiveKind {
@@ -86,47 +87,49 @@ const NAMES: [&str; 16] = [
     "scatter_buffers",
 ];
 
-/// The largest prime below 2^7: choices that differ by less than it never look alike.
+/// The largest prime below 2^7: two choices whose difference is smaller never have the same digest.
 const CHOICES: u64 = 127;
 
-/// The largest prime below 2^6, for choices beside which a bit travels.
+/// The largest prime below 2^6, for choices that leave one bit for another purpose.
 const FEWER: u64 = 61;
 
-/// An operation, whether it goes the way for long messages, and a digest of what all ranks must choose alike.
+/// A digest of a call: the operation, whether it uses the algorithm for long messages, and the values on which all
+/// ranks must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CallDigest(u16);
 
 impl CallDigest {
-    /// Labels an operation in which all ranks choose `root`, a total, or nothing.
+    /// Returns the digest of an operation in which all ranks agree on `choice`: the root, a total or nothing.
     pub(crate) fn new(operation: CollectiveKind, choice: usize) -> Self {
         let choice = (choice as u64 % CHOICES) as u16;
         CallDigest((operation as u16) << 8 | choice)
     }
 
-    /// Labels a reduction: all ranks choose the operation, too.
+    /// Returns the digest of a reduction, in which all ranks agree on `op` as well.
     pub(crate) fn reduction(operation: CollectiveKind, choice: usize, op: &Op) -> Self {
         let choice = choice as u64 % CHOICES + 11 * u64::from(op.code());
         CallDigest::new(operation, choice as usize)
     }
 
-    /// Labels an allreduce, which has two ways for short messages: one that is flat never looks like one that is not, whatever
-    /// the lengths are, as of two ranks that go different ways each might wait for what the other does not send.
+    /// Returns the digest of an allreduce, which has two algorithms for short messages. A linear one and another one
+    /// never have the same digest, whatever the lengths: two ranks with different algorithms might each wait for a
+    /// message that the other does not send.
     pub(crate) fn allreduce(bytes: usize, op: &Op, is_flat: bool) -> Self {
         let choice = (bytes as u64 % FEWER + 11 * u64::from(op.code())) % FEWER;
         CallDigest::new(CollectiveKind::Allreduce, (choice | u64::from(is_flat) << 6) as usize)
     }
 
-    /// Says that it goes the way for long messages.
+    /// Sets whether the call uses the algorithm for long messages.
     pub(crate) fn longer(self, is_longer: bool) -> Self {
         CallDigest(self.0 | u16::from(is_longer) << 7)
     }
 
-    /// Returns the tag of its messages in call `number`.
+    /// Returns the tag of the call's messages if its number is `number`.
     pub(crate) fn tag(self, number: u32) -> i32 {
         (u32::from(self.0) << 19 | travelling(number)).cast_signed()
     }
 
-    /// Returns the label in a tag.
+    /// Returns the digest in a tag.
     pub(crate) fn of(tag: i32) -> Self {
         CallDigest((tag.cast_unsigned() >> 19) as u16 & 0xfff)
     }
@@ -136,17 +139,17 @@ impl CallDigest {
         self.0
     }
 
-    /// Returns the label that came with a notice.
+    /// Returns the digest that was received in a notice.
     pub(crate) fn from_bits(bits: u16) -> Self {
         CallDigest(bits & 0xfff)
     }
 
-    /// Whether both are of one operation.
+    /// Returns whether both are digests of the same operation.
     pub(crate) fn is_like(self, other: CallDigest) -> bool {
         self.0 >> 8 == other.0 >> 8
     }
 
-    /// Says how a rank with this label differs from one with `mine`.
+    /// Describes how the call of a rank with this digest differs from one with `mine`.
     pub(crate) fn against(self, mine: CallDigest) -> String {
         if self.is_like(mine) {
             format!("calls {self} with another root, operation or length")
@@ -196,7 +199,7 @@ mod tests {
         const { assert!(RESYNC_INTERVAL < SEQ_MASK / 2) };
         let meetings: Vec<u32> = (0..4 * RESYNC_INTERVAL).filter(|number| is_meeting(*number)).collect();
         assert_eq!(meetings, [RESYNC_INTERVAL, 2 * RESYNC_INTERVAL, 3 * RESYNC_INTERVAL]);
-        // Numbers wrap: those of all ranks alike.
+        // Numbers wrap around in the same way on all ranks.
         assert!(is_meeting(RESYNC_INTERVAL.wrapping_neg()));
     }
 

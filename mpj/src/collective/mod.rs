@@ -1,8 +1,9 @@
-//! Collectives: each algorithm makes a list of steps for one rank, [`schedule`] runs it, in a call that blocks ([`turn`]) or
-//! is driven by the engine ([`task`]), and [`part`] sees to it that all ranks are in step: README.md beside this file.
+//! Collectives. Each algorithm computes a list of steps for one rank. [`schedule`] runs the list, either in a blocking
+//! call ([`turn`]) or as a task of the engine ([`task`]). [`part`] detects ranks that are out of step. See `README.md`
+//! in this folder.
 //!
-//! An algorithm is a function of (rank, size, counts) to steps; it moves no data itself, so it is tested without a
-//! job, by a simulator, and run blocking or not.
+//! An algorithm is a function from (rank, size, counts) to steps. It moves no data, so a simulator can test it without
+//! a job, and the same steps serve blocking and non-blocking calls.
 
 pub(crate) mod all;
 pub(crate) mod context;

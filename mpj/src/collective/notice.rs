@@ -1,7 +1,8 @@
-//! Notices: what a rank tells another about its collectives besides their messages. None is sent where all goes well.
+//! Notices: messages about the state of a collective, in addition to its own messages. Without failures and stalls,
+//! none are sent.
 //!
-//! A notice is a small message on the channel of the collectives, with a negative tag that carries its kind and the number
-//! of the call. It belongs to nobody who waits: the operation owns its bytes.
+//! A notice is a small message on the channel of the collectives. Its negative tag carries the kind and the sequence
+//! number of the call. No caller waits for its send: the operation owns the bytes.
 
 use std::sync::Arc;
 
@@ -14,38 +15,38 @@ use super::context::Context;
 use super::label::{self, CallDigest};
 use crate::error::{Error, ErrorClass};
 
-/// What is told.
+/// A message about a collective call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
-    /// The sender has failed in this call after it had begun: it takes no further part.
+    /// The call failed on the sender after it had started; the sender takes no further part.
     Failed(Cause),
-    /// The sender's call was refused before it had sent anything.
+    /// The sender rejected the call before it sent anything for it.
     Rejected(Cause),
-    /// The sender has waited long for the receiver's part in this call.
+    /// The sender has waited long for messages of the receiver in this call.
     Query(CallDigest),
-    /// The sender has ended this call: whatever it sends for it, it has sent before this.
+    /// The sender has completed this call, and sent all messages of the call before this notice.
     Completed,
 }
 
-/// Why a collective failed on a rank, as the others are told.
+/// The cause of a failed collective, as it is sent to other ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cause {
     class: ErrorClass,
-    /// The rank in the world that has failed first.
+    /// The world rank that failed first.
     first: u32,
-    /// The rank in the world that has left, if that is why.
+    /// The world rank that has left the job, if that is the cause.
     left: Option<u32>,
-    /// The call and what was wrong.
+    /// The failed call and the error.
     text: Arc<str>,
 }
 
-/// The longest body that is read.
+/// The maximum length of a body in bytes.
 const LONGEST: usize = 600;
 
-/// The class, and two ranks, in front of the text.
+/// The length of the class and the two ranks in front of the text.
 const HEAD: usize = 12;
 
-/// Every class an error can have.
+/// All error classes.
 const CLASSES: [ErrorClass; 15] = [
     ErrorClass::Buffer,
     ErrorClass::Count,
@@ -65,7 +66,7 @@ const CLASSES: [ErrorClass; 15] = [
 ];
 
 impl Cause {
-    /// Says what `who`, which is rank `rank` of the world, has failed with.
+    /// Returns the cause for the error of `who`, which is rank `rank` of the world.
     pub(crate) fn of(who: &str, rank: u32, error: &Error) -> Self {
         let left = match error.as_fault() {
             Some(Fault::Left { rank }) => *rank,
@@ -75,7 +76,7 @@ impl Cause {
         Cause { class: error.class(), first, left, text: format!("{who} failed in {error}").into() }
     }
 
-    /// What a call fails with that goes no further because of it.
+    /// Returns the error of a call that fails because of this cause.
     pub(crate) fn error(&self, call: &'static str) -> Error {
         match self.left {
             Some(rank) => Error::fault(call, Fault::Left { rank: Some(rank) }),
@@ -83,7 +84,7 @@ impl Cause {
         }
     }
 
-    /// What every later call fails with.
+    /// Returns the error of every later call on the communicator.
     pub(crate) fn to_disabled_error(&self, call: &'static str) -> Error {
         if self.left.is_some() {
             return self.error(call);
@@ -105,7 +106,7 @@ impl Cause {
         body
     }
 
-    /// Reads what came from `rank`: it may be anything, or nothing.
+    /// Decodes a body from `rank`; the body may be empty or invalid.
     fn decode(rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
@@ -129,7 +130,7 @@ impl Notice {
         }
     }
 
-    /// Sends it about call `number`; nobody waits for it. Who cannot be reached is told of by other means, if at all.
+    /// Sends the notice about call `number` to ranks, without waiting. Ranks that cannot be reached are skipped.
     pub(crate) fn send(&self, context: &Context, number: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
             Notice::Failed(cause) | Notice::Rejected(cause) => cause.encode(),
@@ -139,12 +140,13 @@ impl Notice {
         let tag = (1 << 31 | self.kind() << 19 | label::travelling(number)).cast_signed();
         for rank in to {
             let keep: KeepAlive = Arc::clone(&body) as KeepAlive;
-            // SAFETY: the operation keeps the bytes, and nobody writes them.
+            // SAFETY: the operation keeps the bytes alive, and nobody writes them.
             let source = unsafe {
                 Source::new(Buf::read_only(body.as_ptr(), body.len(), Primitive::Byte), Some(keep))
             };
             if let Ok(source) = source {
-                // It comes with its body, whatever the path of others: who reads it waits for nothing more.
+                // Send the body with the header, whatever path other messages use: a reader of notices does not wait
+                // for a body.
                 let source = source.with_path(Some(DataPath::Auto));
                 let _ =
                     context.engine().send(context.channel(), rank, tag, source, Mode::Standard, Coalesce::No);
@@ -152,18 +154,20 @@ impl Notice {
         }
     }
 
-    /// Whether a message of a channel of collectives is one.
+    /// Returns whether `tag` is that of a notice.
     pub(crate) fn is_tag(tag: i32) -> bool {
         tag < 0
     }
 
-    /// Reads one that came: its sender, the number next to `near`, and what it says, if that is anything.
+    /// Decodes a received notice: its sender, the sequence number nearest to `near`, and the notice; `None` if it is
+    /// invalid.
     pub(crate) fn read(engine: &Engine, near: u32, message: MatchedMessage) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; LONGEST];
-        // One whose body did not come with it is thrown away: its tag says enough.
+        // If the body did not come with the header, discard the body: the tag suffices.
         let room = if message.is_here() { LONGEST } else { 0 };
-        // SAFETY: the body outlives the receive, which ends at once: what is here is copied, for the rest is no room.
+        // SAFETY: the body outlives the receive, which completes at once: present bytes are copied, and for an absent
+        // body the target is empty.
         let target = unsafe { Target::new(Buf::new(body.as_mut_ptr(), room, Primitive::Byte), None) }.ok()?;
         let received = engine.recv_message(message, Receive::new(target));
         let len = if matches!(received.outcome(), Some(Ok(_))) { envelope.bytes.min(room) } else { 0 };

@@ -1,4 +1,4 @@
-//! One rank's part in one call of a collective, from its number to what the others are told of its end.
+//! One collective call on one rank, from the allocation of its sequence number to the report of its outcome.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use super::label::CallDigest;
 use super::notice::{Cause, Notice};
 use crate::error::{Error, Result};
 
-/// How long a rank that has told the others something waits for that to be on its way.
+/// How long a rank makes progress for the notices that it has sent.
 const ON_ITS_WAY: Duration = Duration::from_millis(250);
 
-/// One rank's part in one call.
+/// One collective call on one rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveCall {
     name: &'static str,
     number: u32,
-    /// What is called, once the arguments are known to be good.
+    /// The identity of the call, after its arguments were found valid.
     call: Option<CallId>,
 }
 
 impl ActiveCall {
-    /// Takes the number of a call, whatever follows.
+    /// Allocates the sequence number of a call, even if the call then fails.
     ///
     /// # Errors
-    /// The ranks are out of step; the part has to be [ended](Self::end) all the same.
+    /// The ranks are out of step; the call must be [ended](Self::end) nevertheless.
     #[inline]
     pub(crate) fn new(context: &Context, name: &'static str) -> (Self, Result<()>) {
         let part = ActiveCall { name, number: context.course().counts().next(), call: None };
@@ -41,19 +41,20 @@ impl ActiveCall {
         self.number
     }
 
-    /// The call under a label.
+    /// Returns the identity of the call with a digest.
     #[inline]
     pub(crate) fn call(&self, label: CallDigest) -> CallId {
         CallId { name: self.name, number: self.number, label }
     }
 
-    /// Begins the call, whose arguments are good; returns whether it had begun before.
+    /// Starts the call, whose arguments are valid; returns whether it had been started before.
     #[inline]
     pub(crate) fn begin(&mut self, call: CallId) -> bool {
         self.call.replace(call).is_some()
     }
 
-    /// Looks, after a refusal, whether all others have been refused, too; `None` while that is not known.
+    /// Checks, after this rank has rejected a call, whether all others have rejected it as well; `None` while that is
+    /// unknown.
     #[cold]
     pub(crate) fn poll_refusals(&self, context: &Context) -> Option<Result<()>> {
         let Some(call) = &self.call else { return Some(Ok(())) };
@@ -72,13 +73,13 @@ impl ActiveCall {
             return Some(Err(error));
         }
         let Some(rank) = awaited() else { return Some(Ok(())) };
-        // No receive is posted that its end could fail.
+        // No receive is posted that the rank's exit could fail, so probe to learn of an exit.
         let pattern = Pattern { source: rank.cast_signed(), tag: i32::MIN };
         let probed = context.engine().iprobe(context.channel(), pattern);
         probed.err().map(|fault| Err(Error::fault(call.name, fault)))
     }
 
-    /// Looks, at the end, for what should not be there.
+    /// Checks, after the last step, for notices and for messages of this call that were not received.
     #[inline]
     pub(crate) fn close(&self, context: &Context) -> Result<()> {
         match (&self.call, context.channel().early().queued) {
@@ -87,7 +88,7 @@ impl ActiveCall {
         }
     }
 
-    /// Ends the part, and tells the others of an error unless they know; returns whether they are being told.
+    /// Ends the call, and reports an error to the other ranks unless they know it; returns whether notices were sent.
     #[inline]
     pub(crate) fn end(&self, context: &Context, error: Option<&Error>) -> bool {
         context.course().counts().end(self.number);
@@ -98,13 +99,13 @@ impl ActiveCall {
     fn report_failure(&self, context: &Context, error: &Error) -> bool {
         let (course, engine) = (context.course(), context.engine());
         let me = engine.site().rank;
-        // It came from a peer: it may be any number.
+        // The number came from a peer and may be invalid.
         if let Some(first) = error.first_failed().filter(|first| *first != me && *first < engine.site().size)
         {
             engine.roster().report_cause(me, first);
         }
         let is_known = match error.as_fault() {
-            // The roster tells of deaths, and who took its message back tells why.
+            // The roster reports deaths, and a rank that cancels its send reports the reason itself.
             Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return false,
             Some(Fault::SendCancelled { .. }) => true,
             _ => context.size() == 1,
@@ -122,7 +123,7 @@ impl ActiveCall {
     }
 }
 
-/// Waits a while for what the others are being told: the rank may make no call for long.
+/// Makes progress for a while so that the notices are sent: this rank might not make another call for long.
 #[cold]
 pub(crate) fn flush_notices(context: &Context) {
     context.engine().flush_for(ON_ITS_WAY);

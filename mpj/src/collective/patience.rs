@@ -1,25 +1,25 @@
-//! When a rank that waits in a collective looks for signs that the ranks are out of step: at once if a message has come
-//! that no receive was posted for, and after a long wait.
+//! Stall detection: a rank that waits in a collective checks whether the ranks are out of step when an unexpected
+//! message has arrived, and after a long wait.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
 
-/// How long a rank waits for the others before it asks them where they are. Nothing is concluded from the time: a rank
-/// that computes for minutes is only asked once.
+/// How long a rank waits for others before it queries them. The time alone proves nothing: a rank that computes for
+/// minutes only receives one query.
 const LONG: Duration = Duration::from_millis(300);
 
-/// Polls between two looks at the clock, while the rank does not sleep.
+/// The number of polls between two reads of the clock, while the rank does not sleep.
 const POLLS: u32 = 1024;
 
-/// The patience of one wait.
+/// Detects stalls of the waits of one schedule.
 #[derive(Debug)]
 pub(crate) struct StallDetector {
-    /// The early messages that had arrived when it last looked.
+    /// The number of unexpected messages that had arrived at the last check.
     arrived: u32,
     polls: u32,
-    /// Whether the rank has begun to sleep between polls.
+    /// Whether the rank sleeps between polls.
     sleeps: Cell<bool>,
     since: Option<Instant>,
     is_long: bool,
@@ -39,7 +39,7 @@ impl StallDetector {
         }
     }
 
-    /// Begins another wait.
+    /// Starts another wait.
     #[inline]
     pub(crate) fn restart(&mut self) {
         self.polls = 0;
@@ -47,12 +47,12 @@ impl StallDetector {
         self.has_asked = false;
     }
 
-    /// Notes that the rank is about to sleep: from now on polls are rare.
+    /// Notes that the rank is about to sleep: from now on polls are rare, and each one reads the clock.
     pub(crate) fn sleep(&self) {
         self.sleeps.set(true);
     }
 
-    /// Whether it is time to look around, after a poll that found nothing.
+    /// Returns whether a check for stalls is due, after a poll without progress.
     #[inline]
     pub(crate) fn is_due(&mut self, context: &Context) -> bool {
         let arrived = context.channel().early().arrived;
@@ -72,12 +72,12 @@ impl StallDetector {
         true
     }
 
-    /// Whether it is due because the wait is long.
+    /// Returns whether the check is due because the wait is long, and clears the flag.
     pub(crate) fn take_long(&mut self) -> bool {
         std::mem::take(&mut self.is_long)
     }
 
-    /// Whether to ask the others, which is done once a wait.
+    /// Returns whether to query the other ranks; true once in each wait.
     pub(crate) fn should_query(&mut self) -> bool {
         !std::mem::replace(&mut self.has_asked, true)
     }

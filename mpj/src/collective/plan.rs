@@ -1,4 +1,5 @@
-//! What one rank does in a collective: its steps, and the memory they work on, lent for a call or kept for longer.
+//! The plan of one rank in a collective: its steps, and the memory they work on, which is borrowed for a call or owned
+//! for longer.
 
 use std::borrow::Cow;
 use std::mem::discriminant;
@@ -12,26 +13,26 @@ use super::step::{BufIndex, Span, Step};
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
-/// What one rank does in a collective: steps, and the memory they work on.
+/// The plan of one rank in a collective: steps, and the memory they work on.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) steps: Vec<Step>,
     pub(crate) lent: UserBuffers<'a>,
-    /// How many items of the receive buffer's type each area of the schedule's own holds.
+    /// The number of items, of the receive buffer's type, in each temporary area.
     pub(crate) temp: usize,
     pub(crate) op: Option<Held<'a, Op>>,
 }
 
-/// The memory that the caller lends: areas from number 0 on.
+/// The buffers of the caller; their areas are numbered from 0.
 #[derive(Debug)]
 pub(crate) enum UserBuffers<'a> {
-    /// A buffer to send and one to receive, as of most collectives: no list of them is made.
+    /// A send buffer and a receive buffer, as in most collectives; avoids allocating a list.
     Pair(&'a Buf, &'a Buf),
-    /// Any number.
+    /// Any number of buffers.
     List(Cow<'a, [Buf]>),
 }
 
-/// Something of the caller's, or a copy of it.
+/// A value of the caller, or a copy of it.
 #[derive(Debug)]
 pub(crate) enum Held<'a, T> {
     Lent(&'a T),
@@ -50,29 +51,29 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-/// The memory of plans that have none: their messages are empty.
+/// The empty buffer, for plans whose messages are empty.
 pub(crate) const NOTHING: &Buf = &Buf::empty();
 
 impl<'a> Plan<'a> {
-    /// Steps that work on a buffer to send and one to receive.
+    /// Creates a plan whose steps work on a send buffer and a receive buffer.
     #[inline]
     pub(crate) fn new(steps: Vec<Step>, send: &'a Buf, recv: &'a Buf) -> Self {
         Plan { steps, lent: UserBuffers::Pair(send, recv), temp: 0, op: None }
     }
 
-    /// Gives the schedule memory of its own, areas of so many items of the receive buffer's type.
+    /// Adds temporary areas of `items` items of the receive buffer's type.
     #[inline]
     pub(crate) fn with_temp(self, items: usize) -> Self {
         Plan { temp: items, ..self }
     }
 
-    /// Names the operation of the folds.
+    /// Sets the operation of the reduction steps.
     #[inline]
     pub(crate) fn with_op(self, op: &'a Op) -> Self {
         Plan { op: Some(Held::Lent(op)), ..self }
     }
 
-    /// Returns how many items the rank gives or gets, whichever is more.
+    /// Returns the number of items that the rank contributes or receives, whichever is larger.
     pub(crate) fn items(&self) -> usize {
         match &self.lent {
             UserBuffers::Pair(send, recv) => send.count().max(recv.count()),
@@ -80,12 +81,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns what the caller lends as an area.
+    /// Returns the caller's buffer of an area.
     pub(crate) fn lent(&self, area: BufIndex) -> Option<&Buf> {
         self.lent.get(area)
     }
 
-    /// Copies the descriptions of what is lent. The memory itself stays where it is.
+    /// Copies the descriptions of the borrowed buffers. The memory itself is not copied.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, lent, temp, op } = self;
         let lent = match lent {
@@ -99,10 +100,11 @@ impl<'a> Plan<'a> {
         Plan { steps, lent: UserBuffers::List(Cow::Owned(lent)), temp, op }
     }
 
-    /// Has the steps work on other memory, where there is some: as many items, of a type that lies alike.
+    /// Replaces the buffers for which `bufs` has a new one; it must have the same number of items and the same memory
+    /// layout.
     ///
     /// # Errors
-    /// They are others.
+    /// The number of items or the layout differs.
     pub(crate) fn rebind(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
         let UserBuffers::List(lent) = &mut self.lent else { return Ok(()) };
         let lent = lent.to_mut();
@@ -118,10 +120,10 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Makes the memory of the schedule's own that the steps write to.
+    /// Allocates the temporary areas that the steps write to.
     ///
     /// # Errors
-    /// There is none, or it would be larger than can be counted.
+    /// The memory cannot be allocated, or its size overflows.
     pub(crate) fn allocate(&self, call: &'static str) -> Result<Option<TempBuffers>> {
         let written = |step: &Step| match step {
             Step::Recv { into, .. } | Step::Copy { into, .. } if into.count > 0 => into.area.number() + 1,
@@ -134,7 +136,7 @@ impl<'a> Plan<'a> {
             .transpose()
     }
 
-    /// Returns the type of an area's items; memory of the schedule's own has that of the receive buffer.
+    /// Returns the type of an area's items; temporary areas have the type of the receive buffer.
     #[inline]
     pub(crate) fn datatype(&self, area: BufIndex) -> &Datatype {
         self.lent.get(area).or_else(|| self.lent.get(BufIndex::RECV)).unwrap_or(NOTHING).datatype()
@@ -188,18 +190,18 @@ impl UserBuffers<'_> {
     }
 }
 
-/// Memory of a schedule's own: areas of as many items, in one block.
+/// Temporary memory of a schedule: areas with equal numbers of items, in one block.
 #[derive(Debug)]
 pub(crate) struct TempBuffers {
     /// The items of the first area.
     items: Buf,
     areas: usize,
-    /// The bytes from one area to the next.
+    /// The distance between two areas in bytes.
     stride: usize,
     _block: DefaultBlock,
 }
 
-/// Areas begin at lines of their own.
+/// Areas are aligned to cache lines, relative to the block.
 const LINE: usize = 64;
 
 impl TempBuffers {

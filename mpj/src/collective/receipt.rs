@@ -1,4 +1,4 @@
-//! What a rank has got against what it was to get: a message of a collective fits exactly, or is an error.
+//! The check of a received message against the expected one: a message of a collective fits exactly, or is an error.
 
 use mpj_devices::{Fault, Outcome};
 
@@ -6,14 +6,15 @@ use super::course::{CallId, other_call};
 use super::label::CallDigest;
 use crate::error::{Error, ErrorClass, Result};
 
-/// A message that must come: from this rank, so long.
+/// The message that a receive expects: its sender and its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) from: u32,
     pub(crate) bytes: usize,
 }
 
-/// Judges how an operation of a call ended; what a receive got was matched by number alone.
+/// Checks the outcome of an operation of a call. A receive was matched by number alone, so the digest and the length
+/// are checked here.
 #[inline]
 pub(crate) fn check_outcome(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Result<()> {
     match (outcome, expected) {
@@ -41,7 +42,7 @@ fn explain(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Erro
     let room = expected.map_or(0, |expected| expected.bytes);
     let label = CallDigest::of(tag);
     let is_as_long = outcome.as_ref().is_ok_and(|message| message.bytes == room);
-    // Of one operation, the lengths say more than that something differs.
+    // For the same operation, a difference in length makes a better error than a difference of the digests.
     if label != call.label && (is_as_long || !label.is_like(call.label)) {
         return other_call(call, source, label);
     }

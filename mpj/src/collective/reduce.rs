@@ -1,14 +1,17 @@
-//! Reduce and allreduce. The accumulator is the receive buffer, or own memory where there is none; lower ranks are
-//! always the left operand, so that the result is in order of rank, or from the root on where the operation is commutative, and
-//! the same bits on every rank.
+//! Reduce, allreduce and reduce-scatter.
 //!
-//! `mine` is what this rank contributes; `count` is in items of the accumulator, which may be of another shape.
+//! The accumulator is the receive buffer, or temporary memory if the rank has no receive buffer. Lower ranks are always
+//! the left operand, so the result is in order of rank (from the root on if the operation is commutative), and has the
+//! same bits on every rank.
+//!
+//! `mine` is the contribution of this rank. `count` is in items of the accumulator, whose type may have another layout.
 
 use super::step::{BufIndex, Span, Step};
 use crate::op::OperandOrder;
 
-/// A reduction to `root` along a binomial tree. A rank that gets nothing sends its own items from where they lie, and the
-/// root combines where the result belongs if the tree ends there; others need `count` items of own memory, twice.
+/// Computes the steps of a reduction to `root` along a binomial tree. A leaf sends its own items from the user's
+/// buffer. If the tree ends at the root, the root combines in the result; other ranks need `count` items of temporary
+/// memory, twice.
 pub(crate) fn reduce(
     rank: u32,
     size: u32,
@@ -17,7 +20,8 @@ pub(crate) fn reduce(
     count: usize,
     commutative: bool,
 ) -> Vec<Step> {
-    // In order of rank from the root on if that may be, else from 0 on with one more message.
+    // The tree ends at the root if the operation is commutative; otherwise it ends at rank 0, which costs one more
+    // message.
     let first = if commutative { root } else { 0 };
     let relative = (rank + size - first) % size;
     let result = Span::new(BufIndex::RECV, 0, count);
@@ -52,8 +56,8 @@ pub(crate) fn reduce(
     steps
 }
 
-/// A reduction to `root`, which hears from each other rank (F-MPJ's FT): in order of rank, whatever the operation. Needs
-/// `count` items of own memory, for each of them if they come `apart`.
+/// Computes the steps of a reduction in which the root receives from each other rank (F-MPJ's FT), in order of rank for
+/// any operation. Needs `count` items of temporary memory, once or, if `apart`, for each other rank.
 pub(crate) fn reduce_flat(
     rank: u32,
     size: u32,
@@ -74,8 +78,9 @@ pub(crate) fn reduce_flat(
     steps
 }
 
-/// Hears from ranks, and combines what they give with this rank's own items where the result belongs, in the order in which
-/// they are named: all at once, each in an area of its own, or, where that would take too much memory, one after the other.
+/// Adds steps that receive from `ranks` and combine their items with this rank's own in the result, in the given order.
+/// If `apart`, all receives are posted at once, each into an area of its own; otherwise one after the other, which
+/// needs less memory.
 pub(crate) fn recv_and_reduce(
     steps: &mut Vec<Step>,
     ranks: impl Iterator<Item = (u32, OperandOrder)> + Clone,
@@ -99,8 +104,8 @@ pub(crate) fn recv_and_reduce(
     }
 }
 
-/// An allreduce at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice). Needs own memory as
-/// [`reduce_flat`] does.
+/// Computes the steps of an allreduce in which rank 0 receives from all ranks and sends the result to all (F-MPJ's FT,
+/// twice). Needs the temporary memory of [`reduce_flat`].
 pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apart: bool) -> Vec<Step> {
     let result = Span::new(BufIndex::RECV, 0, count);
     let mut steps = reduce_flat(rank, size, 0, mine, count, apart);
@@ -109,24 +114,25 @@ pub(crate) fn allreduce_flat(rank: u32, size: u32, mine: Span, count: usize, apa
         return steps;
     }
     if mine == result {
-        // In place: its own items have to be on their way before others come there.
+        // In place, the rank's own items must be sent before the result overwrites them.
         steps.push(Step::Fence);
     }
     steps.push(Step::Recv { from: 0, into: result });
     steps
 }
 
-/// An allreduce by recursive doubling (F-MPJ's BDE); ranks beyond the largest power of two are folded into their
-/// neighbours first. Needs `count` items of own memory.
+/// Computes the steps of an allreduce by recursive doubling (F-MPJ's BDE). Ranks beyond the largest power of two are
+/// first combined into their neighbours. Needs `count` items of temporary memory.
 pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
     let result = Span::new(BufIndex::RECV, 0, count);
     let incoming = Span::new(BufIndex::TEMP, 0, count);
     let power = 1 << size.ilog2();
     let extra = size - power;
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
-    // Its own items go out from where they lie, and are copied while messages are on their way.
+    // The rank sends its own items from the user's buffer, and copies them while messages are in flight.
     let mut held = mine;
-    // The first 2·extra ranks pair up: the odd one of each pair gives its items to the even one and waits.
+    // The first 2·extra ranks form pairs: the odd rank of each pair sends its items to the even one and waits for the
+    // result.
     let position = if rank < 2 * extra {
         if rank % 2 == 1 {
             steps.extend([
@@ -168,9 +174,9 @@ pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, mine: Span, cou
     steps
 }
 
-/// An allreduce around a ring, for long vectors and commutative operations: each rank reduces one block, then the
-/// blocks go around. Every block is reduced once, in the same order wherever it ends up. Needs the largest block's
-/// items of own memory: see [`ring_block`].
+/// Computes the steps of an allreduce around a ring, for long vectors and commutative operations: each rank reduces one
+/// block, and then the blocks go around. Every block is reduced once, so all ranks get the same bits. Needs temporary
+/// memory for the largest block: see [`ring_block`].
 pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
     let block = |r: u32| {
         let (at, len) = ring_block(r % size, size, count);
@@ -200,11 +206,12 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, mine: Span, count: usize) -> 
     steps
 }
 
-/// A reduction of which each rank keeps a block, by exchanging blocks with each other rank in turn. Needs `count` items of
-/// own memory, twice; that is the rank's block, in items of the accumulator.
+/// Computes the steps of a reduction of which each rank keeps a block, by exchanging blocks with each other rank in
+/// turn. Needs `count` items of temporary memory, twice; `count` is the length of this rank's block in items of the
+/// accumulator.
 ///
-/// What comes from lower ranks goes to the left of the result, nearest first; what comes from higher ones, highest first,
-/// is gathered beside it. `block` tells where a rank's items start in the send buffer, and how many they are.
+/// Items from lower ranks are combined to the left of the result, nearest rank first. Items from higher ranks, highest
+/// first, are combined in a second area. `block` returns the start and the length of a rank's block in the send buffer.
 pub(crate) fn reduce_scatter(
     rank: u32,
     size: u32,
@@ -222,7 +229,7 @@ pub(crate) fn reduce_scatter(
     for round in 1..size {
         let (to, from) = ((rank + round) % size, (rank + size - round) % size);
         let into = if from == size - 1 && from > rank { higher } else { incoming };
-        // Blocks of no items go, too: a rank that counts otherwise is waiting for them.
+        // Send empty blocks, too: a rank with different counts waits for them, and reports the difference.
         steps.extend([Step::Recv { from, into }, Step::Send { to, from: of(to) }]);
         steps.extend(own.take());
         steps.push(Step::Fence);
@@ -238,12 +245,12 @@ pub(crate) fn reduce_scatter(
     steps
 }
 
-/// The step that moves a rank's own items, unless they are in place.
+/// Returns the step that copies a rank's own items, unless they are in place.
 pub(crate) fn copy(from: Span, into: Span) -> impl Iterator<Item = Step> {
     (from != into).then_some(Step::Copy { from, into }).into_iter()
 }
 
-/// Where block `r` of `size` starts in `count` items, and its length; the first blocks are the longer ones.
+/// Returns the start and the length of block `r` of `size` in `count` items; the first blocks are the longer ones.
 pub(crate) fn ring_block(r: u32, size: u32, count: usize) -> (usize, usize) {
     let (r, size) = (r as usize, size as usize);
     let (each, more) = (count / size, count % size);

@@ -1,11 +1,12 @@
-//! Barrier, broadcast, gather, scatter.
+//! Barrier, broadcast, gather and scatter.
 //!
-//! Few ranks meet at one of them rather than along a tree: nobody waits for a rank that itself waits for another, so that
-//! ranks that share cores take one turn each.
+//! A few ranks communicate directly with one of them, without a tree: then no rank waits for a rank that itself waits
+//! for another one, so ranks that share a core are scheduled once each.
 
 use super::step::{BufIndex, Span, Step};
 
-/// A barrier by dissemination: in round `k` each rank hears from the one 2^k before it (Hensgen, Finkel, Manber 1988).
+/// Computes the steps of a dissemination barrier: in round `k` each rank receives from the rank 2^k before it (Hensgen,
+/// Finkel, Manber 1988).
 pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
     let mut steps = Vec::with_capacity(3 * (size.ilog2() as usize + 1));
     let mut distance = 1;
@@ -21,7 +22,7 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
     steps
 }
 
-/// A barrier at rank 0, which hears from everybody and tells everybody (F-MPJ's FT, twice).
+/// Computes the steps of a barrier in which rank 0 receives from all ranks and then sends to all (F-MPJ's FT, twice).
 pub(crate) fn barrier_flat(rank: u32, size: u32) -> Vec<Step> {
     if rank != 0 {
         let (into, from) = (Span::NONE, Span::NONE);
@@ -32,7 +33,7 @@ pub(crate) fn barrier_flat(rank: u32, size: u32) -> Vec<Step> {
     hear.chain([Step::Fence]).chain(tell).collect()
 }
 
-/// A broadcast from the root to each other rank (F-MPJ's FT).
+/// Computes the steps of a broadcast from the root directly to each other rank (F-MPJ's FT).
 pub(crate) fn bcast_linear(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
     let whole = Span::new(BufIndex::RECV, 0, count);
     if rank != root {
@@ -41,7 +42,7 @@ pub(crate) fn bcast_linear(rank: u32, size: u32, root: u32, count: usize) -> Vec
     (1..size).map(|distance| Step::Send { to: (root + distance) % size, from: whole }).collect()
 }
 
-/// A broadcast along a binomial tree (F-MPJ's MST).
+/// Computes the steps of a broadcast along a binomial tree (F-MPJ's MST).
 pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
     let whole = Span::new(BufIndex::RECV, 0, count);
     let relative = (rank + size - root) % size;
@@ -63,11 +64,11 @@ pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> 
     steps
 }
 
-/// Blocks of items by rank: where each starts and how many items it has.
+/// Returns the first item and the number of items of a rank's block.
 pub(crate) type Blocks<'a> = &'a dyn Fn(u32) -> (usize, usize);
 
-/// A gather: every rank sends to the root (F-MPJ's FT), whose own items are in place if it sends none. `into` tells where
-/// each rank's go.
+/// Computes the steps of a gather: every rank sends to the root (F-MPJ's FT). If `send` is `None` at the root, its own
+/// items are in place. `into` returns the span for the items of a rank.
 pub(crate) fn gather(
     rank: u32,
     size: u32,
@@ -83,7 +84,8 @@ pub(crate) fn gather(
     others.chain(own).collect()
 }
 
-/// A scatter: the root sends to every rank; its own items stay in place if it receives none.
+/// Computes the steps of a scatter: the root sends to every rank. If `recv` is `None` at the root, its own items stay
+/// in place.
 pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: Option<Span>) -> Vec<Step> {
     if rank != root {
         return recv.map(|into| Step::Recv { from: root, into }).into_iter().collect();

@@ -1,4 +1,4 @@
-//! The machine that runs one rank's steps of a collective.
+//! The state machine that runs one rank's steps of a collective.
 
 use std::ops::Deref;
 
@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::op::{Op, OperandOrder};
 use crate::raw::abort_on_unwind;
 
-/// A collective under way, or one that can be run again: for the time of a call, or for longer where it shares its context.
+/// A collective that runs, or can be run again. It borrows its context for one call, or shares it for longer.
 #[derive(Debug)]
 pub(crate) struct Schedule<'a, C = &'a Context>
 where
@@ -31,32 +31,33 @@ where
     own: Option<TempBuffers>,
     /// The next step.
     at: usize,
-    /// How many of the first steps are the meeting of all ranks, which few calls begin with.
+    /// The number of steps at the start that are the resync of all ranks; few calls begin with one.
     meeting: usize,
     pending: Vec<Pending>,
-    /// Whether a [`Step::Wait`] has been reached and not yet crossed.
+    /// Whether the schedule waits at a [`Step::Fence`], or for the operations after the last step.
     at_line: bool,
     failed: Option<Error>,
     patience: StallDetector,
 }
 
-/// The bytes that are copied or folded at once, whoever holds the right to make progress: a few microseconds.
+/// The largest number of bytes that are copied or reduced while the progress lock may be held: a few microseconds of
+/// work.
 const BRIEF: usize = 32 << 10;
 
-/// Why a span is never more than can be counted.
+/// Why the size of a span never overflows.
 const CHECKED: &str = "the area's size was checked";
 
-/// How far a schedule has come.
+/// The state of a schedule after a poll.
 #[derive(Debug)]
 pub(super) enum ScheduleStatus {
-    /// The end: nothing touches the buffers any more.
+    /// The schedule has completed: it does not use the buffers any more.
     Complete(Result<()>),
-    /// A local step that is long, or calls a function of the user's, which may take long and may itself wait for messages.
-    /// It runs where this thread does not hold the right to make progress.
+    /// The next step is local, and is long or calls a function of the user, which may be slow and may itself wait for
+    /// messages. The caller runs it without holding the progress lock.
     LocalStep(Step),
 }
 
-/// An operation under way, and what is expected if it is a receive.
+/// A pending operation, and the expected message if it is a receive.
 #[derive(Debug)]
 struct Pending {
     completion: Completion,
@@ -64,11 +65,11 @@ struct Pending {
 }
 
 impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
-    /// Prepares a schedule.
+    /// Creates a schedule.
     ///
     /// # Safety
-    /// Every span of the steps lies in what the plan describes, under the contract of [`raw`](crate::raw), from when the
-    /// schedule is run until it has come to its end; nothing is written to areas that the steps only read.
+    /// From the first poll until the schedule has completed, every span of the steps lies in a buffer of the plan,
+    /// under the contract of [`raw`](crate::raw), and areas that the steps only read are not written.
     #[inline]
     pub(crate) unsafe fn new(context: C, call: CallId, plan: Plan<'a>) -> Self {
         let patience = StallDetector::new(&context);
@@ -86,10 +87,10 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         }
     }
 
-    /// Makes the schedule's own memory, before it runs.
+    /// Allocates the temporary memory, before the schedule runs.
     ///
     /// # Errors
-    /// There is none.
+    /// The memory cannot be allocated.
     #[inline]
     pub(crate) fn allocate(&mut self) -> Result<()> {
         if self.plan.temp > 0 {
@@ -98,7 +99,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         Ok(())
     }
 
-    /// Lets all ranks meet before anything else.
+    /// Puts a barrier of all ranks, for a resync, in front of the steps.
     #[cold]
     pub(crate) fn meet(&mut self) {
         if self.meeting == 0 {
@@ -110,7 +111,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         self.at = 0;
     }
 
-    /// Goes back to the first step, for another call that is driven now and then.
+    /// Returns to the first step, for another call that the engine polls from time to time.
     pub(super) fn restart(&mut self, call: CallId) {
         self.call = call;
         self.at = self.meeting;
@@ -119,20 +120,20 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         self.patience.sleep();
     }
 
-    /// Has the next call work on other memory: see [`Plan::rebind`].
+    /// Replaces the buffers for the next call: see [`Plan::rebind`].
     ///
     /// # Errors
-    /// Its items are others.
+    /// The number of items or the layout differs.
     pub(super) fn lend_anew(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
         self.plan.rebind(self.call.name, bufs)
     }
 
-    /// Returns how many items the rank gives or gets, whichever is more.
+    /// Returns the number of items that the rank contributes or receives, whichever is larger.
     pub(super) fn items(&self) -> usize {
         self.plan.items()
     }
 
-    /// Goes on as far as possible.
+    /// Runs steps until the schedule has completed, a local step needs the caller, or messages must arrive (`None`).
     pub(super) fn poll(&mut self) -> Option<ScheduleStatus> {
         loop {
             if self.at_line || self.failed.is_some() {
@@ -155,7 +156,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
             }
             let next = self.plan.steps.get(self.at);
             self.at += 1;
-            // What a step says is taken out of it where it lies: a step as a whole is moved in odd pieces.
+            // Copy the fields of a step, not the step: the compiler moves a whole step in inefficient pieces.
             let done = match next {
                 Some(&Step::Send { to, from }) => self.send(to, from),
                 Some(&Step::Recv { from, into }) => self.recv(from, into),
@@ -175,7 +176,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         }
     }
 
-    /// Forgets what has ended.
+    /// Removes the completed operations, and fails the schedule if one of them failed.
     fn reap_completed(&mut self) {
         let (call, mut failed) = (&self.call, None);
         self.pending.retain(|Pending { completion, expected }| {
@@ -190,14 +191,14 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
                 error.as_fault(),
                 Some(Fault::Refused { .. } | Fault::Abandoned { .. } | Fault::SendCancelled { .. })
             );
-            // A notice that says why may have come already.
+            // A notice with the cause may have arrived already.
             let look = || CollState::check_notices(&self.context, &self.call, self.call.number, true).err();
             let told = follows.then(look).flatten();
             self.fail(told.unwrap_or(error));
         }
     }
 
-    /// Gives up: takes back what has not matched; what has goes to its end.
+    /// Fails the schedule: cancels its unmatched operations; the matched ones complete.
     pub(super) fn fail(&mut self, error: Error) {
         if self.failed.is_none() {
             self.failed = Some(error);
@@ -216,14 +217,14 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
                 engine.cancel(channel, completion);
             }
             for Pending { completion, .. } in pending {
-                // Whatever it failed with, it has ended.
+                // A failed operation has completed, too.
                 let what = || WaitReason::collective(self.call.name, channel);
                 let _ = engine.wait_described(Started::Pending(completion), what);
             }
         });
     }
 
-    /// Looks whether this rank waits in vain; after a long wait, asks those it waits for where they are.
+    /// Checks whether this rank waits in vain; after a long wait, queries the ranks that it waits for.
     #[cold]
     fn check_stall(&mut self) -> Result<()> {
         let is_long = self.patience.take_long();
@@ -231,7 +232,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         for rank in self.context.course().take_completed_ranks(self.call.number) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
             let engine = self.context.engine();
-            // What has matched is on its way, whatever has been said since.
+            // A matched receive is not cancelled: its message is arriving, even if the rank has reported completion.
             if self
                 .pending
                 .iter()
@@ -270,8 +271,9 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         let pattern = Pattern { source: from.cast_signed(), tag: self.call.label.tag(self.call.number) };
         let buf = self.buf(into);
         let expected = Some(Expected { from, bytes: buf.bytes().expect(CHECKED) });
-        // SAFETY: the contract of `new`: the span lies in its area, the schedule runs to its end, and its steps do not receive
-        // twice into the same items at once.
+        // SAFETY: the contract of `new`: the span lies in its area until the schedule has completed, and a schedule
+        // waits for its operations even if it is dropped.
+        // The steps of one schedule do not receive twice into the same items at once.
         let receive = unsafe { Receive::of(buf, None, None) }.expect(CHECKED);
         match engine.post(channel, pattern, receive) {
             Ok(completion) => self.pending.push(Pending { completion, expected }),
@@ -292,7 +294,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         Ok(())
     }
 
-    /// Whether other threads of this rank should be able to make progress during a step.
+    /// Returns whether a step must run without the progress lock, so that other threads of this rank can make progress.
     #[inline]
     fn is_long(&self, step: &Step) -> bool {
         let (into, is_users) = match step {
@@ -310,7 +312,8 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
 
     #[inline]
     fn source(&self, span: Span) -> Source {
-        // SAFETY: the contract of `new`: the span lies in its area, and the schedule runs to its end.
+        // SAFETY: the contract of `new`: the span lies in its area until the schedule has completed, and a schedule
+        // waits for its operations even if it is dropped.
         unsafe { Source::new(self.buf(span), None) }.expect(CHECKED)
     }
 
@@ -322,13 +325,13 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
     fn fold(&self, from: Span, into: Span, order: OperandOrder) -> Result<()> {
         let Some(op) = self.plan.op.as_deref() else { return Ok(()) };
         let (items, into) = (self.buf(from), self.buf(into));
-        // SAFETY: the contract of `new`; a fold comes after the wait for what it reads, and what it reads was received or copied,
-        // and so checked.
+        // SAFETY: the contract of `new`; a reduction step comes after the fence for the items that it reads, and these
+        // items were received or copied, and so checked.
         let done = unsafe { op.fold(items.base(), into.base(), into.count(), into.datatype(), order) };
         done.map_err(|error| Error::new(ErrorClass::NoMem, self.call.name, error.to_string()))
     }
 
-    /// The error of a rank whose own items are not values of their type.
+    /// Returns the error of a rank whose own items are not valid values of their type.
     #[cold]
     fn invalid(&self, bad: InvalidValueError) -> Error {
         let rank = self.context.rank();
@@ -341,7 +344,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
 }
 
 impl Schedule<'_> {
-    /// Runs to the end.
+    /// Runs the schedule until it has completed.
     pub(crate) fn run(&mut self) -> Result<()> {
         let engine = self.context.engine();
         let what = |run: &Self| {
@@ -362,8 +365,8 @@ impl Schedule<'_> {
 }
 
 impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
-    /// A panic that unwinds through [`run`](Self::run), as one of a user's operation, must not give the memory back while
-    /// others read and write it: what has not matched is taken back, what has goes to its end.
+    /// Cancels the unmatched operations and waits for the others. A panic that unwinds through [`run`](Self::run), such
+    /// as one of a user's operation, must not release the memory while other ranks and threads read and write it.
     #[inline]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
@@ -372,7 +375,7 @@ impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
     }
 }
 
-// SAFETY: the memory behind the pointers is the schedule's to use, on whichever thread, by the contract of `new`.
+// SAFETY: by the contract of `new` the schedule may use the memory behind the pointers on any thread.
 unsafe impl<C: Deref<Target = Context> + Send> Send for Schedule<'_, C> {}
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! A model of the machines that run a collective: no threads, no engine and no bytes, only the steps of all ranks.
+//! A simulator of collectives: no threads, no engine and no bytes, only the steps of all ranks.
 //!
-//! * A send ends when its receive has been posted, as if no message were eager: what ends here cannot deadlock.
-//! * Items are [`Term`]s, which say whose items they are and in which order they were combined.
-//! * Touching what an operation under way reads or writes is an error, as is a message of another length.
-//! * In one round a rank sends one message and receives one, in the order of its steps: that gives the rounds.
+//! * A send completes when its receive has been posted, as if no message were eager. Steps that complete here cannot
+//!   deadlock.
+//! * Items are [`Term`]s, which record whose items were combined, and in which order.
+//! * Accessing memory that a pending operation reads or writes is an error, and so is a message of unexpected length.
+//! * In one round a rank sends one message and receives one, in the order of its steps; this defines the number of
+//!   rounds.
 
 mod algorithms;
 
@@ -12,7 +14,8 @@ use std::collections::{HashMap, VecDeque};
 use super::step::{Span, Step};
 use crate::op::OperandOrder;
 
-/// What an item is made of: item `item` of ranks `first`, `first + 1`, … around the end, `len` of them, combined in order.
+/// The contents of an item: item `item` of the `len` ranks `first`, `first + 1`, … (modulo the size), combined in this
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Term {
     pub(super) item: usize,
@@ -21,12 +24,12 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// An item as a rank contributes it.
+    /// Returns an item as a rank contributes it.
     pub(super) fn own(item: usize, rank: u32) -> Self {
         Term { item, first: rank, len: 1 }
     }
 
-    /// Combines two that are neighbours, as an associative operation may.
+    /// Combines two adjacent terms, as an associative operation may.
     fn then(self, right: Term, size: u32) -> Option<Term> {
         let fits = self.item == right.item
             && (self.first + self.len) % size == right.first
@@ -35,7 +38,7 @@ impl Term {
     }
 }
 
-/// One item of memory; `None` if nothing was ever put there.
+/// One item of memory; `None` if it was never written.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cell {
     term: Option<Term>,
@@ -43,7 +46,7 @@ struct Cell {
     is_written: bool,
 }
 
-/// The areas of a rank, by number: what would be lent, then the schedule's own.
+/// The areas of a rank, by number: first the user's buffers, then the temporary areas.
 pub(super) type Areas = Vec<Vec<Option<Term>>>;
 
 #[derive(Debug)]
@@ -52,10 +55,11 @@ struct Rank {
     areas: Vec<Vec<Cell>>,
     pending: u32,
     is_at_line: bool,
-    /// The round in which its last line was crossed, and the last one in which an operation has ended.
+    /// The round in which the rank's last fence was passed, and the last round in which one of its operations
+    /// completed.
     now: u32,
     ended: u32,
-    /// The rounds up to which it has something to send, and to receive.
+    /// The rounds up to which the rank has something to send, and to receive.
     sending: u32,
     receiving: u32,
     items_sent: usize,
@@ -65,33 +69,33 @@ struct Rank {
 #[derive(Debug)]
 struct Side {
     span: Span,
-    /// The first round in which it can move.
+    /// The first round in which the message can be transferred.
     round: u32,
 }
 
-/// How it went.
+/// The result of a simulation.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) areas: Vec<Areas>,
     pub(super) rounds: u32,
-    /// The most items that one rank has sent.
+    /// The maximum number of items that one rank has sent.
     pub(super) most_sent: usize,
 }
 
 #[derive(Debug)]
 struct Machine {
     ranks: Vec<Rank>,
-    /// By sender and receiver, in order: sends, or receives, that wait for the other side.
+    /// Sends or receives that wait for the other side, by sender and receiver, in order.
     sends: HashMap<(u32, u32), VecDeque<Side>>,
     receives: HashMap<(u32, u32), VecDeque<Side>>,
-    /// Ranks that can go on.
+    /// The ranks that can continue.
     ready: VecDeque<u32>,
 }
 
-/// Runs the steps of all ranks on the areas they start with.
+/// Runs the steps of all ranks on the given initial areas.
 ///
 /// # Errors
-/// What a rank does wrong, and with whom; who waits for ever.
+/// Describes the error of a rank and its peer, or names the ranks that wait for ever.
 pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     size: u32,
     steps: impl Fn(u32) -> Vec<Step>,
@@ -120,7 +124,7 @@ pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
 }
 
 impl Machine {
-    /// Runs a rank to its next line, or to its end.
+    /// Runs a rank to its next fence, or to its end.
     fn advance(&mut self, rank: u32) -> Result<(), String> {
         loop {
             let this = &mut self.ranks[rank as usize];
@@ -191,7 +195,7 @@ impl Machine {
         cells.iter_mut().try_for_each(|cell| each(cell).map_err(|why| format!("{why}: {span:?}")))
     }
 
-    /// A local step on items that lie in two spans.
+    /// Applies a local step to the items of two spans.
     fn combine(
         &mut self,
         rank: u32,
@@ -218,7 +222,7 @@ impl Machine {
         })
     }
 
-    /// A message has both its sides: it moves, and both operations end.
+    /// Transfers a message that has both sides, and completes both operations.
     fn meet(&mut self, (from, send): (u32, Side), (to, receive): (u32, Side)) -> Result<(), String> {
         if send.span.count != receive.span.count {
             let (sent, room) = (send.span.count, receive.span.count);

@@ -1,11 +1,11 @@
-//! A collective as a list of steps for one rank, and the memory they name.
+//! A collective as a list of steps for one rank, and the memory that the steps name.
 //!
-//! Communication steps start at once; [`Step::Wait`] is a line that nothing crosses until everything started before it
-//! has ended. Local steps run when they are reached.
+//! Communication steps start at once. [`Step::Fence`] waits until every operation that was started before it has
+//! completed. Local steps run when they are reached.
 
 use crate::op::OperandOrder;
 
-/// Which memory a [`Span`] lies in, by number: first what the caller lends, then the schedule's own.
+/// The number of the memory area that a [`Span`] lies in: first the caller's buffers, then the temporary areas.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BufIndex(u32);
 
@@ -14,17 +14,18 @@ impl BufIndex {
     pub(crate) const SEND: BufIndex = BufIndex(0);
     /// The user's receive buffer, of most collectives.
     pub(crate) const RECV: BufIndex = BufIndex(1);
-    /// The first memory of the schedule's own, where two buffers are lent.
+    /// The first temporary area, if the caller has two buffers.
     pub(crate) const TEMP: BufIndex = BufIndex(2);
-    /// As much again: items may interleave, so that two sets of them cannot lie one after the other.
+    /// The second temporary area. It is separate because items may interleave, so two sets of them cannot lie one after
+    /// the other.
     pub(crate) const TEMP2: BufIndex = BufIndex(3);
 
-    /// The area of this number.
+    /// Returns the area with this number.
     pub(crate) fn of(number: u32) -> Self {
         BufIndex(number)
     }
 
-    /// Its number.
+    /// Returns the number of the area.
     #[inline]
     pub(crate) fn number(self) -> usize {
         self.0 as usize
@@ -40,7 +41,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Nothing, nowhere: what a message without items is sent from.
+    /// The empty span, for messages without items.
     pub(crate) const NONE: Span = Span { area: BufIndex(u32::MAX), at: 0, count: 0 };
 
     pub(crate) fn new(area: BufIndex, at: usize, count: usize) -> Self {
@@ -64,7 +65,7 @@ pub(crate) enum Step {
         from: Span,
         into: Span,
     },
-    /// Combines items. Those at `from` lie in memory of the schedule's own, where a message has brought them.
+    /// Combines items. Those at `from` lie in a temporary area, into which a message or a copy has brought them.
     ReduceLocal {
         from: Span,
         into: Span,

@@ -1,5 +1,5 @@
-//! Collectives that do not block: a schedule that owns its steps, which the engine drives through one call, or through one
-//! after the other.
+//! Non-blocking and persistent collectives: a task owns a schedule, which the engine polls through one call, or through
+//! one call after another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,7 +17,7 @@ use super::turn::PANICKED;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::abort_on_unwind;
 
-/// A schedule, and the call of it that is under way.
+/// A schedule, and the state of its active call.
 #[derive(Debug)]
 pub(crate) struct CollectiveTask {
     context: Arc<Context>,
@@ -28,11 +28,11 @@ pub(crate) struct CollectiveTask {
     state: Mutex<State>,
 }
 
-/// There is no call.
+/// No call was started, or the outcome of the last one was taken.
 const IDLE: u8 = 0;
-/// A call is under way.
+/// A call is active.
 const ACTIVE: u8 = 1;
-/// A call has ended, and nobody has taken its outcome.
+/// A call has completed, and its outcome was not taken.
 const ENDED: u8 = 2;
 
 #[derive(Debug)]
@@ -41,31 +41,32 @@ struct State {
     part: ActiveCall,
     stage: Stage,
     outcome: Result<()>,
-    /// Whether the others are being told of the error.
+    /// Whether notices of the error were sent.
     is_told: bool,
     keep: Option<KeepAlive>,
-    /// Whether the memory is kept for further calls.
+    /// Whether the task is persistent, so that it keeps the memory for further calls.
     runs_again: bool,
 }
 
-/// How far a call has come.
+/// The stage of a call.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Nothing was looked at, nor sent.
+    /// The call has neither checked notices nor sent anything.
     Begun,
-    /// What was refused here may have been refused on all ranks.
+    /// The call waits to learn whether all ranks have rejected the calls that this rank rejected.
     Refused,
     Steps,
 }
 
 impl CollectiveTask {
-    /// Starts a call, whose arguments `plan` checks. `keep` is let go of when the call has ended, before that can be seen.
+    /// Starts a call, whose arguments `plan` checks. `keep` is dropped when the call has completed, before the
+    /// completion is visible.
     ///
     /// # Errors
-    /// Those of `plan`, which the others are told; that the ranks are out of step.
+    /// Those of `plan`, of which the other ranks are notified; the ranks are out of step.
     ///
     /// # Safety
-    /// The contract of [`Schedule::new`], until the call has ended.
+    /// The contract of [`Schedule::new`], until the call has completed.
     pub(crate) unsafe fn start<'a>(
         context: &Arc<Context>,
         name: &'static str,
@@ -83,17 +84,17 @@ impl CollectiveTask {
         Ok(task)
     }
 
-    /// Makes the schedule of a plan that was found good in a call of its own; [`restart`](Self::restart) runs it.
+    /// Creates a task for a plan that was checked in a call of its own; [`restart`](Self::restart) runs it.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The memory cannot be allocated.
     pub(crate) fn prepare(
         context: &Arc<Context>,
         part: ActiveCall,
         (label, plan): (CallDigest, Plan<'_>),
         keep: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
-        // SAFETY: `restart` passes the contract on to its caller, and nothing else runs it.
+        // SAFETY: `restart` passes the contract on to its caller, and only `restart` runs the schedule.
         let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
         CollectiveTask::new(context, part, label, schedule, keep, true)
     }
@@ -113,11 +114,11 @@ impl CollectiveTask {
         Ok(Arc::new(CollectiveTask { context, name, label, phase, state }))
     }
 
-    /// Starts one more call, with other memory where there is some.
+    /// Starts another call, with new buffers where `bufs` has them.
     ///
     /// # Errors
-    /// The last one is still under way, or its outcome was not taken; its items are others, which the others are told; the
-    /// ranks are out of step.
+    /// The last call is active, or its outcome was not taken; the items of the new buffers differ, of which the other
+    /// ranks are notified; the ranks are out of step.
     ///
     /// # Safety
     /// As [`start`](Self::start).
@@ -162,34 +163,34 @@ impl CollectiveTask {
         &self.context
     }
 
-    /// How errors name the call.
+    /// Returns the name of the call in errors.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the outcome if no call is under way, without looking for news.
+    /// Returns the outcome if no call is active, without making progress.
     #[inline]
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
         // SYNC task-phase (acquire)
         (self.phase.load(Ordering::Acquire) != ACTIVE).then(|| self.state().outcome.clone())
     }
 
-    /// Waits until no call is under way, and takes the outcome of the last one.
+    /// Waits until no call is active, and takes the outcome of the last one.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the call.
     pub(crate) fn wait(&self) -> Result<()> {
         self.wait_idle();
         self.take_outcome()
     }
 
-    /// Waits until no call is under way.
+    /// Waits until no call is active.
     pub(crate) fn wait_idle(&self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != ACTIVE).then_some(());
         let what = |(): &()| {
             let wait = WaitReason::collective(self.name, channel);
-            // Whoever drives the call has the lock: the number is for people, and not worth a wait.
+            // A thread that polls the task holds the lock. The number only serves wait reports, so do not block for it.
             match self.state.try_lock() {
                 Ok(state) => wait.numbered(state.part.number()),
                 Err(_) => wait,
@@ -198,16 +199,16 @@ impl CollectiveTask {
         engine.wait_for(&mut (), has_ended, what);
     }
 
-    /// Lets go of what was kept, when there will be no further call.
+    /// Drops `keep`, when there will be no further call.
     pub(crate) fn release(&self) {
         let keep = self.state().keep.take();
         drop(keep);
     }
 
-    /// Takes the outcome of a call that has ended.
+    /// Takes the outcome of a completed call.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the call.
     pub(crate) fn take_outcome(&self) -> Result<()> {
         let mut state = self.state();
         let (outcome, is_told) = (state.outcome.clone(), std::mem::take(&mut state.is_told));
@@ -223,7 +224,7 @@ impl CollectiveTask {
     }
 }
 
-/// Ends a call that was refused.
+/// Ends a call that was rejected.
 #[cold]
 fn end(context: &Context, part: ActiveCall, error: &Error) {
     if part.end(context, Some(error)) {
@@ -233,7 +234,8 @@ fn end(context: &Context, part: ActiveCall, error: &Error) {
 
 impl ProgressTask for CollectiveTask {
     fn poll(&self) -> bool {
-        // The memory is lent to others meanwhile; what the user's functions do is caught.
+        // Other ranks and threads use the memory during the call, so a panic aborts. Panics of the user's functions are
+        // caught in `advance`.
         abort_on_unwind(|| {
             let mut state = self.state();
             let call = state.part.call(self.label);
@@ -247,7 +249,7 @@ impl ProgressTask for CollectiveTask {
 }
 
 impl State {
-    /// Goes on as far as possible; returns how the call has ended if it has.
+    /// Runs the call as far as possible; returns its outcome if it has completed.
     fn advance(&mut self, context: &Context, call: &CallId) -> Option<Result<()>> {
         let leaves = context.engine().is_closed().then(|| {
             let rank = Some(context.engine().site().rank);
@@ -310,7 +312,7 @@ mod tests {
     use crate::raw::{Buf, Collective, collective_init};
     use crate::{Error, Op};
 
-    /// The numbers of calls before which all ranks meet are multiples of this.
+    /// The numbers of the calls that begin with a resync are multiples of this.
     const MEETING: u32 = 1 << 17;
 
     #[test]
@@ -328,7 +330,7 @@ mod tests {
                 apart.barrier()?;
                 for _ in 0..2 {
                     sum = [0];
-                    // SAFETY: the memory is touched between the calls alone.
+                    // SAFETY: the memory is accessed only between the calls.
                     unsafe { prepared.start() }?;
                     let other = world.iallreduce([meeting], [0u32], Op::Sum)?;
                     world.barrier()?;

@@ -1,7 +1,7 @@
-//! Which algorithm a collective takes: the one that a parameter forces, else by the number of bytes.
+//! The choice of a collective's algorithm: the one that a parameter forces, otherwise one by the number of bytes.
 //!
-//! All ranks have to decide alike. What they decide is in the label of their messages, so that ranks with different
-//! parameters are told of each other.
+//! All ranks must choose the same algorithm. The choice is in the digest of their messages, so ranks with different
+//! parameters detect each other.
 
 use mpj_devices::config::{Choice, Config, Number, Parameter};
 
@@ -17,16 +17,16 @@ pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
     &FLAT_BYTES,
 ];
 
-/// How an allreduce goes.
+/// An algorithm of allreduce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Allreduce {
-    /// Everybody's items to rank 0, and the result back.
+    /// All ranks send their items to rank 0, which sends the result back.
     Flat,
     Doubling,
     Ring,
 }
 
-/// Which of them is forced.
+/// The forced algorithm of allreduce, if any.
 const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
     name: "ALLREDUCE",
     values: &[
@@ -38,7 +38,7 @@ const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
     help: "algorithm of allreduce; a ring needs a commutative operation; the same for all ranks",
 };
 
-/// From where on an allreduce goes around a ring.
+/// The number of bytes from which allreduce uses the ring.
 const ALLREDUCE_RING: Number = Number {
     name: "ALLREDUCE_RING",
     default: 32 << 10,
@@ -46,14 +46,14 @@ const ALLREDUCE_RING: Number = Number {
     help: "bytes from which allreduce takes the ring; the same for all ranks",
 };
 
-/// How an allgather goes: whether directly.
+/// The forced algorithm of allgather: whether it is direct.
 const ALLGATHER: Choice<Option<bool>> = Choice {
     name: "ALLGATHER",
     values: &[("auto", None), ("direct", Some(true)), ("ring", Some(false))],
     help: "algorithm of allgather: all pairs at once, or a ring; the same for all ranks",
 };
 
-/// Up to where an allgather goes directly.
+/// The number of bytes up to which allgather is direct.
 const ALLGATHER_DIRECT: Number = Number {
     name: "ALLGATHER_DIRECT",
     default: DIRECT,
@@ -61,14 +61,14 @@ const ALLGATHER_DIRECT: Number = Number {
     help: "bytes of all ranks together up to which allgather is direct; the same for all ranks",
 };
 
-/// How an alltoall goes: whether directly.
+/// The forced algorithm of alltoall: whether it is direct.
 const ALLTOALL: Choice<Option<bool>> = Choice {
     name: "ALLTOALL",
     values: &[("auto", None), ("direct", Some(true)), ("pairs", Some(false))],
     help: "algorithm of alltoall: all pairs at once, or one partner at a time; the same for all ranks",
 };
 
-/// Up to where an alltoall goes directly.
+/// The number of bytes up to which alltoall is direct.
 const ALLTOALL_DIRECT: Number = Number {
     name: "ALLTOALL_DIRECT",
     default: DIRECT,
@@ -76,7 +76,7 @@ const ALLTOALL_DIRECT: Number = Number {
     help: "bytes of a rank up to which alltoall is direct; the same for all ranks",
 };
 
-/// Up to how many ranks short vectors go the flat way.
+/// The number of ranks up to which short vectors use linear algorithms.
 const FLAT_RANKS: Number = Number {
     name: "FLAT_RANKS",
     default: 8,
@@ -84,7 +84,7 @@ const FLAT_RANKS: Number = Number {
     help: "ranks up to which short collectives need no tree; 0 for never; the same for all ranks",
 };
 
-/// Up to where vectors are short.
+/// The number of bytes up to which vectors are short.
 const FLAT_BYTES: Number = Number {
     name: "FLAT_BYTES",
     default: 32 << 10,
@@ -92,13 +92,13 @@ const FLAT_BYTES: Number = Number {
     help: "bytes up to which collectives are short (MPJ_FLAT_RANKS); an eighth for scan; the same for all ranks",
 };
 
-/// Bytes up to which every rank sends to every other at once unless something else is said.
+/// The default number of bytes up to which every rank sends directly to every other.
 const DIRECT: u64 = 64 << 10;
 
-/// No message is longer.
+/// An upper limit for byte parameters; no message is longer.
 const MOST: u64 = 1 << 48;
 
-/// What the parameters say, read once for a rank.
+/// The values of the parameters, read once for a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     allreduce: Option<Allreduce>,
@@ -125,7 +125,7 @@ impl Tuning {
         }
     }
 
-    /// How so many ranks reduce so many bytes for all of them; around a ring only where that can be.
+    /// Returns the algorithm of an allreduce of `bytes` bytes on `size` ranks; the ring only if `can_ring`.
     pub(crate) fn allreduce(&self, size: u32, bytes: usize, can_ring: bool) -> Allreduce {
         match self.allreduce {
             Some(Allreduce::Ring) if !can_ring => Allreduce::Doubling,
@@ -136,29 +136,29 @@ impl Tuning {
         }
     }
 
-    /// Whether an allgather of so many bytes, of all ranks together, is direct.
+    /// Returns whether an allgather of `bytes` bytes, summed over all ranks, is direct.
     pub(crate) fn allgather_directly(&self, bytes: usize) -> bool {
         self.allgather.unwrap_or(bytes <= self.allgather_direct)
     }
 
-    /// Whether ranks, so many of them, go from one to the other at once with so many bytes. Two do so along a tree, too.
+    /// Returns whether `size` ranks use a linear algorithm for `bytes` bytes. For two ranks a tree is the same.
     pub(crate) fn is_flat(&self, size: u32, bytes: usize) -> bool {
         size > 2 && size <= self.flat_ranks && bytes <= self.flat_bytes
     }
 
-    /// Whether a scan goes that way, in which there are as many messages as pairs of ranks.
+    /// Returns whether a scan uses the linear algorithm, which sends one message for each pair of ranks.
     pub(crate) fn scan_is_flat(&self, size: u32, bytes: usize) -> bool {
         self.is_flat(size, bytes.saturating_mul(8))
     }
 
-    /// Whether an alltoall in which each rank sends so many bytes is direct.
+    /// Returns whether an alltoall in which each rank sends `bytes` bytes is direct.
     pub(crate) fn alltoall_directly(&self, bytes: usize) -> bool {
         self.alltoall.unwrap_or(bytes <= self.alltoall_direct)
     }
 }
 
-/// Whether ranks exchange so many bytes directly for a call of the library's own, whatever the parameters say: its messages
-/// do not tell ranks of each other's.
+/// Returns whether ranks exchange `bytes` bytes directly in a call of the library itself. Parameters do not affect it,
+/// because the digest of such a call does not contain the algorithm.
 pub(crate) fn own_words_directly(bytes: usize) -> bool {
     bytes <= DIRECT as usize
 }

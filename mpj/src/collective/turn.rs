@@ -1,4 +1,4 @@
-//! One call of a collective that blocks, of one rank.
+//! A blocking collective call on one rank.
 
 use super::context::Context;
 use super::course::CollState;
@@ -8,10 +8,10 @@ use super::plan::Plan;
 use super::schedule::Schedule;
 use crate::error::{Error, ErrorClass, Result};
 
-/// A rank that only sends looks for news every so many calls.
+/// Every call whose number is a multiple of this makes progress at its end, even on a rank that only sends.
 const SELDOM: u32 = 16;
 
-/// One rank's part in one call, until it returns.
+/// A collective call on one rank, until it returns.
 #[derive(Debug)]
 pub(crate) struct BlockingCall<'a> {
     context: &'a Context,
@@ -19,12 +19,12 @@ pub(crate) struct BlockingCall<'a> {
     is_over: bool,
 }
 
-/// Takes part in a collective: `body` checks its arguments, and then runs what the call is made of.
+/// Runs a collective call: `body` checks its arguments, and then runs its plans.
 ///
-/// The number is taken first, whatever follows, and an error is told to the others.
+/// The sequence number is allocated first, in any case, and an error is reported to the other ranks.
 ///
 /// # Errors
-/// Those of `body`; what another rank failed with; that the ranks are out of step.
+/// Those of `body`; another rank has failed; the ranks are out of step.
 pub(crate) fn run_blocking<T>(
     context: &Context,
     name: &'static str,
@@ -47,12 +47,12 @@ impl BlockingCall<'_> {
         self.context.size()
     }
 
-    /// The part that this rank takes in the call.
+    /// Returns the state of the call.
     pub(crate) fn part(&self) -> ActiveCall {
         self.part
     }
 
-    /// Runs a plan to its end. All plans of one turn have the same label.
+    /// Runs a plan until it completes. All plans of one call have the same digest.
     ///
     /// # Safety
     /// The contract of [`Schedule::new`].
@@ -73,7 +73,7 @@ impl BlockingCall<'_> {
     /// As [`run`](Self::run).
     unsafe fn go(&mut self, label: CallDigest, plan: Plan<'_>) -> Result<()> {
         let call = self.part.call(label);
-        // SAFETY: the caller's contract; `run` goes to the end.
+        // SAFETY: the caller's contract; `run` returns after the schedule has completed.
         let mut schedule = unsafe { Schedule::new(self.context, call, plan) };
         schedule.allocate()?;
         if !self.part.begin(call) {
@@ -107,7 +107,7 @@ impl BlockingCall<'_> {
 }
 
 impl Drop for BlockingCall<'_> {
-    /// A user's function has panicked: the others do not wait for what it was to give.
+    /// Ends the call if a function of the user has panicked, so that the other ranks do not wait for this one.
     fn drop(&mut self) {
         if !self.is_over {
             self.end(Some(&Error::new(ErrorClass::Other, self.part.name(), PANICKED)));
@@ -115,5 +115,5 @@ impl Drop for BlockingCall<'_> {
     }
 }
 
-/// What a call has failed with in which a function of the user's has panicked.
+/// The error text of a call in which a function of the user has panicked.
 pub(crate) const PANICKED: &str = "a function of the user's panicked";

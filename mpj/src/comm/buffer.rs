@@ -15,8 +15,8 @@ use crate::status::Status;
 const CALL: &str = "recv_buffer";
 
 impl Intracomm {
-    /// Receives a [`Buffer`] of any length: into a block of the global pool that is as long as the message, often the one
-    /// in which it has arrived.
+    /// Receives a [`Buffer`] of any length: into a block of the global pool that is as long as the message, often the
+    /// one in which it has arrived.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -37,8 +37,9 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is none of a buffer, or of a newer format;
-    /// [`ErrorClass::NoMem`] if the pool has no block for it. Its sender goes on, and the next message is received.
+    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not a buffer, or has a newer format;
+    /// [`ErrorClass::NoMem`] if the pool has no block for it. The failed message is consumed: its sender continues, and
+    /// the next receive gets the next message.
     pub fn recv_buffer(
         &self,
         source: impl IntoSource,
@@ -51,7 +52,7 @@ impl Intracomm {
         take(comm, CALL, source.number(), tag.into().number())
     }
 
-    /// Receives a [`Buffer`] of at most `parse_timeout` bytes into a block of `pool`.
+    /// Receives a [`Buffer`] of at most `limit` bytes into a block of `pool`.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -76,8 +77,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Truncate`] if the message is longer than `parse_timeout`: it is thrown
-    /// away, and no block was taken for it.
+    /// As [`recv_buffer`](Self::recv_buffer); [`ErrorClass::Truncate`] if the message is longer than `limit`: it is
+    /// discarded, and no block is allocated for it.
     pub fn recv_buffer_in<P: Pool>(
         &self,
         pool: &P,
@@ -118,7 +119,7 @@ impl Message {
     }
 }
 
-/// What comes from nobody: a message of no sections.
+/// Returns the result of a receive from `PROC_NULL`: a message without sections.
 fn of_nobody<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
     comm.check_not_freed(CALL)?;
     let block = room(CALL, pool, MESSAGE_HEADER, 0, MESSAGE_HEADER)?;
@@ -126,7 +127,7 @@ fn of_nobody<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Re
     Ok((buffer.commit(), Status::empty()))
 }
 
-/// Receives a message into a block of the global pool, or takes over the one that it has come in.
+/// Receives a message into a block of the global pool, or takes ownership of the block in which it has arrived.
 pub(super) fn take(
     comm: &raw::Comm,
     call: &'static str,
@@ -169,20 +170,20 @@ fn receive_in<P: Pool>(
     let Envelope { source, bytes, .. } = *message.envelope();
     let block = match room(call, pool, limit, source, bytes) {
         Ok(block) => block,
-        // Its sender may be waiting to hear of it.
+        // The sender may be waiting for the match.
         Err(error) => {
             raw::discard(comm, message);
             return Err(error);
         }
     };
     let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
-    // SAFETY: the block is ours, holds as many bytes, and is touched by nobody else until the call returns.
+    // SAFETY: the block is ours, holds at least that many bytes, and no other code accesses it until the call returns.
     let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(call))?;
     // SAFETY: the receive has filled the block.
     Ok((unsafe { read(call, block, source, bytes) }?, status))
 }
 
-/// Takes a block for so many bytes from a rank, if they are not too many.
+/// Allocates a block for `bytes` bytes from rank `source`, unless they exceed `limit`.
 pub(super) fn room<P: Pool>(
     call: &'static str,
     pool: &P,
@@ -196,7 +197,7 @@ pub(super) fn room<P: Pool>(
     }
     let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     match block.capacity() {
-        // A pool of somebody else's, which does not keep its word.
+        // A third-party pool that returned a smaller block than requested.
         less if less < bytes => {
             let why = format!("the pool gave a block of {less} bytes for a message of {bytes}");
             Err(Error::new(ErrorClass::NoMem, call, why))
@@ -205,7 +206,7 @@ pub(super) fn room<P: Pool>(
     }
 }
 
-/// Makes a buffer of what has come from a rank.
+/// Makes a buffer of a message from rank `source`.
 ///
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.

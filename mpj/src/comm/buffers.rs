@@ -1,4 +1,4 @@
-//! Collectives of messages of `mpj::buffer`, whose lengths differ from rank to rank: the lengths go first.
+//! Collectives of messages of `mpj::buffer`, whose lengths differ from rank to rank: the lengths are sent first.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
@@ -14,8 +14,8 @@ use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
 
 impl Intracomm {
-    /// Makes the message of `root` everybody's. The others' buffers may hold anything: they become the message, in blocks of
-    /// the global pool that are as long as it is.
+    /// Sends the message of `root` to all ranks. The buffers of other ranks may have any content, which the message
+    /// replaces, in blocks of the global pool that have its length.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -33,9 +33,9 @@ impl Intracomm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
     /// ```
     ///
-    /// The message is copied to every rank, also from a block of [`World::pool`](crate::World::pool): it is only borrowed for the
-    /// call, and a block that others look at is theirs for as long as they like. Who wants the ranks of a host to look at one
-    /// block hands it over, to each of them:
+    /// The message is copied to every rank, even from a block of [`World::pool`](crate::World::pool): the call only
+    /// borrows it, but a rank that views a block may keep it for as long as it likes. To let the ranks of a host view
+    /// one block, send shared ownership of it to each of them:
     /// ```
     /// use std::sync::Arc;
     ///
@@ -55,8 +55,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast), the buffer is as it was then; [`ErrorClass::NoMem`] if one rank has no block for the message,
-    /// on all ranks: on those that had ended this call already, at the next one.
+    /// As [`bcast`](Self::bcast); then the buffer is unchanged. [`ErrorClass::NoMem`] on all ranks if one rank has no
+    /// block for the message. Ranks that had completed this call already get the error at the next one.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
         let came = bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
         if let Some(came) = came {
@@ -65,8 +65,8 @@ impl Intracomm {
         Ok(())
     }
 
-    /// Collects the messages of all ranks at `root`, by rank, in blocks of the global pool; its own is copied, too. The
-    /// others get none.
+    /// Collects the messages of all ranks at `root`, by rank, in blocks of the global pool; its own is copied, too. On
+    /// other ranks the result is empty.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -98,8 +98,8 @@ impl Intracomm {
         came.into_iter().map(|came| came.read(CALL)).collect()
     }
 
-    /// Deals messages out: rank `r` gets a copy of `buffers[r]` of `root`, in a block of the global pool. `buffers` are used
-    /// at the root alone.
+    /// Scatters messages: rank `r` receives a copy of the root's `buffers[r]`, in a block of the global pool. `buffers`
+    /// is used only at the root.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -117,8 +117,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Count`] on all ranks if the root has not as many buffers as there
-    /// are ranks.
+    /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Count`] on all ranks if the number of the root's buffers
+    /// is not the number of ranks.
     pub fn scatter_buffers<R: RawBuffer>(
         &self,
         buffers: &[Buffer<R, Reading>],
@@ -140,8 +140,8 @@ impl Intracomm {
     }
 }
 
-/// A message that has come with a collective. Whether it is one is looked at when the collective has ended: that it is none
-/// concerns this rank alone.
+/// A message that was received by a collective. It is parsed after the collective is complete, because an invalid one
+/// is an error of this rank alone.
 struct ReceivedMessage {
     block: DefaultBlock,
     source: u32,
@@ -149,7 +149,7 @@ struct ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    /// Makes room for a message.
+    /// Allocates a block for a message.
     fn room(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let block = room(call, mpj_pool::global(), usize::MAX, source, bytes)?;
@@ -157,10 +157,10 @@ impl ReceivedMessage {
         Ok((ReceivedMessage { block, source, bytes }, buf))
     }
 
-    /// Reads it.
+    /// Parses it.
     ///
     /// # Errors
-    /// It is no buffer.
+    /// The message is not a buffer.
     fn read(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
         // SAFETY: the collective has filled as many bytes of the block: a message of another length is an error.
         unsafe { read(call, self.block, self.source, self.bytes) }
@@ -171,7 +171,7 @@ fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
     buf.bytes().map(|bytes| bytes as u64).map_err(|error| Error::buf(call, error))
 }
 
-/// Gives every rank the message of `root`, where `mine` makes it; returns what has come elsewhere.
+/// Sends the message of `root`, which `mine` makes, to every rank; returns the received one on other ranks.
 pub(super) fn bcast<B: SendBuf>(
     comm: &Comm,
     call: &'static str,
@@ -197,7 +197,7 @@ pub(super) fn bcast<B: SendBuf>(
     came.map(|came| came.read(call)).transpose()
 }
 
-/// Collects messages at `root`, which receives them as they come, each in a block of its own.
+/// Collects messages at `root`, which receives them as they arrive, each in its own block.
 fn gather(
     turn: &mut BlockingCall<'_>,
     label: CallDigest,
@@ -237,7 +237,7 @@ fn scatter<R: RawBuffer>(
     // SAFETY: the words are ours until it returns, at the root one of each rank.
     unsafe { turn.scatter(label, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
     let (came, into) = ReceivedMessage::room(call, root, len[0])?;
-    // All of them in one chain, so that they leave at once: each lies behind those before it.
+    // All of them in one chain, so that they are sent together: each follows those before it.
     let all =
         Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);
     let ends = buffers.iter().scan(0, |end, buffer| {

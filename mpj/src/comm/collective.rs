@@ -1,8 +1,9 @@
 //! Collectives, typed: every rank of the communicator calls them in the same order.
 //!
-//! A rank on which one fails tells the others: who still waits in it fails, too, who has returned fails at the next, and
-//! from then on the communicator takes no more collectives, and says so. Messages from rank to rank go on, and so does every
-//! other communicator. Arguments that are refused on all ranks leave it as it was.
+//! If a collective fails on one rank, that rank notifies the others. Ranks still waiting in it fail, too, and ranks
+//! that have returned fail at the next one. From then on all collectives of the communicator fail with an error that
+//! says so. Messages between ranks and all other communicators continue to work. If arguments are rejected on all
+//! ranks, the communicator stays usable.
 
 use super::Intracomm;
 use crate::endpoint::number;
@@ -15,8 +16,8 @@ impl Intracomm {
     /// Waits until every rank has called it (MPI_Barrier).
     ///
     /// # Errors
-    /// A freed communicator, a dead or departed rank, ranks that have called something else, or for which a collective has
-    /// failed before.
+    /// The communicator is freed, a rank has died or exited, the ranks have called different collectives, or a
+    /// collective has failed before.
     pub fn barrier(&self) -> Result<()> {
         raw::barrier(self.as_raw())
     }
@@ -34,20 +35,22 @@ impl Intracomm {
     /// # Errors
     /// * A root outside the communicator, a freed communicator, a dead or departed rank.
     /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
-    ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one expects: it names
-    ///   the rank and both lengths, and the buffer may be filled in part.
-    /// * What another rank failed with, which it names; that ranks have called something else; that they are out of step
-    ///   since an earlier collective failed. Only a communicator made before, or of another one, helps then.
+    ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one
+    ///   expects: it names the rank and both lengths, and the buffer may be filled in part.
+    /// * Another rank has failed, which the error names; the ranks have called different collectives; or they are out
+    ///   of step since an earlier collective failed. In the last case use a communicator that was made before the
+    ///   failure, or from another one.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
         unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
     }
 
-    /// Combines the buffers of all ranks at `root`, element by element (MPI_Reduce): in order of rank if the operation is not
-    /// commutative. `recv` is used at the root alone.
+    /// Combines the buffers of all ranks at `root`, element by element (MPI_Reduce): in order of rank if the operation
+    /// is not commutative. `recv` is used only at the root.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the elements.
+    /// As [`bcast`](Self::bcast); [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the
+    /// elements.
     pub fn reduce<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -59,8 +62,8 @@ impl Intracomm {
         unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, number(root)) }
     }
 
-    /// Combines the buffers of all ranks everywhere (MPI_Allreduce): in order of rank if the operation is not commutative, and in
-    /// any case with the same bits on each rank, but for those that a NaN carries in a sum or a product.
+    /// Combines the buffers of all ranks everywhere (MPI_Allreduce), in order of rank if the operation is not
+    /// commutative. The result has the same bits on each rank, except for the payload of a NaN in a sum or a product.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce).
@@ -74,8 +77,8 @@ impl Intracomm {
         unsafe { raw::allreduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
-    /// Combines the buffers of all ranks, element by element, in order of rank if the operation is not commutative, and deals
-    /// the result out: rank `r` gets the next `counts[r]` items (MPI_Reduce_scatter).
+    /// Combines the buffers of all ranks, element by element, in order of rank if the operation is not commutative, and
+    /// scatters the result: rank `r` gets the next `counts[r]` items (MPI_Reduce_scatter).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -87,8 +90,9 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce); [`ErrorClass::Arg`](crate::ErrorClass::Arg) for as many counts as there are not ranks,
-    /// [`ErrorClass::Count`](crate::ErrorClass::Count) if they are more items than `send` has, or not those that `recv` has room for.
+    /// As [`reduce`](Self::reduce); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the
+    /// number of ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if the counts are more items than `send` has,
+    /// or differ from the items of `recv`.
     pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -100,7 +104,7 @@ impl Intracomm {
         unsafe { raw::reduce_scatter(self.as_raw(), &send.send_buf(), &recv.recv_buf(), counts, &op) }
     }
 
-    /// Gives rank `r` the combination of ranks 0 to `r` (MPI_Scan).
+    /// Computes, on rank `r`, the combination of the buffers of ranks 0 to `r` (MPI_Scan).
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -136,7 +140,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); [`ErrorClass::Count`](crate::ErrorClass::Count) if the root's buffers do not fit each other.
+    /// As [`bcast`](Self::bcast); [`ErrorClass::Count`](crate::ErrorClass::Count) if the lengths of the root's buffers
+    /// do not match.
     pub fn gather<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -148,12 +153,12 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, number(root)) }
     }
 
-    /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element `displacements[r]`
-    /// on (MPI_Gatherv). `recv`, `counts` and `displacements` are used at the root alone.
+    /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element
+    /// `displacements[r]` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if parts overlap where they are received, or there are
-    /// not as many as ranks.
+    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if parts overlap where they are
+    /// received, or their number is not the number of ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -167,8 +172,8 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
     }
 
-    /// Deals the buffer of `root` out in equal parts (MPI_Scatter). `send` is used at the root alone and is `size` times
-    /// as long as `recv`.
+    /// Sends equal parts of the buffer of `root` to the ranks (MPI_Scatter). `send` is used at the root alone and is
+    /// `size` times as long as `recv`.
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
@@ -225,7 +230,7 @@ impl Intracomm {
         unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout) }
     }
 
-    /// Sends the `r`-th part of `send` to rank `r` and gets a part from each (MPI_Alltoall).
+    /// Sends the `r`-th part of `send` to rank `r` and receives a part from each (MPI_Alltoall).
     ///
     /// ```
     /// # mpj::threads(3, |world| {

@@ -1,4 +1,4 @@
-//! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, in which the rank's own items lie already.
+//! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, which holds the rank's own items already.
 
 use super::Intracomm;
 use crate::endpoint::number;
@@ -8,7 +8,7 @@ use crate::raw::{self, BlockLayout, Buf};
 use crate::types::RecvBuf;
 
 impl Intracomm {
-    /// Combines the buffers of all ranks at `root`, whose buffer becomes the result; the others' stay as they are. See
+    /// Combines the buffers of all ranks at `root`, whose buffer receives the result; other buffers are unchanged. See
     /// [`reduce`](Self::reduce).
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Intracomm {
         unsafe { raw::allreduce(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
     }
 
-    /// Makes the buffer of rank `r` the combination of those of ranks 0 to `r`. See [`scan`](Self::scan).
+    /// Replaces the buffer of rank `r` by the combination of those of ranks 0 to `r`. See [`scan`](Self::scan).
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
@@ -47,7 +47,7 @@ impl Intracomm {
     }
 
     /// Collects the buffers of all ranks in that of `root`, which is `size` times as long and holds the root's own part
-    /// already; the others' stay as they are. See [`gather`](Self::gather).
+    /// already; other buffers are unchanged. See [`gather`](Self::gather).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -66,8 +66,8 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send, &items, BlockLayout::EvenSplit, number(root)) }
     }
 
-    /// Deals the buffer of `root` out in equal parts; its own part stays where it is, and the others' buffers become
-    /// theirs. See [`scatter`](Self::scatter).
+    /// Scatters the buffer of `root` in equal parts. The root's own part stays in place; each other rank's buffer
+    /// receives its part. See [`scatter`](Self::scatter).
     ///
     /// # Errors
     /// As [`scatter`](Self::scatter).

@@ -1,11 +1,11 @@
-//! A communicator of one group, and how others are made from it.
+//! An intracommunicator, and the calls that make new ones from it.
 
 use mpj_devices::DataPath;
 
 use crate::error::Result;
 use crate::raw;
 
-/// A group of ranks that exchange messages no other communicator sees.
+/// A group of ranks whose messages no other communicator receives.
 ///
 /// Handles are cheap to clone and can be used from many threads at once (`THREAD_MULTIPLE`).
 ///
@@ -34,10 +34,10 @@ impl Intracomm {
         &self.raw
     }
 
-    /// Returns a handle of the same communicator whose messages from one rank to another go by `path`: through blocks of
-    /// the pool, or straight between the users' memories. It is about this rank's part alone, and what is received is the
-    /// same in any case. Messages of collectives, and of handles that say nothing, go by the path of the world
-    /// (`MPJ_PATH`, `mpjrun --path`). A send without copies ends when its receiver has the message, see [`DataPath`].
+    /// Returns a handle of the same communicator whose point-to-point messages go by `path`: through pool blocks, or
+    /// without copies in user space. The path applies to this rank only and never changes the received data.
+    /// Collectives, and handles without a path of their own, use the path of the world (`MPJ_PATH`, `mpjrun --path`). A
+    /// zero-copy send completes when its receiver has the message, see [`DataPath`].
     ///
     /// ```
     /// use mpj::DataPath;
@@ -70,8 +70,8 @@ impl Intracomm {
 
     /// Makes a communicator of the same ranks with its own messages. Collective.
     ///
-    /// Only a communicator whose ranks are in step can be duplicated: where a collective has failed, a duplicate made
-    /// before, or one of its parent, goes on.
+    /// Only a communicator whose ranks are in step can be duplicated. After a failed collective, use a duplicate that
+    /// was made before, or one of its parent.
     ///
     /// # Errors
     /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
@@ -88,12 +88,12 @@ impl Intracomm {
         Ok(self.raw.split_by(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
-    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
-    /// frees it too.
+    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
+    /// handle frees it too.
     ///
-    /// What is pending goes to its end, as MPI says: a receive that was posted before still gets its message, what was sent is
-    /// received, and collectives complete. A message that no posted receive waits for is refused: its sender fails with
-    /// [`Fault::Refused`](crate::Fault::Refused) if it waits for the match.
+    /// Pending operations complete, as MPI says: a receive that was posted before still gets its message, sent messages
+    /// are received, and collectives complete. A message without a posted receive is refused: if its sender waits for
+    /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
     ///
     /// # Errors
     /// It was freed before, or it is the world.

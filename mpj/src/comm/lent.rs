@@ -21,13 +21,14 @@ use crate::status::Status;
 const CALL: &str = "recv_block";
 
 impl Intracomm {
-    /// Receives a message of any length in the block in which it lies: without a copy if its sender has lent it, which it does
-    /// with what is longer than the device sends at once, lies in one block of its [`World::pool`](crate::World::pool), and was
-    /// started by ownership ([`isend`](Self::isend)). Otherwise it is in a block of the global pool, often the one into which
-    /// it has arrived. Between threads any memory of one piece will do, between hosts none.
+    /// Receives a message of any length in the block in which it lies. There is no copy if the message is longer than
+    /// the device sends eagerly, lies in one block of its sender's [`World::pool`](crate::World::pool), and was sent by
+    /// ownership ([`isend`](Self::isend)). Otherwise it is in a block of the global pool, often the one in which it
+    /// arrived. Between threads any contiguous memory will do; between hosts a message is always copied.
     ///
-    /// The sender has its block back when the [`ReceivedBlock`] is dropped: its request ends then. One that is never dropped keeps the
-    /// block until this rank ends; nobody hangs for it, but who waits for that request, which fails if this rank leaves before.
+    /// The sender's request completes, and returns its block, when the [`ReceivedBlock`] is dropped. If it is never
+    /// dropped, it keeps the block until this rank exits. Only a thread that waits for that request is blocked; the
+    /// wait fails if this rank exits first.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -48,7 +49,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorClass::NoMem`] if there is no block for it.
+    /// As [`recv`](Self::recv); [`ErrorClass::NoMem`] if the pool has no block for it.
     pub fn recv_block(
         &self,
         source: impl IntoSource,
@@ -97,27 +98,27 @@ fn receive(comm: &raw::Comm, message: MatchedMessage) -> Result<(ReceivedBlock, 
     };
     let block = match room(CALL, mpj_pool::global(), usize::MAX, envelope.source, envelope.bytes) {
         Ok(block) => block,
-        // Its sender may be waiting to hear of it.
+        // The sender may be waiting for the match.
         Err(error) => {
             raw::discard(comm, message);
             return Err(error);
         }
     };
     let buf = Buf::in_block(&block, 0, envelope.bytes, Primitive::Packed);
-    // SAFETY: the block is ours, holds as many bytes, and is touched by nobody else until the call returns.
+    // SAFETY: the block is ours, holds at least that many bytes, and no other code accesses it until the call returns.
     unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.within(CALL))?;
     Ok(lent(Location::Local(block)))
 }
 
-/// A message in the block in which it lies, to be read: see [`Intracomm::recv_block`].
+/// A received message in the block in which it lies; see [`Intracomm::recv_block`].
 ///
-/// As a slice it is the packed bytes. It can be sent to other threads, and outlives the communicator.
+/// It derefs to the packed bytes. It can be sent to other threads, and outlives the communicator.
 pub struct ReceivedBlock {
     envelope: Envelope,
     lying: Location,
 }
 
-/// Where a message lies.
+/// The location of a message.
 ///
 /// # Invariants
 /// 1. A block here has been filled with the message.
@@ -130,7 +131,7 @@ enum Location {
 }
 
 impl ReceivedBlock {
-    /// What comes from nobody.
+    /// Returns the result of a receive from `PROC_NULL`.
     fn of_nobody() -> Self {
         let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
         ReceivedBlock {
@@ -139,7 +140,7 @@ impl ReceivedBlock {
         }
     }
 
-    /// Returns whether it lies in its sender's memory, so that it was not copied.
+    /// Returns whether the message is read in its sender's memory, so that it was not copied.
     pub fn is_zero_copy(&self) -> bool {
         matches!(self.lying, Location::AtSender(_))
     }
@@ -147,9 +148,9 @@ impl ReceivedBlock {
     /// Returns the items, as which they were sent.
     ///
     /// # Errors
-    /// [`ErrorClass::Type`] if they are of another type, or of one whose values have gaps or would have to be checked (`bool`,
-    /// `char`): those are received by [`recv`](Intracomm::recv). [`ErrorClass::Buffer`] if they do not lie as the type wants it,
-    /// which they do if they were sent from the begin of a block.
+    /// [`ErrorClass::Type`] if the elements have another type, or a type whose values have padding or must be checked
+    /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the elements are not
+    /// aligned; they are if they were sent from the start of a block.
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
         const CALL: &str = "view";
         let datatype = T::datatype();
@@ -176,7 +177,7 @@ impl ReceivedBlock {
         Ok(unsafe { std::slice::from_raw_parts(items, count) })
     }
 
-    /// Returns the message of `mpj::buffer` that it is. One with a dynamic part lies in several blocks, so it is not lent, and was
+    /// Returns the message as one of `mpj::buffer`. A message with a dynamic part lies in several blocks, so it was
     /// copied into one.
     ///
     /// ```
@@ -198,7 +199,7 @@ impl ReceivedBlock {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorClass::Buffer`] if it is none, as one of nobody, or of a newer format.
+    /// [`ErrorClass::Buffer`] if the message is not a buffer, comes from `PROC_NULL`, or has a newer format.
     pub fn try_into_buffer(self) -> Result<ReceivedBuffer> {
         let (source, len) = (self.envelope.source, self.len());
         if source == PROC_NULL_NUMBER.cast_unsigned() {
@@ -229,8 +230,8 @@ impl fmt::Debug for ReceivedBlock {
     }
 }
 
-/// A message of `mpj::buffer` in the block in which it lies: see [`ReceivedBlock::try_into_buffer`]. It is a
-/// [`Buffer`](crate::buffer::Buffer) that is read, and nothing else.
+/// A message of `mpj::buffer` in the block in which it lies; see [`ReceivedBlock::try_into_buffer`]. It is a read-only
+/// [`Buffer`](crate::buffer::Buffer).
 pub struct ReceivedBuffer(Buffer<ReadOnlyBlock, Reading>);
 
 impl Deref for ReceivedBuffer {
@@ -242,8 +243,8 @@ impl Deref for ReceivedBuffer {
 }
 
 impl DerefMut for ReceivedBuffer {
-    /// For reading, which goes on from place to place. A buffer of such a block is nowhere but behind this reference, so
-    /// nobody can make one of it that writes.
+    /// Reading advances the buffer's position. A buffer of such a block exists only behind this reference, so it cannot
+    /// be turned into one for writing.
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
@@ -259,8 +260,9 @@ impl fmt::Debug for ReceivedBuffer {
 #[derive(Debug)]
 pub struct ReadOnlyBlock(ReceivedBlock);
 
-// SAFETY: 1: the bytes of a message neither move nor go while it lives. They are readable; that nobody writes them is seen to by
-// `ReceivedBuffer`, which has no room and does not let go of its block. 2: nobody writes them meanwhile. 3: no field changes.
+// SAFETY: 1: the bytes of a message neither move nor are freed while it lives. They are readable. No code writes them,
+// because `ReceivedBuffer` has no headroom and never hands out its block. 2: as before, no code writes them. 3: no
+// field changes.
 unsafe impl RawBuffer for ReadOnlyBlock {
     fn as_ptr(&self) -> NonNull<u8> {
         NonNull::from(&*self.0).cast()

@@ -57,7 +57,7 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not such a value. A source of
-    /// [`PROC_NULL`](crate::PROC_NULL) is refused: nobody sends none.
+    /// [`PROC_NULL`](crate::PROC_NULL) is rejected, because there would be no value to return.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
         source: impl IntoSource,
@@ -69,11 +69,11 @@ impl Intracomm {
         Ok((message.read_object().map_err(|e| other::<T>(CALL, status.source_rank(), &e))?, status))
     }
 
-    /// Gives every rank the value of `root`; the others' value is not looked at.
+    /// Sends the value of `root` to every rank; the values of other ranks are ignored.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A value that cannot be serialized is an error on
-    /// all ranks; one that cannot be made of what came, on that rank alone.
+    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A value that cannot be serialized is an error
+    /// on all ranks; a message that cannot be deserialized is an error on that rank alone.
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);

@@ -47,12 +47,13 @@ impl Intracomm {
 
     /// Receives a message into a buffer that is long enough for it (MPI_Recv).
     ///
-    /// Who receives from anybody waits for the others: it ends with an error when all of them have left, also if this rank could
-    /// still send to itself.
+    /// A receive from any source depends on the other ranks: it fails when all of them have exited, even though this
+    /// rank could still send to itself.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is longer than the buffer and
-    /// [`ErrorClass::Type`](crate::ErrorClass::Type) if it is made of other elements; then nothing was written.
+    /// As [`send`](Self::send); [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is longer than the
+    /// buffer and [`ErrorClass::Type`](crate::ErrorClass::Type) if it is made of other elements; then nothing was
+    /// written.
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -85,7 +86,7 @@ impl Intracomm {
         unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
-    /// Starts a send of a buffer that the operation owns until it has ended; borrowed buffers go in a
+    /// Starts a send of a buffer that the operation owns until it is complete; borrowed buffers go in a
     /// [`scope`](Self::scope) (MPI_Isend).
     ///
     /// ```
@@ -110,7 +111,7 @@ impl Intracomm {
         self.isend_as(buf, dest.into_dest(), tag, Mode::Standard)
     }
 
-    /// Starts a send that ends when the message has been matched (MPI_Issend).
+    /// Starts a send that completes when the message has been matched (MPI_Issend).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -133,12 +134,13 @@ impl Intracomm {
         let cell = Arc::new(OwnedCell::new(buf));
         let buf = cell.send_buf();
         let keep: raw::KeepAlive = cell.clone();
-        // SAFETY: the operation keeps the cell, in which the buffer neither moves nor is touched until it has ended.
+        // SAFETY: the operation keeps the cell, in which the buffer neither moves nor is accessed until the operation
+        // is complete.
         let raw = unsafe { raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))? };
         Ok(Request::new(raw, cell, false))
     }
 
-    /// Starts a receive into a buffer that the operation owns until it has ended; borrowed buffers go in a
+    /// Starts a receive into a buffer that the operation owns until it is complete; borrowed buffers go in a
     /// [`scope`](Self::scope) (MPI_Irecv). Dropping the request
     /// before a message has matched takes the receive back.
     ///
@@ -154,14 +156,14 @@ impl Intracomm {
         let buf = cell.recv_buf();
         let keep: raw::KeepAlive = cell.clone();
         let (source, tag) = (source.into_source().number(), tag.into().number());
-        // SAFETY: as in `isend_as`, and nobody else reads or writes the buffer.
+        // SAFETY: as in `isend_as`, and no other code reads or writes the buffer.
         let raw = unsafe { raw::irecv(self.as_raw(), buf, source, tag, Some(keep))? };
         Ok(Request::new(raw, cell, true))
     }
 
-    /// Opens a scope in which operations can borrow buffers; every operation has ended when it returns.
+    /// Opens a scope in which operations can borrow buffers; every operation is complete when it returns.
     ///
-    /// Returns what the closure returns. Where that ends in `Ok(())`, say of which error (E0283), as here:
+    /// Returns the result of the closure. If the closure ends in `Ok(())`, name its error type (E0283), as here:
     /// ```
     /// # mpj::threads(2, |world| {
     /// let other = 1 - world.rank();
@@ -190,7 +192,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Panics
-    /// If the closure panics, with its panic, after every operation has ended.
+    /// If the closure panics, with its panic, after every operation is complete.
     pub fn scope<'env, F, R>(&'env self, f: F) -> R
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -198,7 +200,7 @@ impl Intracomm {
         Scope::enter(self, f)
     }
 
-    /// Waits for a message and tells what a receive would get, without receiving it (MPI_Probe).
+    /// Waits for a message and returns the status that a receive would return, without receiving it (MPI_Probe).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -214,7 +216,7 @@ impl Intracomm {
         raw::iprobe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
-    /// Waits for a message and takes it, so that no other receive gets it (MPI_Mprobe).
+    /// Waits for a message and removes it from matching, so that no other receive gets it (MPI_Mprobe).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -230,7 +232,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); a source of [`PROC_NULL`](crate::PROC_NULL) is refused.
+    /// As [`recv`](Self::recv); a source of [`PROC_NULL`](crate::PROC_NULL) is rejected.
     pub fn mprobe(&self, source: impl IntoSource, tag: impl Into<Tag>) -> Result<Message> {
         let message = raw::mprobe(self.as_raw(), source.into_source().number(), tag.into().number())?;
         Ok(Message { comm: self.clone(), message: Some(message) })

@@ -10,9 +10,9 @@ use crate::raw::{self, BlockLayout, Buf, Collective};
 use crate::request::{Bufs, OwnedCell, PersistentRequest};
 use crate::types::{RecvBuf, SendBuf};
 
-/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and buffers that it owns; to
-/// prepare it is a call that all ranks make, in which nothing is sent. What it refuses on one rank is told to the others, at
-/// the latest when they start it.
+/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and buffers that it owns. All
+/// ranks must make the `*_init` call, which sends no messages. If one rank's arguments are rejected, the others learn
+/// of it when they start the collective at the latest.
 impl Intracomm {
     /// Prepares a barrier (MPI_Barrier_init).
     ///
@@ -37,7 +37,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast): at once for what is refused, else from a call.
+    /// As [`bcast`](Self::bcast). Rejected arguments fail at once; other errors are returned when it is started or
+    /// waited for.
     pub fn bcast_init<B: RecvBuf + Send + Sync + 'static>(
         &self,
         buf: B,
@@ -52,7 +53,8 @@ impl Intracomm {
     /// Prepares a reduction at `root` (MPI_Reduce_init).
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce): at once for what is refused, else from a call.
+    /// As [`reduce`](Self::reduce). Rejected arguments fail at once; other errors are returned when it is started or
+    /// waited for.
     pub fn reduce_init<S, R>(
         &self,
         send: S,
@@ -73,7 +75,8 @@ impl Intracomm {
     /// Prepares an allreduce (MPI_Allreduce_init): see the example of [`PersistentRequest`].
     ///
     /// # Errors
-    /// As [`allreduce`](Self::allreduce): at once for what is refused, else from a call.
+    /// As [`allreduce`](Self::allreduce). Rejected arguments fail at once; other errors are returned when it is started
+    /// or waited for.
     pub fn allreduce_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -84,10 +87,11 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a reduction whose result is dealt out (MPI_Reduce_scatter_init).
+    /// Prepares a reduction whose result is scattered (MPI_Reduce_scatter_init).
     ///
     /// # Errors
-    /// As [`reduce_scatter`](Self::reduce_scatter): at once for what is refused, else from a call.
+    /// As [`reduce_scatter`](Self::reduce_scatter). Rejected arguments fail at once; other errors are returned when it
+    /// is started or waited for.
     pub fn reduce_scatter_init<S, R>(
         &self,
         send: S,
@@ -107,7 +111,8 @@ impl Intracomm {
     /// Prepares a combination of ranks 0 to this one (MPI_Scan_init).
     ///
     /// # Errors
-    /// As [`scan`](Self::scan): at once for what is refused, else from a call.
+    /// As [`scan`](Self::scan). Rejected arguments fail at once; other errors are returned when it is started or waited
+    /// for.
     pub fn scan_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -121,7 +126,8 @@ impl Intracomm {
     /// Prepares a collection at `root` (MPI_Gather_init).
     ///
     /// # Errors
-    /// As [`gather`](Self::gather): at once for what is refused, else from a call.
+    /// As [`gather`](Self::gather). Rejected arguments fail at once; other errors are returned when it is started or
+    /// waited for.
     pub fn gather_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -136,7 +142,8 @@ impl Intracomm {
     /// Prepares a collection of different lengths at `root` (MPI_Gatherv_init).
     ///
     /// # Errors
-    /// As [`gatherv`](Self::gatherv): at once for what is refused, else from a call.
+    /// As [`gatherv`](Self::gatherv). Rejected arguments fail at once; other errors are returned when it is started or
+    /// waited for.
     pub fn gatherv_init<S, R>(
         &self,
         send: S,
@@ -158,7 +165,8 @@ impl Intracomm {
     /// Prepares a distribution of the buffer of `root` (MPI_Scatter_init).
     ///
     /// # Errors
-    /// As [`scatter`](Self::scatter): at once for what is refused, else from a call.
+    /// As [`scatter`](Self::scatter). Rejected arguments fail at once; other errors are returned when it is started or
+    /// waited for.
     pub fn scatter_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -173,7 +181,8 @@ impl Intracomm {
     /// Prepares a distribution in parts of different lengths (MPI_Scatterv_init).
     ///
     /// # Errors
-    /// As [`scatterv`](Self::scatterv): at once for what is refused, else from a call.
+    /// As [`scatterv`](Self::scatterv). Rejected arguments fail at once; other errors are returned when it is started
+    /// or waited for.
     pub fn scatterv_init<S, R>(
         &self,
         send: S,
@@ -195,7 +204,8 @@ impl Intracomm {
     /// Prepares a collection everywhere (MPI_Allgather_init).
     ///
     /// # Errors
-    /// As [`allgather`](Self::allgather): at once for what is refused, else from a call.
+    /// As [`allgather`](Self::allgather). Rejected arguments fail at once; other errors are returned when it is started
+    /// or waited for.
     pub fn allgather_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -210,7 +220,8 @@ impl Intracomm {
     /// Prepares a collection of different lengths everywhere (MPI_Allgatherv_init).
     ///
     /// # Errors
-    /// As [`allgatherv`](Self::allgatherv): at once for what is refused, else from a call.
+    /// As [`allgatherv`](Self::allgatherv). Rejected arguments fail at once; other errors are returned when it is
+    /// started or waited for.
     pub fn allgatherv_init<S, R>(
         &self,
         send: S,
@@ -231,7 +242,8 @@ impl Intracomm {
     /// Prepares an exchange of parts (MPI_Alltoall_init).
     ///
     /// # Errors
-    /// As [`alltoall`](Self::alltoall): at once for what is refused, else from a call.
+    /// As [`alltoall`](Self::alltoall). Rejected arguments fail at once; other errors are returned when it is started
+    /// or waited for.
     pub fn alltoall_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -246,7 +258,8 @@ impl Intracomm {
     /// Prepares an exchange of parts of different lengths (MPI_Alltoallv_init).
     ///
     /// # Errors
-    /// As [`alltoallv`](Self::alltoallv): at once for what is refused, else from a call.
+    /// As [`alltoallv`](Self::alltoallv). Rejected arguments fail at once; other errors are returned when it is started
+    /// or waited for.
     pub fn alltoallv_init<S, R>(
         &self,
         send: S,
@@ -277,7 +290,7 @@ impl Intracomm {
     }
 }
 
-/// A cell for both buffers, and where they lie.
+/// Makes a cell for both buffers, with the function that finds them.
 fn owned<S: SendBuf + Send + 'static, R: RecvBuf + Send + 'static>(
     send: S,
     recv: R,

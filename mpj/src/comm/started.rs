@@ -10,11 +10,11 @@ use crate::raw::{self, Collective};
 use crate::request::{OwnedCell, Request};
 use crate::types::{RecvBuf, SendBuf};
 
-/// Collectives that do not block. All ranks start them in one order, among their other collectives; they may be waited for
-/// in any. Every call of this rank that waits or tests, for whatever, drives them. A request that is dropped leaves its
-/// collective to its end: the others count on this rank, which takes part also while it leaves the job.
+/// Non-blocking collectives. All ranks start them in one order, among their other collectives, and may wait for them in
+/// any order. Every call of this rank that waits or tests makes progress on them. If a request is dropped, its
+/// collective still completes, because the other ranks depend on it: this rank takes part even while it leaves the job.
 impl Intracomm {
-    /// Starts a barrier (MPI_Ibarrier): it ends when every rank has started it.
+    /// Starts a barrier (MPI_Ibarrier): it completes when every rank has started it.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -30,7 +30,7 @@ impl Intracomm {
         self.start(Arc::new(OwnedCell::new(())), Collective::Barrier)
     }
 
-    /// Starts a broadcast of a buffer that the operation owns until it has ended (MPI_Ibcast).
+    /// Starts a broadcast of a buffer that the operation owns until it is complete (MPI_Ibcast).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -41,14 +41,14 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast): at once for what is refused, else from the request.
+    /// As [`bcast`](Self::bcast). Rejected arguments fail at once; other errors are returned by the request.
     pub fn ibcast<B: RecvBuf + Send + Sync + 'static>(&self, buf: B, root: usize) -> Result<Request<B>> {
         let cell = Arc::new(OwnedCell::new(buf));
         let items = cell.recv_buf();
         self.start(cell, Collective::Bcast { items: &items, root: number(root) })
     }
 
-    /// Starts an allreduce of buffers that the operation owns until it has ended (MPI_Iallreduce).
+    /// Starts an allreduce of buffers that the operation owns until it is complete (MPI_Iallreduce).
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -61,7 +61,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`allreduce`](Self::allreduce): at once for what is refused, else from the request.
+    /// As [`allreduce`](Self::allreduce). Rejected arguments fail at once; other errors are returned by the request.
     pub fn iallreduce<S, R>(&self, send: S, recv: R, op: Op) -> Result<Request<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -78,7 +78,8 @@ impl Intracomm {
         collective: Collective<'_>,
     ) -> Result<Request<B>> {
         let keep: raw::KeepAlive = cell.clone();
-        // SAFETY: the operation keeps the cell, in which the buffers neither move nor are touched until it has ended.
+        // SAFETY: the operation keeps the cell, in which the buffers neither move nor are accessed until the operation
+        // is complete.
         let raw = unsafe { raw::start(self.as_raw(), collective, Some(keep)) }?;
         Ok(Request::new(raw, cell, false))
     }

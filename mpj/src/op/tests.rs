@@ -1,11 +1,11 @@
-//! Every operation on every primitive: what is not refused has the result that arithmetic says.
+//! Every operation on every primitive: if it is supported, the result is the arithmetic one.
 
 use super::*;
 
 const OPS: [Op; 10] =
     [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Land, Op::Lor, Op::Lxor, Op::Band, Op::Bor, Op::Bxor];
 
-/// Returns what the operation makes of two small numbers.
+/// Returns the result of the operation on two small numbers.
 fn expected(op: &Op, a: u8, b: u8) -> u8 {
     match op {
         Op::Sum => a + b,
@@ -22,7 +22,7 @@ fn expected(op: &Op, a: u8, b: u8) -> u8 {
     }
 }
 
-/// Returns a small number as a value of the primitive; none where numbers are no values of it.
+/// Returns a small number as a value of the primitive, or `None` if the primitive cannot hold it.
 fn value(primitive: Primitive, number: u8) -> Option<Vec<u8>> {
     Some(match primitive {
         Primitive::F32 => f32::from(number).to_ne_bytes().into(),
@@ -54,7 +54,7 @@ fn what_is_not_refused_is_combined() {
             if op.unsupported_reason(&datatype).is_some() {
                 continue;
             }
-            // SAFETY: one value of the primitive lies at both, and the operation is not refused.
+            // SAFETY: one value of the primitive lies at both, and the operation is supported.
             let done = unsafe {
                 op.fold(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, OperandOrder::IncomingFirst)
             };
@@ -82,7 +82,7 @@ fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
                 into
             });
             let [one, other] = combined;
-            // What a NaN carries in a sum is the processor's affair.
+            // The payload of a NaN in a sum depends on the processor.
             let is_free = matches!(op, Op::Sum | Op::Prod) && one.is_nan();
             assert!(is_free && other.is_nan() || one.to_bits() == other.to_bits(), "{op:?} of {a} and {b}");
         }

@@ -1,11 +1,11 @@
 //! Collectives: every rank of the communicator calls them in the same order.
 //!
-//! Counts are in items and, as in MPI, the type signature of what is sent must be that of what is received, on all ranks:
-//! a message that is shorter, longer or of another type is an error. An error on one rank is told to the others, which fail
-//! with it; from then on the communicator takes no more collectives. Arguments that are refused on all ranks leave it as
-//! it was.
+//! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received, on all ranks: a
+//! message that is shorter, longer or of another type is an error. The failing rank notifies the others, which fail
+//! with the same error, and from then on the communicator rejects collectives. If all ranks reject their arguments, the
+//! communicator stays usable.
 //!
-//! Where `send` (of [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are in the other buffer already
+//! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`).
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ use crate::collective::{all, rooted, tuning};
 use crate::error::Result;
 use crate::op::Op;
 
-/// Runs the plan of a call to its end.
+/// Runs the plan of a call until it completes.
 ///
 /// # Safety
 /// The contract of the call.
@@ -31,28 +31,28 @@ use crate::op::Op;
 unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Planned<'a>) -> Result<()> {
     comm.collective(call, |turn| {
         let (label, plan) = plan()?;
-        // SAFETY: the caller's contract; the plan names what was checked.
+        // SAFETY: the caller's contract; the spans of the plan were checked.
         unsafe { turn.run(label, plan) }
     })
 }
 
-/// Waits until every rank has called it.
+/// Waits until every rank has called this function.
 ///
 /// # Errors
-/// A freed communicator, a dead or departed rank, ranks that are out of step.
+/// The communicator was freed, a rank has died or exited, or the ranks are out of step.
 pub fn barrier(comm: &Comm) -> Result<()> {
     comm.collective("barrier", |turn| {
         let (label, plan) = plans::barrier(comm);
-        // SAFETY: no memory is named.
+        // SAFETY: the steps access no memory.
         unsafe { turn.run(label, plan) }
     })
 }
 
-/// Gives every rank the items of `root`.
+/// Broadcasts the items of `root` to every rank.
 ///
 /// # Errors
-/// A bad root, a freed communicator, a dead or departed rank; other counts or types elsewhere; an error on another rank;
-/// ranks that are out of step.
+/// The root is invalid, the communicator was freed, a rank has died or exited, counts or types differ between ranks,
+/// another rank has failed, or the ranks are out of step.
 ///
 /// # Safety
 /// The contract of a send buffer at the root, of a receive buffer elsewhere.
@@ -61,13 +61,19 @@ pub unsafe fn bcast(comm: &Comm, items: &Buf, root: i32) -> Result<()> {
     unsafe { run(comm, "bcast", || plans::bcast(comm, "bcast", items, root)) }
 }
 
-/// Combines the items of all ranks at `root`, in order of rank if `op` is not commutative; `recv` is used at the root alone, and `send` there only if
-/// it is not in place.
+/// Combines the items of all ranks at `root`, in order of rank if `op` is not commutative. `recv` is used only at the
+/// root, and `send` is not used there if it is in place.
 ///
 /// # Errors
-/// As [`bcast`]; [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the type, [`ErrorClass::Count`](crate::ErrorClass::Count) or [`ErrorClass::Type`](crate::ErrorClass::Type) if
-/// the root's buffers differ, [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if they overlap, or there is nothing to send elsewhere. After an
-/// error `recv` may hold a part of the result, and what was in place there is gone.
+/// As [`bcast`], and:
+///
+/// * [`ErrorClass::Op`](crate::ErrorClass::Op) if the operation is not defined for the type.
+/// * [`ErrorClass::Count`](crate::ErrorClass::Count) or [`ErrorClass::Type`](crate::ErrorClass::Type) if the root's
+///   buffers differ.
+/// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the root's buffers overlap, or if another rank's `send` is in
+///   place.
+///
+/// After an error `recv` may hold a part of the result, and items that were in place there are lost.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -76,8 +82,8 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
     unsafe { run(comm, "reduce", || plans::reduce(comm, "reduce", send, recv, op, root)) }
 }
 
-/// Combines the items of all ranks everywhere, in order of rank if `op` is not commutative, with the same bits on each rank but
-/// for those that a NaN carries in a sum or a product.
+/// Combines the items of all ranks and gives every rank the result, in order of rank if `op` is not commutative. The
+/// result has the same bits on each rank, except those of a NaN in a sum or a product.
 ///
 /// # Errors
 /// As [`reduce`].
@@ -89,10 +95,12 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
     unsafe { run(comm, "allreduce", || plans::allreduce(comm, "allreduce", send, recv, op)) }
 }
 
-/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next `counts[r]` of the result.
+/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives rank `r` the next
+/// `counts[r]` items of the result.
 ///
 /// # Errors
-/// As [`reduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) for as many counts as there are not ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if they are more than is sent.
+/// As [`reduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the number of ranks,
+/// [`ErrorClass::Count`](crate::ErrorClass::Count) if their sum exceeds the number of items to send.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -115,11 +123,12 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
     unsafe { run(comm, "scan", || plans::scan(comm, "scan", send, recv, op)) }
 }
 
-/// Collects the items of all ranks at `root`, placed by `layout`, which is used at the root alone like `recv`. The root's
-/// own may be in place.
+/// Gathers the items of all ranks at `root`, placed by `layout`. `layout` and `recv` are used only at the root, whose
+/// own items may be in place.
 ///
 /// # Errors
-/// As [`reduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the layout leaves the root's buffer, [`ErrorClass::Arg`](crate::ErrorClass::Arg) if its parts overlap.
+/// As [`reduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the layout exceeds the root's buffer,
+/// [`ErrorClass::Arg`](crate::ErrorClass::Arg) if its blocks overlap.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -129,8 +138,8 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_
     unsafe { run(comm, call, || plans::gather(comm, call, send, recv, layout, root)) }
 }
 
-/// Deals the items of `root` out, placed by `layout`, which is used at the root alone like `send`. The root's own may stay
-/// in place.
+/// Scatters the items of `root` to all ranks, placed by `layout`. `layout` and `send` are used only at the root, whose
+/// own items may stay in place.
 ///
 /// # Errors
 /// As [`gather`].
@@ -143,7 +152,7 @@ pub unsafe fn scatter(comm: &Comm, send: &Buf, layout: BlockLayout<'_>, recv: &B
     unsafe { run(comm, call, || plans::scatter(comm, call, send, layout, recv, root)) }
 }
 
-/// Collects the items of all ranks everywhere, placed by `layout`.
+/// Gathers the items of all ranks at every rank, placed by `layout`.
 ///
 /// # Errors
 /// As [`gather`].
@@ -156,8 +165,8 @@ pub unsafe fn allgather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout
     unsafe { run(comm, call, || plans::allgather(comm, call, send, recv, layout)) }
 }
 
-/// Sends a block to each rank and gets one from each, placed by the two layouts. In place, what is received replaces what
-/// was sent, `back` says where both lie, and as much memory again is used.
+/// Sends a block to each rank and receives one from each, placed by the two layouts. In place, the received items
+/// replace those that were sent, `back` places both, and the call allocates memory of the size of `recv`.
 ///
 /// # Errors
 /// As [`gather`].
@@ -177,24 +186,24 @@ pub unsafe fn alltoall(
 }
 
 impl BlockingCall<'_> {
-    /// Broadcasts items, for whatever call.
+    /// Broadcasts items as a part of any collective call.
     ///
     /// # Safety
     /// The contract of [`bcast`].
     pub(crate) unsafe fn bcast(&mut self, label: CallDigest, items: &Buf, root: u32) -> Result<()> {
         let steps = rooted::bcast(self.rank(), self.size(), root, items.count());
-        // SAFETY: the caller's contract; the root's steps only send.
+        // SAFETY: the caller's contract; the steps of the root only read the items.
         unsafe { self.run(label, plan(steps, None, items)) }
     }
 
     /// Broadcasts words.
     pub(crate) fn bcast_words(&mut self, label: CallDigest, words: &mut [u64], root: u32) -> Result<()> {
         let items = Buf::slice_mut(words);
-        // SAFETY: the words are ours until it returns.
+        // SAFETY: the words are exclusively borrowed until the call returns.
         unsafe { self.bcast(label, &items, root) }
     }
 
-    /// Collects items at `root`, where they are placed by `blocks`, for whatever call.
+    /// Gathers items at `root`, placed by `blocks`, as a part of any collective call.
     ///
     /// # Safety
     /// The contract of [`gather`]; the blocks lie in `recv`.
@@ -216,7 +225,7 @@ impl BlockingCall<'_> {
         unsafe { self.run(label, plan(steps, send, recv)) }
     }
 
-    /// Deals the items of `root` out, where they are placed by `blocks`, for whatever call.
+    /// Scatters the items of `root`, placed by `blocks`, as a part of any collective call.
     ///
     /// # Safety
     /// The contract of [`scatter`]; the blocks lie in `send`.
@@ -234,11 +243,11 @@ impl BlockingCall<'_> {
         unsafe { self.run(label, plan(steps, Some(send), recv.unwrap_or(NOTHING))) }
     }
 
-    /// Collects items at `root`, those of each rank in a buffer of its own, for whatever call: `rooms[0]` is what this rank
-    /// sends, and at the root `rooms[1 + r]` is for rank `r`.
+    /// Gathers items at `root` into one buffer per rank, as a part of any collective call. This rank sends `rooms[0]`,
+    /// and at the root `rooms[1 + r]` receives from rank `r`.
     ///
     /// # Safety
-    /// The contract of a send buffer of the first, and of receive buffers of the others.
+    /// The contract of a send buffer for `rooms[0]`, and of a receive buffer for each of the others.
     pub(crate) unsafe fn gather_apart(&mut self, label: CallDigest, rooms: &[Buf], root: u32) -> Result<()> {
         let span =
             |area: u32| Span::new(BufIndex::of(area), 0, rooms.get(area as usize).map_or(0, Buf::count));
@@ -248,7 +257,7 @@ impl BlockingCall<'_> {
         unsafe { self.run(label, plan) }
     }
 
-    /// Gathers as many words of every rank everywhere.
+    /// Gathers `words`, whose length is the same on all ranks, at every rank.
     pub(crate) fn allgather_words(&mut self, label: CallDigest, words: &[u64]) -> Result<Vec<u64>> {
         let (rank, size, len) = (self.rank(), self.size(), words.len());
         let mut all = vec![0u64; len * size as usize];
@@ -256,7 +265,7 @@ impl BlockingCall<'_> {
         let is_direct = tuning::own_words_directly(size_of_val(&*all));
         let steps = all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), is_direct);
         let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));
-        // SAFETY: both are ours and do not overlap; the steps only read the first.
+        // SAFETY: both buffers are borrowed for the call and do not overlap; the steps only read the first.
         unsafe { self.run(label, plan(steps, Some(&send), &recv)) }?;
         Ok(all)
     }

@@ -1,4 +1,4 @@
-//! A communicator: two channels, a group, and how new ones are made from it.
+//! A communicator: two channels and a group, and the creation of new communicators from it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,33 +12,34 @@ use crate::collective::turn::{self, BlockingCall};
 use crate::endpoint::PROC_NULL_NUMBER;
 use crate::error::{Error, ErrorClass, Result};
 
-/// The color of a rank that takes no part in a split.
+/// The color of a rank that does not want a communicator from a split.
 pub const UNDEFINED: i32 = -32766;
 
-/// A communicator. Clones are handles of the same one; each says by which way the messages go that it is used for.
+/// A communicator. Clones are handles of the same communicator; each handle may select a data path for the messages
+/// that are started through it.
 #[derive(Clone, Debug)]
 pub struct Comm {
     core: Arc<Core>,
-    /// The way of messages that are started through this handle.
+    /// The data path of messages that are started through this handle.
     path: Option<DataPath>,
 }
 
 #[derive(Debug)]
 struct Core {
     engine: Arc<Engine>,
-    /// Messages.
+    /// The channel of point-to-point messages.
     p2p: Arc<Channel>,
     collectives: Arc<Context>,
     group: Group,
     rank: u32,
     freed: AtomicBool,
     family: Family,
-    /// Communicators this process has made as their leader.
+    /// The number of communicator ids that this process has allocated.
     made: Arc<AtomicU64>,
 }
 
-/// The name of a communicator, and how many were made from it: all its ranks count alike, so that the name of a new one
-/// is the same on all of them.
+/// The name of a communicator, and the number of communicators that were made from it. All ranks count alike, so a new
+/// communicator has the same name on all of them.
 #[derive(Debug)]
 struct Family {
     name: Arc<str>,
@@ -46,7 +47,7 @@ struct Family {
     splits: AtomicU32,
 }
 
-/// The longest name that is repeated in the names of communicators made from it, in bytes.
+/// The maximum length, in bytes, of a name that becomes part of the names of derived communicators.
 const LONG_NAME: usize = 64;
 
 impl Family {
@@ -54,7 +55,7 @@ impl Family {
         Family { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
     }
 
-    /// Names what was made by a call, of which there were `made` before.
+    /// Returns the name of the next communicator that `call` makes from this one; `made` counts them.
     fn child(&self, call: &str, made: &AtomicU32) -> String {
         let parent = if self.name.len() > LONG_NAME { "…" } else { &self.name };
         format!("{parent}.{call} {}", made.fetch_add(1, Ordering::Relaxed) + 1)
@@ -67,11 +68,11 @@ impl Drop for Core {
     }
 }
 
-/// The identity of the world.
+/// The id of the world.
 const WORLD: u64 = 1;
 
 impl Comm {
-    /// Makes the communicator of all ranks.
+    /// Creates the communicator of all ranks.
     pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
         let (group, made) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
@@ -100,13 +101,13 @@ impl Comm {
         Ok(Comm { core, path: None })
     }
 
-    /// Returns a handle of the same communicator whose messages from one rank to another go by `path`, where this rank
-    /// has the choice. Those of collectives, and of handles that say nothing, go by that of the world (`MPJ_PATH`).
+    /// Returns a handle of the same communicator whose point-to-point messages use `path`, where this rank has the
+    /// choice. Collectives, and handles without a path, use the path of the world (`MPJ_PATH`).
     pub fn by_path(&self, path: DataPath) -> Self {
         Comm { core: Arc::clone(&self.core), path: Some(path) }
     }
 
-    /// Returns by which way its messages go, if it says so.
+    /// Returns the data path of this handle, if it has one.
     #[inline]
     pub fn path(&self) -> Option<DataPath> {
         self.path
@@ -137,10 +138,10 @@ impl Comm {
         &self.core.p2p
     }
 
-    /// Takes part in a collective: `body` checks its arguments, and then runs what the call is made of.
+    /// Runs a collective call: `body` checks its arguments, and then runs its plans.
     ///
     /// # Errors
-    /// As [`turn::collective`]; the communicator was freed.
+    /// As [`turn::run_blocking`]; the communicator was freed.
     pub(crate) fn collective<T>(
         &self,
         call: &'static str,
@@ -154,7 +155,7 @@ impl Comm {
         &self.core.collectives
     }
 
-    /// Checks that the communicator can be used.
+    /// Checks that the communicator was not freed.
     #[inline]
     pub(crate) fn check_not_freed(&self, call: &'static str) -> Result<()> {
         if self.core.freed.load(Ordering::Relaxed) {
@@ -163,7 +164,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Checks a rank of this communicator.
+    /// Checks that `rank` is a rank of this communicator.
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
         match u32::try_from(rank) {
@@ -180,19 +181,19 @@ impl Comm {
             PROC_NULL_NUMBER => {
                 return Error::new(class, call, format!("nobody (PROC_NULL) is no {what} here"));
             }
-            // What `0 - 1` wraps to is no number of this type.
+            // `0 - 1` wraps to a number that this type cannot represent, and arrives here as `i32::MAX`.
             i32::MAX => format!("{what} {rank} or above (0 - 1?)"),
             _ => format!("{what} {rank}"),
         };
         Error::new(class, call, format!("{who} is outside the communicator of {} {ranks}", self.size()))
     }
 
-    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last handle
-    /// frees it too.
+    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
+    /// handle frees it too.
     ///
-    /// What is pending goes to its end, as MPI says: a receive that was posted before still gets its message, what was sent is
-    /// received, and collectives complete. A message that no posted receive waits for is refused: its sender fails with
-    /// [`Fault::Refused`] if it waits for the match.
+    /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
+    /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
+    /// refused: its sender fails with [`Fault::Refused`] if it waits for the match.
     ///
     /// # Errors
     /// It was freed before, or it is the world.
@@ -202,21 +203,23 @@ impl Comm {
             return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
         self.core.freed.store(true, Ordering::Relaxed);
-        // The channels go with the last handle, and pending operations have one: others may count on this rank in collectives.
+        // The channels are freed with the last handle, and pending operations own handles: other ranks may need this
+        // rank in a pending collective.
         self.core.engine.begin_free(&self.core.p2p);
         Ok(())
     }
 
-    /// A number for a new communicator that no other process makes: its maker's rank in the world and a count.
+    /// Returns a new communicator id, which is unique in the job: it consists of this process's rank in the world and a
+    /// count.
     fn new_id(&self) -> u64 {
         let count = self.core.made.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.core.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
-    /// Makes a communicator of the same ranks with its own messages. Collective.
+    /// Creates a communicator of the same ranks with its own messages. Collective.
     ///
     /// # Errors
-    /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
+    /// A rank has died or exited, a rank has too many communicators, or the ranks are out of step.
     pub fn dup(&self) -> Result<Self> {
         self.collective("dup", |turn| {
             let name = self.core.family.child("dup", &self.core.family.dups);
@@ -237,21 +240,21 @@ impl Comm {
         })
     }
 
-    /// Makes one communicator for each color, its ranks in order of key and then of old rank; `None` for ranks whose
-    /// color is [`UNDEFINED`]. Collective.
+    /// Creates one communicator for each color, with its ranks in order of key and then of old rank; returns `None` on
+    /// ranks whose color is [`UNDEFINED`]. Collective.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); a negative color.
+    /// As [`dup`](Self::dup); the color is negative.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
         let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
         self.split_by(color, key)
     }
 
-    /// Splits by a color that may be outside its range.
+    /// Splits by a color, which may be out of range and is checked here.
     pub(crate) fn split_by(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
         self.collective("split", |turn| {
             let name = self.core.family.child("split", &self.core.family.splits);
-            // UNDEFINED travels as what no color is.
+            // UNDEFINED is sent as a value that is not a valid color.
             let word = match color.map(i32::try_from) {
                 None => u64::MAX,
                 Some(Ok(color)) if color >= 0 => color as u64,
@@ -283,7 +286,7 @@ impl Comm {
         })
     }
 
-    /// Checks that this rank can make one more communicator, before the others count on it.
+    /// Checks that this rank can create one more communicator, before the other ranks rely on it.
     fn has_room(&self, call: &'static str) -> Result<()> {
         if self.core.engine.free_channel_count() < 2 {
             return Err(Error::fault(call, Fault::TooManyChannels));

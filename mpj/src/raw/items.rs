@@ -1,4 +1,4 @@
-//! The buffers of collectives: where each rank's part of them lies, and what is refused before anything is sent.
+//! The buffers of collectives: the layout of each rank's block in them, and the checks before anything is sent.
 
 use mpj_devices::{Buf, BufError, Content, Origin};
 
@@ -7,29 +7,29 @@ use crate::collective::step::{BufIndex, Span};
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
-/// What a collective asks of a buffer.
+/// Checks and queries of a buffer by a collective.
 pub(super) trait CollBuf: Sized {
-    /// The buffer, if its items are not in the call's other one.
+    /// Returns the buffer, or `None` if it is in place, that is, if its items are in the call's other buffer.
     fn given(&self) -> Option<&Self>;
 
-    /// All of them, in an area.
+    /// Returns the span of all items, in an area.
     fn whole(&self, area: BufIndex) -> Span;
 
     fn packed(&self, call: &'static str) -> Result<usize>;
 
-    /// The part of them that a layout gives to a rank.
+    /// Returns the block of the items that a layout gives to a rank.
     fn of_rank(&self, layout: &BlockLayout<'_>, rank: u32) -> Self;
 
-    /// Checks what must be checked before they are received into.
+    /// Checks that the buffer can be received into.
     fn receivable(&self, call: &'static str) -> Result<()>;
 
-    /// Checks that they and others are not the same memory, where that is plain to see.
+    /// Checks that the two buffers do not overlap; overlaps of buffers with gaps are not detected.
     fn apart(&self, call: &'static str, other: &Self) -> Result<()>;
 
-    /// Checks that as much of the same type is sent as is received, from and to other memory.
+    /// Checks that the send buffer matches the receive buffer in size and type signature.
     fn like(&self, call: &'static str, recv: &Self) -> Result<()>;
 
-    /// Checks that an operation is defined for them.
+    /// Checks that an operation is defined for the type of the items.
     fn combine(&self, call: &'static str, op: &Op) -> Result<()>;
 }
 
@@ -66,7 +66,7 @@ impl CollBuf for Buf {
 
     #[inline]
     fn apart(&self, call: &'static str, other: &Buf) -> Result<()> {
-        // Items with gaps may interleave with others.
+        // Items with gaps may legally interleave with those of the other buffer.
         let range = |items: &Buf| {
             let is_run = items.datatype().is_contiguous() && items.pieces().is_none();
             let start = items.base().addr();
@@ -93,7 +93,7 @@ impl CollBuf for Buf {
                 format!("{ours} to send, {theirs} to receive: {sent} and {room} bytes"),
             ));
         }
-        // A rank's own part is copied without a message, so that nobody else compares the types.
+        // A rank's own block is copied without a message, so the types are compared only here.
         let (mine, theirs) = (self.datatype(), recv.datatype());
         let whole = |items: &Buf| items.datatype().signature().repeat(items.count() as u64);
         let is_one =
@@ -118,24 +118,24 @@ impl CollBuf for Buf {
     }
 }
 
-/// Where each rank's items lie in a buffer, in items from its start.
+/// The position of each rank's block in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockLayout<'a> {
-    /// The same number for each, one after the other.
+    /// Blocks of this many items, one after the other.
     Uniform(usize),
-    /// The same number for each, as many as the buffer has for all of them.
+    /// Blocks of equal size that divide the whole buffer.
     EvenSplit,
-    /// So many for each, at these displacements.
+    /// Blocks of different sizes at explicit displacements.
     Varying {
-        /// The number of items by rank.
+        /// The number of items of each rank.
         counts: &'a [usize],
-        /// The first item by rank.
+        /// The index of the first item of each rank.
         displacements: &'a [usize],
     },
 }
 
 impl<'a> BlockLayout<'a> {
-    /// Returns the name of the call: one for parts of one length, one for others.
+    /// Returns the name of the call: `even` for blocks of equal size, otherwise `varying`.
     pub(super) fn name(&self, even: &'static str, varying: &'static str) -> &'static str {
         match self {
             BlockLayout::Uniform(_) | BlockLayout::EvenSplit => even,
@@ -153,7 +153,7 @@ impl<'a> BlockLayout<'a> {
         }
     }
 
-    /// Returns the layout of `items` to send, if the parts of all ranks lie within them.
+    /// Resolves the layout of `items` to send; fails if a block exceeds them.
     pub(super) fn to_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = match self {
             BlockLayout::EvenSplit if !items.is_multiple_of(size as usize) => {
@@ -167,7 +167,7 @@ impl<'a> BlockLayout<'a> {
         Ok(layout)
     }
 
-    /// Returns the layout of `items` to receive, if moreover no two parts overlap.
+    /// Resolves the layout of `items` to receive; fails if a block exceeds them, or if two blocks overlap.
     pub(super) fn to_receive(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = self.to_send(call, size, items)?;
         if let BlockLayout::Varying { .. } = layout {
@@ -184,7 +184,7 @@ impl<'a> BlockLayout<'a> {
         Ok(layout)
     }
 
-    /// Checks that the parts of all ranks lie within `items`.
+    /// Checks that the blocks of all ranks lie within `items`.
     fn check(&self, call: &'static str, size: u32, items: usize) -> Result<()> {
         if let BlockLayout::Varying { counts, displacements } = self
             && (counts.len() != size as usize || displacements.len() != size as usize)
@@ -208,10 +208,10 @@ impl<'a> BlockLayout<'a> {
         why.map_or(Ok(()), |why| Err(Error::new(ErrorClass::Count, call, why)))
     }
 
-    /// Returns the bytes of all parts of `items`, if they can be sent.
+    /// Returns the number of bytes of all blocks of `items`, if they can be sent.
     pub(super) fn total(&self, call: &'static str, size: u32, items: &Buf) -> Result<usize> {
         match items.bytes() {
-            // Items that lie on each other may be more than can be counted, and their parts not.
+            // The number of bytes of all items may overflow while that of the blocks does not.
             Ok(_) | Err(BufError::TooLarge { .. }) => (),
             Err(error) => return Err(Error::buf(call, error)),
         }

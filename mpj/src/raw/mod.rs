@@ -1,23 +1,25 @@
-//! The erased core: every operation on a [`Buf`], which is a pointer, a count and a
+//! The untyped core: every operation works on a [`Buf`], which is a pointer, a count and a
 //! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
-//! The typed face only converts and checks; a C face can sit here without a second implementation. Ranks, tags, roots
-//! and counts are checked and refused as [`Error`](crate::Error)s; pointers cannot be checked, so the calls are unsafe.
+//! The typed interface only converts and checks, and a C interface can be built on this module as well. Ranks, tags,
+//! roots and counts are checked, and invalid ones are rejected with an [`Error`](crate::Error). Pointers cannot be
+//! checked, so the calls are unsafe.
 //!
 //! # Contract of every call
-//! * A send buffer: the bytes that the items name are initialised, and nobody writes them until the operation has ended.
-//!   So are the segments of a chain. If the call was given a [`KeepAlive`], nobody writes them as long as there is a copy of that
-//!   either: the receiver may look at them where they lie. They need not be values of their type: a receiver, also this rank in
-//!   a collective, checks each `bool` and `char`, and fails if one is invalid.
-//! * A receive buffer: those bytes may be written, whatever comes, and nobody else reads or writes them until the
-//!   operation has ended. `bool` and `char` elements are valid when it has. If a reduction is in place, they are also valid
-//!   when it begins.
-//! * An operation has ended when its blocking call returns, or when [`Request::wait`] or [`Request::test`] says so, or
-//!   when the [`KeepAlive`] given to a non-blocking call has been dropped.
+//! * Send buffer: the bytes of the items are initialised, and nobody writes them until the operation has completed. The
+//!   same holds for the segments of a chain. If the call was given a [`KeepAlive`], nobody writes them while a clone of
+//!   it exists either, because the receiver may read them in place. The bytes need not be valid values of their type: a
+//!   receiver, including this rank in a collective, checks each `bool` and `char`, and fails if one is invalid.
+//! * Receive buffer: the bytes of the items may be written, even if the operation fails, and nobody else reads or
+//!   writes them until the operation has completed. `bool` and `char` elements are valid afterwards. For an in-place
+//!   reduction they must also be valid when it starts.
+//! * An operation has completed when its blocking call returns, when [`Request::wait`] or [`Request::test`] reports it,
+//!   or when the [`KeepAlive`] given to a non-blocking call has been dropped.
 //!
-//! A blocking call returns only when its operations have ended. A panic in the middle of it would break that promise, so
-//! it ends the process; there is none but by a defect, or by the drop of a [`KeepAlive`] that panics. A collective first sees its
-//! operations end, and then lets the panic go on: functions of the user's run in its middle.
+//! A blocking call returns only after its operations have completed. A panic inside it would break that promise, so it
+//! aborts the process. Only a defect, or a [`KeepAlive`] that panics on drop, can cause such a panic. A collective runs
+//! functions of the user, so it handles their panics: it waits for its operations to complete, and then resumes the
+//! panic.
 
 mod collective;
 mod comm;
@@ -46,5 +48,5 @@ pub(crate) use together::{PendingOp, look, until, until_all};
 pub use together::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 pub(crate) use unwind::abort_on_unwind;
 
-/// Nobody, as source and as destination.
+/// The null process as source or destination: the operation completes at once, without a message.
 pub const PROC_NULL: i32 = crate::endpoint::PROC_NULL_NUMBER;

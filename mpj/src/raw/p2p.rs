@@ -1,4 +1,4 @@
-//! Messages from one rank to another.
+//! Point-to-point messages.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pat
     Ok(Pattern { source, tag })
 }
 
-/// How errors and reports name a send, blocking or not.
+/// Returns the name of a send call, for errors and reports.
 #[inline]
 fn name(mode: Mode, blocking: bool) -> &'static str {
     match (mode, blocking) {
@@ -56,7 +56,8 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// The same of a buffer, which is passed on: one that is only borrowed would have to lie in memory.
+/// Checks as [`disjoint`] does, and returns the buffer. It is passed by value because a borrowed buffer would have to
+/// be stored in memory.
 #[inline(always)]
 fn apart(call: &'static str, buf: Buf) -> Result<Buf> {
     fn any(call: &'static str, buf: Buf) -> Result<Buf> {
@@ -66,10 +67,10 @@ fn apart(call: &'static str, buf: Buf) -> Result<Buf> {
     if buf.datatype().is_primitive() { Ok(buf) } else { any(call, buf) }
 }
 
-/// A send with everything checked but the memory. The buffer is asked for when the rest was checked.
+/// Starts a send. Checks everything except the memory; `buf` is called after the other arguments were checked.
 ///
 /// # Safety
-/// The contract of a send buffer, until the returned operation has ended.
+/// The contract of a send buffer, until the returned operation has completed.
 #[inline(always)]
 pub(crate) unsafe fn start_send(
     comm: &Comm,
@@ -90,11 +91,11 @@ pub(crate) unsafe fn start_send(
     started.map_err(|fault| Error::fault(call, *fault))
 }
 
-/// A receive with everything checked but the memory. If its message is there already, it has ended. The buffer is asked for as
-/// by [`start_send`].
+/// Starts a receive. Checks everything except the memory; `buf` is called after the other arguments were checked. If
+/// the message is present already, the receive completes at once.
 ///
 /// # Safety
-/// The contract of a receive buffer, until the returned operation has ended.
+/// The contract of a receive buffer, until the returned operation has completed.
 #[inline(always)]
 pub(crate) unsafe fn start_recv(
     comm: &Comm,
@@ -112,7 +113,7 @@ pub(crate) unsafe fn start_recv(
     posted.map_err(|fault| Error::fault(call, *fault))
 }
 
-/// Waits for an operation; `what` describes it if that takes long.
+/// Waits for an operation; `what` describes it if the wait is reported.
 #[inline]
 fn finish(
     comm: &Comm,
@@ -120,11 +121,12 @@ fn finish(
     completion: &Completion,
     what: impl Fn(&Arc<Channel>) -> WaitReason,
 ) -> Result<Status> {
-    // The buffer is the caller's again when this has returned, in whatever way.
+    // The caller regains the buffer when this returns or unwinds, so a panic must not unwind while the operation is
+    // pending.
     abort_on_unwind(|| comm.engine().wait_map(completion, |outcome| told(call, outcome), || what(comm.p2p())))
 }
 
-/// What a receive came to, as its caller is told.
+/// Converts the outcome of a receive into the result of the call.
 #[inline]
 fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
     match outcome {
@@ -136,7 +138,7 @@ fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
 /// Waits for a send.
 #[inline]
 fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
-    // It may be held where the socket is full, and then nothing can be done but to wait for room, as for any other.
+    // The engine may be unable to send now because the socket is full; then the rank must wait, as for any other send.
     let Sent::Pending(completion) = sent else { return Ok(()) };
     finish(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
 }
@@ -145,7 +147,8 @@ fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32)
 /// matched.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); a dead or departed rank.
+/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, or the receiver has
+/// died or exited.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -172,7 +175,7 @@ pub(crate) unsafe fn send_as(
         return comm.check_not_freed(call);
     }
     let begun = comm.engine().trace().map(Trace::now);
-    // SAFETY: the caller's contract, and we wait.
+    // SAFETY: the caller's contract, and we wait until the operation has completed.
     let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Coalesce::No, None)) };
     let outcome = sent.and_then(|sent| finish_send(comm, call, sent, dest, tag));
     if let Some((trace, begun)) = comm.engine().trace().zip(begun) {
@@ -184,8 +187,8 @@ pub(crate) unsafe fn send_as(
 /// Receives a message into a buffer that is long enough for it.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator; a buffer that is [none](mpj_devices::BufError); [`ErrorClass::Truncate`] and
-/// [`ErrorClass::Type`] if the message does not fit; a dead or departed rank.
+/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, or the sender has
+/// died or exited; [`ErrorClass::Truncate`] or [`ErrorClass::Type`] if the message does not fit.
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -195,12 +198,12 @@ pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Statu
     if source == PROC_NULL {
         return comm.check_not_freed(CALL).map(|()| Status::empty());
     }
-    // SAFETY: the caller's contract, and we wait.
+    // SAFETY: the caller's contract, and we wait until the operation has completed.
     let completion = unsafe { start_recv(comm, CALL, || buf, source, tag, None)? };
     finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
-/// Starts a send. With `keep`, the operation owns what it is given until it has ended.
+/// Starts a send. The operation owns `keep` until it has completed.
 ///
 /// # Errors
 /// As [`send`].
@@ -224,7 +227,7 @@ pub unsafe fn isend(
     Ok(Request::sending(OpInfo::send(call, dest, tag), comm, sent))
 }
 
-/// Starts a receive. With `keep`, the operation owns what it is given until it has ended.
+/// Starts a receive. The operation owns `keep` until it has completed.
 ///
 /// # Errors
 /// As [`recv`].
@@ -260,10 +263,10 @@ unsafe fn post(
     Ok(Request::pending(OpInfo::recv(call, source, tag), comm, completion))
 }
 
-/// Sends one buffer and receives into another at once, so that two ranks can do so to each other.
+/// Sends one buffer and receives into another at the same time, so that two ranks can exchange messages.
 ///
 /// # Errors
-/// As [`send`] and [`recv`]; both have ended when it returns.
+/// As [`send`] and [`recv`]; both operations have completed when it returns.
 ///
 /// # Safety
 /// The contracts of a send buffer and of a receive buffer, which do not overlap.
@@ -277,20 +280,20 @@ pub unsafe fn sendrecv(
     recv_tag: i32,
 ) -> Result<Status> {
     const CALL: &str = "sendrecv";
-    // The send's arguments are checked first: a receive that was posted for nothing would have to be taken back.
+    // Check the arguments of the send first: otherwise the posted receive would have to be cancelled.
     comm.check_not_freed(CALL)?;
     if dest != PROC_NULL {
         comm.check_rank(CALL, ErrorClass::Rank, dest)?;
         check_tag(CALL, send_tag)?;
     }
-    // SAFETY: the caller's contract; both operations have ended when we return.
+    // SAFETY: the caller's contract; both operations have completed when we return.
     let receiving = unsafe { post(comm, CALL, recv, source, recv_tag, None)? };
     abort_on_unwind(|| {
         let sent = match dest {
             PROC_NULL => Ok(()),
             _ => {
                 let how = (Coalesce::No, None);
-                // SAFETY: the caller's contract, and we wait.
+                // SAFETY: the caller's contract, and we wait until the operation has completed.
                 let sent = unsafe { start_send(comm, CALL, || send, dest, send_tag, Mode::Standard, how) };
                 sent.and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag))
             }
@@ -303,10 +306,10 @@ pub unsafe fn sendrecv(
     })
 }
 
-/// Waits for a message that a receive with these arguments would get, and leaves it there.
+/// Waits for a message that a receive with these arguments would match, and does not receive it.
 ///
 /// # Errors
-/// A bad rank or tag, a freed communicator, a dead or departed rank.
+/// The rank or the tag is invalid, the communicator was freed, or the sender has died or exited.
 pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
     if source == PROC_NULL {
         return comm.check_not_freed("probe").map(|()| Status::empty());
@@ -316,7 +319,7 @@ pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
     Ok(Status::of(&message))
 }
 
-/// Looks for such a message once.
+/// Makes progress once, and returns the status of a message that a receive with these arguments would match.
 ///
 /// # Errors
 /// As [`probe`].
@@ -329,10 +332,10 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
     Ok(found.map(|message| Status::of(&message)))
 }
 
-/// Waits for such a message and takes it: only [`mrecv`] receives it then.
+/// Waits for a message as [`probe`] does, and extracts it: only [`mrecv`] can receive it then.
 ///
 /// # Errors
-/// As [`probe`]; nobody ([`PROC_NULL`]) is refused.
+/// As [`probe`]; [`PROC_NULL`] is rejected.
 pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
     mprobe_as(comm, "mprobe", source, tag)
 }
@@ -342,13 +345,13 @@ pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) 
     comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
-/// Waits for such a message and takes it, received if it has come in a block.
+/// Waits for a message as [`mprobe`] does. If its body has arrived in a block, the message is also received.
 pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
     let pattern = pattern(comm, call, source, tag)?;
     comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
 }
 
-/// Looks for such a message once and takes it.
+/// Makes progress once, and extracts a matching message if there is one.
 ///
 /// # Errors
 /// As [`mprobe`].
@@ -357,7 +360,7 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessa
     comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::fault("improbe", fault))
 }
 
-/// Receives a message that was taken.
+/// Receives a message that was extracted by [`mprobe`] or [`improbe`].
 ///
 /// # Errors
 /// As [`recv`].
@@ -368,11 +371,11 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
     const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
     let is_disjoint = disjoint(CALL, buf.count(), buf.datatype());
-    // SAFETY: the caller's contract, and we wait.
+    // SAFETY: the caller's contract, and we wait until the operation has completed.
     let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
     let target = match is_disjoint.and(target) {
         Ok(target) => target,
-        // Its sender may be waiting to hear of it.
+        // The sender may be waiting for the match.
         Err(error) => {
             discard(comm, message);
             return Err(error);
@@ -382,9 +385,9 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
     finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
-/// Throws a message away that was taken; its sender goes on as if it had been received.
+/// Discards an extracted message; its sender completes as if the message had been received.
 pub(crate) fn discard(comm: &Comm, message: MatchedMessage) {
-    // SAFETY: there is no room, so that nothing is written.
+    // SAFETY: the target is empty, so nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {
         comm.engine().recv_message(message, Receive::new(nothing));
     }

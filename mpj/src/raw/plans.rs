@@ -1,5 +1,5 @@
-//! Each collective as a plan: arguments are checked, and what this rank does is written down; nothing is sent. Plans are
-//! run blocking (`collective`) or not (`start`).
+//! The plan of each collective: these functions check the arguments and compute the steps of this rank; they send
+//! nothing. Plans are run by a blocking call (`collective`) or by a non-blocking one (`start`).
 
 use mpj_devices::Buf;
 
@@ -13,15 +13,15 @@ use crate::collective::{all, reduce as reduction, rooted, scan as prefix};
 use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
-/// What all ranks must agree on, and what this one does.
+/// The digest on which all ranks must agree, and the plan of this rank.
 pub(super) type Planned<'a> = Result<(CallDigest, Plan<'a>)>;
 
-/// A plan; where there is nothing to send, no step names it.
+/// Returns a plan; without a send buffer, no step may name it.
 pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
     Plan::new(steps, send.unwrap_or(recv), recv)
 }
 
-/// Checks what a reduction on this rank works on; returns what it contributes.
+/// Checks the buffers of a reduction on this rank; returns the span that it contributes.
 fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) -> Result<Span> {
     if let Some(send) = send {
         send.like(call, recv)?;
@@ -36,7 +36,7 @@ fn nothing(call: &'static str) -> Error {
     Error::new(ErrorClass::Buffer, call, "only the root's items are in place")
 }
 
-/// Whether memory for as many items is no more than their bytes, so that there may be some for each rank.
+/// Returns whether temporary memory for the items has no gaps, so that one area per rank is affordable.
 fn lies_close(items: &Buf) -> bool {
     items.pieces().is_none() && items.datatype().is_contiguous()
 }
@@ -59,7 +59,7 @@ pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i
     }
     let is_flat = comm.collectives().tuning().is_flat(size, bytes);
     let flat_or_tree = if is_flat { rooted::bcast_linear } else { rooted::bcast };
-    // The root's steps only send.
+    // The steps of the root only read `items`.
     let steps = flat_or_tree(rank, size, root, count);
     Ok((CallDigest::new(CollectiveKind::Bcast, root as usize).longer(!is_flat), plan(steps, None, items)))
 }
@@ -178,7 +178,7 @@ pub(super) fn gather<'a>(
     } else {
         send.ok_or_else(|| nothing(call))?.packed(call)?;
     }
-    // The layout was checked where it is used.
+    // The layout was checked at the root, and only the root uses it.
     let into = |rank| {
         let (at, count) = layout.block(rank);
         Span::new(BufIndex::RECV, at, count)
@@ -266,7 +266,7 @@ pub(super) fn alltoall<'a>(
     }
     let blocks = |r| layout.block(r);
     steps.extend(all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_direct));
-    // Ranks may disagree on the totals of a varying exchange, and both ways of exchanging understand each other.
+    // Totals of a varying exchange may differ between ranks, and the two algorithms can be mixed.
     let label = match layout {
         BlockLayout::Varying { .. } => CallDigest::new(CollectiveKind::Alltoall, 0),
         _ => CallDigest::new(CollectiveKind::Alltoall, total).longer(!is_direct),

@@ -1,4 +1,4 @@
-//! A handle of an operation under way.
+//! A handle of a pending operation.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::collective::task::CollectiveTask;
 use crate::error::{Error, Result};
 use crate::status::Status;
 
-/// An operation under way. Dropping the handle neither ends nor cancels it.
+/// A pending operation. Dropping the handle neither completes nor cancels the operation.
 #[derive(Debug)]
 pub struct Request {
     state: State,
@@ -18,7 +18,7 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    /// A send that has ended and whose message may be held back.
+    /// A send that has completed, but whose message may be coalesced and not flushed.
     Coalesced(Comm),
     Pending {
         about: OpInfo,
@@ -28,14 +28,14 @@ enum State {
     Collective(Arc<CollectiveTask>),
 }
 
-/// How errors and reports name an operation.
+/// The description of an operation in errors and reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpInfo {
     pub(crate) call: &'static str,
     way: Direction,
 }
 
-/// Which way its messages go.
+/// The direction of an operation's messages.
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     Send { peer: i32, tag: i32 },
@@ -54,13 +54,13 @@ impl OpInfo {
         OpInfo { call, way: Direction::Recv { peer, tag } }
     }
 
-    /// What makes progress for a collective, and what it waits for.
+    /// Returns the engine, the description and the channel of a collective.
     pub(crate) fn collective(task: &CollectiveTask) -> (&Arc<Engine>, Self, &Arc<Channel>) {
         let (about, context) = (OpInfo { call: task.name(), way: Direction::Collective }, task.context());
         (context.engine(), about, context.channel())
     }
 
-    /// What the operation came to, as its caller is told. Of a message that was sent the status says nothing.
+    /// Converts the outcome of the operation into its result. The status of a send is empty.
     #[inline]
     pub(crate) fn told(self, outcome: &Outcome) -> Result<Status> {
         match (outcome, self.way) {
@@ -70,7 +70,7 @@ impl OpInfo {
         }
     }
 
-    /// What a thread waits for that waits for the operation to end.
+    /// Returns the reason of a wait for this operation.
     pub(crate) fn wait(self, channel: &Arc<Channel>) -> WaitReason {
         match self.way {
             Direction::Send { peer, tag } => WaitReason::send(self.call, channel, peer, tag),
@@ -85,12 +85,12 @@ impl Request {
         Request { state: State::Done(status) }
     }
 
-    /// A collective that the engine drives.
+    /// Returns the request of a collective task.
     pub(super) fn collective(task: Arc<CollectiveTask>) -> Self {
         Request { state: State::Collective(task) }
     }
 
-    /// A send, however far it has come.
+    /// Returns the request of a started send, in any state.
     #[inline]
     pub(crate) fn sending(about: OpInfo, comm: &Comm, sent: Sent) -> Self {
         match sent {
@@ -100,13 +100,13 @@ impl Request {
         }
     }
 
-    /// An operation that may have ended.
+    /// Returns the request of an operation that might still be pending.
     #[inline]
     pub(crate) fn pending(about: OpInfo, comm: &Comm, completion: Completion) -> Self {
         Request { state: State::Pending { about, comm: comm.clone(), completion } }
     }
 
-    /// Returns the outcome if the operation has ended, without looking for news.
+    /// Returns the outcome if the operation has completed, without making progress.
     pub(crate) fn outcome(&self) -> Option<Result<Status>> {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
@@ -118,10 +118,10 @@ impl Request {
         }
     }
 
-    /// Waits until the operation has ended.
+    /// Waits until the operation has completed.
     ///
     /// # Errors
-    /// What it failed with; it has ended all the same.
+    /// The error of the operation, which has completed nevertheless.
     pub fn wait(self) -> Result<Status> {
         match self.state {
             State::Done(status) => Ok(status),
@@ -136,10 +136,10 @@ impl Request {
         }
     }
 
-    /// Looks for news once and returns the outcome if the operation has ended.
+    /// Makes progress once, and returns the status if the operation has completed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the operation.
     pub fn test(&self) -> Result<Option<Status>> {
         if let State::Coalesced(comm) = &self.state {
             comm.engine().flush_coalesced();
@@ -152,7 +152,7 @@ impl Request {
         self.outcome().transpose()
     }
 
-    /// Takes a receive back that has not matched; returns whether it was taken back. It has ended then.
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive has completed.
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
@@ -160,7 +160,7 @@ impl Request {
         }
     }
 
-    /// Returns what makes progress for it, and what it waits for; nothing does once it has ended.
+    /// Returns the engine, the description and the channel of a pending operation; `None` if it completed at its start.
     pub(crate) fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.state {
             State::Done(_) | State::Coalesced(_) => None,

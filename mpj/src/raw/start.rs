@@ -1,8 +1,9 @@
-//! Collectives that do not block, and such as are prepared once and started many times (MPI 4.1 §6.12, §6.13).
+//! Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13).
 //!
-//! Any collective, as a value: [`start`] starts one, [`prepare`] keeps what this rank does in it. They count among the calls
-//! that every rank makes in one order, when they are started; they may be waited for in any. Every call of this rank that
-//! waits or tests, for whatever, drives them: nobody has to wait for them, but who computes alone does not drive them.
+//! A [`Collective`] holds any collective call as a value: [`start`] starts it, and [`collective_init`] prepares it for
+//! repeated use. Every rank must start its collectives in the same order, counted together with the blocking ones, and
+//! may wait for them in any order. Every call of this rank that waits or tests makes progress for them, so a rank need
+//! not wait for a particular collective. A rank that only computes makes no progress.
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub enum Collective<'a> {
 }
 
 impl<'a> Collective<'a> {
-    /// Returns the names of the calls that start it, and that prepare it.
+    /// Returns the names of the calls that start it and that prepare it.
     fn names(&self) -> (&'static str, &'static str) {
         match self {
             Collective::Barrier => ("ibarrier", "barrier_init"),
@@ -69,7 +70,7 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Returns the buffers to send and to receive, which are one for some.
+    /// Returns the send buffer and the receive buffer; some collectives have one buffer for both.
     fn bufs(&self) -> (&'a Buf, &'a Buf) {
         match self {
             Collective::Barrier => (NOTHING, NOTHING),
@@ -109,17 +110,18 @@ impl<'a> Collective<'a> {
     }
 }
 
-/// Starts a collective; waiting for the request gives a status that says nothing. With `keep` the operation holds the memory.
+/// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
-/// A request that is dropped leaves the collective to its end, as that of a send: the others count on this rank. A rank that
-/// leaves the job ends what it has not completed; the others are told that it has left. A function of the user's that
-/// panics ends the call with an error, as nobody may be waiting for it.
+/// If the request is dropped, the collective continues, because the other ranks depend on this one. If this rank exits,
+/// its pending collectives fail, and the other ranks are notified of the exit. If a function of the user panics, the
+/// call fails with an error, because the panic has no caller to unwind to.
 ///
 /// # Errors
-/// Arguments that are refused, as by the blocking call, and told to the others like there; what fails later is the request's.
+/// Rejected arguments, as for the blocking call; the other ranks are notified of them. Later errors are reported by the
+/// request.
 ///
 /// # Safety
-/// The contract of the blocking call, until the operation has ended.
+/// The contract of the blocking call, until the operation has completed.
 pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAlive>) -> Result<Request> {
     let (call, _) = collective.names();
     comm.check_not_freed(call)?;
@@ -129,30 +131,32 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
     Ok(Request::collective(task))
 }
 
-/// A collective that can be started any number of times, with the same buffers: its steps are made once.
+/// A persistent collective: it can be started any number of times with the same buffers, and its steps are computed
+/// once.
 ///
-/// Dropped while it is under way, it goes to its end.
+/// If it is dropped during a call, that call continues until it completes.
 #[derive(Debug)]
 pub struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
-    /// Which buffers of the call its steps work on.
+    /// The roles of the buffers that its steps use.
     lent: [Role; 2],
 }
 
-/// A buffer of a call.
+/// The role of a buffer in a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Send,
     Recv,
-    /// There are no items.
+    /// The call has no such buffer.
     None,
 }
 
-/// Prepares a collective. It is itself a call that all ranks make; `keep` is held until the last use of the memory.
+/// Prepares a persistent collective. All ranks must make this call, in order with their collectives. `keep` is dropped
+/// after the last use of the memory.
 ///
 /// # Errors
-/// As [`start`]; there is no memory.
+/// As [`start`]; the memory for the schedule cannot be allocated.
 pub fn collective_init(
     comm: &Comm,
     collective: Collective<'_>,
@@ -169,35 +173,36 @@ pub fn collective_init(
         };
         let lent = [BufIndex::SEND, BufIndex::RECV].map(|area| role(kept.lent(area)));
         let task = CollectiveTask::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
-        // It sends nothing, and has a number like any call.
-        // SAFETY: no memory is named.
+        // Run an empty plan, because this call has a sequence number like any other.
+        // SAFETY: the steps access no memory.
         unsafe { turn.run(label, plan(Vec::new(), None, NOTHING)) }?;
         Ok(PersistentCollective { comm: comm.clone(), task, lent })
     })
 }
 
 impl PersistentCollective {
-    /// Starts it.
+    /// Starts the collective.
     ///
     /// # Errors
-    /// It is under way, or was not waited for; a freed communicator, ranks that are out of step.
+    /// The previous call is active or was not waited for; the communicator was freed; or the ranks are out of step.
     ///
     /// # Safety
-    /// The contract of the blocking call, until the operation has ended.
+    /// The contract of the blocking call, until the operation has completed.
     pub unsafe fn start(&mut self) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
         // SAFETY: the caller's contract.
         unsafe { self.task.restart([None; 2]) }
     }
 
-    /// Starts it with these buffers, now and until others are given: as many items as it was prepared for, which lie alike.
-    /// A call that has one buffer looks at `recv` alone.
+    /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
+    /// number of items and the memory layout that the collective was prepared for. A call with one buffer uses only
+    /// `recv`.
     ///
     /// # Errors
-    /// As [`start`](Self::start), and for other items, which the other ranks are told.
+    /// As [`start`](Self::start); the items differ from the prepared ones, of which the other ranks are notified.
     ///
     /// # Safety
-    /// The contract of the blocking call, until the operation has ended.
+    /// The contract of the blocking call, until the operation has completed.
     pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
         let bufs = self.lent.map(|role| match role {
@@ -205,27 +210,28 @@ impl PersistentCollective {
             Role::Recv => Some(recv),
             Role::None => None,
         });
-        // SAFETY: the caller's contract; of buffers that lie alike the steps name the same items.
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the steps name the
+        // same items.
         unsafe { self.task.restart(bufs) }
     }
 
-    /// Waits until it has ended; one that was not started has.
+    /// Waits until the active call has completed; without an active call, returns at once.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the call.
     pub fn wait(&mut self) -> Result<()> {
         self.task.wait()
     }
 
-    /// What makes progress for it and holds its outcome.
+    /// Returns the task, which makes progress and stores the outcome.
     pub(crate) fn task(&self) -> &Arc<CollectiveTask> {
         &self.task
     }
 
-    /// Looks for news once and tells whether it has ended.
+    /// Makes progress once, and returns whether the call has completed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the call.
     pub fn test(&mut self) -> Result<bool> {
         if self.task.outcome().is_none() {
             self.comm.engine().progress();

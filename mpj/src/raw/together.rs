@@ -1,8 +1,8 @@
 //! Waiting for several operations at once.
 //!
-//! The lists are slices of requests, as C has them: a request that was waited for leaves `None` in its place, as
-//! `MPI_REQUEST_NULL` is, and such places are passed over. The typed lists of [`wait_all`](crate::wait_all) and the others
-//! wait by the same functions.
+//! The lists are slices of requests, as in C. A request that was waited for leaves `None` in its place, like
+//! `MPI_REQUEST_NULL`, and these entries are skipped. The typed functions such as [`wait_all`](crate::wait_all) share
+//! the implementation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::status::Status;
 
 /// An operation that can be waited for together with others.
 pub(crate) trait PendingOp {
-    /// Whether it has ended, without looking for news.
+    /// Returns whether it has completed, without making progress.
     fn has_ended(&self) -> bool;
 
-    /// What makes progress for it, and what it waits for; nothing does once it has ended.
+    /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
     fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)>;
 }
 
@@ -32,21 +32,23 @@ impl PendingOp for Option<Request> {
     }
 }
 
-/// Waits for all requests; the outcomes are in their order, empty ones of places that hold none (MPI_Waitall).
+/// Waits for all requests and returns the outcomes in the same order, with an empty status for each `None`
+/// (MPI_Waitall).
 pub fn wait_all(requests: &mut [Option<Request>]) -> Vec<Result<Status>> {
     until_all(requests);
     requests.iter_mut().map(end).collect()
 }
 
-/// Waits until one of the requests has ended, and returns its place and outcome; `None` if there are none (MPI_Waitany).
+/// Waits until one of the requests has completed, and returns its index and outcome; `None` if the list has no requests
+/// (MPI_Waitany).
 pub fn wait_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Status>)> {
     requests.iter().find(|request| request.is_some())?;
     let place = until(requests, true, || first(requests));
     Some((place, end(&mut requests[place])))
 }
 
-/// Waits until one of the requests has ended, and returns the places and outcomes of all that have; nothing if there are
-/// none (MPI_Waitsome).
+/// Waits until at least one of the requests has completed, and returns the indices and outcomes of all completed ones.
+/// A list without requests returns at once (MPI_Waitsome).
 pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
     if requests.iter().any(Option::is_some) {
         until(requests, true, || first(requests));
@@ -54,26 +56,26 @@ pub fn wait_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>
     end_some(requests)
 }
 
-/// Looks for news once, and returns all outcomes if all requests have ended (MPI_Testall).
+/// Makes progress once, and returns all outcomes if all requests have completed (MPI_Testall).
 pub fn test_all(requests: &mut [Option<Request>]) -> Option<Vec<Result<Status>>> {
     look(requests);
     requests.iter().all(PendingOp::has_ended).then(|| requests.iter_mut().map(end).collect())
 }
 
-/// Looks for news once; returns the place and outcome of one request that has ended (MPI_Testany).
+/// Makes progress once, and returns the index and outcome of one completed request (MPI_Testany).
 pub fn test_any(requests: &mut [Option<Request>]) -> Option<(usize, Result<Status>)> {
     look(requests);
     let place = first(requests)?;
     Some((place, end(&mut requests[place])))
 }
 
-/// Looks for news once, and returns the places and outcomes of all requests that have ended (MPI_Testsome).
+/// Makes progress once, and returns the indices and outcomes of all completed requests (MPI_Testsome).
 pub fn test_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
     look(requests);
     end_some(requests)
 }
 
-/// The place of the first request that has ended.
+/// Returns the index of the first completed request.
 fn first(requests: &[Option<Request>]) -> Option<usize> {
     requests.iter().position(|request| request.is_some() && request.has_ended())
 }
@@ -88,7 +90,7 @@ fn end_some(requests: &mut [Option<Request>]) -> Vec<(usize, Result<Status>)> {
     some.map(|(place, request)| (place, end(request))).collect()
 }
 
-/// The engines of all ranks that the operations belong to, each once; mostly there is one.
+/// Returns the distinct engines of the operations; usually there is one.
 fn engines<O: PendingOp>(operations: &[O]) -> Vec<&Arc<Engine>> {
     let mut engines: Vec<&Arc<Engine>> = Vec::new();
     for (engine, ..) in operations.iter().filter_map(PendingOp::open) {
@@ -99,25 +101,25 @@ fn engines<O: PendingOp>(operations: &[O]) -> Vec<&Arc<Engine>> {
     engines
 }
 
-/// Takes news in once.
+/// Makes progress once on each engine of the operations.
 pub(crate) fn look<O: PendingOp>(operations: &[O]) {
     for engine in engines(operations) {
         engine.progress();
     }
 }
 
-/// What a thread waits for that waits for these; `any`: until one of them has ended.
+/// Describes a wait for these operations; `any` means until one of them has completed.
 fn describe<O: PendingOp>(operations: &[O], any: bool) -> WaitReason {
     let mut open = operations.iter().filter(|operation| !operation.has_ended());
     let first = open.by_ref().find_map(PendingOp::open).map(|(_, about, channel)| about.wait(channel));
     first.unwrap_or_else(|| WaitReason::call("operations")).with_others(open.count(), any)
 }
 
-/// How often operations of several ranks are looked at before their thread naps, and for how long.
+/// The number of polls without progress before a thread that waits on several engines naps, and the length of a nap.
 const LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(200);
 
-/// Waits until all have ended.
+/// Waits until all operations have completed.
 pub(crate) fn until_all<O: PendingOp>(operations: &[O]) {
     let mut ended = 0;
     until(operations, false, || {
@@ -126,8 +128,8 @@ pub(crate) fn until_all<O: PendingOp>(operations: &[O]) {
     });
 }
 
-/// Waits until `ready` answers, making progress for every rank that the operations belong to; `any` says, for reports, that
-/// one of them is enough.
+/// Waits until `ready` returns a value, and makes progress on each engine of the operations. `any` is for wait reports:
+/// it means that one completed operation is enough.
 pub(crate) fn until<O: PendingOp, T>(operations: &[O], any: bool, mut ready: impl FnMut() -> Option<T>) -> T {
     if let Some(value) = ready() {
         return value;
@@ -136,7 +138,8 @@ pub(crate) fn until<O: PendingOp, T>(operations: &[O], any: bool, mut ready: imp
     if let [engine] = engines[..] {
         return engine.wait_for(&mut (), |()| ready(), |()| describe(operations, any));
     }
-    // One thread waits for operations of several ranks, each of which has its own doorbell, so it naps and looks.
+    // The thread waits for operations of several engines. Each engine has its own doorbell, so the thread cannot sleep
+    // on one of them: it naps and polls.
     let mut looks = 0;
     loop {
         let moved: usize = engines.iter().map(|engine| engine.progress()).sum();

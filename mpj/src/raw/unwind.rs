@@ -1,11 +1,11 @@
-//! Waits that a panic must not leave: those for operations that use memory of the caller.
+//! Waits that must not unwind, because a pending operation uses memory of the caller.
 
 use crate::run::tell_quiet;
 
-/// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process ends.
+/// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process aborts.
 ///
-/// To unwind would give the memory back while others read and write it. What runs in such a wait is this library and the
-/// drop of buffers that were given away; neither panics, but for a defect.
+/// Unwinding would release the memory while other ranks and threads read and write it. Such a wait runs only code of
+/// this library and the drops of buffers that were given away; a panic in either is a defect.
 #[inline]
 pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     let guard = Abort;
@@ -14,7 +14,7 @@ pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends the process when it is dropped.
+/// Aborts the process when it is dropped.
 struct Abort;
 
 impl Drop for Abort {

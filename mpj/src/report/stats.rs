@@ -1,4 +1,4 @@
-//! What the ranks of a job have moved: one table, with a line for each rank and their sum.
+//! Traffic statistics of a job's ranks: one table, with a line for each rank and their sum.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,10 +11,10 @@ use super::each;
 /// The most ranks that have a line of their own.
 const LINES: usize = 256;
 
-/// What one rank has moved. A pair is a number and its bytes.
+/// The traffic of one rank. A pair is a count and its bytes.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankStats {
-    /// The devices that have moved something.
+    /// The devices that have transferred data.
     pub devices: Vec<String>,
     /// One pair for each column.
     pub moved: [(u64, u64); COLUMNS.len()],

@@ -1,8 +1,8 @@
 //! Which rank waits for what: the table that a job prints which hangs or is interrupted.
 //!
-//! A rank tells what each of its threads waits for ([`RankWaits`]). [`table`] puts these together: a line for all ranks
-//! that wait for the same, the ranks that have not entered a collective call that others wait in, and a cycle of ranks of
-//! which each waits for the next.
+//! A rank reports what each of its threads waits for ([`RankWaits`]). [`table`] combines the reports: a line for all
+//! ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
+//! ranks of which each waits for the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use super::each;
 
-/// The most threads of a rank that are told of.
+/// The most threads of a rank that are reported.
 const THREADS: usize = 16;
 
-/// The most communicators of a rank whose collective calls are told.
+/// The most communicators of a rank whose collective calls are reported.
 const CONTEXTS: usize = 4096;
 
-/// The most lines of a table that say what ranks wait for.
+/// The most lines with waits in a table.
 const LINES: usize = 64;
 
-/// What the threads of a rank wait for, and which collective calls the rank has entered.
+/// The waits of a rank's threads, and the collective calls that the rank has entered.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankWaits {
     /// The threads that sleep in a call.
@@ -31,7 +31,7 @@ pub struct RankWaits {
     pub calls: Vec<(u64, u32)>,
 }
 
-/// What a thread waits for.
+/// The wait of one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ThreadWait {
     /// The call, its partner and its communicator.
@@ -44,12 +44,12 @@ pub struct ThreadWait {
     pub call: Option<(u64, u32)>,
 }
 
-/// What is known of a rank.
+/// The report of a rank, if there is one.
 #[derive(Clone, Debug)]
 pub enum State {
-    /// It has told.
+    /// It has reported.
     Told(RankWaits),
-    /// It has not, and why.
+    /// It has not reported, and the reason.
     Silent(&'static str),
 }
 
@@ -195,7 +195,7 @@ fn cycle(ranks: &BTreeMap<u32, State>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
             },
         }
     };
-    // Depth first: what is on the way from the root when it is met again closes a cycle.
+    // Depth first: a node that is met again while it is on the path from the root closes a cycle.
     let mut done: HashMap<Node, bool> = HashMap::new();
     for root in ranks.keys().copied().map(Node::Rank) {
         if done.contains_key(&root) {

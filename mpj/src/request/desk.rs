@@ -1,4 +1,4 @@
-//! What a scope and its requests share: the operations that the scope has to see end.
+//! The operations of a scope that have not completed, shared by the scope and its requests.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,30 +12,32 @@ use crate::raw::OpInfo;
 use crate::raw::abort_on_unwind;
 use crate::status::Status;
 
-/// Operations kept without a lock.
+/// Number of operations that are stored without a lock.
 const NEAR: usize = 64;
 
 /// The operations of a scope that have not been waited for.
 ///
-/// A new operation of the thread that has opened the scope tries the place after the last one's: in a window of up to
-/// [`NEAR`] operations it is free. If it is not, the operation goes to a list under a lock, as those of other threads do.
+/// An operation of the thread that opened the scope is stored in the slot after that of the previous operation. The
+/// slot is free unless the operation stored in it [`NEAR`] operations ago still occupies it. If it is occupied, or if
+/// another thread starts the operation, the operation is stored in a list under a lock.
 ///
-/// A scope of few operations costs no more than they do: only the places that they have come to are looked at in the end,
-/// and there is no locked instruction, which would wait until the messages just sent have reached the other core.
+/// A scope with few operations is cheap: when it ends, only the slots that were used are checked. Storing an operation
+/// in a slot executes no locked instruction, which would wait until the messages just sent have reached the other core.
 ///
 /// # Invariants
-/// 1. For each place of `near` that is held there is at most one [`Place`]: whoever has it is the holder, and lends the
-///    right to look with every reference to it. When the scope has ended, no place is used any more.
+/// 1. For each occupied slot of `near` there is at most one [`OpSlot`]. Its owner holds the slot, and every reference
+///    to the `OpSlot` permits reading the slot. After the scope has ended, no `OpSlot` is used any more.
 #[derive(Debug)]
 pub(super) struct ScopeOps<'c> {
     comm: &'c Intracomm,
-    /// Which thread has opened the scope, and is in it until the desk is closed.
+    /// The thread that opened the scope, and stays in it until [`close`](Self::close) is called.
     owner: usize,
     near: Slots<'c, ScopedOp, NEAR>,
-    /// How many operations of the owner there were, less whole rounds through the places but the first.
+    /// Number of operations of the owner. It wraps from `2 * NEAR - 1` to `NEAR`, so it tells for ever whether every
+    /// slot was used.
     count: AtomicUsize,
     far: Mutex<OverflowSlots>,
-    /// Whether an operation was ever kept in `overflow`.
+    /// Whether an operation was ever stored in `far`.
     went_far: AtomicBool,
 }
 
@@ -43,16 +45,16 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// Returns a number that no other thread has while this one lives: where something of its own lies.
+/// Returns a number that identifies the calling thread while it lives: the address of a thread-local variable.
 #[inline]
 fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Where the operations lie that are kept without a lock.
+/// The memory of the operations that are stored without a lock.
 pub(super) type Room = slots::Room<ScopedOp, NEAR>;
 
-/// An operation that may not have ended.
+/// An operation that might still be pending.
 #[derive(Debug)]
 pub(super) struct ScopedOp {
     completion: Completion,
@@ -66,7 +68,7 @@ impl ScopedOp {
     }
 }
 
-/// Where an operation is kept; its holder alone may take it away.
+/// The slot of an operation; only its owner may free it.
 #[derive(Debug)]
 pub(super) enum OpSlot {
     Inline(u32),
@@ -77,9 +79,9 @@ pub(super) enum OpSlot {
 struct OverflowSlots {
     slots: Vec<Option<ScopedOp>>,
     free: Vec<u32>,
-    /// Places of operations, here and near, that nobody waits for and that had not ended.
+    /// Slots, of this list and of `near`, of operations that were pending when their request was detached.
     given_up: Vec<OpSlot>,
-    /// How many of those there are when they are looked through again.
+    /// The next insertion frees the completed operations of `given_up` if it holds more slots than this.
     many: usize,
 }
 
@@ -115,7 +117,7 @@ impl<'c> ScopeOps<'c> {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an operation that may not have ended.
+    /// Stores an operation that might still be pending.
     #[inline(always)]
     pub(super) fn insert(&self, completion: Completion, about: OpInfo) -> OpSlot {
         if this_thread() != self.owner {
@@ -123,12 +125,12 @@ impl<'c> ScopeOps<'c> {
         }
         let count = self.count.load(Ordering::Relaxed);
         let at = count % NEAR;
-        // One that is held for long is not waited for. Once all places have been come to, the count says so for ever.
+        // If the slot is still occupied, the next operation tries the following one. See `count` for the wrap.
         self.count.store(if count == 2 * NEAR - 1 { NEAR } else { count + 1 }, Ordering::Relaxed);
         if !self.near.is_free(at) {
             return self.keep_far(ScopedOp { completion, about });
         }
-        // SAFETY: one thread alone comes here, that which has opened the scope, and the place is free.
+        // SAFETY: only the thread that opened the scope reaches this line, and the slot is free.
         unsafe { self.near.hold(at, ScopedOp { completion, about }) };
         OpSlot::Inline(at as u32)
     }
@@ -149,37 +151,37 @@ impl<'c> ScopeOps<'c> {
         OpSlot::Overflow(at)
     }
 
-    /// Returns how many places there are.
+    /// Returns the number of slots.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         NEAR + self.overflow().slots.len()
     }
 
-    /// Lets `look` see an operation.
+    /// Calls `look` with an operation.
     #[inline(always)]
     fn see<R>(&self, place: &OpSlot, look: impl FnOnce(Option<&ScopedOp>) -> R) -> R {
         match place {
-            // SAFETY: invariant 1: by the place.
+            // SAFETY: invariant 1: the reference to the `OpSlot` permits reading the slot.
             OpSlot::Inline(at) => unsafe { self.near.see(*at as usize, |open| look(Some(open))) },
             OpSlot::Overflow(at) => look(self.overflow().slots[*at as usize].as_ref()),
         }
     }
 
-    /// Returns the outcome if the operation has ended.
+    /// Returns the outcome if the operation has completed.
     #[inline(always)]
     pub(super) fn outcome(&self, place: &OpSlot) -> Option<Result<Status>> {
         self.see(place, |open| open.and_then(ScopedOp::outcome))
     }
 
-    /// What a thread waits for that waits for the operation.
+    /// Returns the description of the operation, for wait reports.
     pub(super) fn about(&self, place: &OpSlot) -> Option<OpInfo> {
         self.see(place, |open| open.map(|open| open.about))
     }
 
-    /// Waits until the operation has ended, and forgets it.
+    /// Waits until the operation has completed, and frees its slot.
     #[inline]
     pub(super) fn wait(&self, place: OpSlot) -> Result<Status> {
-        // Inlined, unlike what follows: the outcome of one that has ended is not copied from place to place.
+        // This path is inlined, unlike `settle_later`, so that the outcome of a completed operation is not copied.
         if let Some(outcome) = self.outcome(&place) {
             self.free(place);
             return outcome;
@@ -198,13 +200,13 @@ impl<'c> ScopeOps<'c> {
         outcome
     }
 
-    /// Takes a receive back if it has not matched, and gives its place up.
+    /// Cancels a receive that has not matched, and detaches it.
     pub(super) fn cancel_and_detach(&self, place: OpSlot) {
         self.cancel(&place);
         self.detach(place);
     }
 
-    /// Gives a place up without waiting for its operation: it is freed when that has ended.
+    /// Detaches an operation: its slot is freed after it has completed.
     pub(super) fn detach(&self, place: OpSlot) {
         if self.see(&place, has_ended) {
             self.free(place);
@@ -216,17 +218,17 @@ impl<'c> ScopeOps<'c> {
     #[inline]
     fn free(&self, place: OpSlot) {
         match place {
-            // SAFETY: invariant 1: the place is ours, and used up.
+            // SAFETY: invariant 1: we own the `OpSlot`, and this consumes it.
             OpSlot::Inline(at) => unsafe { self.near.free(at as usize) },
             OpSlot::Overflow(at) => self.overflow().free(at),
         }
     }
 
-    /// Frees the places that were given up, of operations that have ended by now.
+    /// Frees the slots of detached operations that have completed.
     fn free_ended(&self, far: &mut OverflowSlots) {
         for place in std::mem::take(&mut far.given_up) {
             match place {
-                // SAFETY: invariant 1: who gave the place up has passed it on.
+                // SAFETY: invariant 1: `detach` moved the `OpSlot` into this list, so we own it.
                 OpSlot::Inline(at) if unsafe { self.near.see(at as usize, |open| has_ended(Some(open))) } => {
                     self.free(place);
                 }
@@ -234,17 +236,17 @@ impl<'c> ScopeOps<'c> {
                 place => far.given_up.push(place),
             }
         }
-        // So that each is looked at a few times, however many there are.
+        // Doubling the limit bounds how often each entry is checked, whatever their number.
         far.many = 2 * far.given_up.len();
     }
 
-    /// Has what is held back of the sends of this rank leave now.
+    /// Flushes the coalesced sends of this rank.
     #[inline]
     pub(super) fn flush_held(&self) {
         self.comm.as_raw().engine().flush_coalesced();
     }
 
-    /// Takes a receive back if it has not matched.
+    /// Cancels a receive that has not matched; returns whether it was cancelled.
     pub(super) fn cancel(&self, place: &OpSlot) -> bool {
         let raw = self.comm.as_raw();
         self.see(place, |open| {
@@ -252,18 +254,20 @@ impl<'c> ScopeOps<'c> {
         })
     }
 
-    /// Waits until every operation has ended; if the scope has panicked, takes back what has not matched, sends too: those
-    /// who would receive them may be waiting for something that will not come, as the panic is told to nobody before.
+    /// Waits until every operation has completed. If the scope has panicked, cancels the unmatched operations first.
+    ///
+    /// Sends are cancelled, too: their receivers might wait for messages that this rank will not send, because the
+    /// panic is reported only after this call.
     ///
     /// # Safety
-    /// The scope has ended: no place is used any more.
+    /// The scope has ended: no `OpSlot` is used any more.
     pub(super) unsafe fn close(&self, panicked: bool) {
         let raw = self.comm.as_raw();
         let end = |ScopedOp { completion, .. }: ScopedOp| {
             if panicked {
                 raw.engine().cancel(raw.p2p(), &completion);
             }
-            // Whatever it failed with, it has ended.
+            // A failed operation has completed, too.
             let _ = raw
                 .engine()
                 .wait_described(Started::Pending(completion), || WaitReason::call("the end of a scope"));
@@ -274,7 +278,7 @@ impl<'c> ScopeOps<'c> {
                 // SAFETY: invariant 1: the scope has ended.
                 unsafe { self.near.take(at) }.into_iter().for_each(end);
             }
-            // Whoever set it was in the scope, which has ended.
+            // Only threads inside the scope set the flag, and the scope has ended.
             if self.went_far.load(Ordering::Relaxed) {
                 let far = std::mem::take(&mut *self.overflow());
                 far.slots.into_iter().flatten().for_each(end);

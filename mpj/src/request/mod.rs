@@ -1,4 +1,4 @@
-//! Operations under way, typed: owned and scoped. See `README.md` beside this file for why they are sound.
+//! Typed requests of pending operations: owned and scoped. `README.md` in this folder explains why they are sound.
 
 mod desk;
 mod owned;

@@ -14,16 +14,17 @@ use crate::types::{RecvBuf, SendBuf};
 /// A buffer that an operation uses.
 ///
 /// # Invariants
-/// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has ended, only the
-///    operation uses the buffer; afterwards only [`into_inner`](Self::into_inner) does, or [`borrow`](Self::borrow) before
-///    another one.
+/// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has completed, only the
+///    operation uses the buffer. Afterwards only [`into_inner`](Self::into_inner) uses it, or [`borrow`](Self::borrow)
+///    before the next operation.
 pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
-    /// Drops it: an operation may be the last to keep the cell, and end where locks are held.
+    /// Drops the buffer. It must not drop in place: the operation may own the last reference, and complete while locks
+    /// are held.
     let_go: fn(B),
 }
 
-// SAFETY: invariant 1: no two threads ever use the buffer at once, so that `Send` is enough.
+// SAFETY: invariant 1: two threads never use the buffer at the same time, so `B: Send` is enough.
 unsafe impl<B: Send> Sync for OwnedCell<B> {}
 
 impl<B> fmt::Debug for OwnedCell<B> {
@@ -44,7 +45,7 @@ impl<B> OwnedCell<B> {
     where
         B: SendBuf,
     {
-        // SAFETY: invariant 1: the operation has not begun.
+        // SAFETY: invariant 1: the operation has not started.
         unsafe { &*self.buf.get() }.send_buf()
     }
 
@@ -52,11 +53,11 @@ impl<B> OwnedCell<B> {
     where
         B: RecvBuf,
     {
-        // SAFETY: invariant 1: the operation has not begun.
+        // SAFETY: invariant 1: the operation has not started.
         unsafe { &mut *self.buf.get() }.recv_buf()
     }
 
-    /// A cell for an operation that keeps it.
+    /// Returns a cell that an operation can keep alive.
     pub(crate) fn shared(buf: B) -> Arc<Self>
     where
         B: Send + 'static,
@@ -64,10 +65,10 @@ impl<B> OwnedCell<B> {
         Arc::new(OwnedCell::new(buf))
     }
 
-    /// Lends the buffer to somebody else than an operation.
+    /// Borrows the buffer outside an operation.
     ///
     /// # Safety
-    /// No operation uses it, and nobody else has borrowed it, for as long as it is borrowed.
+    /// While the borrow lasts, no operation uses the buffer, and there is no other borrow.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise makes it the only reference")]
     pub(super) unsafe fn borrow(&self) -> &mut B {
         // SAFETY: the caller's promise.
@@ -76,32 +77,33 @@ impl<B> OwnedCell<B> {
 
     pub(super) fn into_inner(self) -> B {
         let mut cell = ManuallyDrop::new(self);
-        // SAFETY: the cell is not dropped, and nobody has it.
+        // SAFETY: `ManuallyDrop` prevents the drop of the cell, and we own it, so the buffer is taken once.
         unsafe { ManuallyDrop::take(cell.buf.get_mut()) }
     }
 }
 
 impl<B> Drop for OwnedCell<B> {
     fn drop(&mut self) {
-        // SAFETY: nobody has the cell any more.
+        // SAFETY: the cell is being dropped, so there is no other reference, and the buffer is taken once.
         let buf = unsafe { ManuallyDrop::take(self.buf.get_mut()) };
         (self.let_go)(buf);
     }
 }
 
 impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
-    /// A buffer to send and one to receive.
+    /// Returns the send buffer and the receive buffer.
     pub(crate) fn bufs(&self) -> (Buf, Buf) {
-        // SAFETY: invariant 1: the operation has not begun.
+        // SAFETY: invariant 1: the operation has not started.
         let (send, recv) = &mut **unsafe { &mut *self.buf.get() };
         (send.send_buf(), recv.recv_buf())
     }
 }
 
-/// An operation that owns its buffer until it has ended.
+/// A pending operation that owns its buffer until it has completed.
 ///
-/// Dropping the request of a receive that has not matched takes the receive back; one that has matched is received and
-/// thrown away. A dropped send finishes, and so does a collective. Forgetting a request leaks its buffer, nothing worse.
+/// Dropping the request of an unmatched receive cancels the receive. If the receive has matched, the message is
+/// received and discarded. A dropped send or collective continues until it completes. Forgetting a request only leaks
+/// its buffer.
 #[must_use = "wait for it, test it, or drop it on purpose"]
 #[derive(Debug)]
 pub struct Request<B> {
@@ -115,10 +117,10 @@ impl<B> Request<B> {
         Request { raw: Some(raw), cell: Some(cell), receive }
     }
 
-    /// Waits until the operation has ended and gives the buffer back.
+    /// Waits until the operation has completed, and returns the buffer and the status.
     ///
     /// # Errors
-    /// What it failed with, and the buffer.
+    /// The error of the operation, with the buffer.
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         let outcome = match self.raw.take() {
             Some(raw) => raw.wait(),
@@ -127,10 +129,10 @@ impl<B> Request<B> {
         self.close(outcome)
     }
 
-    /// Looks for news once; gives the request back if the operation has not ended.
+    /// Makes progress once; returns the request itself if the operation is still pending.
     ///
     /// # Errors
-    /// The request itself, still under way. The inner error is what the operation failed with.
+    /// The request itself if the operation is still pending. The inner error is that of the operation.
     pub fn try_wait(mut self) -> Result<Result<(B, Status), RequestError<B>>, Self> {
         match self.raw.as_ref().map(raw::Request::test) {
             Some(Ok(None)) => Err(self),
@@ -146,13 +148,14 @@ impl<B> Request<B> {
         }
     }
 
-    /// Takes a receive back if it has not matched; waiting for it then fails with [`ErrorClass::Request`].
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. Waiting for it then fails with
+    /// [`ErrorClass::Request`].
     pub fn cancel(&self) -> bool {
         self.receive && self.raw.as_ref().is_some_and(raw::Request::cancel)
     }
 
     fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), RequestError<B>> {
-        // The operation has ended, and dropped its reference before it said so.
+        // The operation dropped its reference before it reported completion.
         let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
         match (outcome, buf) {
             (Ok(status), Some(buf)) => Ok((buf, status)),
@@ -167,7 +170,7 @@ fn spent() -> Error {
     Error::new(ErrorClass::Intern, "wait", "the request has been used up")
 }
 
-/// Why the buffer of an operation that has ended is not given back.
+/// The error of a completed operation whose buffer cannot be returned.
 #[cold]
 fn lost() -> Error {
     Error::new(
@@ -187,19 +190,19 @@ impl<B> Drop for Request<B> {
     }
 }
 
-/// An operation that failed: why, and the buffer.
+/// The error of a failed operation, with its buffer.
 pub struct RequestError<B> {
     error: Error,
     buf: Option<B>,
 }
 
 impl<B> RequestError<B> {
-    /// Returns why.
+    /// Returns the error.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Returns why, and the buffer.
+    /// Returns the error and the buffer, if the buffer could be returned.
     pub fn into_parts(self) -> (Error, Option<B>) {
         (self.error, self.buf)
     }

@@ -1,4 +1,4 @@
-//! Collectives that are prepared once and started many times, typed: they own their buffers.
+//! Typed persistent collectives, which own their buffers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::together::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
 
-/// A collective that is prepared once and started any number of times (a persistent one of MPI): as
-/// [`Intracomm::allreduce_init`](crate::Intracomm::allreduce_init) and its neighbours make it.
+/// A persistent collective: it is prepared once, for example by
+/// [`Intracomm::allreduce_init`](crate::Intracomm::allreduce_init), and can be started any number of times.
 ///
-/// Its arguments are checked, and the steps of this rank made, when it is prepared. It owns the buffers; between two calls
-/// they are [there](Self::buffers_mut) to be read and filled, and while one is under way nobody can reach them.
+/// Preparation checks the arguments and computes the steps of this rank. The request owns the buffers: between two
+/// calls [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
 /// ```
 /// use mpj::Op;
 ///
@@ -28,7 +28,7 @@ use crate::raw::{self, Buf};
 /// let (_mine, _total) = sum.into_buffers();
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// The compiler sees to it that they are left alone while it runs:
+/// The compiler rejects access to the buffers during a call:
 /// ```compile_fail,E0499
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
 /// let mut news = world.bcast_init([0u8; 100], 0)?;
@@ -38,15 +38,15 @@ use crate::raw::{self, Buf};
 /// # Ok(())
 /// # }
 /// ```
-/// All ranks prepare and start their collectives in one order, among their other collectives.
+/// All ranks must prepare and start their persistent collectives in the same order relative to all other collectives.
 pub struct PersistentRequest<B> {
     raw: raw::PersistentCollective,
-    /// Only the operation uses it while a call is under way, and only `&mut self` else.
+    /// During a call only the operation uses it, otherwise only a holder of `&mut self`.
     cell: Arc<OwnedCell<B>>,
     bufs: Bufs<B>,
 }
 
-/// What is sent of buffers, and what is received into.
+/// Returns the send buffer and the receive buffer in a cell.
 pub(crate) type Bufs<B> = fn(&OwnedCell<B>) -> (Buf, Buf);
 
 impl<B> PersistentRequest<B> {
@@ -54,34 +54,34 @@ impl<B> PersistentRequest<B> {
         PersistentRequest { raw, cell, bufs }
     }
 
-    /// Returns the buffers. If a call is under way whose [`ActiveRequest`] was dropped, it waits until that has ended.
+    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped, it waits until that call has completed.
     pub fn buffers_mut(&mut self) -> &mut B {
         self.raw.task().wait_idle();
-        // SAFETY: no call is under way, and none begins as long as `self` is borrowed.
+        // SAFETY: no call is active, and no call can start while `self` is borrowed.
         unsafe { self.cell.borrow() }
     }
 
-    /// Returns the buffers_mut, and forgets the collective; see [`buffers_mut`](Self::buffers_mut).
+    /// Consumes the request and returns the buffers; waits like [`buffers_mut`](Self::buffers_mut).
     pub fn into_buffers(self) -> B {
         let PersistentRequest { raw, cell, .. } = self;
         raw.task().wait_idle();
         raw.task().release();
-        // The engine and the task have let go of it, and there is no third.
+        // The engine and the task have dropped their references, and no others exist.
         Arc::into_inner(cell).map(OwnedCell::into_inner).expect("no call is under way")
     }
 
-    /// Starts it (MPI_Start).
+    /// Starts the collective (MPI_Start).
     ///
     /// # Errors
-    /// * What a call has failed with whose [`ActiveRequest`] was dropped: it is waited for first.
-    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if a buffer does not have as many items any more, or of another type, as
-    ///   when it was prepared: the other ranks are told, as of every refusal.
-    /// * A freed communicator, a dead or departed rank, ranks that are out of step.
+    /// * The error of the previous call if its [`ActiveRequest`] was dropped: that call is waited for first.
+    /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number or the type of the items in a buffer has
+    ///   changed since preparation. The other ranks are notified, as of every rejected call.
+    /// * The communicator was freed, a rank has died or exited, or the ranks are out of step.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;
         let (send, recv) = (self.bufs)(&self.cell);
-        // SAFETY: the task keeps the cell, in which nobody touches the buffers until the call has ended: `ActiveRequest` borrows
-        // `self`, and whatever else reaches them waits for that.
+        // SAFETY: the task keeps the cell alive. Nobody touches the buffers until the call has completed:
+        // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
         unsafe { self.raw.start_with(&send, &recv) }?;
         Ok(ActiveRequest { prepared: self })
     }
@@ -93,26 +93,26 @@ impl<B> fmt::Debug for PersistentRequest<B> {
     }
 }
 
-/// A call of a [`PersistentRequest`] collective. Dropped or forgotten, it goes on to its end.
+/// An active call of a [`PersistentRequest`]. If it is dropped or forgotten, the call continues until it completes.
 #[must_use = "the collective goes on, but what it fails with is told by this"]
 pub struct ActiveRequest<'p, B> {
     prepared: &'p mut PersistentRequest<B>,
 }
 
 impl<'p, B> ActiveRequest<'p, B> {
-    /// Waits until it has ended and gives the buffers back.
+    /// Waits until the call has completed, and returns the buffers.
     ///
     /// # Errors
-    /// What it failed with; the buffers are still [there](PersistentRequest::buffers_mut).
+    /// The error of the call; the buffers are still [accessible](PersistentRequest::buffers_mut).
     pub fn wait(self) -> Result<&'p mut B> {
         self.prepared.raw.wait()?;
         Ok(self.prepared.buffers_mut())
     }
 
-    /// Looks for news once; gives itself back if it has not ended.
+    /// Makes progress once; returns the request itself if the call is still active.
     ///
     /// # Errors
-    /// Itself, still under way. The inner error is what it failed with.
+    /// The request itself if the call is still active. The inner error is that of the call.
     pub fn test(self) -> Result<Result<&'p mut B>, Self> {
         match self.prepared.raw.test() {
             Ok(false) => Err(self),

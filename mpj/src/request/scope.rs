@@ -1,4 +1,4 @@
-//! Requests that borrow their buffer for the time of a scope.
+//! Requests that borrow their buffer for the duration of a scope.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,8 +17,8 @@ use crate::types::{RecvBuf, SendBuf};
 /// A scope in which operations borrow buffers: see [`Intracomm::scope`].
 ///
 /// # Invariants
-/// 1. Every operation that borrows a buffer for `'scope` is kept at the desk, or has ended.
-/// 2. `enter` returns only when every operation at the desk has ended.
+/// 1. Every pending operation that borrows a buffer for `'scope` is stored in `desk`.
+/// 2. `enter` returns only after every operation in `desk` has completed.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     desk: ScopeOps<'scope>,
@@ -34,7 +34,7 @@ impl<'env> Scope<'_, 'env> {
         let mut room = Room::new();
         let scope = Scope { desk: ScopeOps::new(comm, &mut room), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-        // SAFETY: `'s` has ended with `f`, and with it whatever held a place.
+        // SAFETY: `'s` ended when `f` returned, and so did every value that owned an `OpSlot`.
         unsafe { scope.desk.close(result.is_err()) };
         match result {
             Ok(value) => value,
@@ -57,7 +57,7 @@ impl<'scope> Scope<'scope, '_> {
         self.isend_as("isend", buf, dest.into_dest(), tag, Mode::Standard)
     }
 
-    /// Starts a send that ends when the message has been matched (MPI_Issend).
+    /// Starts a send that completes when the message has been matched (MPI_Issend).
     ///
     /// # Errors
     /// As [`Intracomm::send`].
@@ -97,7 +97,7 @@ impl<'scope> Scope<'scope, '_> {
         Ok(ScopedSend { desk: &self.desk, state })
     }
 
-    /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched takes the receive back.
+    /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched cancels the receive.
     ///
     /// # Errors
     /// As [`Intracomm::recv`].
@@ -124,15 +124,15 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// How errors name a scoped receive.
+/// The name of a scoped receive in errors.
 const IRECV: &str = "irecv";
 
-/// How far an operation of a scope has come.
+/// The state of an operation of a scope.
 #[derive(Debug)]
 pub(super) enum State {
-    /// It has ended, and there is nothing to say of its message.
+    /// The operation has completed with an empty status.
     Complete,
-    /// So has a send, but its message may be held back.
+    /// The send has completed, but its message may still be coalesced and not flushed.
     Held,
     Open(OpSlot),
 }
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// Returns the outcome if the operation has ended, without looking for news.
+    /// Returns the outcome if the operation has completed, without making progress.
     pub(super) fn outcome(&self, desk: &ScopeOps<'_>) -> Option<Result<Status>> {
         match self {
             State::Complete | State::Held => Some(Ok(Status::empty())),
@@ -187,26 +187,26 @@ pub struct ScopedSend<'scope> {
 }
 
 impl ScopedSend<'_> {
-    /// Waits until the operation has ended.
+    /// Waits until the operation has completed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the operation.
     pub fn wait(mut self) -> Result<Status> {
         self.state.take().wait(self.desk)
     }
 
-    /// Looks for news once and tells whether the operation has ended.
+    /// Makes progress once, and returns whether the operation has completed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the operation.
     pub fn test(&self) -> Result<bool> {
         self.state.test(self.desk)
     }
 }
 
 impl Drop for ScopedSend<'_> {
-    /// The send goes on, and its scope waits for it.
-    // Inlined wherever one is dropped, so that none has to lie in memory for that.
+    /// The send continues, and the scope waits for it.
+    // Inlined so that a dropped `ScopedSend` need not be stored in memory.
     #[inline(always)]
     fn drop(&mut self) {
         if let State::Open(place) = self.state.take() {
@@ -237,30 +237,30 @@ pub struct ScopedRecv<'scope, B: ?Sized> {
     borrow: PhantomData<&'scope mut B>,
 }
 
-// SAFETY: it stands for a `&'scope mut B`.
+// SAFETY: the value stands for a `&'scope mut B`, which is `Send` if `B` is.
 unsafe impl<B: Send + ?Sized> Send for ScopedRecv<'_, B> {}
 
 impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
-    /// Waits until the operation has ended and gives the borrow back.
+    /// Waits until the operation has completed, and returns the borrowed buffer and the status.
     ///
     /// # Errors
-    /// What it failed with; the buffer is free when the scope ends.
+    /// The error of the operation; the buffer stays borrowed until the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
         let status = self.state.take().wait(self.desk)?;
-        // SAFETY: the operation has ended, so that nobody else uses the buffer borrowed for `'scope`, and `self`, which
-        // held the borrow, is used up.
+        // SAFETY: the operation has completed, so nobody else uses the buffer borrowed for `'scope`, and `self`, which
+        // held the borrow, is consumed.
         Ok((unsafe { &mut *self.buf }, status))
     }
 
-    /// Looks for news once and tells whether the operation has ended.
+    /// Makes progress once, and returns whether the operation has completed.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the operation.
     pub fn test(&self) -> Result<bool> {
         self.state.test(self.desk)
     }
 
-    /// Takes the receive back if it has not matched.
+    /// Cancels the receive if it has not matched; returns whether it was cancelled.
     pub fn cancel(&self) -> bool {
         self.state.cancel(self.desk)
     }

@@ -1,4 +1,4 @@
-//! Places for a few values, taken by one thread and given up by any, without a locked instruction.
+//! Slots for a few values, which one thread fills and any thread frees, without a locked instruction.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -9,12 +9,12 @@ use std::mem::MaybeUninit;
 use mpj_devices::sync::atomic::{AtomicBool, Ordering};
 use mpj_devices::sync::cell::UnsafeCell;
 
-/// Room for the values of [`Slots`]. Nothing is written when it is made; and as it lies apart, it is not copied with them, to
-/// where they are used, before there is anything in it.
+/// Storage for the values of [`Slots`]. It is not initialised, and it is separate from `Slots`, so moving `Slots` does
+/// not copy it.
 pub(super) struct Room<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
 
-// SAFETY: the slots use it, by whose invariant 1 a value is written by one thread at a time, and may be dropped by another
-// than put it there.
+// SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value, and another thread
+// than the writer may drop it, hence `T: Send`; shared reads need `T: Sync`.
 unsafe impl<T: Send + Sync, const N: usize> Sync for Room<T, N> {}
 
 impl<T, const N: usize> Room<T, N> {
@@ -24,13 +24,14 @@ impl<T, const N: usize> Room<T, N> {
     }
 }
 
-/// `N` places, each of which is free or holds one value.
+/// `N` slots, each of which is free or holds one value.
 ///
 /// # Invariants
-/// 1. One thread alone sets a flag of `held`. It is the holder of that place then, until it passes that on, and the holder
-///    alone touches the value until it unsets the flag; shared with others, the value is only read.
-/// 2. The value of a place that is held is there.
-/// 3. No other slots use the room.
+/// 1. Only one thread sets flags of `held`. By setting a flag it becomes the holder of that slot, until it passes the
+///    slot on. Only the holder touches the value until it clears the flag; if the holder shares the value, it is only
+///    read.
+/// 2. The value of a held slot is initialised.
+/// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {
     held: [AtomicBool; N],
     room: &'r Room<T, N>,
@@ -42,61 +43,62 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
         Slots { held: std::array::from_fn(|_| AtomicBool::new(false)), room }
     }
 
-    /// Returns where the value of a place is.
+    /// Returns a pointer to the value of a slot.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If `at` is not less than `N`.
     #[inline(always)]
     fn place(values: *mut MaybeUninit<[T; N]>, at: usize) -> *mut T {
         assert!(at < N);
         values.cast::<T>().wrapping_add(at)
     }
 
-    /// Whether a place is free; to the thread that takes them it stays so until it does.
+    /// Returns whether a slot is free. For the thread that fills slots, a free slot stays free until that thread fills
+    /// it.
     #[inline]
     pub(super) fn is_free(&self, at: usize) -> bool {
         // SYNC slot-held (acquire)
         !self.held[at].load(Ordering::Acquire)
     }
 
-    /// Holds a value from now on, and makes the caller the holder.
+    /// Stores a value in a free slot, and makes the caller its holder.
     ///
     /// # Safety
-    /// The caller has found the place [free](Self::is_free), and no other thread calls this, as long as the slots are there.
+    /// The caller has found the slot [free](Self::is_free), and no other thread ever calls this for these slots.
     #[inline(always)]
     pub(super) unsafe fn hold(&self, at: usize, value: T) {
-        // SAFETY: invariant 1: the place was free, and nobody but us takes it.
+        // SAFETY: invariant 1: the slot was free, and only this thread fills slots.
         self.room.0.with_mut(|values| unsafe { Self::place(values, at).write(value) });
-        // Who is passed the place has heard of it from us.
+        // Relaxed suffices: another thread gets the slot from this one, and that hand-over synchronizes.
         self.held[at].store(true, Ordering::Relaxed);
     }
 
-    /// Lets `look` see a value.
+    /// Calls `look` with the value of a slot.
     ///
     /// # Safety
-    /// The caller is the holder of the place, or was lent the right to look by it.
+    /// The caller is the holder of the slot, or the holder permits it to read.
     #[inline(always)]
     pub(super) unsafe fn see<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: the caller's promise; invariant 1: nobody writes; invariant 2.
+        // SAFETY: the caller's promise; invariant 1: no thread writes the value now; invariant 2.
         self.room.0.with(|values| look(unsafe { &*Self::place(values.cast_mut(), at) }))
     }
 
-    /// Drops a value and frees its place.
+    /// Drops a value and frees its slot.
     ///
     /// # Safety
-    /// The caller is the holder of the place, and no longer is.
+    /// The caller is the holder of the slot, and gives up the slot by this call.
     #[inline(always)]
     pub(super) unsafe fn free(&self, at: usize) {
-        // SAFETY: the caller's promise; invariant 1: nobody else reads or writes; invariant 2.
+        // SAFETY: the caller's promise; invariant 1: no other thread reads or writes the value; invariant 2.
         self.room.0.with_mut(|values| unsafe { Self::place(values, at).drop_in_place() });
         // SYNC slot-held (release)
         self.held[at].store(false, Ordering::Release);
     }
 
-    /// Takes the value out of a place that has lost its holder; the place is never free again.
+    /// Takes the value out of a slot that has no holder any more; the slot never becomes free again.
     ///
     /// # Safety
-    /// Nobody else uses the place any more, and nobody takes the value again.
+    /// No other code uses the slot any more, and the value is taken only once.
     pub(super) unsafe fn take(&self, at: usize) -> Option<T> {
         if self.is_free(at) {
             return None;

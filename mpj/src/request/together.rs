@@ -1,4 +1,4 @@
-//! Waiting for several operations at once: for all, for the first, for some; owned, scoped and mixed.
+//! Waiting for several operations at once (all, any or some of them), owned, scoped or mixed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::raw::{self, OpInfo, PendingOp, look, until, until_all};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
-/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), a [`ActiveRequest`](crate::ActiveRequest) call of a prepared
-/// collective, or a [`RequestRef`] of any of these.
+/// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), an [`ActiveRequest`](crate::ActiveRequest)
+/// of a persistent collective, or a [`RequestRef`] of any of these.
 ///
-/// Operations of one type go in one vector. Those of different types, with different buffers, are waited for by their
-/// watches, and each then gives its own buffer back at once:
+/// Operations of one type go into one vector. For operations of different types, wait for their [`RequestRef`]s; then
+/// each operation returns its own buffer at once:
 /// ```
 /// use mpj::Waitable;
 ///
@@ -37,17 +37,17 @@ use crate::status::Status;
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
 pub trait Waitable {
-    /// What waiting for it gives.
+    /// The result of waiting for the operation.
     type Outcome;
 
-    /// Waits until it has ended.
+    /// Waits until the operation has completed.
     fn wait(self) -> Self::Outcome;
 
-    /// Returns a view of it that can be waited for and leaves the operation where it is.
+    /// Returns a reference that can be waited for and leaves the operation in place.
     fn watch(&self) -> RequestRef<'_>;
 }
 
-/// A view of an operation under way, whatever its buffer: see [`Waitable`].
+/// A reference to an operation, independent of the type of its buffer: see [`Waitable`].
 #[derive(Clone, Copy)]
 pub struct RequestRef<'r>(Watched<'r>);
 
@@ -56,7 +56,7 @@ enum Watched<'r> {
     Owned(&'r raw::Request),
     Scoped(&'r ScopeOps<'r>, &'r State),
     Prepared(&'r raw::PersistentCollective),
-    /// Waited for already.
+    /// The request was waited for already.
     Spent,
 }
 
@@ -88,8 +88,8 @@ impl<'r> RequestRef<'r> {
         }
     }
 
-    /// Makes progress once if the operation has not ended, and returns whether it has. A loop that calls this until it returns
-    /// true ends with the operation.
+    /// Returns whether the operation has completed; if it has not, makes progress once and checks again. A loop that
+    /// calls this until it returns true terminates when the operation completes.
     pub fn has_ended(self) -> bool {
         self.outcome().is_some() || {
             look(&[self]);
@@ -97,7 +97,7 @@ impl<'r> RequestRef<'r> {
         }
     }
 
-    /// What makes progress for it, and what it waits for; nothing does once it has ended.
+    /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
     fn open(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             Watched::Owned(request) => request.open(),
@@ -133,14 +133,14 @@ impl Waitable for RequestRef<'_> {
     }
 }
 
-/// Waits for all operations; the outcomes are in their order (MPI_Waitall).
+/// Waits for all operations and returns their outcomes in the same order (MPI_Waitall).
 pub fn wait_all<O: Waitable>(operations: Vec<O>) -> Vec<O::Outcome> {
     until_all(&operations);
     operations.into_iter().map(O::wait).collect()
 }
 
-/// Waits until one of the operations has ended, takes it out, and returns its place and outcome; `None` if there are
-/// none (MPI_Waitany).
+/// Waits until one of the operations has completed, removes it, and returns its index and outcome; `None` if
+/// `operations` is empty (MPI_Waitany).
 ///
 /// ```
 /// # mpj::threads(3, |world| {
@@ -164,8 +164,8 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
     Some((place, operations.remove(place).wait()))
 }
 
-/// Waits until one of the operations has ended, takes all out that have, and returns the places they had and their
-/// outcomes; nothing if there are no operations (MPI_Waitsome).
+/// Waits until at least one of the operations has completed, removes all completed ones, and returns their former
+/// indices and outcomes. An empty list returns at once (MPI_Waitsome).
 pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     if !operations.is_empty() {
         until(operations, true, || first(operations));
@@ -173,10 +173,10 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
     take_ended(operations)
 }
 
-/// Looks for news once, and returns all outcomes if all operations have ended (MPI_Testall).
+/// Makes progress once, and returns all outcomes if all operations have completed (MPI_Testall).
 ///
 /// # Errors
-/// The operations, of which at least one is still under way.
+/// Returns the operations if at least one is still pending.
 pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
     look(&operations);
     if operations.iter().all(|o| o.watch().outcome().is_some()) {
@@ -185,7 +185,7 @@ pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<
     Err(operations)
 }
 
-/// Looks for news once; if one of the operations has ended, takes it out and returns its place and outcome
+/// Makes progress once; if one of the operations has completed, removes it and returns its index and outcome
 /// (MPI_Testany).
 pub fn test_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outcome)> {
     look(operations);
@@ -193,20 +193,19 @@ pub fn test_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
     Some((place, operations.remove(place).wait()))
 }
 
-/// Looks for news once, takes out the operations that have ended, and returns the places they had and their outcomes
-/// (MPI_Testsome).
+/// Makes progress once, removes the completed operations, and returns their former indices and outcomes (MPI_Testsome).
 pub fn test_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     look(operations);
     take_ended(operations)
 }
 
-/// The place of the first operation that has ended.
+/// Returns the index of the first completed operation.
 fn first<O: Waitable>(operations: &[O]) -> Option<usize> {
     operations.iter().position(|o| o.watch().outcome().is_some())
 }
 
 fn take_ended<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
-    // Each is looked at once: what ends meanwhile stays for the next time.
+    // Check each operation once: those that complete meanwhile stay for the next call.
     let ended: Vec<bool> = operations.iter().map(|o| o.watch().outcome().is_some()).collect();
     let mut places = 0..;
     let taken = operations.extract_if(.., |_| places.next().is_some_and(|place: usize| ended[place]));

@@ -1,8 +1,9 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
-//! Only [`run`](crate::run) and its kin do this: they are the entry of a program, and never [`threads`](crate::threads) or
-//! [`init`](crate::init), which are calls of a library. A signal that is ignored, or that the program handles itself, is
-//! left alone; a handler that the program sets later replaces this one. Processes that the program starts do not inherit it.
+//! Only [`run`](crate::run) and its variants do this, which are the entry of a program. The library calls
+//! [`threads`](crate::threads) and [`init`](crate::init) never do. A signal that is ignored, or that the program
+//! handles itself, is left unchanged; a handler that the program sets later replaces this one. Processes that the
+//! program starts do not inherit it.
 //!
 //! | signal | first | again |
 //! |---|---|---|
@@ -22,7 +23,7 @@ use super::watch::Watch;
 /// The ranks that run now.
 static NOW: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
 
-/// Has signals tell of these ranks from now on.
+/// Makes signals print the table of these ranks from now on.
 pub(super) fn tell_of(watch: &Arc<Watch>) {
     static BEGUN: Once = Once::new();
     *NOW.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(watch);

@@ -19,7 +19,7 @@ where
 {
     let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
     let first = faces.first().cloned()?;
-    // A launcher has been told of every rank's failure, and says which one counts.
+    // A launcher knows every rank's failure, and prints the one that counts.
     let is_told = first.has_launcher();
     let (config, registry) = match prepare(&faces, registry) {
         Ok(prepared) => prepared,
@@ -42,7 +42,7 @@ where
     if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
         (first.abort_code(), first.roster().first_death())
     {
-        // Whatever became of the others, and of the rank itself.
+        // Regardless of the results of this and other ranks.
         let mut error = JobError::new(rank as usize, cause.to_string(), false);
         (error.aborted, error.followers, error.is_told) = (Some(code), followers(rank), is_told);
         return Some(error);
@@ -61,8 +61,8 @@ where
 /// [`run`](crate::run) serves processes of any number of ranks.
 ///
 /// # Errors
-/// This process hosts several ranks, has joined before, or could not be connected; a launcher that `mpj` does not speak has
-/// started it.
+/// This process hosts several ranks, has joined before, or could not be connected; or it was started by a launcher
+/// that `mpj` does not support.
 /// ```
 /// let world = mpj::init()?;
 /// assert_eq!((world.rank(), world.size()), (0, 1));

@@ -29,7 +29,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// So many ranks, as threads of this process.
+    /// Runs `ranks` ranks as threads of this process.
     pub fn threads(ranks: usize) -> Self {
         Launch { ranks }
     }
@@ -38,7 +38,8 @@ impl Launch {
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
 /// Under `mpjrun` these are the ranks it gave to this process. A program that no launcher has started has one rank; see
-/// [`run_with`] for more. Under a launcher that `mpj` does not speak nothing runs, as each process would be a job of its own.
+/// [`run_with`] for more. Under a launcher that `mpj` does not support, no rank runs, because each process would be a
+/// job of its own.
 /// ```no_run
 /// use std::process::ExitCode;
 ///
@@ -51,21 +52,21 @@ impl Launch {
 ///     world.barrier()
 /// }
 /// ```
-/// A named function says which error it returns. A closure that ends in `Ok(())` does not, so the compiler cannot infer it
+/// A named function has an explicit error type. The compiler cannot infer that of a closure that ends in `Ok(())`
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
-/// If a rank fails, one line on standard error says which and why, and how many others failed because of it; the code is 1
-/// after an error, 101 after a panic, and
-/// that of [`World::abort`] if a rank called it.
+/// If a rank fails, one line on standard error names it, its error, and the number of others that failed because of it.
+/// The exit code is 1 after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
-/// Under `mpjrun`, `mpjrun` says which rank waits for what: `--timeout`, Ctrl-C. Without a launcher, this function does so:
+/// Under `mpjrun`, `mpjrun` prints which rank waits for what: `--timeout`, Ctrl-C. Without a launcher, this function
+/// does:
 ///
-/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the exit
-///   code is 124. Where a rank makes no call, the process ends after two seconds more.
-/// * The first Ctrl-C (SIGINT) prints the table and ends the process, a second one ends it at once. Ctrl-\ (SIGQUIT) prints the
-///   table, and the program goes on. This function sets handlers for the two signals, unless they are ignored or handled
-///   already; a handler that the program sets later replaces them.
+/// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
+///   exit code is 124. If a rank makes no call, the process ends two seconds later.
+/// * The first Ctrl-C (SIGINT) prints the table and ends the process, a second one ends it at once. Ctrl-\ (SIGQUIT)
+///   prints the table, and the program goes on. This function sets handlers for the two signals, unless they are
+///   ignored or handled already; a handler that the program sets later replaces them.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -74,16 +75,17 @@ where
     run_with(Launch::threads(1), f)
 }
 
-/// Who runs ranks: a program's entry prints what concerns the job and may end the process, a library's call does neither.
+/// The kind of call that runs ranks. A program's entry prints errors of the job and may end the process; a library's
+/// call does neither.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// [`run`] and its kin.
+    /// [`run`] and its variants.
     Program,
     /// [`threads`].
     Library,
 }
 
-/// What a rank does.
+/// The function of a rank.
 type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 
 /// Runs a program as [`run`] does, with the ranks of `launch` if no launcher has started it.
@@ -101,7 +103,8 @@ type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 ///     Ok(())
 /// }
 /// ```
-/// A closure that ends in `Ok(())` does not say which error it returns (E0283): end it in `Ok::<(), mpj::Error>(())`.
+/// The compiler cannot infer the error type of a closure that ends in `Ok(())` (E0283): end it in `Ok::<(),
+/// mpj::Error>(())`.
 pub fn run_with<E, F>(launch: Launch, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -116,8 +119,8 @@ where
     })
 }
 
-/// Runs a program as these ranks, with the devices of `registry`: those that their [`Boot`](crate::boot::Boot) has, and
-/// others.
+/// Runs a program as these ranks with the devices of `registry`: usually the devices of the ranks'
+/// [`Boot`](crate::boot::Boot) and further ones.
 /// ```no_run
 /// # use std::process::ExitCode;
 /// use mpj::boot::{ThreadBoot, detect};
@@ -144,7 +147,7 @@ where
     end(f, |f| Ok(launched::run_ranks(faces, registry, f)))
 }
 
-/// Has ranks run by `host`, and says how they ended.
+/// Runs ranks by `host`, and prints how they ended.
 fn end<E, F, H>(f: F, host: H) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -175,9 +178,9 @@ pub(crate) fn print_error(what: &dyn fmt::Display) {
 }
 
 thread_local! {
-    /// What the rank that runs on this thread knows of the ends of ranks.
+    /// The roster of the rank that runs on this thread.
     static ROSTER: RefCell<Option<Arc<Roster>>> = const { RefCell::new(None) };
-    /// The last panic that was not told.
+    /// The last panic that was not printed.
     static SUPPRESSED_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -197,8 +200,8 @@ impl Drop for RosterGuard {
     }
 }
 
-/// The first rank that fails is the cause; that others then panic over the errors they get is no news, unless the process ends
-/// by it.
+/// Installs a panic hook that hides panics after the first failure of a rank. The first failure is the cause; panics of
+/// other ranks over the resulting errors are only printed if they end the process.
 fn install_panic_filter() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -213,7 +216,7 @@ fn install_panic_filter() {
     });
 }
 
-/// Says which panic this thread was quiet about last, as the process ends by it.
+/// Prints the last panic that was hidden on this thread, because the process ends by it.
 #[cold]
 pub(crate) fn tell_quiet() {
     if let Ok(Some(panic)) = SUPPRESSED_PANIC.try_with(|quiet| quiet.try_borrow_mut().ok()?.take()) {

@@ -30,7 +30,7 @@ pub struct JobError {
     is_late: bool,
     /// How many ranks have failed after it.
     pub(super) followers: usize,
-    /// Whether a launcher tells the user of it.
+    /// Whether a launcher prints the failure.
     pub(super) is_told: bool,
 }
 
@@ -44,7 +44,7 @@ impl JobError {
         JobError { is_late: true, ..JobError::new(0, report, false) }
     }
 
-    /// Returns what the user is told of it, beyond what was said when it happened.
+    /// Returns the text to print for the failure, beyond what was printed when it happened.
     pub(super) fn summary(&self) -> Option<String> {
         let ranks = if self.followers == 1 { "rank" } else { "ranks" };
         match (self.is_late || self.is_told, self.panicked, self.followers) {
@@ -57,7 +57,7 @@ impl JobError {
         }
     }
 
-    /// Returns the exit code of a program that ends with it.
+    /// Returns the exit code of a program that ends with this failure.
     pub(super) fn exit_code(&self) -> u8 {
         match self.aborted {
             Some(code) => exit_code(code),
@@ -91,8 +91,8 @@ impl std::error::Error for JobError {}
 
 /// Runs `f` as `n` ranks, each a thread of this process, and returns what they returned, in order of rank.
 ///
-/// No launcher is needed: for unit tests, examples and programs on one host. A closure must say which error it returns, as here
-/// in its last line, or be a named function `fn rank(world: World) -> mpj::Result<…>`.
+/// No launcher is needed: for unit tests, examples and programs on one host. The error type of a closure must be known,
+/// as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
 /// ```
 /// let squares = mpj::threads(4, |world| {
 ///     let mut sum = [0usize];
@@ -104,9 +104,10 @@ impl std::error::Error for JobError {}
 /// ```
 ///
 /// # Errors
-/// `n` is 0 or not a number of ranks, or a rank returned an error or panicked: the first one, since what the others
-/// failed with follows from it. With `MPJ_TIMEOUT=SECONDS` in the environment: the job still ran after that time, and the
-/// error says which rank waited for what. A rank that makes no call cannot be ended; this function waits for it.
+/// `n` is 0 or too large, or a rank returned an error or panicked. The error is that of the first rank, because the
+/// failures of others follow from it. With `MPJ_TIMEOUT=SECONDS` in the environment: the job still ran after that time,
+/// and the error lists which rank waited for what. A rank that makes no call cannot be ended; this function waits for
+/// it.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
@@ -172,8 +173,8 @@ fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
     Ok((job, config, registry))
 }
 
-/// Reads the parameters, and takes the devices that they name out of `registry`. What is wrong with them is the same for all
-/// ranks of this process, and the end of each.
+/// Reads the parameters, and selects the devices that they name from `registry`. On an error it reports all ranks of
+/// this process as dead.
 pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(Config, Registry), String> {
     let config = config::from_env().map_err(|e| e.to_string());
     let prepared = config.and_then(|config| {
@@ -272,7 +273,7 @@ impl Failure {
     }
 }
 
-/// One rank from start to end: whatever happens inside, the others learn how it ended.
+/// Runs one rank from start to end. However it ends, the other ranks learn of its exit.
 fn rank_main<R, E, F>(
     boot: Arc<dyn Boot>,
     registry: &Registry,
@@ -318,7 +319,7 @@ where
     Err(failure)
 }
 
-/// The results of all ranks, or the failure the others followed from.
+/// Returns the results of all ranks, or the failure from which others followed.
 fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
     let first = roster.cause();
     let mut values = Vec::with_capacity(results.len());
@@ -330,7 +331,8 @@ fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R
         }
     }
     if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = first {
-        // In the words the others were told: a rank that aborts the job may go on, and fail in another way or not.
+        // With the cause as other ranks received it: a rank that aborts the job may continue, and fail with another
+        // error or return.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
         let followers = failures.iter().filter(|(other, _)| *other != rank).count();

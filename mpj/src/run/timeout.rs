@@ -18,10 +18,10 @@ pub const TIMEOUT: Text = Text {
     help: "seconds after which the job is ended, and a table says which rank waits for what; empty for no limit",
 };
 
-/// The exit code of a program that was ended by it, as of timeout(1).
+/// The exit code of a program that reached its time limit, as for timeout(1).
 pub(super) const LATE: u8 = 124;
 
-/// How long the ranks of a program have to end when their calls fail.
+/// The time that the ranks of a program have to exit after their calls fail.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn seconds(text: &str) -> Option<Duration> {
@@ -36,7 +36,7 @@ pub fn timeout(config: &Config) -> Option<Duration> {
     seconds(config.text(&TIMEOUT))
 }
 
-/// The thread, until the ranks have ended.
+/// The thread that waits for the time limit while the ranks run.
 #[derive(Debug)]
 pub(super) struct Timer {
     over: mpsc::Sender<()>,
@@ -44,7 +44,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Starts the thread if there is a limit. Where there can be no thread, there is none.
+    /// Starts the thread if there is a limit. Returns `None` if there is no limit, or if no thread can be started.
     pub(super) fn start(config: &Config, watch: &Arc<Watch>, caller: Caller) -> Option<Self> {
         let (limit, watch) = (timeout(config)?, Arc::clone(watch));
         let (over, ended) = mpsc::channel();
@@ -76,7 +76,7 @@ fn end(limit: Duration, watch: &Watch, caller: Caller, ended: &mpsc::Receiver<()
     report
 }
 
-/// Ends a program of which a rank makes no call: nothing else ends it.
+/// Ends a program one of whose ranks makes no call, and so cannot be ended in another way.
 #[expect(clippy::disallowed_methods, reason = "the program's entry, and its user has set a limit")]
 fn exit() -> ! {
     std::process::exit(LATE.into())

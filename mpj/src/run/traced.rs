@@ -1,4 +1,4 @@
-//! The trace of a job whose ranks this process hosts all, with no launcher that would join their parts.
+//! The trace of a job all of whose ranks this process hosts, without a launcher that would join their parts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::config::Config;
 pub(crate) struct TraceGuard(Option<TraceFiles>);
 
 impl TraceGuard {
-    /// Begins the trace, if the user wants one and this process hosts all ranks of the job. If there can be none that is
-    /// said, and the job is not traced.
+    /// Begins the trace, if the user wants one and this process hosts all ranks of the job. If the trace cannot be
+    /// started, this prints the reason, and the job is not traced.
     pub(crate) fn begin(faces: &[Arc<dyn Boot>], config: &mut Config) -> Self {
         let path = config.text(&TRACE);
         let is_ours = |face: &Arc<dyn Boot>| face.size() as usize == faces.len() && !face.has_launcher();
@@ -40,7 +40,7 @@ impl TraceGuard {
 }
 
 impl Drop for TraceGuard {
-    /// Joins what the ranks have written, as all have ended.
+    /// Joins the parts that the ranks have written, since all have exited.
     fn drop(&mut self) {
         if let Some(Err(why)) = self.0.take().map(TraceFiles::join) {
             print_error(&why);

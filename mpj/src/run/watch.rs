@@ -1,4 +1,4 @@
-//! Where the ranks of this process are, so that a job that hangs or is interrupted can say so, and be ended.
+//! The state of each rank of this process, so that a job that hangs or is interrupted can be reported and ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,11 +11,11 @@ use crate::report::{RankStats, RankWaits, State, stats_table, table};
 #[derive(Debug)]
 pub(crate) struct Watch {
     places: BTreeMap<u32, Mutex<Place>>,
-    /// What the ranks that have left have moved, if the user wants to know.
+    /// The statistics of the ranks that have exited, if the user requested them.
     stats: Mutex<BTreeMap<u32, RankStats>>,
 }
 
-/// How far a rank has come.
+/// The progress of a rank through its life.
 #[derive(Default, Debug)]
 pub(super) enum Place {
     #[default]
@@ -52,19 +52,19 @@ impl Watch {
         Arc::new(Watch { places, stats: Mutex::default() })
     }
 
-    /// Notes how far a rank has come.
+    /// Records the state of a rank.
     pub(super) fn note(&self, rank: u32, place: Place) {
         if let Some(known) = self.places.get(&rank) {
             *lock(known) = place;
         }
     }
 
-    /// Keeps what a rank has moved.
+    /// Stores the traffic of a rank.
     pub(super) fn keep(&self, rank: u32, stats: RankStats) {
         lock(&self.stats).insert(rank, stats);
     }
 
-    /// Returns the table of what the ranks have moved, if there is anything in it.
+    /// Returns the table of the ranks' traffic, if there is any.
     pub(super) fn stats(&self) -> Option<String> {
         let stats = lock(&self.stats);
         (!stats.is_empty()).then(|| stats_table(self.places.len() as u32, &stats))
@@ -75,7 +75,7 @@ impl Watch {
         table(&self.places.iter().map(|(rank, place)| (*rank, lock(place).state())).collect())
     }
 
-    /// Whether there is nothing to tell: one rank, which does not wait.
+    /// Returns whether there is nothing to report: one rank, which does not wait.
     pub(super) fn is_plain(&self) -> bool {
         let waits =
             |place: &Mutex<Place>| lock(place).engine().is_some_and(|engine| !engine.waits().is_empty());

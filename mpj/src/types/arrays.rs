@@ -19,7 +19,7 @@ unsafe impl<T: Equivalent, D: Dimension> SendBuf for ArrayRef<T, D> {
     }
 }
 
-// SAFETY: as above; nobody else reads or writes elements behind an exclusive reference, no two of which are one place.
+// SAFETY: as above; no other code reads or writes elements behind an exclusive reference, and no two elements overlap.
 unsafe impl<T: Receivable, D: Dimension> RecvBuf for ArrayRef<T, D> {
     fn recv_buf(&mut self) -> Buf {
         match self.as_slice_mut() {

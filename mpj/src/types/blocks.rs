@@ -1,4 +1,4 @@
-//! What lies in blocks of pools: messages of `mpj::buffer`, and bytes.
+//! Buffers in blocks of pools: messages of `mpj::buffer`, and bytes.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
@@ -7,8 +7,8 @@ use mpj_pool::{FilledBlock, RawBuffer};
 use super::{RecvBuf, SendBuf};
 use crate::raw::{Buf, ChainSegment};
 
-// SAFETY: the bytes of a committed message are initialised. They lie in blocks that neither move with the buffer nor change
-// behind a shared reference.
+// SAFETY: the bytes of a committed message are initialised. They lie in blocks that neither move with the buffer nor
+// change behind a shared reference.
 unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
     fn send_buf(&self) -> Buf {
         let mut segments = self.segments();
@@ -22,14 +22,15 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
     }
 }
 
-// SAFETY: what is written is initialised. It lies in a block that does not move with the handle, and changes only by it.
+// SAFETY: the written bytes are initialised. They lie in a block that does not move with the handle, and change only
+// through it.
 unsafe impl<B: RawBuffer> SendBuf for FilledBlock<B> {
     fn send_buf(&self) -> Buf {
         Buf::slice(self.as_ref()).in_region(self.registrable())
     }
 }
 
-// SAFETY: any byte may be stored there, and nobody else has the block.
+// SAFETY: any byte may be stored there, and no other code has the block.
 unsafe impl<B: RawBuffer> RecvBuf for FilledBlock<B> {
     fn recv_buf(&mut self) -> Buf {
         let buf = Buf::slice_mut(self.as_mut());

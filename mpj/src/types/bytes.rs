@@ -1,11 +1,11 @@
-//! The handles of the crate `bytes`: their bytes are sent where they lie.
+//! The handles of the crate `bytes`: their bytes are sent in place.
 
 use bytes::{Bytes, BytesMut};
 
 use super::{RecvBuf, SendBuf};
 use crate::raw::Buf;
 
-// SAFETY: its bytes are initialised, lie on the heap or are static, and nobody can change them while a handle lives.
+// SAFETY: its bytes are initialised, lie on the heap or are static, and do not change while a handle lives.
 unsafe impl SendBuf for Bytes {
     fn send_buf(&self) -> Buf {
         Buf::slice(self)
@@ -19,7 +19,7 @@ unsafe impl SendBuf for BytesMut {
     }
 }
 
-// SAFETY: any byte may be stored there, and nobody else has these bytes.
+// SAFETY: any byte may be stored there, and no other handle has these bytes.
 unsafe impl RecvBuf for BytesMut {
     fn recv_buf(&mut self) -> Buf {
         Buf::slice_mut(self)

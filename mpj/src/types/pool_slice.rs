@@ -12,9 +12,9 @@ use super::{RecvBuf, SendBuf};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::Buf;
 
-/// A slice in a block of [`World::pool`](crate::World::pool), made by [`World::alloc_slice`](crate::World::alloc_slice). Sent by
-/// [`isend`](crate::Intracomm::isend) it is received without a copy by
-/// [`recv_block`](crate::Intracomm::recv_block), where that can be.
+/// A slice in a block of [`World::pool`](crate::World::pool), made by
+/// [`World::alloc_slice`](crate::World::alloc_slice). If it is sent by [`isend`](crate::Intracomm::isend),
+/// [`recv_block`](crate::Intracomm::recv_block) receives it without a copy where possible.
 ///
 /// # Invariants
 /// 1. The block begins with `len` items, which are values and aligned.

@@ -28,7 +28,7 @@ use crate::types::{RecvBuf, SendBuf};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
 /// ```
 ///
-/// A column of structures is built from their type in the same way:
+/// A column of structures is built from the structure's type in the same way:
 /// ```
 /// # mpj::threads(2, |world| {
 /// use mpj::{Datatype, View, ViewMut};
@@ -52,8 +52,8 @@ use crate::types::{RecvBuf, SendBuf};
 /// ```
 ///
 /// # Invariants
-/// 1. The items lie in a slice that is borrowed for `'a`, are made of its elements, and nobody writes them meanwhile:
-///    what they name are the elements' primitives and never padding.
+/// 1. The items lie in a slice that is borrowed for `'a`, consist of its elements, and are not written meanwhile: they
+///    name the elements' primitives and never padding.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     base: *const u8,
@@ -64,7 +64,7 @@ pub struct View<'a> {
 /// Items of a derived type inside a slice, to receive into. [`SplitViews`] makes several of one slice.
 ///
 /// # Invariants
-/// 1. As of [`View`], and nobody else reads or writes the items meanwhile; if their bits are checked, each is a whole
+/// 1. As of [`View`], and no other code reads or writes the items meanwhile; if their bits are checked, each is a whole
 ///    element.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
@@ -81,7 +81,7 @@ pub struct ViewError {
     pub bounds: (i64, i64),
     /// The length of the slice in bytes.
     pub len: usize,
-    /// Whether the items are made of something else than the slice's elements.
+    /// Whether the items do not consist of the slice's elements.
     pub mismatch: bool,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Display for ViewError {
 
 impl std::error::Error for ViewError {}
 
-/// Checks that `count` items from element `offset` on lie in a slice of `len` elements and are made of them.
+/// Checks that `count` items from element `offset` on lie in a slice of `len` elements and consist of them.
 fn check<T: Equivalent>(
     len: usize,
     offset: usize,
@@ -113,9 +113,10 @@ fn check<T: Equivalent>(
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
     let (low, high) = reach.ok_or(refuse(bounds, false))?;
-    // A slice of primitives may only be taken apart into those, a slice of structures or arrays into whole ones: as the
-    // items lie in the slice, and whole ones a multiple of their size from its start, each is one of its elements. Into
-    // whatever they name is for `raw`, where the caller vouches for padding and bit patterns.
+    // A view of a slice of primitives must consist of these primitives, a view of a slice of structures or arrays of
+    // whole ones. The items lie in the slice, and whole elements start at a multiple of their size, so each is an
+    // element of the slice. For other layouts there is `raw`, where the caller guarantees that padding and bit patterns
+    // are valid.
     let made_of_elements = match T::PRIMITIVE {
         Some(primitive) => datatype.single_primitive() == Some(primitive),
         None => datatype.is_made_of(&T::datatype()),
@@ -154,7 +155,7 @@ fn check_mut<T: Receivable>(
     Ok(())
 }
 
-/// Where the items that start at element `offset` have their origin; it may lie outside if there are none.
+/// Returns the origin of the items that start at element `offset`; it may lie outside if there are no items.
 fn origin<T>(base: *mut T, offset: usize) -> *mut u8 {
     base.cast::<u8>().wrapping_add(offset.wrapping_mul(size_of::<T>()))
 }
@@ -163,8 +164,9 @@ impl<'a> View<'a> {
     /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// The items leave the slice, or are not made of its elements. Of a slice of structures or arrays a view takes whole
-    /// ones ([`Datatype::is_made_of`]); parts of them are sent by [`raw`](crate::raw), whose caller vouches for padding.
+    /// The items leave the slice, or do not consist of its elements. A view of a slice of structures or arrays names
+    /// whole ones ([`Datatype::is_made_of`]); use [`raw`](crate::raw), whose caller vouches for padding, to send parts
+    /// of them.
     pub fn new<T: Equivalent>(
         slice: &'a [T],
         offset: usize,

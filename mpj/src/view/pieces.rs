@@ -1,4 +1,4 @@
-//! Several views of one slice at once: which bytes each names is looked at once, when they are described.
+//! Several views of one slice at once. The bytes that they name are checked once, when the views are described.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,10 +22,10 @@ impl ViewSpec {
     }
 }
 
-/// Pieces of one slice that are written and read at the same time: those to write touch no other piece.
+/// Pieces of one slice that are written and read at the same time. A written piece overlaps no other piece.
 ///
-/// Described once, used as often as need be: a halo exchange in place, split columns as split rows, is one [`split`](Self::split)
-/// and a scope.
+/// Described once, and used any number of times: a halo exchange in place, split columns as split rows, is one
+/// [`split`](Self::split) and a scope.
 /// ```
 /// use mpj::{Datatype, ViewSpec, SplitViews};
 ///
@@ -48,8 +48,8 @@ impl ViewSpec {
 /// assert_eq!((grid[4], grid[7]), (from + 6.0, from + 5.0));
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Pieces to read may share bytes with each other: the corners of a grid belong to a row and to a column. While the views
-/// live, the slice cannot be touched in any other way:
+/// Pieces to read may share bytes with each other: the corners of a grid belong to a row and to a column. While the
+/// views live, the slice cannot be accessed in any other way:
 /// ```compile_fail,E0503
 /// # fn f(halo: &mpj::SplitViews<f64>, mut grid: [f64; 12]) -> Result<(), mpj::ViewError> {
 /// let (ghosts, _) = halo.split(&mut grid)?;
@@ -74,8 +74,8 @@ impl<T: Receivable> SplitViews<T> {
     /// column, each of its elements.
     ///
     /// # Errors
-    /// The piece that leaves such slices, or is not made of their elements; two pieces with a byte in common of which one
-    /// is to be written; a piece that names a byte twice.
+    /// The piece that leaves such slices, or is not made of their elements; two pieces with a byte in common of which
+    /// one is to be written; a piece that names a byte twice.
     pub fn new(len: usize, written: &[ViewSpec], read: &[ViewSpec]) -> Result<Self, SplitViewsError> {
         let mut taken = Vec::new();
         for (piece, at) in written.iter().zip(0..) {
@@ -109,16 +109,16 @@ impl<T: Receivable> SplitViews<T> {
     /// Returns the views of the pieces to write and of those to read, in their orders.
     ///
     /// # Errors
-    /// The slice is shorter than those that were described.
+    /// The slice is shorter than `len` elements, for which the pieces were checked.
     pub fn split<'a>(&'a self, slice: &'a mut [T]) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>), ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
             return Err(ViewError { bounds, len: size_of_val(slice), mismatch: false });
         }
-        // All views are made of this one pointer, and no reference to the slice lives beside them: what one view does to
-        // its bytes takes nothing away from the others. By invariant 1 their items lie in the slice, which is borrowed
-        // exclusively for `'a`, and by invariant 2 nobody but its view touches what may be written: this is invariant 1 of
-        // `View` and of `ViewMut`.
+        // All views are made from this one pointer, and no reference to the slice exists at the same time: an access
+        // through one view does not invalidate the others. By invariant 1 their items lie in the slice, which is
+        // borrowed exclusively for `'a`. By invariant 2 only the view itself accesses the bytes that it may write. This
+        // is invariant 1 of `View` and of `ViewMut`.
         let base = slice.as_mut_ptr();
         let written = self.written.iter().map(|ViewSpec { offset, datatype, count }| ViewMut {
             base: origin(base, *offset),
@@ -147,7 +147,8 @@ fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, S
     let origin = piece.offset * size_of::<T>();
     let extent = |start: usize, len| Extent { start, end: start + len, piece: id };
     let runs = piece.datatype.runs(piece.count);
-    // The bounds were checked. More runs than there are bytes name one twice, and no more are needed to find it.
+    // The bounds were checked. If there are more runs than bytes, one byte is named twice, and this many runs suffice
+    // to find it.
     let runs = runs.take(len.saturating_mul(size_of::<T>()).saturating_add(1));
     let mut extents: Vec<Extent> =
         runs.map(|run| extent(origin.wrapping_add_signed(run.offset as isize), run.len)).collect();
@@ -160,12 +161,12 @@ fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, S
     }
 }
 
-/// One of several pieces, by its place among those to write or those to read.
+/// One of several pieces, by its index among those to write or those to read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ViewId {
-    /// Of those to write.
+    /// A piece to write.
     Write(usize),
-    /// Of those to read.
+    /// A piece to read.
     Read(usize),
 }
 
@@ -186,7 +187,7 @@ pub enum SplitViewsError {
     OutOfSlice {
         /// Which one.
         piece: ViewId,
-        /// What is wrong with it.
+        /// The error.
         source: ViewError,
     },
     /// Two pieces of which one is to be written have a byte in common, or one names it twice.

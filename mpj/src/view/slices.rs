@@ -8,8 +8,8 @@ use mpj_datatypes::{Equivalent, Primitive};
 use crate::raw::{Buf, ChainSegment};
 use crate::types::SendBuf;
 
-/// Slices that are sent one after the other as one message, and joined nowhere on the way: a header and what it heads, the
-/// rows of a ragged table.
+/// Slices that are sent one after the other as one message, without being joined in memory: a header and its payload,
+/// or the rows of a ragged table.
 ///
 /// ```
 /// use mpj::Slices;

@@ -1,4 +1,4 @@
-//! Types whose signatures are the same hash by a trick: memory safety does not rest on signatures.
+//! Different types can have the same signature hash. Memory safety must not depend on signatures.
 
 use std::mem::MaybeUninit;
 
@@ -21,7 +21,8 @@ macro_rules! structure {
     };
 }
 
-// Two sums of the same powers of the base of signatures are equal: what is `bool` in one is a number in the other.
+// The signatures of these two types sum the same powers of the base, so they are equal. A field that is `bool` in one
+// type is a number in the other.
 structure! {
     One:
      0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
@@ -33,7 +34,7 @@ structure! {
      0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 }
 
-/// Returns whether every `bool` of the item is one, and makes those `false` that are none.
+/// Returns whether every `bool` of the item is valid, and sets invalid ones to `false`.
 fn is_valid<T: mpj::Receivable>(item: &mut MaybeUninit<T>) -> bool {
     // SAFETY: the item is ours, and every test fills it.
     #[expect(unsafe_code, reason = "a bool must not be looked at as one before it is known to be one")]
@@ -41,7 +42,7 @@ fn is_valid<T: mpj::Receivable>(item: &mut MaybeUninit<T>) -> bool {
     found.is_ok()
 }
 
-/// An item of which every byte is this one, but for `bool`s that would be none.
+/// Returns an item with all bytes equal to `byte`, except that invalid `bool`s are set to `false`.
 fn filled<T: mpj::Receivable>(byte: u8) -> T {
     let mut item = MaybeUninit::<T>::uninit();
     // SAFETY: all of the item is written.
@@ -61,7 +62,7 @@ fn filled<T: mpj::Receivable>(byte: u8) -> T {
 fn a_copy_of_ones_own_part_leaves_no_bool_that_is_none(world: mpj::World) -> mpj::Result<()> {
     assert_eq!(Datatype::of::<One>().signature(), Datatype::of::<Other>().signature(), "the trick works");
     let mut got = MaybeUninit::new(filled::<Other>(0));
-    // SAFETY: it was made of an item, which a sound library leaves there.
+    // SAFETY: it was made from a valid item, and a sound library keeps it valid.
     #[expect(unsafe_code, reason = "an unsound one must not leave a reference to something else")]
     let outcome = world.allgather(&filled::<One>(7), unsafe { got.assume_init_mut() });
     assert!(is_valid(&mut got), "{outcome:?}, and bools that are neither true nor false");

@@ -1,4 +1,5 @@
-//! What is a buffer, beside slices, arrays and vectors: pointers of all kinds, structures, arrays of arrays.
+//! Types that are buffers in addition to slices, arrays and vectors: pointers of all kinds, structures, arrays of
+//! arrays.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ struct Sample {
 const SENT: Sample = Sample { on: true, value: -0.25, name: ['a', '\u{e9}', '\u{1d11e}'] };
 const BLANK: Sample = Sample { on: false, value: 0.0, name: ['?'; 3] };
 
-/// Sends by one kind of buffer, receives by another.
+/// Sends one kind of buffer, and receives into another.
 fn there<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i32) -> mpj::Result<R> {
     let status = pass(world, &send, &mut recv, tag)?;
     assert_eq!(status.is_some(), world.rank() == 1);
@@ -24,7 +25,7 @@ fn there<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i32) 
 }
 
 fn by_reference(world: &World, send: &[u16], recv: &mut [u16]) -> mpj::Result<()> {
-    // References themselves, as a newcomer writes it, of any lifetime.
+    // References to references of any lifetime, as a beginner might write.
     pass(world, &send, &mut { recv }, 7).map(|_| ())
 }
 

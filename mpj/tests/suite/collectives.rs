@@ -1,4 +1,4 @@
-//! Collectives that move data, against what they mean, for every number of ranks, root, length and type.
+//! Compares collectives that move data with their definition, for every number of ranks, root, length and type.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use mpj::{Datatype, ErrorClass, Intracomm, Op, SendBuf, View, ViewMut, World};
 
 type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
 
-/// Every number of ranks × some roots × lengths.
+/// Runs a collective for every number of ranks, several roots and all lengths.
 fn over_all(counts: &[usize], collective: Collective) {
     for size in RANKS {
         ranks(size, |world| {
@@ -23,7 +23,7 @@ fn over_all(counts: &[usize], collective: Collective) {
     }
 }
 
-/// A collective for every element type, short; for two of them, long.
+/// Defines tests of a collective: short ones for every element type, and long ones for two of them.
 macro_rules! every_type {
     ($($test:ident: $collective:ident;)*) => {$(
         #[test]
@@ -64,7 +64,7 @@ fn bcast<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<
     Ok(())
 }
 
-/// `count` elements of each rank, from element `from` on.
+/// Returns `count` elements of each rank, starting at element `from`.
 fn of_all<T: Sample>(size: usize, from: usize, count: usize) -> Vec<T> {
     (0..size).flat_map(|rank| samples::<T>(rank, from, count)).collect()
 }
@@ -100,7 +100,8 @@ fn alltoall<T: Sample>(comm: &Intracomm, count: usize, _: usize) -> mpj::Result<
     Ok(())
 }
 
-/// Counts that differ, some 0; displacements that are in order, reversed or have gaps; the length of the buffer.
+/// Returns different counts, some of them 0; displacements that are in order, reversed or have gaps; and the length of
+/// the buffer.
 fn irregular(size: usize, count: usize, turn: usize) -> (Vec<usize>, Vec<usize>, usize) {
     let counts: Vec<usize> =
         (0..size).map(|r| if (r + turn) % 3 == 1 { 0 } else { count / (r + 1) }).collect();
@@ -117,7 +118,7 @@ fn irregular(size: usize, count: usize, turn: usize) -> (Vec<usize>, Vec<usize>,
     (counts, displacements, end)
 }
 
-/// What a buffer holds when part `r` has got `part(r)`.
+/// Returns the contents of a buffer after block `r` has received `part(r)`.
 fn placed<T: Sample>(len: usize, displacements: &[usize], part: impl Fn(usize) -> Vec<T>) -> Vec<T> {
     let mut all = blanks::<T>(len);
     for (rank, at) in displacements.iter().enumerate() {
@@ -131,7 +132,7 @@ fn rooted_v<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Resu
     let (me, size) = (comm.rank(), comm.size());
     for turn in 0..4 {
         let (counts, displacements, len) = irregular(size, count, turn);
-        // What only the root uses may be anything elsewhere.
+        // Arguments that only the root uses can be anything on other ranks.
         let (c, d): (&[usize], &[usize]) = if me == root { (&counts, &displacements) } else { (&[9], &[]) };
         let mut all = blanks::<T>(if me == root { len } else { 0 });
         comm.gatherv(&samples::<T>(me, turn, counts[me]), &mut all, c, d, root)?;
@@ -158,7 +159,7 @@ fn allgatherv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Re
 
 fn alltoallv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
     let (me, size) = (comm.rank(), comm.size());
-    // Rank s sends rank r what `amount(s, r)` says: totals differ from rank to rank, by much.
+    // Rank s sends `amount(s, r)` elements to rank r: the totals differ widely from rank to rank.
     let amount =
         |s: usize, r: usize| if (s + r + root).is_multiple_of(3) { 0 } else { count / (1 + s * (r + 1)) };
     let lay = |counts: Vec<usize>, backwards: bool| {
@@ -182,7 +183,7 @@ fn alltoallv<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Res
 fn in_place<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     let (mine, at_root) = (samples::<T>(me, 3, count), me == root);
-    // A buffer in which the rank's own part lies already.
+    // A buffer that initially contains only the rank's own block.
     let own_alone = || placed(size * count, &[me * count], |_| mine.clone());
     let mut buf = if at_root { own_alone() } else { mine.clone() };
     comm.gather_in_place(&mut buf, root)?;
@@ -217,13 +218,13 @@ fn barriers_hold_everybody() {
     }
 }
 
-/// Columns of a matrix that lies in rows: items that interleave.
+/// Columns of a row-major matrix: items that interleave.
 #[test]
 fn derived_types_move_columns() {
     for size in RANKS {
         let transposed = |world: World| {
             let (me, of) = (world.rank(), Datatype::of::<u32>());
-            // The matrix has `size` columns and 5 rows; column items are one element apart.
+            // The matrix has `size` columns and 5 rows; adjacent columns are one element apart.
             let column = of.vector(5, 1, size as isize)?.resized(0, 4)?;
             let mut matrix = blanks::<u32>(5 * size);
             let mine = samples::<u32>(me, 0, 5);
@@ -248,7 +249,7 @@ fn derived_types_move_columns() {
     }
 }
 
-/// What a rank can see to be wrong is refused before anything is sent, so that the next collective works.
+/// Arguments that a rank can check locally are rejected before anything is sent, so the next collective works.
 #[mpj::test(ranks = 3)]
 fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
@@ -259,7 +260,8 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
         assert_eq!(class(world.scatter(&all.clone(), &mut two, root)), ErrorClass::Root);
         assert_eq!(class(world.reduce(&[0u8; 2], &mut two, mpj::Op::Sum, root)), ErrorClass::Root);
     }
-    // Not evenly; not as many as are sent; of another type than is sent to oneself.
+    // Lengths that are not divisible by the number of ranks, counts that differ between send and receive buffer,
+    // different types.
     assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
     let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
     assert!(wider.to_string().contains("2 × u8 to send, 2 × u16 to receive"), "{wider}");
@@ -276,7 +278,7 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(class(world.allreduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor)), ErrorClass::Type);
     assert_eq!(class(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum)), ErrorClass::Type);
     assert_eq!(class(world.reduce(&[2u8; 6], &mut [true; 6], mpj::Op::Bor, me)), ErrorClass::Type);
-    // Parts that leave the buffer, or of another number than ranks.
+    // Blocks outside the buffer, or a wrong number of blocks.
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 2], &[0, 2, 4], me)), ErrorClass::Arg);
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, 5], me)), ErrorClass::Count);
     assert_eq!(
@@ -295,7 +297,7 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
     let text = told(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
     assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
-    // Parts that overlap where they are received; parts that are sent may.
+    // Receive blocks must not overlap; send blocks can.
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);
     assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
     let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
@@ -309,11 +311,11 @@ fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// A collective in which a rank contributes a buffer, and may get something.
+/// A collective to which a rank contributes a buffer, and which may return data to it.
 type Contribution<'a> = dyn Fn(&Intracomm, &dyn SendBuf, &mut [char]) -> mpj::Result<()> + 'a;
 
-/// A view of chars may begin inside of one. The chars that it then names are checked as those of messages are: at whom they
-/// arrive, and at the rank that contributes them.
+/// A view of chars may begin inside a char. The chars that it then covers are checked like those of messages, by the
+/// receiving rank and by the contributing rank.
 #[test]
 fn invalid_values_of_a_ranks_own_fail_the_collective() {
     let is_valid = |c: &char| char::from_u32(u32::from(*c)).is_some();

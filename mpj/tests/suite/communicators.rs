@@ -1,4 +1,4 @@
-//! Communicators: their messages do not mix, how they are made and freed, many threads at once.
+//! Communicators: their messages are separate, they can be created and freed, and many threads can use them at once.
 
 use std::thread;
 
@@ -12,7 +12,8 @@ fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()>
     assert_eq!((twin.rank(), twin.size()), (me, n));
     let comms: [&Intracomm; 3] = [&world, &twin, &third];
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
-    // Same destination, same tag; received in another order than sent, by wildcards too.
+    // The same destination and tag on each communicator. The messages are received in a different order, and also with
+    // wildcards.
     let sends = comms
         .iter()
         .enumerate()
@@ -28,7 +29,7 @@ fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()>
         assert_eq!((got, status.source_rank(), status.tag()), ([at, left], left, 5));
     }
     assert!(mpj::wait_all(sends).into_iter().all(|sent| sent.is_ok()));
-    // A collective does not take a message, nor the other way round.
+    // A collective does not receive a point-to-point message, nor the reverse.
     let early = twin.isend([7u8], right, 0)?;
     let mut sum = [0usize];
     twin.allreduce(&[me], &mut sum, Op::Sum)?;
@@ -41,7 +42,7 @@ fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()>
 #[mpj::test(ranks = 8)]
 fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
     let me = world.rank();
-    // Even ranks turn their order around, odd ranks keep it (equal keys), rank 5 takes no part.
+    // The even ranks reverse their order, the odd ranks keep it (equal keys), and rank 5 takes no part.
     let color = (me != 5).then_some((me % 2) as u32 * 1_000_000_007);
     let part = world.split(color, if me.is_multiple_of(2) { -(me as i32) } else { 4 })?;
     let members: &[usize] = if me.is_multiple_of(2) { &[6, 4, 2, 0] } else { &[1, 3, 7] };
@@ -51,11 +52,11 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
         part.allgather(&[me], &mut all)?;
         assert_eq!(all, members);
         assert_eq!(members[part.rank()], me);
-        // Ranks are those of the part.
+        // Ranks in the status refer to the new communicator.
         let status =
             part.sendrecv(&[me], (part.rank() + 1) % part.size(), 0, &mut all[..1], ANY_SOURCE, 0)?;
         assert_eq!(members[status.source_rank()], all[0]);
-        // A split of a split; everybody alone.
+        // A split of a split, and a split into single ranks.
         let half = part.split(Some((part.rank() / 2) as u32), 0)?.expect("has a color");
         let mut sum = [0usize];
         half.allreduce(&[me], &mut sum, Op::Sum)?;
@@ -138,11 +139,11 @@ fn communicators_come_and_go() {
             comm.sendrecv(&[round * 3 + world.rank() as u32], right, 1, &mut got, left, 1)?;
             assert_eq!(got[0], round * 3 + left as u32);
             if round % 2 == 0 {
-                comm.barrier()?; // half of them end without waiting for each other
+                comm.barrier()?; // half of them exit without waiting for each other
             }
             comm.free()?;
         }
-        // Dropped, many at once, used in another order than they were made.
+        // Dropped, many at once, and used in a different order than they were created.
         let many = (0..100).map(|_| world.dup()).collect::<mpj::Result<Vec<_>>>()?;
         for (at, comm) in many.iter().enumerate().rev() {
             let mut all = [0usize; 3];
@@ -153,7 +154,7 @@ fn communicators_come_and_go() {
     });
 }
 
-/// Rank 0 is ahead: what it sends on a communicator that rank 1 has not made yet is kept for it.
+/// Rank 0 is ahead: its message on a communicator that rank 1 has not created yet is kept until rank 1 creates it.
 #[mpj::test(ranks = 2)]
 fn messages_may_come_before_their_communicator(world: World) -> mpj::Result<()> {
     for len in [1usize, 100_000] {
@@ -173,7 +174,7 @@ fn messages_may_come_before_their_communicator(world: World) -> mpj::Result<()> 
     Ok(())
 }
 
-/// MPI_THREAD_MULTIPLE: 2 ranks × 3 threads, each with a communicator of its own.
+/// MPI_THREAD_MULTIPLE: 2 ranks × 3 threads, each thread with its own communicator.
 #[test]
 fn threads_with_their_own_communicators() {
     let outcome = job(2, |world| {
@@ -200,7 +201,7 @@ fn threads_with_their_own_communicators() {
     outcome.expect("nobody fails");
 }
 
-/// 2 ranks × 3 threads that share one communicator and keep apart by tags; one of them takes whatever comes for it.
+/// 2 ranks × 3 threads that share one communicator and use different tags; one of them receives with wildcards.
 #[test]
 fn threads_that_share_a_communicator() {
     let outcome = job(2, |world| {
@@ -239,7 +240,7 @@ fn threads_that_share_a_communicator() {
     outcome.expect("nobody fails");
 }
 
-/// A dropped send finishes, also when the communicator is dropped behind it.
+/// A send completes after its request is dropped, even if the communicator is dropped next.
 #[test]
 fn a_dropped_send_outlives_its_communicator() {
     for (len, spoken) in [(10usize, false), (1 << 20, false), (1 << 20, true)] {
@@ -256,7 +257,7 @@ fn a_dropped_send_outlives_its_communicator() {
                 drop(sub.isend(vec![7u8; len], 1, 0)?);
                 drop(sub);
                 world.barrier()?;
-                // Stays until rank 1 has it.
+                // Rank 0 does not leave before rank 1 has received it.
                 return world.recv(&mut [0u8], 1, 5).map(drop);
             }
             world.barrier()?;
@@ -269,7 +270,7 @@ fn a_dropped_send_outlives_its_communicator() {
     }
 }
 
-/// Short, long and synchronous messages; a receive of any rank; with another handle of the communicator, and without.
+/// Short, long and synchronous messages, and a wildcard receive; with and without another handle of the communicator.
 #[mpj::test(ranks = 2)]
 fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
@@ -295,7 +296,7 @@ fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Res
                     comm.isend(samples::<u8>(1, 0, len), 0, 0)?,
                     comm.issend(samples::<u8>(1, 1, len), 0, 1)?,
                 ];
-                // Rank 0 has posted no receive for it.
+                // Rank 0 has not posted a matching receive.
                 let refused = comm.issend(samples::<u8>(1, 3, len), 0, 3)?;
                 comm.free()?;
                 for send in sends {
@@ -314,7 +315,7 @@ fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Res
     world.barrier()
 }
 
-/// The rank that the receive waits for dies.
+/// The source rank of the pending receive dies.
 #[test]
 fn a_death_ends_the_pending_receive_of_a_freed_communicator() {
     let error = mpj::threads(3, |world| {

@@ -1,4 +1,4 @@
-//! What the compiler says of mistakes that are easy to make: one error, which says what to do.
+//! Compiler messages for common mistakes: one error, which says how to fix the mistake.
 
 #![cfg(not(miri))]
 
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library of this build: the newest beside this program.
+/// Returns the library of this build: the newest file next to this program.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent()?.read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -17,7 +17,7 @@ fn library() -> Option<PathBuf> {
     folder.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap())
 }
 
-/// Compiles a program that is wrong, and returns what the compiler says; nothing where there is no compiler.
+/// Compiles an invalid program, and returns the compiler's messages; `None` if there is no compiler.
 fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
     let library = library()?;
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));
@@ -44,7 +44,7 @@ fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
 #[track_caller]
 fn says(name: &str, items: &str, body: &str, parts: &[&str]) {
     let Some(said) = complaint(name, items, body) else { return };
-    // The notes may be broken into lines.
+    // Long notes may be wrapped.
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts {
         assert!(words.contains(part), "no '{part}' in\n{said}");

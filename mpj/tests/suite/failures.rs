@@ -1,4 +1,4 @@
-//! What goes wrong: ranks that end, messages that do not fit, arguments that mean nothing. Nothing hangs.
+//! Failures: ranks that exit, messages that do not fit, invalid arguments. No failure causes a hang.
 
 use std::thread;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::common::{alive, job, ranks};
 use mpj::{ANY_SOURCE, ANY_TAG, Error, ErrorClass, Op, World};
 
-/// One way to wait for the others.
+/// A call that waits for other ranks.
 type Wait = fn(&World) -> mpj::Result<()>;
 
-/// Everything that rank 0, 1 and 3 can wait in for rank 2.
+/// All calls in which ranks 0, 1 and 3 can wait for rank 2.
 const WAITS: &[(&str, Wait)] = &[
     ("recv", |w| w.recv(&mut [0u8], 2, 0).map(|_| ())),
     ("recv any", |w| w.recv(&mut [0u8], ANY_SOURCE, ANY_TAG).map(|_| ())),
@@ -55,7 +55,7 @@ const WAITS: &[(&str, Wait)] = &[
     ("bcast_object", |w| w.bcast_object(0u8, 2).map(|_| ())),
 ];
 
-/// A rank that does not come: the others wait, at once or later, and get an error that names it.
+/// A rank fails before it takes part. The others, whether they wait at once or later, get an error that names it.
 fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
     let outcome = job(4, |world| {
         if world.rank() == 2 {
@@ -66,7 +66,7 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
         let error = wait(&world).expect_err("rank 2 does not take part");
         assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
         assert!(error.to_string().contains("rank 2 has died: "), "{error}");
-        // And from now on everything fails at once, also between those who live.
+        // From now on every collective call fails at once, also between surviving ranks.
         let again = world.barrier().expect_err("a dead member");
         assert_eq!(again.failed_rank(), Some(2));
         Ok(())
@@ -92,7 +92,8 @@ fn an_error_reaches_all_who_wait() {
     }
 }
 
-/// The first failure is the cause; that the others give up over it is not news, however late somebody hears of it.
+/// The first failure is reported as the cause, even if other ranks notice it late. The failures that it causes are not
+/// reported.
 #[test]
 fn the_first_failure_is_named() {
     for _ in 0..20 {
@@ -108,7 +109,8 @@ fn the_first_failure_is_named() {
     }
 }
 
-/// A rank that returns early leaves in good order: what it has sent arrives; who still waits for it is told.
+/// A rank that returns early leaves in good order: the messages that it has sent arrive, and ranks that still wait for
+/// it get an error.
 #[test]
 fn a_rank_that_has_left_is_named_too() {
     for (name, wait) in WAITS {
@@ -117,7 +119,7 @@ fn a_rank_that_has_left_is_named_too() {
                 return Ok(());
             }
             if name.ends_with("any") && world.rank() == 1 {
-                return Ok(()); // as long as anybody is left, anybody may send
+                return Ok(()); // as long as another rank is left, it may still send
             }
             match wait(&world) {
                 Err(error) if error.class() == ErrorClass::ProcAborted => Ok(()),
@@ -128,8 +130,8 @@ fn a_rank_that_has_left_is_named_too() {
     }
 }
 
-/// What somebody waits to be received fails where its receiver leaves without having received it, whether the message was there
-/// by then or comes later; so do messages to who has freed the communicator.
+/// A send that waits for its receive fails if the receiver leaves without having received the message, whether the
+/// message arrived before or later. The same holds for messages to a rank that has freed the communicator.
 #[test]
 fn what_is_not_received_is_an_error() {
     for (late, frees) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -225,8 +227,8 @@ fn no_job_of_no_ranks() {
     }
 }
 
-/// A message that does not fit is an error of that receive alone, whether it came before or after it; a send does not
-/// care.
+/// A message that does not fit fails only that receive, whether it arrived before or after the receive was posted. The
+/// send succeeds.
 #[mpj::test(ranks = 2)]
 fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
@@ -258,7 +260,7 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
             );
             assert_eq!(failed.error().to_string(), why);
             assert_eq!(failed.into_parts().1, Some(vec![9i32; len]), "nothing was written");
-            // Blocking, exchanged, taken, in a scope.
+            // Blocking, in a sendrecv, by a matched probe, and in a scope.
             let mut room = vec![0u32; len - 1];
             assert_eq!(
                 short(&world.recv(&mut room, other, 2).expect_err("short")),
@@ -281,7 +283,7 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Whoever waits for a message to be taken goes on when it is thrown away.
+/// A sender that waits until its message is matched completes when the matched message is dropped.
 #[test]
 fn taken_messages_may_be_dropped() {
     ranks(2, |world| {
@@ -339,7 +341,7 @@ fn arguments_outside_their_range(world: World) {
     world.barrier().expect("both are there");
 }
 
-/// A rank leaves with a long message that nobody receives, while its receiver waits for another one.
+/// A rank leaves with a pending long message that is never received, while its receiver waits for another one.
 #[test]
 fn leaving_with_a_message_nobody_wants() {
     let outcome = job(2, |world| {
@@ -356,7 +358,7 @@ fn leaving_with_a_message_nobody_wants() {
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// Starts itself again with a variable that is nearly one of ours: nothing runs, and the error says which one is meant.
+/// Runs this program again with a misspelt variable: no rank runs, and the error suggests the right name.
 #[test]
 fn a_misspelt_parameter_is_an_error_at_the_start() {
     const NAME: &str = "MPJ_SPINN";

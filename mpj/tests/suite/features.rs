@@ -1,4 +1,4 @@
-//! Types of other crates as buffers: each test with the feature of its crate's name.
+//! Types of other crates as buffers. Each test needs the feature that is named after the crate.
 #![cfg(any(
     feature = "bytemuck",
     feature = "bytes",
@@ -82,7 +82,8 @@ mod arrays {
         Array3::from_shape_fn((4, 5, 6), |(i, j, k)| (1000 * rank + 100 * i + 10 * j + k) as u32)
     }
 
-    /// Whole arrays, every second column, turned, upside down: what is received has the elements that were sent, by index.
+    /// Whole arrays, every second column, transposed and reversed views: the received array has the sent elements at
+    /// the same indices. Into a view: elements outside the view are unchanged.
     #[mpj::test(ranks = 2)]
     fn views_travel_as_they_are_indexed(world: World) -> mpj::Result<()> {
         let (mine, theirs, other) = (cube(world.rank()), cube(1 - world.rank()), 1 - world.rank());
@@ -99,13 +100,13 @@ mod arrays {
         world.sendrecv(&mine.view().reversed_axes(), other, 2, &mut turned, other, 2)?;
         assert_eq!(turned, theirs.view().reversed_axes());
 
-        // Into a view: nothing beside it is touched.
+        // Into a view: elements outside the view are unchanged.
         let mut into = Array3::<u32>::zeros((4, 5, 6));
         world.sendrecv(&mine.slice(part), other, 3, &mut into.slice_mut(part), other, 3)?;
         assert_eq!(into.slice(part), theirs.slice(part));
         assert_eq!(into.iter().filter(|n| **n != 0).count(), small.iter().filter(|n| **n != 0).count());
 
-        // By ownership, in another order than that of the memory.
+        // By value, in an order that differs from the memory layout.
         let (sending, receiving) = (
             world.isend(mine.clone().reversed_axes(), other, 4)?,
             world.irecv(Array3::<u32>::zeros((4, 5, 6)).reversed_axes(), other, 4)?,
@@ -127,8 +128,8 @@ mod arrays {
         Ok(())
     }
 
-    /// What cannot be counted is an error; views without elements, with more dimensions than types are deep, and of flags
-    /// are not.
+    /// Views with too many elements to count are an error. Empty views, views with more dimensions than datatypes can
+    /// nest, and views of `bool`s are not.
     #[mpj::test(ranks = 2)]
     fn parts_of_an_endless_view_are_its_one_element(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);

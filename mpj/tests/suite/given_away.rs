@@ -1,16 +1,16 @@
-//! What was given away and does something of its own when it is dropped: it waits for a message, or panics. So may errors and
-//! what panics throw.
+//! User values with a `Drop` that waits for a message or panics: owned buffers, captured variables, errors and panic
+//! payloads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mpj::raw::Buf;
 use mpj::{ErrorClass, Intracomm, Op, SendBuf};
 
-/// Waits for a message of rank 1 when it is dropped.
+/// Waits for a message from rank 1 when it is dropped.
 struct Waits(Vec<u8>, Intracomm);
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the bytes stay where they are as long as the value does.
+// SAFETY: the bytes stay at their address as long as the value lives.
 unsafe impl SendBuf for Waits {
     fn send_buf(&self) -> Buf {
         Buf::slice(&self.0[..])
@@ -27,7 +27,7 @@ impl Drop for Waits {
 fn a_drop_may_wait_for_a_message(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         drop(world.isend(Waits(vec![1; 1 << 20], world.comm().clone()), 1, 1)?);
-        // It ends while this waits for something else.
+        // The send completes while this call waits for another message.
         world.recv(&mut [0u8], 1, 6)?;
     } else {
         world.recv(&mut vec![0u8; 1 << 20], 0, 1)?;
@@ -42,7 +42,7 @@ static PANICS: AtomicU32 = AtomicU32::new(0);
 struct Panics(Vec<u8>);
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the bytes stay where they are as long as the value does.
+// SAFETY: the bytes stay at their address as long as the value lives.
 unsafe impl SendBuf for Panics {
     fn send_buf(&self) -> Buf {
         Buf::slice(&self.0[..])
@@ -61,7 +61,7 @@ fn the_panic_of_a_drop_stops_no_other_message(world: mpj::World) -> mpj::Result<
     const MANY: usize = 600;
     const LONG: usize = 1 << 20;
     if world.rank() == 0 {
-        // None of them is received before all are sent.
+        // No message is received before all have been sent.
         let to_one: Vec<_> = (0..MANY).map(|_| world.isend([1u8; 4], 1, 1)).collect::<Result<_, _>>()?;
         drop(world.isend(Panics(vec![7; LONG]), 1, 1)?);
         let to_two: Vec<_> = (0..MANY).map(|_| world.isend([2u8; 4], 2, 1)).collect::<Result<_, _>>()?;
@@ -90,7 +90,7 @@ static COLLECTIVE: AtomicU32 = AtomicU32::new(0);
 struct PanicsInCollective([u64; 1]);
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the array stays where it is as long as it is borrowed, and the value is not moved during the call.
+// SAFETY: the array stays at its address as long as it is borrowed, and the value is not moved during the call.
 unsafe impl SendBuf for PanicsInCollective {
     fn send_buf(&self) -> Buf {
         Buf::slice(&self.0[..])
@@ -110,7 +110,7 @@ fn a_collective_that_nobody_waits_for_may_be_the_last_to_keep_it(world: mpj::Wor
         let mine = PanicsInCollective([1]);
         drop(world.iallreduce(mine, [0u64], mpj::Op::Sum)?);
         world.send(&[0u8], 1, 1)?;
-        // It ends while this waits for something else.
+        // The collective completes while this call waits for another message.
         world.recv(&mut [0u8], 1, 2)?;
     } else {
         world.recv(&mut [0u8], 0, 1)?;
@@ -122,7 +122,7 @@ fn a_collective_that_nobody_waits_for_may_be_the_last_to_keep_it(world: mpj::Wor
     Ok(())
 }
 
-/// Counts its drops, which panic.
+/// Counts its drops, each of which panics.
 struct Bomb(&'static AtomicU32);
 
 impl Drop for Bomb {
@@ -146,9 +146,10 @@ fn what_an_operation_has_captured_is_no_matter_of_other_calls(world: mpj::World)
             a + b
         });
         let calling = apart.iallreduce(vec![1u32], vec![0u32], op)?;
-        // If it has ended, this is the drop.
+        // If the operation has completed, the bomb is dropped here.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(calling)));
-        // Both have ended, as these come later; and neither was the drop of one of these.
+        // These barriers come later, so both ranks' operations have completed, and the bomb's panic did not fail a
+        // barrier.
         for _ in 0..3 {
             world.barrier()?;
             apart.barrier()?;
@@ -172,7 +173,7 @@ fn what_an_operation_throws_may_panic_when_it_is_dropped(world: mpj::World) -> m
     Ok(())
 }
 
-/// An error that panics when it is told, or dropped.
+/// An error that panics when it is formatted or dropped.
 struct Odd {
     when_told: bool,
 }
@@ -194,7 +195,7 @@ impl Drop for Odd {
 
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// The others hear of it, however a rank ends.
+/// The other ranks get the failure, however a rank ends.
 #[test]
 fn a_rank_that_ends_in_an_odd_way_has_ended() {
     for way in 0..3 {

@@ -1,4 +1,4 @@
-//! Tests that hang: they are ended, and say who waits for whom in which call.
+//! Tests that hang: they are ended, and the message says which rank waits in which call for which rank.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use mpj::testing::{TestResult, parse_timeout, run};
 use mpj::{ANY_SOURCE, ANY_TAG, Waitable, World};
 
-/// The message of a test that must fail, whose ranks sleep long before the limit.
+/// Returns the message of a test that must fail because its ranks wait longer than the limit.
 fn failure<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(ranks, Duration::from_secs(2), test)));
     let panic = outcome.expect_err("it hangs");
     panic.downcast_ref::<String>().expect("a message").clone()
 }
 
-/// That a rank is said to do so, and for about the time it does.
+/// Asserts that the report has a line for this rank which begins with `what`.
 #[track_caller]
 fn assert_told(report: &str, rank: usize, what: &str) {
     let start = format!("  rank {rank}: {what}");

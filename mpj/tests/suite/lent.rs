@@ -1,4 +1,5 @@
-//! Messages received in the blocks in which they lie, between threads; `mpjrun`'s tests run the same programs on processes.
+//! Messages received in place, in the sender's blocks, between threads. The tests of `mpjrun` run the same programs on
+//! processes.
 
 use std::sync::Mutex;
 
@@ -17,7 +18,7 @@ fn messages_are_read_where_they_lie() {
             })
         });
         outcome.unwrap_or_else(|error| panic!("{ranks} ranks: {error}"));
-        // Those that are announced: of each kind three. To itself a rank sends by copies.
+        // Only rendezvous messages are read in place, three of each kind. A rank sends to itself by copies.
         let wanted = if ranks == 1 { 0 } else { 6 };
         assert_eq!(there.into_inner().unwrap(), vec![wanted; ranks], "{ranks} ranks");
     }
@@ -39,7 +40,7 @@ fn what_is_looked_at_outlives_its_sender_and_its_job() {
     assert!(lent.is_zero_copy() && programs::is_whole(&lent));
 }
 
-/// A block that is looked at and never dropped stops nobody but who waits for it, and that one until the looker leaves.
+/// A received block that is never dropped delays only ranks that wait for it, and only until its holder leaves.
 #[mpj::test(ranks = 2)]
 fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
@@ -47,7 +48,7 @@ fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> 
         let failed = sending.wait().expect_err("it never comes home");
         assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
         assert!(failed.into_parts().1.is_none(), "its receiver looks at it");
-        // The next ones are other blocks.
+        // The next allocations use other blocks.
         assert!(world.alloc_slice(2u8, 1 << 20)?.iter().all(|byte| *byte == 2));
     } else {
         forget(world.recv_block(0, 0)?.0);

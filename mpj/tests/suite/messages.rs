@@ -1,4 +1,4 @@
-//! Messages of `mpj::buffer` between ranks, on threads; `mpjrun`'s tests run the same programs on processes.
+//! `mpj::buffer` messages between ranks on threads. The tests of `mpjrun` run the same programs on processes.
 
 use crate::common::alive;
 use crate::common::messages::PROGRAMS;

@@ -1,4 +1,4 @@
-//! A rank that takes nothing in, as it is busy, has left or has died, stops nobody else.
+//! A rank that receives nothing, because it is busy, has left or has died, does not block the other ranks.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::common::{job, ranks};
 use mpj::{Error, World};
 
-/// Messages to the one that takes nothing in: more than there is room for.
+/// Number of messages to the rank that receives nothing: more than the credit allows.
 const UNREAD: usize = 200;
 
-/// Messages of many sizes from rank 0 to the last rank of `world`.
+/// Sends messages of many sizes from rank 0 to the last rank of `world`.
 fn first_to_last(world: &World, fill: u8) -> mpj::Result<()> {
     let last = world.size() - 1;
     for len in [1, 100, 3000, 16_000, 100_000].repeat(10) {
@@ -24,7 +24,8 @@ fn first_to_last(world: &World, fill: u8) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Rank 1 receives only when rank 2 is through with rank 0, of which it hears by other means than messages.
+/// Rank 1 receives only after ranks 0 and 2 have finished their exchange. A condition variable, not a message, reports
+/// that.
 #[test]
 fn a_busy_rank_stops_nobody() {
     let through = (Mutex::new(false), Condvar::new());
@@ -57,7 +58,7 @@ fn a_busy_rank_stops_nobody() {
     });
 }
 
-/// Rank 1 leaves in good order, with messages that nobody has to read.
+/// Rank 1 leaves in good order, with unread messages.
 #[test]
 fn a_rank_that_has_left_takes_no_room_with_it() {
     ranks(3, |world| {
@@ -75,7 +76,7 @@ fn a_rank_that_has_left_takes_no_room_with_it() {
     });
 }
 
-/// Rank 1 dies, and the others do without it.
+/// Rank 1 dies, and the others continue without it.
 #[test]
 fn a_rank_that_has_died_takes_no_room_with_it() {
     let outcome = job(3, |world| {

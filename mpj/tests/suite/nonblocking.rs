@@ -1,5 +1,5 @@
-//! Collectives that do not block, and such as are prepared and started many times: waited for in any order, by ranks that
-//! wait for something else, or by nobody.
+//! Non-blocking and persistent collectives: waited for in any order, by ranks that wait for something else, or dropped
+//! without a wait.
 #![allow(unsafe_code, reason = "the erased calls take pointers")]
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use mpj::raw::{self, BlockLayout, Buf, Collective};
 use mpj::{ErrorClass, Intracomm, Op, Waitable, World};
 
 const SIZES: [usize; 3] = [2, 3, 5];
-/// Eager, and long enough for the ring.
+/// Eager, and long enough for the ring algorithm.
 const LENGTHS: [usize; 3] = [1, 100, 20_000];
 
-/// The sum of all ranks' samples.
+/// Returns the sum of all ranks' samples.
 fn sums(size: usize, from: usize, len: usize) -> Vec<u64> {
     let all: Vec<Vec<u64>> = (0..size).map(|rank| samples(rank, from, len)).collect();
     (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
@@ -40,7 +40,7 @@ fn they_give_what_the_blocking_ones_give() {
     }
 }
 
-/// Starts every collective on this rank, one after the other, all with data of their own, and looks at what came.
+/// Starts every collective on this rank, each with different data, and checks the results.
 fn start_all(
     world: &World,
     layouts: bool,
@@ -141,12 +141,12 @@ fn blocking_ones_may_come_between() {
 fn a_rank_that_waits_for_a_message_drives_them() {
     for size in SIZES {
         ranks(size, |world| {
-            // Along the tree, ranks in the middle have to pass on what they get.
+            // Inner ranks of the tree must forward what they receive.
             let data = vec![world.rank() as u64; 30_000];
             let bcast = world.ibcast(data, 0)?;
             let sum = world.iallreduce([1u32], [0u32], Op::Sum)?;
             if world.rank() == 1 {
-                // Nobody has to wait for rank 1, which waits until all others are done.
+                // No rank has to wait for rank 1, which waits until all others have finished.
                 for _ in 0..size - 1 {
                     world.recv(&mut [0u8], mpj::ANY_SOURCE, 0)?;
                 }
@@ -214,7 +214,7 @@ fn who_leaves_takes_part_until_they_have_ended() {
                 drop(start()?);
                 return Ok(());
             }
-            // Nobody waits in vain for anything else of it.
+            // Every other operation with rank 1 fails instead of waiting forever.
             late();
             let gone =
                 |error: mpj::Error| assert!(error.to_string().contains("rank 1 has left the job"), "{error}");
@@ -234,7 +234,7 @@ fn who_leaves_takes_part_until_they_have_ended() {
 fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
     for size in SIZES {
         ranks(size, |world| {
-            // Each has started another one, and leaves.
+            // Each rank has started a collective on a different communicator, and leaves.
             let (even, odd) = (world.dup()?, world.dup()?);
             let comm = if world.rank() % 2 == 0 { even } else { odd };
             drop(comm.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?);
@@ -258,7 +258,7 @@ fn one_outlives_its_communicator() {
             }
             let sum = dup.iallreduce([me as u32], [0], Op::Sum)?;
             end(dup)?;
-            // The others begin when rank 0 has no communicator any more.
+            // The others begin after rank 0 has dropped its communicator.
             let others = if me == 0 { 1..size } else { 0..0 };
             others.into_iter().try_for_each(|other| world.send(&[0u8], other, 0))?;
             assert_eq!(sum.wait()?.0.1, [(size * (size - 1) / 2) as u32]);
@@ -282,7 +282,7 @@ fn threads_of_one_rank_may_wait_for_them() {
     });
 }
 
-/// Each rank's error, from what `call` gives or else from the next barrier.
+/// Returns each rank's error, from `call` or otherwise from the next barrier.
 #[track_caller]
 fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<mpj::Error> {
     let outcome = job(size, |world| {
@@ -323,7 +323,7 @@ fn what_all_ranks_are_refused_leaves_them_in_step() {
 fn one_that_fails_in_its_middle_is_told_to_all() {
     for size in SIZES {
         let errors = told(size, |world| {
-            // Rank 1 expects less.
+            // Rank 1 expects fewer bytes.
             let len = if world.rank() == 1 { 5 } else { 9 };
             world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
         });
@@ -376,7 +376,8 @@ fn a_function_may_wait_for_messages_itself() {
     });
 }
 
-/// Each function that looks drives the other collectives, whose functions look, too.
+/// Each user function probes, which makes progress on the other collectives and so calls their functions, which probe,
+/// too.
 #[test]
 fn functions_of_many_may_look_for_messages() {
     ranks(2, |world| {
@@ -388,7 +389,7 @@ fn functions_of_many_may_look_for_messages() {
             a + b
         };
         let op = Op::user(true, look);
-        // All are under way on rank 0 when their messages come.
+        // All collectives have started on rank 0 before their messages arrive.
         if world.rank() == 1 {
             world.recv(&mut [0u8], 0, 0)?;
         }
@@ -415,7 +416,8 @@ fn a_rank_that_leaves_ends_them_with_an_error() {
             let error = world.ibarrier()?.wait().expect_err("rank 0 takes no part");
             assert!(error.error().failed_rank() == Some(0), "{error}");
             left.fetch_add(1, Ordering::Relaxed);
-            // Who leaves, too, may be heard of first.
+            // Do not leave before all ranks have their errors, because an error could otherwise name another rank that
+            // has left.
             while left.load(Ordering::Relaxed) < size - 1 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -443,7 +445,7 @@ fn a_death_ends_them_with_an_error() {
         first.wait().map_err(|e| e.to_string())?;
         past.fetch_add(1, Ordering::Relaxed);
         if world.rank() == 2 {
-            // A death ends what others are still waiting for, also where the dead rank has done its part.
+            // A death fails the operations that others still wait for, even if the dead rank has done its part.
             while past.load(Ordering::Relaxed) < 3 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -479,11 +481,11 @@ fn prepared_ones_run_again_and_again_with_new_data() {
             for round in 0..100 {
                 mine.copy_from_slice(&samples::<u64>(me, round, len));
                 shared.copy_from_slice(&samples::<u64>(me, 7 * round, 3));
-                // SAFETY: the buffers are only touched between the rounds, and live as long.
+                // SAFETY: the buffers are accessed only between the rounds, and outlive the requests.
                 unsafe { reduced.start()? };
                 // SAFETY: as above.
                 unsafe { spread.start()? };
-                // SAFETY: no memory is named.
+                // SAFETY: a barrier has no buffers.
                 unsafe { barrier.start()? };
                 // SAFETY: as above.
                 let twice = unsafe { barrier.start() };
@@ -525,7 +527,7 @@ fn what_is_dropped_has_given_its_memory_back_at_the_end() {
     let kept = Arc::clone(&memory);
     ranks(3, move |world| {
         for _ in 0..10 {
-            // SAFETY: no memory is named.
+            // SAFETY: a barrier has no buffers.
             let barrier = unsafe { raw::start(world.as_raw(), Collective::Barrier, Some(kept.clone()))? };
             drop(barrier);
         }

@@ -1,4 +1,4 @@
-//! Values of serde types as messages.
+//! Messages that contain values of serde types.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ fn values_go_around(world: World) -> mpj::Result<()> {
     world.recv_object::<()>(ANY_SOURCE, 6)?;
     assert_eq!(world.recv_object::<Shape>(left, ANY_TAG)?.0, shape(left));
     assert_eq!(world.recv_object::<String>(left, ANY_TAG)?.0, "text");
-    world.send_object(&(me, 'x'), me, 0)?; // to oneself
+    world.send_object(&(me, 'x'), me, 0)?; // to the rank itself
     assert_eq!(world.recv_object::<(usize, char)>(me, 0)?.0, (me, 'x'));
     world.send_object(&1u8, mpj::PROC_NULL, 0)
 }
@@ -73,7 +73,7 @@ fn everybody_gets_the_value_of_the_root() {
     }
 }
 
-/// What is no such value is an error of that receive; the next message is received.
+/// Bytes that are not a valid value fail only that receive; the next message is received.
 #[mpj::test(ranks = 2)]
 fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {
@@ -93,13 +93,13 @@ fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     ));
     assert_eq!(world.recv_object::<u8>(0, 0).expect_err("an empty message").class(), ErrorClass::Buffer);
     assert_eq!(world.recv_object::<String>(0, 0)?.0, "still here");
-    // And an object is no slice of numbers: too long, or bytes that mean nothing; never a hang.
+    // An object received as a slice of numbers: too long, or meaningless bytes, but never a hang.
     let truncated = world.recv(&mut [0u8; 1], 0, 1).expect_err("longer");
     assert_eq!(truncated.class(), ErrorClass::Truncate);
     world.barrier()
 }
 
-/// A value that cannot be written fails at its sender, before anything is sent.
+/// A value that cannot be serialized fails at the sender, before anything is sent.
 #[test]
 fn values_that_cannot_be_serialized() {
     struct Never;

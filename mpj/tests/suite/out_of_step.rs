@@ -1,5 +1,5 @@
-//! Ranks that do not call the same collectives, or on one of which a collective fails: everybody is told, nobody hangs,
-//! nobody is given what was not sent.
+//! Ranks call different collectives, or a collective fails on one rank. Every rank gets an error, no rank hangs, and no
+//! rank receives data that was not sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::common::mismatch::{Program, lengths, operations, play, refusals, root
 use crate::common::{job, ranks};
 use mpj::{ErrorClass, Op, World};
 
-/// Plays programs one after the other on 2, 3 and 5 ranks.
+/// Runs programs, one after the other, on 2, 3 and 5 ranks.
 #[track_caller]
 fn each(programs: fn(usize) -> Vec<Program>) {
     for size in [2, 3, 5] {
@@ -40,7 +40,7 @@ fn arguments_that_one_rank_is_refused_are_an_error_everywhere() {
     each(refusals);
 }
 
-/// The errors of all ranks, from the call or from the barrier after it, as texts.
+/// Returns the errors of all ranks, from the call or from the barrier after it, as texts.
 #[track_caller]
 fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<String> {
     let outcome = job(size, |world| {
@@ -52,15 +52,18 @@ fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> 
     outcome.expect("nobody fails for good")
 }
 
-/// What a rank that only sends is told, by this call or, if it was faster, by the barrier.
+/// Returns the cause in the error of a rank that only sends. The error comes from this call or, if the rank was faster,
+/// from the barrier.
 fn later(error: &str) -> &str {
     error.split_once(": ").expect("a call and why").1
 }
 
-/// Ranks that take different ways, as their lengths are on either side of a limit: none waits for what nobody sends.
+/// Ranks choose different algorithms because their lengths are on either side of a limit. No rank waits for a message
+/// that is never sent.
 #[test]
 fn lengths_of_different_ways_are_an_error_everywhere() {
-    // In order of rank it goes flat or by doubling; in any order flat or around a ring.
+    // If the operation is not commutative, the algorithm is linear or recursive doubling. Otherwise it is linear or a
+    // ring.
     let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
     for (size, op) in [3, 4, 8].into_iter().flat_map(|size| [(size, &Op::Sum), (size, &ordered)]) {
         for (odd, counts) in [0, size - 1].into_iter().flat_map(|odd| {
@@ -76,14 +79,14 @@ fn lengths_of_different_ways_are_an_error_everywhere() {
     }
 }
 
-/// Says which rank, which call, both lengths.
+/// The error names the rank, the call and both lengths.
 #[test]
 fn an_error_names_who_sent_what() {
     let errors = told(2, |world| {
         let len = [1000, 10][world.rank()];
         world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
     });
-    // Each has got the other's message, and may have heard of the other's error first.
+    // Each rank has received the other's message, but may have received the other's error first.
     let short = "rank 1 sent 40 bytes where 4000 are expected";
     let long = "rank 0 sent 4000 bytes where 40 are expected";
     let says = |error: &str, own: &str, other: &str| {
@@ -112,7 +115,7 @@ fn an_error_names_who_sent_what() {
     assert_eq!(errors[1], "alltoallv: rank 0 calls bcast instead");
 }
 
-/// Items that were not received are combined with nothing: a user's function sees no value that is none.
+/// If a message is invalid, its items are not combined: a user's function never sees invalid values.
 #[test]
 fn a_function_of_the_users_sees_what_was_sent() {
     let outcome = job(3, |world| {
@@ -134,13 +137,14 @@ fn a_function_of_the_users_sees_what_was_sent() {
     assert_eq!(outcome.expect("nobody fails for good"), vec![vec![0, 0]; 3]);
 }
 
-/// An error of the root alone, which goes on, as b2 had it: what comes after is right or an error, never another round's.
+/// Only the root has an error, and it continues. Every later result is right or an error, but never that of another
+/// round.
 #[test]
 fn a_mistake_of_one_rank_does_not_shift_what_follows() {
     let outcome = job(3, |world| {
         let me = world.rank() as u32;
         for round in 0..3u32 {
-            // The root's buffer is too short at first, by a mistake that it notices and mends.
+            // In the first round the root's buffer is too short.
             let mut all = vec![0u32; if round == 0 { 2 } else { 3 }];
             let outcome = world.gather(&[100 * round + me], &mut all, 0);
             if me == 0 {
@@ -156,7 +160,8 @@ fn a_mistake_of_one_rank_does_not_shift_what_follows() {
     outcome.expect("nobody fails for good");
 }
 
-/// Refusals on all ranks, of other calls and for other reasons, leave a communicator in step, however far one is ahead.
+/// Calls that all ranks reject leave a communicator enabled, even if the calls and reasons differ and one rank is far
+/// ahead.
 #[test]
 fn what_all_are_refused_is_harmless() {
     ranks(4, |world| {
@@ -180,7 +185,7 @@ fn what_all_are_refused_is_harmless() {
     });
 }
 
-/// Who waits for the others' refusals hears of their ends, too.
+/// A rank that waits for the others' rejections also detects their exits.
 #[test]
 fn a_rank_that_ends_instead_of_being_refused() {
     for dies in [false, true] {
@@ -198,7 +203,7 @@ fn a_rank_that_ends_instead_of_being_refused() {
     }
 }
 
-/// The others are told although the rank that has failed makes no call for long.
+/// The other ranks get the error although the failed rank makes no call for a long time.
 #[test]
 fn a_rank_that_has_failed_need_not_call_again() {
     let outcome = job(4, |world| {
@@ -213,7 +218,7 @@ fn a_rank_that_has_failed_need_not_call_again() {
         assert!(error.to_string().contains("rank 3 sent 2 bytes where 3 are expected"), "{error}");
         told.fetch_add(1, Ordering::SeqCst);
         if world.rank() == 0 {
-            // No call for a while; the others have come back long before.
+            // Make no call for a while; the others must return long before.
             std::thread::sleep(Duration::from_millis(1000));
             for rank in 1..4 {
                 assert!(rest.iprobe(rank, 1)?.is_some(), "rank {rank} is still waiting");
@@ -226,7 +231,7 @@ fn a_rank_that_has_failed_need_not_call_again() {
     outcome.expect("nobody fails for good");
 }
 
-/// A value that cannot be serialized, a panic in a user's function: nobody waits for the rank that goes on after it.
+/// A value cannot be serialized, or a user's function panics. No rank waits for the rank that continues after it.
 #[test]
 fn user_code_that_fails_on_one_rank() {
     #[derive(serde::Deserialize)]
@@ -253,14 +258,14 @@ fn user_code_that_fails_on_one_rank() {
         });
         let why = format!("rank {who} failed in allreduce: a function of the user's panicked");
         for error in errors {
-            // A rank that has heard it takes its messages back, and that may be seen before the notice is.
+            // A rank that gets the failure notice cancels its messages. The cancellation may be seen before the notice.
             let is_next = error.ends_with("took its message back: the call it was sent by has failed there");
             assert!(error.contains(&why) || is_next, "{error}");
         }
     }
 }
 
-/// An object that is broadcast by hand, shorter than was said: no byte is read that did not come.
+/// A program imitates an object broadcast, with fewer bytes than announced. No byte is read that was not received.
 #[test]
 fn an_object_that_is_none() {
     let errors = told(2, |world| {
@@ -274,7 +279,7 @@ fn an_object_that_is_none() {
     assert_eq!(errors[1], "bcast_object: rank 0 calls bcast instead");
 }
 
-/// A rank that can make no more communicators says so before the others count on it.
+/// A rank that cannot create more communicators reports that before the others rely on the new one.
 #[test]
 fn a_communicator_that_one_rank_cannot_make() {
     let errors = told(2, |world| {
@@ -291,7 +296,8 @@ fn a_communicator_that_one_rank_cannot_make() {
     assert!(errors[0].contains(": rank 1 failed in dup: too many communicators"), "{errors:?}");
 }
 
-/// A rank that has failed in a collective drops the communicator at once: who still has a message for it hears why.
+/// A rank that has failed in a collective frees the communicator at once. Ranks that still send to it get the original
+/// failure.
 #[test]
 fn who_fails_and_frees_the_communicator_has_said_why() {
     let outcome = job(3, |world| {

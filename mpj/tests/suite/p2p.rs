@@ -1,4 +1,4 @@
-//! Messages from one rank to another: calls, buffers, wildcards, status.
+//! Point-to-point messages: calls, buffers, wildcards, status.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use mpj::{
 
 type Any = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Every buffer kind of one element type, from rank 0 to rank 1.
+/// Sends every kind of buffer with one element type from rank 0 to rank 1.
 fn kinds<T: Sample>(world: &World) -> mpj::Result<()> {
     for (tag, len) in [0, 1, 2, 7, 1000, 40_000].into_iter().enumerate() {
         let sent = samples::<T>(0, 0, len);
@@ -64,7 +64,7 @@ fn single_values(world: World) -> mpj::Result<()> {
     }
     all!(u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, bool, char);
     let mut got = 0.0;
-    pass(&world, &[2.5f64], &mut got, 0)?; // an array meets a single value
+    pass(&world, &[2.5f64], &mut got, 0)?; // an array is sent, a single value received
     assert!(world.rank() == 0 || got == 2.5);
     Ok(())
 }
@@ -104,7 +104,7 @@ fn sendrecv_around_a_ring(world: World) -> mpj::Result<()> {
         assert_eq!((status.source(), status.tag(), status.bytes()), (Some(from), from as i32, 4 * len));
     }
     let mut own = [0u8; 4];
-    world.sendrecv(&[me as u8; 4], me, 1, &mut own, me, 1)?; // to oneself
+    world.sendrecv(&[me as u8; 4], me, 1, &mut own, me, 1)?; // to the rank itself
     assert_eq!(own, [me as u8; 4]);
     Ok(())
 }
@@ -203,7 +203,7 @@ fn nobody_takes_part_at_once(world: World) -> mpj::Result<()> {
         assert_eq!(Tag::Value(status.tag()), Tag::Value(-2), "MPI_ANY_TAG");
     }
     assert_eq!(kept, [1, 2]);
-    // The ends of a line exchange with nobody.
+    // The first and the last rank of a line exchange with PROC_NULL on their open side.
     let (me, mut got) = (world.rank(), [9usize]);
     let left = if me == 0 { Source::Null } else { Source::Rank(0) };
     if me == 0 {
@@ -218,7 +218,7 @@ fn nobody_takes_part_at_once(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn views_are_derived_types_inside_slices(world: World) -> Any {
     let whole = samples::<i32>(0, 0, 60_000);
-    // (type, offset, items): columns, backwards, indexed, one that crosses the eager limit.
+    // (type, offset, items): columns, backwards, indexed, and one that crosses the eager limit.
     let of = Datatype::of::<i32>();
     let cases = [
         (of.vector(3, 2, 5)?, 1, 2),
@@ -236,7 +236,7 @@ fn views_are_derived_types_inside_slices(world: World) -> Any {
             let first = (*offset as i64 * 4 + run.offset) / 4;
             expected.extend((0..run.len / 4).map(|at| whole[first as usize + at]));
         }
-        // A view meets a slice, a slice a view, a view a view.
+        // A view to a slice, a slice to a view, a view to a view.
         let mut flat = vec![0i32; expected.len()];
         pass(&world, &view, &mut flat, tag as i32)?;
         let mut spread = vec![0i32; whole.len()];
@@ -267,7 +267,7 @@ fn views_that_leave_their_slice_or_mix_types_are_refused() {
     assert!(View::new(&data, 0, &of.vector(2, 1, -1).expect("fits"), 1).is_err(), "below the slice");
     assert!(ViewMut::new(&mut data, 0, &of.contiguous(11).expect("fits"), 1).is_err());
     assert!(View::new(&data, 0, &of.hvector(2, 1, -8).expect("fits"), 1).is_err());
-    // Other primitives, mixes, and structs taken apart.
+    // Types with other primitives, mixed types, and types that cover parts of elements.
     assert!(View::new(&data, 0, &Datatype::of::<f32>(), 1).unwrap_err().mismatch);
     assert!(View::new(&data, 0, &Datatype::of::<u8>(), 4).unwrap_err().mismatch);
     let mixed = Datatype::structure(&[(1, 0, of.clone()), (1, 4, Datatype::of::<u32>())]).expect("fits");
@@ -283,7 +283,7 @@ fn views_that_leave_their_slice_or_mix_types_are_refused() {
     );
     assert!(View::new(&pairs, 1, &pair.vector(2, 1, -1).expect("fits"), 1).is_ok());
     assert!(View::new(&pairs, 0, &pair.vector(2, 1, -1).expect("fits"), 1).is_err(), "below the slice");
-    // A char between two elements would leave both of them unchecked.
+    // A char that lies across two elements would leave both of them invalid.
     let astride = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 3], 0, &astride, 1).unwrap_err().mismatch);
 }

@@ -1,4 +1,4 @@
-//! Where a rank test that fails points: at the user's lines, and at none of the library.
+//! A rank test that fails points to the user's lines, and not into the library.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ fn error_is_returned(world: World) -> Result<(), String> {
     if world.rank() == 1 { Err("on purpose".to_owned()) } else { Ok(()) }
 }
 
-/// Runs one of the tests above in a process of its own; returns what it prints.
+/// Runs one of the tests above in a separate process; returns its output.
 fn output_of(test: &str) -> String {
     let module = module_path!().split_once("::").map_or(String::new(), |(_, module)| format!("{module}::"));
     let mut command = Command::new(std::env::current_exe().expect("this test"));

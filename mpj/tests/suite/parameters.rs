@@ -1,4 +1,4 @@
-//! The table of parameters.
+//! Tests the table of parameters.
 
 use std::collections::BTreeSet;
 

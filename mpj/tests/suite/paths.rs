@@ -1,4 +1,4 @@
-//! By whatever path a message goes at either end, what is received is the same.
+//! The received data are the same, whichever data paths the sender and the receiver use.
 #![allow(unsafe_code, reason = "bytes that are no values are sent by the erased face")]
 
 use crate::common::SIZES;
@@ -8,7 +8,7 @@ use mpj::{DataPath, Datatype, ErrorClass, View, ViewMut, World};
 
 const PATHS: [DataPath; 3] = [DataPath::Auto, DataPath::Buffered, DataPath::ZeroCopy];
 
-/// Every pair of a sender's and a receiver's path.
+/// Returns every pair of a sender's and a receiver's path.
 fn pairs() -> impl Iterator<Item = (DataPath, DataPath)> {
     PATHS.into_iter().flat_map(|sender| PATHS.map(|receiver| (sender, receiver)))
 }
@@ -24,7 +24,7 @@ fn messages_arrive_as_they_were_sent(world: World) -> mpj::Result<()> {
         for len in SIZES {
             let sent = numbers(world.rank(), round, len);
             let mut room = vec![0u32; len + 1];
-            // In turn: expected, and early.
+            // Alternate between expected and unexpected messages.
             let status = if (round + len) % 2 == 0 {
                 let receive = world.with_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
                 world.with_path(sender).send(&sent, right, 0)?;
@@ -75,7 +75,7 @@ fn what_a_receive_refuses_is_not_written(world: World) -> mpj::Result<()> {
     for (sender, receiver) in pairs() {
         for len in [10, 300_000] {
             if world.rank() == 0 {
-                // Whether it was refused is the receiver's affair.
+                // The send succeeds whether or not the receiver rejects the message.
                 world.with_path(sender).send(&vec![1.5f32; len], 1, 0)?;
                 world.with_path(sender).send(&vec![7u32; len], 1, 0)?;
                 world.with_path(sender).send(&vec![9u32; len], 1, 0)?;
@@ -100,7 +100,7 @@ fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
             if world.rank() == 0 {
                 let twos = vec![2u8; len];
                 let flags = Buf::read_only(twos.as_ptr(), len, Datatype::of::<bool>());
-                // SAFETY: the bytes stay as they are, and it is the receiver that finds them to be no flags.
+                // SAFETY: the bytes stay unchanged; that they are not valid `bool`s is detected by the receiver.
                 unsafe { raw::send(world.with_path(sender).as_raw(), flags, 1, 0, Mode::Standard) }?;
             } else {
                 let mut room = vec![true; len];
@@ -128,13 +128,13 @@ fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<
     Ok(())
 }
 
-/// Rooms are often made for the longest message that may come.
+/// A receive buffer is often allocated for the longest possible message.
 #[mpj::test(ranks = 2)]
 fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -> mpj::Result<()> {
     const ROOM: usize = 1 << 28;
     let mut room = vec![0u8; if world.rank() == 1 { ROOM } else { 0 }];
     for (sender, len) in PATHS.into_iter().flat_map(|path| [(path, 8), (path, 1 << 20)]) {
-        // In turn: early, and expected.
+        // Alternate between unexpected and expected messages.
         for early in [true, false] {
             if world.rank() == 0 {
                 if !early {
@@ -162,7 +162,7 @@ fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -
             room[..len].fill(0);
         }
     }
-    // That of all tests in this process.
+    // The peak covers all tests in this process.
     let taken = mpj::pool::global().stats().peak_granted;
     assert!(taken < ROOM as u64, "{taken}");
     Ok(())

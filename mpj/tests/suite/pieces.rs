@@ -1,10 +1,11 @@
-//! Pieces of one slice, read and written at once: what is refused, and that each message touches its own bytes alone.
+//! Splits a slice into views that are read and written at the same time. Tests which views are rejected, and that each
+//! message accesses only its own bytes.
 
 use mpj::{Datatype, SplitViews, SplitViewsError, ViewId, ViewMut, ViewSpec, World};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A piece as numbers: `rounds` times `count` blocks of `block` elements.
+/// A view as numbers: `rounds` times `count` blocks of `block` elements.
 #[derive(Clone, Copy, Debug)]
 struct Spec {
     offset: usize,
@@ -12,7 +13,7 @@ struct Spec {
     count: usize,
     stride: isize,
     rounds: usize,
-    /// In bytes: pieces may also lie across the elements.
+    /// In bytes, so that views can also start inside elements.
     step: i64,
 }
 
@@ -23,7 +24,7 @@ impl Spec {
         ViewSpec::new(self.offset, &outer.expect("small numbers"), 1)
     }
 
-    /// The bytes in the order of the message.
+    /// Returns the offsets of the bytes in the order of the message.
     fn bytes(self) -> Vec<i64> {
         let mut bytes = Vec::new();
         for round in 0..self.rounds as i64 {
@@ -50,7 +51,7 @@ fn spec() -> impl Strategy<Value = Spec> {
 
 const LEN: usize = 40;
 
-/// Who names each byte; the verdict by looking at every one.
+/// Computes the expected verdict byte by byte, from the views that use each byte.
 fn judge(written: &[Spec], read: &[Spec]) -> bool {
     let mut named = [0u32; 2 * LEN];
     let mut claim = |spec: &Spec, mark: u32, refuses: u32| {
@@ -83,7 +84,7 @@ proptest! {
     }
 }
 
-/// Sends every piece to read and receives new bytes into every piece to write, all under way at once.
+/// Sends every view to read, and receives new bytes into every view to write, all at the same time.
 fn exchange(world: &World, pieces: &SplitViews<u16>, written: &[Spec], read: &[Spec]) -> mpj::Result<()> {
     let mut slice: Vec<u16> = (0..LEN as u16).map(|i| 0x0101 * i).collect();
     let before: Vec<u8> = slice.iter().flat_map(|x| x.to_ne_bytes()).collect();
@@ -179,7 +180,7 @@ fn hostile_numbers_are_refused_in_bounded_time() {
     assert!(ViewMut::new(&mut ['a'; 2], 0, &endless, 1).is_ok());
     assert!(ViewMut::new(&mut ['a'; 2], 0, &astray, 1).is_err());
     assert!(SplitViews::<u64>::new(usize::MAX, &[ViewSpec::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
-    // A char across two chars could be none.
+    // A char across two chars could be invalid.
     let across = Datatype::of::<char>().hvector(1, 1, 0).and_then(|c| Datatype::hindexed(&c, &[(1, 2)]));
     let across = across.expect("two bytes on");
     assert!(SplitViews::<char>::new(4, &[], &[ViewSpec::new(0, &across, 1)]).is_ok());

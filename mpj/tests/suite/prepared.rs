@@ -1,19 +1,19 @@
-//! Collectives that are prepared once and started many times, typed, with other data at each start.
+//! Persistent collectives with typed buffers: created once and started many times, with different data at each start.
 
 use crate::common::{job, ranks, samples};
 use mpj::{ErrorClass, Op, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
-/// Eager, announced, and long enough for the ring.
+/// Eager, rendezvous, and long enough for the ring algorithm.
 const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
 const STARTS: usize = 4;
 
-/// What a rank has at a start.
+/// Returns a rank's data for a start.
 fn mine(rank: usize, start: usize, len: usize) -> Vec<u64> {
     samples(rank, 31 * start, len)
 }
 
-/// The sum of what the first so many ranks have.
+/// Returns the sum of the data of the first `ranks` ranks.
 fn sum(ranks: usize, start: usize, len: usize) -> Vec<u64> {
     let all: Vec<Vec<u64>> = (0..ranks).map(|rank| mine(rank, start, len)).collect();
     (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
@@ -41,7 +41,7 @@ fn reductions_and_broadcasts_give_each_start_its_own() {
                         *reduction.buffers_mut() = (mine.clone(), vec![9; len]);
                     }
                     dealt.buffers_mut().0.copy_from_slice(&mine);
-                    // All are under way at once, and are waited for in another order.
+                    // All are pending at the same time, and are waited for in a different order.
                     let met = barrier.start()?;
                     let told = news.start()?;
                     let (to_root, to_all) = (at_root.start()?, everywhere.start()?);
@@ -68,7 +68,7 @@ fn parts_go_where_the_layouts_say_at_each_start() {
             let (me, last) = (world.rank(), size - 1);
             for len in LENGTHS {
                 let (one, all) = (|| vec![0u64; len], || vec![0u64; len * size]);
-                // Backwards, with a gap after each part.
+                // In reverse order, with a gap after each block.
                 let counts = vec![len; size];
                 let places: Vec<usize> = (0..size).map(|rank| (last - rank) * (len + 1)).collect();
                 let wide = || vec![0u64; (len + 1) * size];
@@ -133,7 +133,7 @@ fn parts_go_where_the_layouts_say_at_each_start() {
     }
 }
 
-/// Buffers may be others at each start, and what nobody waits for goes on.
+/// The buffers can be replaced before each start, and a running collective completes even if its handle is dropped.
 #[test]
 fn buffers_may_move_and_starts_may_be_dropped() {
     for size in SIZES {
@@ -163,16 +163,16 @@ fn buffers_may_move_and_starts_may_be_dropped() {
 fn a_start_that_does_not_match_is_an_error_on_each_rank() {
     for size in &SIZES[1..] {
         let errors = job(*size, |world| {
-            // What is refused when it is prepared is told to all, too, at the latest when they start it.
+            // If one rank rejects the arguments at creation, all ranks get the error, at the latest when they start it.
             let refused = world.dup()?.bcast_init([0u8; 3], if world.rank() == 0 { 99 } else { 0 });
             let refused = refused.and_then(|mut news| news.start()?.wait().map(drop));
             let refused = refused.expect_err("a rank has no such root");
             assert!(refused.to_string().contains("root 99"), "{refused}");
-            // The last rank has another length, which shows when it is started.
+            // The last rank has a different length, which is detected at the start.
             let len = if world.rank() + 1 == *size { 7 } else { 8 };
             let mut sum = world.dup()?.allreduce_init(vec![1u32; len], vec![0u32; len], Op::Sum)?;
             let mismatch = sum.start()?.wait().map(drop).expect_err("lengths differ");
-            // And one rank gives it others than it has prepared.
+            // On one rank, the buffers differ from those at creation.
             let mut sum = world.dup()?.allreduce_init(vec![1u32; 4], vec![0u32; 4], Op::Sum)?;
             sum.start()?.wait()?;
             if world.rank() == 0 {
@@ -182,7 +182,8 @@ fn a_start_that_does_not_match_is_an_error_on_each_rank() {
                 Ok(running) => running.wait().map(drop),
                 Err(error) => Err(error),
             };
-            // Who has left by then is named for that.
+            // Do not leave before all ranks have their errors, because an error could otherwise name a rank that has
+            // left.
             world.barrier()?;
             Ok::<_, mpj::Error>((mismatch, grown.expect_err("a rank has one more")))
         });

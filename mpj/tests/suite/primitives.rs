@@ -1,5 +1,5 @@
-//! Every primitive has all its rows: a type that is sent and received alone, and a kind of buffer section of the same name.
-//! Who adds one is led here by the compiler: the matches have no arm for the rest.
+//! Every primitive is complete: it can be sent and received as a single value, and it has a buffer section of the same
+//! name. If a primitive is added, the matches in this file no longer compile and so lead to this list.
 
 use mpj::buffer::{Element, ElementKind};
 use mpj::{Equivalent, Primitive, RecvBuf, SendBuf, World};
@@ -50,10 +50,10 @@ fn every_primitive_has_all_its_rows(world: World) -> mpj::Result<()> {
             Primitive::F64 => row!(world, primitive, f64, 0.25),
             Primitive::Bool => row!(world, primitive, bool, true),
             Primitive::Char => row!(world, primitive, char, 'x'),
-            // Their width is that of a machine, so that sections have none.
+            // Their width depends on the machine, so they have no section.
             Primitive::Usize => travels(&world, primitive, 10usize),
             Primitive::Isize => travels(&world, primitive, -11isize),
-            // Types of a message and not of Rust.
+            // Message types without a Rust type.
             Primitive::Byte | Primitive::Packed => {}
             #[cfg(feature = "half")]
             Primitive::F16 => row!(world, primitive, half::f16, half::f16::ONE),

@@ -1,4 +1,4 @@
-//! The erased core alone: pointers, counts, datatypes, no generics; every operation.
+//! The raw API: pointers, counts, datatypes, no generics; every operation.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::common::samples;
 use mpj::raw::{self, ANY_SOURCE, ANY_TAG, BlockLayout, Buf, ChainSegment, Comm, Mode, PROC_NULL, UNDEFINED};
 use mpj::{Datatype, ErrorClass, Op, Primitive, SendBuf, World};
 
-/// A struct with padding that is never named: { u8, pad, f64, u16, pad }.
+/// A struct whose padding is in no datatype: { u8, pad, f64, u16, pad }.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Mixed(u8, f64, u16);
@@ -77,14 +77,14 @@ fn messages(world: World) -> mpj::Result<()> {
 fn requests(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, other, of) = (comm.rank() as usize, 1 - comm.rank() as i32, Datatype::of::<u32>());
-    // Every third element, backwards.
+    // Every third element, in reverse order.
     let strided = of.vector(1000, 1, -3).expect("fits");
     let mine = samples::<u32>(me, 0, 3000);
     let mut got = vec![0u32; 3000];
     let (first, last) = (mine.as_ptr().wrapping_add(2999), got.as_mut_ptr().wrapping_add(2999));
-    // SAFETY: the items lie in `got`, which nobody touches until the wait below.
+    // SAFETY: the items are in `got`, which is not accessed until the wait below.
     let receiving = unsafe { raw::irecv(comm, Buf::new(last.cast(), 1, &strided), other, 0, None) }?;
-    // SAFETY: the items lie in `mine`, which outlives the wait below.
+    // SAFETY: the items are in `mine`, which outlives the wait below.
     let sending = unsafe {
         raw::isend(comm, Buf::read_only(first.cast(), 1, &strided), other, 0, Mode::Standard, None)
     }?;
@@ -92,7 +92,7 @@ fn requests(world: World) -> mpj::Result<()> {
     sending.wait()?;
     let theirs = samples::<u32>(other as usize, 0, 3000);
     assert!(got.iter().enumerate().all(|(at, x)| *x == if at % 3 == 2 { theirs[at] } else { 0 }));
-    // An operation may own what it needs, and lets go of it when it has ended.
+    // An operation can own what keeps its buffer alive, and drops it at completion.
     let owned: Arc<[u8]> = vec![me as u8; 70_000].into();
     let bytes = Datatype::of::<u8>();
     let (keep, base): (raw::KeepAlive, _) = (Arc::new(Arc::clone(&owned)), owned.as_ptr());
@@ -101,18 +101,18 @@ fn requests(world: World) -> mpj::Result<()> {
         raw::isend(comm, Buf::read_only(base, 70_000, &bytes), other, 1, Mode::Synchronous, Some(keep))
     }?;
     let mut room = vec![9u8; 70_000];
-    // SAFETY: `room` is ours until the request has ended.
+    // SAFETY: `room` is not accessed until the request has completed.
     let receiving = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 70_000, &bytes), other, 1, None) }?;
     while receiving.test()?.is_none() {}
     assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays ended");
     assert!(!receiving.cancel() && !sending.cancel());
     sending.wait()?;
     assert_eq!((Arc::strong_count(&owned), room[69_999] as i32), (1, other));
-    // SAFETY: `room` is ours until the request has ended.
+    // SAFETY: `room` is not accessed until the request has completed.
     let taken_back = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
     assert!(taken_back.test()?.is_none() && taken_back.cancel());
     assert_eq!(taken_back.wait().expect_err("cancelled").class(), ErrorClass::Request);
-    // SAFETY: nobody writes to the pointer: there is no such message.
+    // SAFETY: the pointer is never written to, because no message comes from PROC_NULL.
     let nobody =
         unsafe { raw::irecv(comm, Buf::new(std::ptr::null_mut(), 4, &bytes), PROC_NULL, ANY_TAG, None) }?;
     assert_eq!(nobody.wait()?.bytes(), 0);
@@ -154,7 +154,7 @@ fn probes(world: World) -> mpj::Result<()> {
     raw::barrier(comm)
 }
 
-/// One turn of every collective, on mixed items of which the padding is never touched.
+/// Calls every collective with mixed items; the padding is never accessed.
 #[mpj::test(ranks = 3)]
 fn collectives(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
@@ -163,7 +163,7 @@ fn collectives(world: World) -> mpj::Result<()> {
     for len in [1usize, 20, 20_000] {
         let of = |rank: usize| mixes(rank as i32, len);
         let mut one = if me == 1 { of(1) } else { vec![blank; len] };
-        // SAFETY: `len` items, to be sent at the root and written elsewhere.
+        // SAFETY: the buffer has `len` items, which are read at the root and written elsewhere.
         unsafe { raw::bcast(comm, &to(&mut one, &mixed), 1) }?;
         assert_eq!(one, of(1));
         let mut all = vec![blank; len * size];
@@ -218,7 +218,7 @@ fn reductions(world: World) -> mpj::Result<()> {
     // SAFETY: as above.
     unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
     assert_eq!(got, mine);
-    // Raw bytes have bits and no sum.
+    // Raw bytes support bit operations, but no sum.
     let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
     // SAFETY: as above.
     unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
@@ -229,7 +229,7 @@ fn reductions(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// What is sent and what is received cannot be the same memory, where that is plain to see; in place is another matter.
+/// Send and receive buffers that visibly overlap are rejected. In-place calls are allowed.
 #[mpj::test(ranks = 3)]
 fn buffers_that_overlap(world: World) -> mpj::Result<()> {
     let (comm, of, me) = (world.as_raw(), Datatype::of::<u64>(), world.rank() as u64);
@@ -239,7 +239,7 @@ fn buffers_that_overlap(world: World) -> mpj::Result<()> {
     let class = |outcome: mpj::Result<()>| outcome.expect_err("refused").class();
     let part = items(me as usize, 1);
     let (low, high) = (items(0, 2), items(1, 2));
-    // SAFETY: all items lie in the array, and what overlaps is refused; also below.
+    // SAFETY: all items are in the array, and overlapping buffers are rejected; also below.
     assert_eq!(class(unsafe { raw::scan(comm, &low, &high, &Op::Sum) }), ErrorClass::Buffer);
     // SAFETY: as above.
     assert_eq!(class(unsafe { raw::scan(comm, &high, &low, &Op::Sum) }), ErrorClass::Buffer);
@@ -250,12 +250,12 @@ fn buffers_that_overlap(world: World) -> mpj::Result<()> {
     // SAFETY: as above.
     let refused = unsafe { raw::alltoall(comm, &out, BlockLayout::EvenSplit, &back, BlockLayout::EvenSplit) };
     assert_eq!(class(refused), ErrorClass::Buffer);
-    // SAFETY: as above; side by side.
+    // SAFETY: as above; the buffers are adjacent.
     unsafe { raw::allreduce(comm, &items(0, 2), &items(2, 2), &Op::Sum) }?;
     // SAFETY: as above.
     unsafe { raw::allgather(comm, &Buf::in_place(), &items(5, 3), BlockLayout::Uniform(1)) }?;
     assert_eq!(memory, [me + 1, me + 1, 6, 6, me + 1, 1, 2, 3]);
-    // Only a root has its items in place.
+    // Only the root of a gather can have its items in place.
     // SAFETY: as above.
     let refused = unsafe {
         raw::gather(comm, &Buf::in_place(), &items(0, 3), BlockLayout::EvenSplit, (me as i32 + 1) % 3)
@@ -281,12 +281,12 @@ fn communicators(world: World) -> mpj::Result<()> {
     assert_eq!(raw::barrier(&twin).expect_err("freed").class(), ErrorClass::Comm);
     assert_eq!(comm.free().expect_err("the world").class(), ErrorClass::Comm);
     if let Some(pair) = pair {
-        raw::barrier(&pair)?; // it lives on
+        raw::barrier(&pair)?; // it is independent of its parent
     }
     raw::barrier(comm)
 }
 
-/// Bytes that are no `bool` or `char` never get into one: an error, and `false` or '\0' in their place.
+/// Invalid bytes are never stored in a `bool` or `char`: the receive fails, and they are replaced with `false` or '\0'.
 #[mpj::test(ranks = 2)]
 fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
@@ -294,7 +294,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
         for len in [3usize, 50_000] {
             let mut flags = vec![1u8; len];
             flags[len - 2] = 2;
-            // SAFETY: initialised bytes; that they are no `bool`s is the point.
+            // SAFETY: the bytes are initialised; the receiver must detect that they are not valid `bool`s.
             unsafe {
                 raw::send(
                     comm,
@@ -317,7 +317,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
                 )
             }?;
         }
-        // Packed bytes fit every type, also half of a char: 0x10FFFF becomes 0x10D800 or no char at all.
+        // Packed bytes can be received as any type, even as a part of a char: 0x10FFFF becomes 0x10D800 or is invalid.
         // SAFETY: as above.
         unsafe {
             raw::send(
@@ -352,7 +352,7 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let comm = world.as_raw();
     let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
     let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
-    // SAFETY: all that the type names lies in the array.
+    // SAFETY: all bytes of the type are in the array.
     let error =
         unsafe { raw::recv(comm, Buf::new(into(&mut got), 1, &twice), 0, 1) }.expect_err("an overlap");
     let text = "recv: the type names byte 1 more than once: it cannot be received into";
@@ -360,7 +360,7 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     let mine = Buf::read_only(out(&[1u8, 2, 3, 4]), 1, &twice);
     let room = Buf::new(into(&mut got), 1, &twice);
     for (call, outcome) in [
-        // SAFETY: all that the type names lies in the arrays, also below.
+        // SAFETY: all bytes of the type are in the arrays, also below.
         ("allgather", unsafe { raw::allgather(comm, &mine, &room, BlockLayout::Uniform(1)) }),
         // SAFETY: as above.
         ("alltoall", unsafe {
@@ -383,7 +383,7 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);
     }
     assert_eq!(got, [7; 4]);
-    // Sending is another matter.
+    // Sending such a type is allowed.
     // SAFETY: room for four.
     let request = unsafe { raw::irecv(comm, Buf::new(into(&mut got), 4, &bytes), 0, 1, None) }?;
     // SAFETY: as above.
@@ -392,16 +392,17 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
     Ok(())
 }
 
-/// An operation on memory is told the type, in parts of any length; the order of ranks is kept, and so are gaps.
+/// A raw operation gets the datatype, and items in blocks of any length. The order of ranks and the gaps between items
+/// are kept.
 #[mpj::test(ranks = 3)]
 fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
     let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
-    // Of two affine maps, the second after the first: associative, and not commutative.
+    // Composes two affine maps, the second after the first: associative, but not commutative.
     let then = Op::from_raw_fn(false, move |first, second, len, datatype| {
         assert_eq!(datatype.extent() as usize, size_of::<Mixed>());
         for at in 0..len {
             let (a, b) = (first.cast::<Mixed>().wrapping_add(at), second.cast::<Mixed>().wrapping_add(at));
-            // SAFETY: the datatype is that of `Mixed`, of which so many lie at both.
+            // SAFETY: the datatype is that of `Mixed`, and both pointers are to `len` such items.
             let (a, b) = (unsafe { a.read() }, unsafe { &mut *b });
             (b.0, b.1) = (a.0.wrapping_mul(b.0), a.1 * f64::from(b.0) + b.1);
         }
@@ -420,7 +421,7 @@ fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// What lies in pieces is a source of every collective.
+/// A chain of segments can be the send buffer of every collective.
 #[mpj::test(ranks = 3)]
 fn chains_in_collectives(world: World) -> mpj::Result<()> {
     let (comm, me, of) = (world.as_raw(), world.rank() as u32, Datatype::of::<u32>());
@@ -451,12 +452,12 @@ fn chains_in_collectives(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Descriptions that describe nothing are refused, whoever makes them.
+/// Descriptions that are not valid buffers are rejected in every call.
 #[mpj::test(ranks = 1)]
 fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     #[derive(Debug)]
     struct Huge;
-    // SAFETY: it is refused before anything is read.
+    // SAFETY: every call rejects the buffer before anything is read.
     unsafe impl SendBuf for Huge {
         fn send_buf(&self) -> Buf {
             Buf::read_only(std::ptr::null(), usize::MAX / 4, Primitive::F64)
@@ -473,17 +474,17 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     let text = "send: the chain has 7 bytes, which are no whole number of items of 4 bytes";
     assert_eq!((error.class(), error.to_string().as_str()), (ErrorClass::Count, text));
     let endless = Buf::chain([ChainSegment { base: bytes.as_ptr(), len: usize::MAX }; 3], Primitive::U8);
-    // SAFETY: it is refused before anything is read.
+    // SAFETY: the buffer is rejected before anything is read.
     let error = unsafe { raw::send(comm, endless, 0, 0, Mode::Standard) }.expect_err("endless");
     assert_eq!(error.class(), ErrorClass::Count);
     // SAFETY: as above.
     let error = unsafe { raw::send(comm, Buf::in_place(), 0, 0, Mode::Standard) }.expect_err("no other");
     assert_eq!(error.class(), ErrorClass::Buffer);
     let chain = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U8);
-    // SAFETY: it is refused before anything is written.
+    // SAFETY: the buffer is rejected before anything is written.
     let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
     assert_eq!(error.class(), ErrorClass::Buffer);
-    // The parts of others are looked at as one's own is.
+    // The blocks of other ranks are validated like a rank's own block.
     let (mut got, everywhere) = ([0u64], Datatype::of::<u64>().resized(0, 0).expect("no extent"));
     let endless = Buf::read_only(bytes.as_ptr(), 1 << 62, everywhere);
     let varying = BlockLayout::Varying { counts: &[1 << 61], displacements: &[1] };
@@ -491,7 +492,7 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
         (endless, varying, ErrorClass::Count),
         (Buf::in_place(), BlockLayout::Uniform(0), ErrorClass::Buffer),
     ] {
-        // SAFETY: it is refused before anything is read; also below.
+        // SAFETY: the buffer is rejected before anything is read; also below.
         let refused = unsafe { raw::scatter(comm, &send, layout, &Buf::in_place(), 0) };
         assert_eq!(refused.expect_err("nothing to send").class(), class);
     }
@@ -514,20 +515,20 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     let (mine, mut got) = ([5u16, 6], [0u16; 2]);
     let at = mine.as_ptr().expose_provenance() as i64;
     let absolute = Datatype::of::<u16>().hindexed(&[(2, at)]).expect("fits");
-    // SAFETY: the two numbers lie there.
+    // SAFETY: the two numbers are at this address.
     unsafe { raw::send(comm, Buf::absolute(1, absolute), 0, 0, Mode::Standard) }?;
     world.recv(&mut got, 0, 0)?;
     assert_eq!(got, mine);
     Ok(())
 }
 
-/// Requests are waited for in slices, whatever they are of; a place that was waited for is empty.
+/// Waits for slices of requests of any kind. A completed entry is replaced with `None`.
 #[mpj::test(ranks = 2)]
 fn lists_of_requests(world: World) -> mpj::Result<()> {
     const N: usize = 6;
     let (comm, of) = (world.as_raw(), Datatype::of::<u16>());
     if comm.rank() == 0 {
-        // Each list is sent when the other side has begun to wait, and in reverse.
+        // Each list is sent in reverse order, after rank 1 has posted its receives.
         for list in 0..6 {
             world.recv(&mut [0u8; 0], 1, 100)?;
             for tag in (0..N as i32).rev() {
@@ -542,7 +543,7 @@ fn lists_of_requests(world: World) -> mpj::Result<()> {
         let mut open = Vec::new();
         for tag in 0..N {
             let buf = Buf::new(base.wrapping_add(2 * tag), 1, &of);
-            // SAFETY: each receives into a number of its own, which nobody touches before all have ended.
+            // SAFETY: each request receives into its own element, which is not accessed before all have completed.
             open.push(Some(unsafe { raw::irecv(comm, buf, 0, tag as i32, None) }?));
         }
         open.insert(3, None);

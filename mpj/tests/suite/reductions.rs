@@ -1,4 +1,4 @@
-//! Reductions against a fold in order of rank: every operation on every type, derived types.
+//! Compares reductions with a fold in rank order: every operation on every type, and derived types.
 
 use crate::common::reduction::{check, fold};
 use crate::common::{COUNTS, LONG, RANKS, blanks, ranks, samples};
@@ -9,7 +9,7 @@ fn predefined() -> [Op; 10] {
     [Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor]
 }
 
-/// What an operation does to two elements; `None` where it is not defined.
+/// Returns the result of an operation on two elements; `None` if it is not defined.
 trait Model: crate::common::Sample {
     fn combine(op: &Op, a: Self, b: Self) -> Option<Self>;
 }
@@ -73,17 +73,17 @@ impl Model for char {
     }
 }
 
-/// Every predefined operation on one type: right or refused.
+/// Checks every predefined operation on one type: the result is right, or the call is rejected.
 fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
     for op in predefined() {
-        // Products stay exact in floats: 1 and 2 alone; zeros for the logical ones.
+        // The products of floats stay exact; logical operations also get zeros.
         let part = |rank: usize| -> Vec<T> {
             let value = |at: usize| T::sample(rank, at);
             (0..count).map(|at| if at % 2 == 0 { value(at) } else { value((at + rank) % 2) }).collect()
         };
         if T::combine(&op, T::blank(), T::blank()).is_some() {
             let f = |a, b| T::combine(&op, a, b).expect("defined");
-            // Sums and products of these floats would round.
+            // Products of different factors would round in floats, so all factors are equal.
             let exact = |rank: usize| match (&op, T::PRIMITIVE) {
                 (Op::Prod, _) => vec![T::sample(0, 0); part(rank).len()],
                 _ => part(rank),
@@ -121,7 +121,7 @@ fn every_operation_on_every_type() {
     }
 }
 
-/// Integers of full width, and zeros: sums that wrap, logic that matters.
+/// Integers of full width, and zeros, so that sums wrap and logical operations differ.
 #[test]
 fn integers_wrap_and_zeros_are_false() {
     ranks(5, |world| {
@@ -137,7 +137,7 @@ fn integers_wrap_and_zeros_are_false() {
     });
 }
 
-/// A sum that rounds is the same everywhere and every time, whatever the algorithm.
+/// A float sum has the same bits on all ranks and in every run, whatever the algorithm.
 #[test]
 fn float_sums_have_the_same_bits_on_all_ranks() {
     for size in RANKS {
@@ -162,7 +162,7 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
                 world.bcast(&mut of_root, 0)?;
                 assert!(of_root == bits, "{count} elements differ between ranks");
             }
-            // A NaN wins wherever it comes from.
+            // A NaN on any rank makes the result NaN.
             for nan in 0..world.size() {
                 let mine = if world.rank() == nan { f64::NAN } else { world.rank() as f64 };
                 for op in [Op::Min, Op::Max] {
@@ -176,7 +176,7 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
     }
 }
 
-/// Columns of a matrix in rows: items that interleave, in the buffers and in the schedule's own memory.
+/// Columns of a row-major matrix: items that interleave, in the buffers and in temporary memory.
 #[test]
 fn derived_types_are_reduced_where_they_lie() {
     for size in RANKS {
@@ -196,7 +196,7 @@ fn derived_types_are_reduced_where_they_lie() {
                     root,
                 )?;
                 assert_eq!(got, if me == root { sum.clone() } else { blanks(24) });
-                // Other shapes of the same elements on the two sides.
+                // The same elements in different layouts on the two sides.
                 world.reduce(&view(), &mut got, Op::Sum, root)?;
                 assert_eq!(got, if me == root { by_columns(&sum) } else { blanks(24) });
             }
@@ -205,7 +205,8 @@ fn derived_types_are_reduced_where_they_lie() {
             assert_eq!(got, sum);
             world.scan(&view(), &mut ViewMut::new(&mut got, 0, &column, 4).expect("inside"), Op::Sum)?;
             assert_eq!(got, fold(me, matrix, |a, b| a + b));
-            // A column to rank 0, the others to the last; own memory for columns that interleave.
+            // One column to rank 0, the others to the last rank; this needs temporary memory for columns that
+            // interleave.
             let mut counts = vec![0; size];
             counts[0] = 1;
             counts[last] += 3;

@@ -1,4 +1,4 @@
-//! Operations under way that own their buffers: their ends, their moves, their drops.
+//! Pending operations that own their buffers: how they complete, are moved and are dropped.
 
 use std::thread;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn owned_requests_give_the_buffer_back(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn a_test_gives_the_request_back_until_the_end(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
-        world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has looked in vain
+        world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has tested without success
         world.send(&samples::<u32>(1, 0, 9), 0, 0)?;
         return Ok(());
     }
@@ -145,7 +145,8 @@ fn a_dropped_send_finishes(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// Forgotten receives go on writing to buffers that nobody can free; what is allocated meanwhile is not touched.
+/// A receive whose request was forgotten still writes to its buffer, which is never freed. Memory that is allocated
+/// meanwhile is not changed.
 #[mpj::test(ranks = 2)]
 fn forgotten_requests_leak_and_do_no_harm(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();

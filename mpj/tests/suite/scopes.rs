@@ -1,4 +1,4 @@
-//! Operations under way that borrow their buffers for a scope.
+//! Pending operations that borrow their buffers for a scope.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,7 +17,7 @@ fn scopes_lend_buffers_and_give_them_back(world: World) -> mpj::Result<()> {
             let sent = [s.isend(&mine, other, 1)?, s.issend(&mine, other, 2)?];
             let (borrow, status) = two.wait()?;
             assert_eq!((borrow.as_slice(), status.tag()), (&samples::<u32>(other, 0, len)[..], 2));
-            borrow.reverse(); // ours again, inside of the scope
+            borrow.reverse(); // the borrow has ended inside the scope
             while !one.test()? {}
             assert_eq!(one.wait()?.1.bytes(), 4 * len);
             for send in sent {
@@ -86,15 +86,16 @@ fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
         }));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"on purpose"));
         assert_eq!((never, comes), ([5u8; 64], samples::<u64>(other, 0, 100_000)));
-        world.barrier()?; // both have taken theirs back
-        world.send(&[1u8], other, 99)?; // no stale receive takes it
+        world.barrier()?; // both ranks have cancelled their receives
+        world.send(&[1u8], other, 99)?; // it matches no stale receive
         world.recv(&mut never[..1], other, 99)?;
         assert_eq!(never[0], 1);
         world.barrier()
     });
 }
 
-/// Nobody hears of a panic before its scope has ended: the scope does not wait for those who wait for the panicked.
+/// A panic is reported to other ranks only after its scope has ended. Therefore the scope must not wait for ranks that
+/// wait for the panicked rank.
 #[test]
 fn a_panic_does_not_wait_for_its_sends() {
     for synchronous in [false, true] {
@@ -108,7 +109,7 @@ fn a_panic_does_not_wait_for_its_sends() {
                         std::panic::resume_unwind(Box::new("on purpose"));
                     });
                 }
-                // Waits for what would have come later.
+                // Waits for a message that rank 0 would have sent later.
                 let error = world.recv(&mut [0u8], 0, 5).expect_err("rank 0 has panicked");
                 assert_eq!(error.failed_rank(), Some(0));
                 Ok::<_, mpj::Error>(())

@@ -1,9 +1,9 @@
-//! What a rank says it has moved is what it has moved, by the way it went.
+//! The statistics of a rank are the messages and bytes that it has moved, by path.
 
 use mpj::buffer::Buffer;
 use mpj::{Datatype, ErrorClass, Op, Stats, View, World};
 
-/// What one device of a job of threads has moved, and the rest.
+/// Returns the traffic of the device that the job uses, and the local traffic.
 fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
     let Stats { devices, local, .. } = world.stats();
     let moved = devices.iter().find(|(_, traffic)| *traffic != Default::default());
@@ -14,7 +14,8 @@ fn now(world: &World) -> (mpj::devices::Traffic, mpj::devices::LocalTraffic) {
 fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result<()> {
     const MESSAGES: u64 = 10;
     let early = now(&world).0;
-    // Nothing comes before the receiver has looked; and the sender looks when the barrier is behind it.
+    // The messages are sent after the barrier, which rank 1 enters only after its first snapshot. The sender takes its
+    // snapshot after the barrier.
     world.barrier()?;
     let before = if world.rank() == 0 { now(&world).0 } else { early };
     for _ in 0..MESSAGES {
@@ -25,7 +26,7 @@ fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result
     }
     let after = now(&world).0;
     let sent = if world.rank() == 0 { MESSAGES } else { 0 };
-    // The barrier sends messages, too, of no bytes.
+    // The barrier also sends messages, with no bytes.
     assert_eq!(after.eager.bytes - before.eager.bytes, 800 * sent);
     assert!(after.eager.number - before.eager.number >= sent);
     assert_eq!(after.copied.number - before.copied.number, MESSAGES);
@@ -67,7 +68,7 @@ fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()>
     world.barrier()
 }
 
-/// A message that a matched probe took outlives its communicator: also by the copy, or none, that is still to be made.
+/// A message of a matched probe outlives its communicator. It is counted when it is received, with a copy or without.
 #[mpj::test(ranks = 2)]
 fn what_was_taken_before_its_communicator_was_freed_counts_when_it_is_received(
     world: World,
@@ -98,7 +99,7 @@ fn what_was_taken_before_its_communicator_was_freed_counts_when_it_is_received(
     Ok(world.barrier()?)
 }
 
-/// Items that lie on each other are as many as a program says: more bytes than all memory has, and than can be counted.
+/// Overlapping items can be as many as a program says: more bytes than any memory has, and more than the counters hold.
 #[mpj::test(ranks = 2)]
 fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (one, everywhere) = ([7u8], Datatype::of::<u8>().resized(0, 0)?);
@@ -106,7 +107,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
     world.barrier()?;
     let before = world.stats();
     for _ in 0..3 {
-        // There is no memory for it to wait in: nothing was moved.
+        // No memory can hold the message, so nothing was moved.
         let error = world.send(&endless, world.rank(), 0).expect_err("too long");
         assert_eq!(error.class(), ErrorClass::NoMem);
         match world.rank() {

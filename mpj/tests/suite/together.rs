@@ -1,4 +1,4 @@
-//! Waiting for several operations at once: all kinds, mixed, and of several ranks.
+//! Waits for several operations at once: of all kinds, mixed, and of several ranks.
 
 use std::sync::mpsc;
 
@@ -116,7 +116,7 @@ fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// The thread of rank 1 does not look at messages: whoever waits for its requests has to.
+/// The thread of rank 1 makes no progress, so the thread that waits for its requests must.
 #[test]
 fn requests_of_two_ranks_in_one_vector() {
     type Requests = Vec<mpj::Request<Vec<u32>>>;
@@ -173,7 +173,7 @@ fn the_end_of_a_rank_ends_every_wait() {
     assert_eq!(error.expect_err("rank 1 failed").rank(), 1);
 }
 
-/// The message is announced, so the rank that waits for it has to ask for its body.
+/// The messages use rendezvous, so the receiver must reply with a CTS before the body arrives.
 #[mpj::test(ranks = 2)]
 fn a_loop_on_has_ended_ends_with_the_operation(world: World) -> mpj::Result<()> {
     const LEN: usize = 1 << 20;

@@ -1,17 +1,17 @@
-//! The trace of a job of threads is one file that says what happened.
+//! The trace of a job of threads is one file that records its events.
 //!
-//! Each test is run again in a process of its own, which has the variables that say where its job is traced.
+//! Each test runs itself again in a separate process, with the variables that enable the trace.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::common::trace::{Folder, Trace, exchange};
 
-/// Where the job of a test is traced, in the process that runs it.
+/// Set in the process that runs the job of a test.
 const IS_JOB: &str = "TRACED_JOB";
 
-/// Runs `job` here if this process was started for it; else has a process do so that is traced in `path`, and returns what
-/// it has said.
+/// If this process was started for `job`, runs it and returns `None`. Otherwise starts such a process, with a trace in
+/// `path`, and returns its output.
 fn traced(test: &str, path: &Path, set: &[(&str, &str)], job: impl FnOnce()) -> Option<Output> {
     if std::env::var_os(IS_JOB).is_some() {
         job();
@@ -24,7 +24,7 @@ fn traced(test: &str, path: &Path, set: &[(&str, &str)], job: impl FnOnce()) -> 
     Some(output)
 }
 
-/// What a library of ours has said on standard error.
+/// Returns the lines that the library has printed on standard error.
 fn said(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().filter(|line| line.starts_with("mpj: ")).map(str::to_owned).collect()
@@ -81,7 +81,7 @@ fn waits_messages_and_collectives_of_threads_are_in_one_file() {
         "{got:?}"
     );
     for rank in 0..3 {
-        // 8 of 2000 bytes each at either end, and one copy of each long one.
+        // At least 8 messages of 2000 bytes are copied; the two long ones are counted as registered.
         let copied = trace.counter(rank, "copies, bytes:", "all").unwrap();
         assert!(copied >= 8 * 2000, "{copied}");
         assert_eq!(trace.counter(rank, "smdev, bytes:", "registered"), Some(600_000));
@@ -135,7 +135,7 @@ fn a_rank_that_fails_is_an_event_at_the_others() {
             exchange(&world)?;
             match world.rank() {
                 1 => {
-                    // Whatever the others were sent before they have received by then.
+                    // The other ranks send this after their exchange, so they have received all earlier messages.
                     [0, 2].into_iter().try_for_each(|from| world.recv(&mut [0u8], from, 0).map(drop))?;
                     panic!("an \"odd\" number\n")
                 }
@@ -220,7 +220,7 @@ fn a_trace_that_cannot_be_is_told_in_a_sentence_and_the_job_goes_on() {
     let lines = said(&output);
     let is_told = |line: &String| line.contains("the job is not traced") && line.contains("No such file");
     assert!(lines.len() == 1 && is_told(&lines[0]), "{output:?}");
-    // Somebody else has the file.
+    // Another process holds the file.
     let path = folder.0.join("job.json");
     let taken = std::fs::File::create(&path).unwrap();
     taken.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Reductions by operations of the user's own.
+//! Reductions with user-defined operations.
 
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::common::{COUNTS, LONG, RANKS, ranks, samples};
 use mpj::pool::{Pool, RawBuffer};
 use mpj::{Datatype, Equivalent, ErrorClass, Op, ViewMut};
 
-/// Maps x → a·x + b; one after the other is associative and not commutative.
+/// The map x → a·x + b. Composition is associative and not commutative.
 type Affine = [u64; 2];
 
 fn then(f: &Affine, g: &Affine) -> Affine {
@@ -33,7 +33,7 @@ fn operations_that_do_not_commute_go_in_order_of_rank() {
                 }
             }
             check(&world, &op, maps(LONG), |f: Affine, g| then(&f, &g), size / 2)?;
-            // The first and the last operand: nothing shows the order more plainly.
+            // Operations that return the first or the last operand show the order most clearly.
             let part = |rank: usize| samples::<char>(rank, 0, 50);
             check(&world, &Op::user(false, |a: &char, _| *a), part, |a, _| a, size - 1)?;
             check(&world, &Op::user(false, |_, b: &char| *b), part, |_, b| b, 0)
@@ -62,7 +62,7 @@ fn operations_of_the_user_that_commute() {
     }
 }
 
-/// A function of the user's gets whole items; views that only have the same elements are no such items.
+/// A user's function gets whole items. Views with the same elements in another layout do not have such items.
 #[mpj::test(ranks = 2)]
 fn user_operations_refuse_views_of_other_places(world: mpj::World) {
     let swapped =
@@ -77,14 +77,15 @@ fn user_operations_refuse_views_of_other_places(world: mpj::World) {
 
 type Tested = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// One byte, and one of padding.
+/// One byte, and one byte of padding.
 #[repr(C, align(2))]
 #[derive(Clone, Copy, mpj::Datatype)]
 struct Spaced {
     byte: u8,
 }
 
-/// In a view, what would be an item's padding belongs to others: the elements between, or what lies behind the slice.
+/// In a view, the bytes at an item's padding belong to other data: to elements in between, or to memory after the
+/// slice.
 #[mpj::test(ranks = 2)]
 fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj::World) -> Tested {
     let datatype = Spaced::datatype();
@@ -99,14 +100,14 @@ fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj:
     Ok(())
 }
 
-/// A word, alone in its lines.
+/// A word in an item of several cache lines.
 #[repr(C, align(256))]
 #[derive(Clone, Copy, mpj::Datatype)]
 struct Alone {
     word: u64,
 }
 
-/// The memory of a reduction's own ends with what its last item names, not with that item's padding.
+/// A reduction's temporary memory ends with the last element of its last item, and excludes that item's padding.
 #[mpj::test(ranks = 8)]
 fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -> Tested {
     let mut blocks: Vec<_> =
@@ -123,7 +124,7 @@ fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -
     }
     for block in &blocks {
         let bytes = block.as_uninit().as_ptr().cast::<u8>();
-        // SAFETY: all of the block was filled.
+        // SAFETY: the whole block was filled.
         #[expect(unsafe_code, reason = "a block does not know that it was filled")]
         let bytes = unsafe { std::slice::from_raw_parts(bytes, 64) };
         assert_eq!(bytes, [0x55; 64], "an operation has written outside of its own block");
@@ -131,8 +132,8 @@ fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -
     Ok(())
 }
 
-/// A function of the user's may be slow, and may wait for messages itself: who runs it does not keep others, or itself, from
-/// making progress.
+/// A user's function can be slow, and can wait for messages. The thread that runs it does not stop progress of others
+/// or of itself.
 #[mpj::test(ranks = 2)]
 fn user_operations_may_exchange_messages(world: mpj::World) -> Tested {
     let inner = Arc::new(Mutex::new(world.dup()?));

@@ -1,5 +1,5 @@
-//! Every way of a message between ranks of one process, with few bytes: for Miri, which needs seconds where others need
-//! microseconds.
+//! Sends messages between ranks of one process with every protocol, with few bytes: Miri needs seconds where native
+//! code needs microseconds.
 
 use mpj::buffer::Buffer;
 use mpj::datatypes::Datatype;
@@ -15,7 +15,7 @@ fn pair(rank: impl Fn(&World, usize) -> Outcome + Send + Sync) {
 #[test]
 fn borrowed_and_owned_messages_arrive() {
     pair(|world, other| {
-        // In a cell of the ring, in a fragment, in one copy, and in a copy that both ranks make.
+        // In a ring cell, in a fragment, by a single copy, and by a copy that both ranks make.
         for len in [1, 1 << 9, 20 << 10, 70 << 10] {
             let (mine, mut theirs) = (vec![world.rank() as u8 + 1; len], vec![0u8; len]);
             world.scope(|scope| {

@@ -1,4 +1,4 @@
-//! The sizes that the examples ask for: the mix of `mpj-perf pools`.
+//! The sizes that the examples request: the mix of `mpj-perf pools`.
 
 /// Knuth's MMIX generator.
 pub(crate) struct Random(pub(crate) u64);

@@ -1,4 +1,4 @@
-//! One region among those of an arena, and how it is handed out.
+//! One region of an arena, and how it is divided into blocks.
 
 use core::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use crate::cache::{self, RegionTag};
 use crate::class::Class;
 use crate::{MIN_BLOCK, Storage};
 
-/// Where a block that comes back lies.
+/// The location of a block that is freed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLocation {
     pub(super) slot: usize,
@@ -17,15 +17,15 @@ pub(super) struct BlockLocation {
     pub(super) class: Option<Class>,
 }
 
-/// Counters of what the regions have given out, whether it lives or is kept for the next request.
+/// Counters of the blocks that regions have granted, whether these are live or cached.
 #[derive(Debug, Default)]
 pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
-    /// Blocks that could not be taken back, because the map says that they are not live. Never seen; see `validate`.
+    /// Blocks that could not be freed, because the map says that they are not live. Expected to be 0; see `validate`.
     pub(super) strays: u64,
-    /// Splits and merges of regions that are gone.
+    /// Splits and merges of removed regions.
     pub(super) splits: u64,
     pub(super) merges: u64,
 }

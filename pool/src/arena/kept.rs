@@ -1,4 +1,4 @@
-//! The way of blocks between regions and the threads that keep them.
+//! The path of blocks between regions and the threads that cache them.
 
 use core::ptr::NonNull;
 
@@ -15,12 +15,12 @@ const FETCH: usize = 64 << 10;
 impl<S: Storage> Arena<S> {
     /// Returns a block that the calling thread keeps or fetches.
     ///
-    /// `id` is that of this arena: who asks has it at hand, while the arena may not be in the cache.
+    /// `id` is that of this arena: the caller has it at hand, while the arena might not be in the processor's cache.
     #[inline(always)]
     pub(crate) fn alloc_cached(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
         if let Some(Some(block)) = cache::with_last(id, |local| local.pop(class, len)) {
-            // SAFETY: the thread kept a free block of this arena, and has just counted it as live.
+            // SAFETY: the thread cached a free block of this arena, and has just counted it as live.
             return Ok(unsafe { Block::new(block) });
         }
         match arena.fetch(id, len) {
@@ -48,14 +48,14 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.attach_thread(keeping)
             && let Some(Some(block)) = cache::with_local(keeping.id, |local| {
-                // Only now are the magazines at hand those of this pool: they may have a block after all.
+                // Only now are the magazines at hand those of this pool: they may contain a block after all.
                 let near = local.near(class);
                 let is_large = Budget::is_large(class.bytes());
                 if let Some(near) = near.filter(|&near| near == class || !local.should_refetch()) {
                     return local.pop(near.index(), len);
                 }
                 let block = if is_large {
-                    // One large block goes straight to the user: a magazine for it would only be empty.
+                    // A single large block goes straight to the user: a magazine for it would stay empty.
                     let found = keeping.depot.take(class);
                     let found = found.or_else(|| near.and_then(|_| self.lock.lock().take(class)));
                     match found.filter(|&block| local.pass(block, len)) {
@@ -83,7 +83,7 @@ impl<S: Storage> Arena<S> {
         self.alloc(len)
     }
 
-    /// Fills an empty magazine from the depot, or else from a region; returns whether it got something.
+    /// Fills an empty magazine from the depot, or otherwise from a region; returns whether it got a block.
     fn restock(&self, keeping: &CacheShared, local: &ThreadCache, class: Class) -> bool {
         if keeping.depot.restock(local, class) > 0 {
             return true;
@@ -94,13 +94,13 @@ impl<S: Storage> Arena<S> {
             > 0
     }
 
-    /// Takes a live block back, to be kept by the calling thread if it may.
+    /// Frees a live block into the cache of the calling thread, if it may be cached.
     ///
-    /// Short, with one call for all that is not the usual case: so that dropping a block is inlined where it is dropped, and
-    /// where it is not, has no register to save. Either is worth a third of the time.
+    /// Short, with one call for all other than the usual case: so the drop of a block can be inlined, and where it is
+    /// not, it has no registers to save. Either is worth a third of the time.
     ///
     /// # Safety
-    /// As for `give`.
+    /// As for `free_to_region`.
     #[inline]
     pub(crate) unsafe fn free_to_cache(block: BlockPtr) {
         let region: NonNull<Region<S>> = block.home.region().cast();
@@ -109,14 +109,14 @@ impl<S: Storage> Arena<S> {
         if cache::with_last(id, |local| local.push(block)) == Some(true) {
             return;
         }
-        // SAFETY: the caller's promise; the block was not taken back above.
+        // SAFETY: the caller's promise; the block was not freed above.
         unsafe { Self::keep_elsewhere(block) }
     }
 
-    /// Looks for magazines that were not used last, or else for room.
+    /// Searches for magazines that were not used last, or otherwise for room.
     ///
     /// # Safety
-    /// As for `give`.
+    /// As for `free_to_region`.
     #[cold]
     #[inline(never)]
     unsafe fn keep_elsewhere(block: BlockPtr) {
@@ -128,13 +128,13 @@ impl<S: Storage> Arena<S> {
             return unsafe { Self::free_to_region(block) };
         }
         if cache::with_other(id, |local| local.push(block)) != Some(true) {
-            // SAFETY: the caller's promise; the block was not taken back above.
+            // SAFETY: the caller's promise; the block was not freed above.
             unsafe { Self::keep_slowly(block) }
         }
     }
 
     /// # Safety
-    /// As for `give`.
+    /// As for `free_to_region`.
     #[cold]
     unsafe fn keep_slowly(block: BlockPtr) {
         // SAFETY: the caller's promise.
@@ -145,7 +145,8 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = place.class
             && shared.attach_thread(keeping)
         {
-            // Captures a pointer, not a reference: a thread that sees the push of the last block may free the arena at once.
+            // Captures a pointer, not a reference: a thread that sees the push of the last block may free the arena at
+            // once.
             let kept = cache::with_local(keeping.id, |local| {
                 if local.push(block) {
                     return true;
@@ -161,11 +162,12 @@ impl<S: Storage> Arena<S> {
                 return;
             }
         }
-        // SAFETY: the caller's promise; the block was not taken back above.
+        // SAFETY: the caller's promise; the block was not freed above.
         unsafe { Self::free_to_region(block) }
     }
 
-    /// Takes the budget of another class's magazine, which it empties, for that of `class`; returns whether that has grown.
+    /// Takes the budget of another class's magazine, which it empties, for that of `class`; returns whether that has
+    /// grown.
     fn steal_budget(&self, keeping: &CacheShared, local: &ThreadCache, class: Class) -> bool {
         let Some(victim) = local.victim(class) else { return false };
         self.unload(local, victim, local.len(victim));
@@ -173,7 +175,7 @@ impl<S: Storage> Arena<S> {
         local.enlarge(class, &keeping.large)
     }
 
-    /// Makes the magazine of `class` larger, or else puts what is too much elsewhere.
+    /// Enlarges the magazine of `class`, or otherwise moves the excess elsewhere.
     fn make_room(&self, local: &ThreadCache, class: Class) {
         let Some(keeping) = &self.keeping else { return };
         if local.enlarge(class, &keeping.large) {
@@ -207,7 +209,7 @@ impl<S: Storage> Arena<S> {
     }
 
     fn untake(state: &mut State<S>, block: BlockPtr) {
-        // SAFETY: a block that is kept was taken from its region, which is not removed before it comes back.
+        // SAFETY: a cached block was taken from its region, which is not removed before the block is returned.
         let (_, place) = unsafe { Self::place_of(block) };
         state.untake(place);
     }
@@ -272,7 +274,7 @@ impl<S: Storage> Arena<S> {
         state.unregister(local);
         let is_last = state.is_over();
         drop(state);
-        // SAFETY: the pool is gone and no block is live, as seen under the lock, by this thread alone.
+        // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
         is_last.then(|| unsafe { Self::detach(arena, teardown) })
     }
 }

@@ -1,4 +1,4 @@
-//! What the lock of an arena protects.
+//! The state that the lock of an arena protects.
 
 use core::ptr::NonNull;
 
@@ -17,12 +17,12 @@ pub(super) struct State<S: Storage> {
     tally: RegionCounters,
     /// The most bytes that regions of many blocks had at one time.
     most_bytes: usize,
-    /// What was handed out and taken back under the lock, and by threads that have ended.
+    /// Blocks allocated and freed under the lock, and by threads that have exited.
     ledger: AllocCounters,
     locals: Vec<Registered>,
-    /// The pool is gone.
+    /// The pool is dropped.
     orphaned: bool,
-    /// Somebody was told that all is over.
+    /// `is_over` has returned true once.
     buried: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct State<S: Storage> {
 ///
 /// # Invariants
 /// 1. They live as long as they are in `State::locals`: their thread unregisters them before it frees them, unless they
-///    were closed, and who closes them forgets them.
+///    were closed, and closing removes them from the list.
 #[derive(Debug)]
 struct Registered(NonNull<ThreadCache>);
 
@@ -60,7 +60,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Adds a region; returns how many bytes more than ever those have now that blocks share.
+    /// Adds a region; returns by how many bytes the shared regions exceed their previous maximum.
     pub(super) fn insert(
         &mut self,
         arena: NonNull<Arena<S>>,
@@ -110,7 +110,7 @@ impl<S: Storage> State<S> {
         None
     }
 
-    /// Hands out the smallest idle region of one block that holds `len` bytes, and at most twice as many.
+    /// Hands out the smallest idle region of one block that holds `len` bytes and is at most twice as large.
     pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut Entry<S>| {
             matches!(entry.division, Division::Whole { taken: false })
@@ -150,7 +150,7 @@ impl<S: Storage> State<S> {
 
     /// Makes a live block larger where it is, for `len` bytes; returns false if what it takes is not free.
     ///
-    /// It counts as one more request, and as a block that comes back, but for the number of blocks.
+    /// It counts as one more request and as a freed block, except in the number of blocks.
     pub(super) fn grow(&mut self, place: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = place.class?;
         let entry = self.slots.get_mut(place.slot)?.as_mut()?;
@@ -194,7 +194,7 @@ impl<S: Storage> State<S> {
     /// Knows the magazines of one more thread.
     pub(super) fn register(&mut self, local: NonNull<ThreadCache>) {
         let local = Registered(local);
-        // A thread may meet the pool by freeing a block of it, after the pool is gone.
+        // A thread may register with the pool by freeing a block of it after the pool was dropped.
         if self.orphaned {
             local.get().orphaned.raise();
         }
@@ -212,13 +212,13 @@ impl<S: Storage> State<S> {
         self.locals.drain(..).for_each(|local| local.get().closed.raise());
     }
 
-    /// Tells all threads that the pool is gone: they keep no more of its blocks.
+    /// Tells all threads that the pool is dropped: they cache no more of its blocks.
     pub(super) fn orphan(&mut self) {
         self.orphaned = true;
         self.locals.iter().for_each(|local| local.get().orphaned.raise());
     }
 
-    /// Says, once, that the pool is gone and so is every block.
+    /// Returns true once: when the pool is dropped and all blocks are freed.
     ///
     /// All allocations happened before the pool went, so their counts are final. A count of frees is at most what it
     /// will be, so if the sums agree each count is final too, and what the owners did with their blocks is over.
@@ -230,7 +230,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Returns what was handed out and taken back in all places.
+    /// Returns the blocks allocated and freed in all places.
     pub(super) fn ledger(&self) -> AllocCounters {
         let mut sum = self.ledger;
         self.locals.iter().for_each(|local| sum.add(&local.get().ledger()));

@@ -15,17 +15,17 @@ impl Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns the bits of the `count` neighbours from `ptr_at`; `count` is 1 to 63.
+    /// Returns the bits of the `count` neighbours from `at`; `count` is 1 to 63.
     #[inline]
     pub(super) const fn run(at: u32, count: u32) -> Word {
         Word(((1 << count) - 1) << at)
     }
 
-    /// Returns the first place where `count` bits in a row are set, 1 to 63, among those in `places`.
+    /// Returns the first position in `places` at which `count` bits in a row are set, 1 to 63.
     #[inline]
     pub(super) fn find(self, count: u32, places: Word) -> Option<u32> {
         let mut bits = self.0;
-        // Bit i says that the bits i .. i + len were all set.
+        // Bit i is set if the bits i .. i + len were all set.
         let mut len = 1;
         while 2 * len <= count {
             bits &= bits >> len;
@@ -40,7 +40,7 @@ impl Word {
     pub(super) fn longest(self) -> u32 {
         let mut runs = [self.0; 6];
         for step in 1..6 {
-            // Bit i of the word says that 2^step bits from i are set.
+            // Bit i of the word is set if 2^step bits from i on are set.
             runs[step] = runs[step - 1] & runs[step - 1] >> (1 << (step - 1));
         }
         if self == Word::ALL {
@@ -57,7 +57,7 @@ impl Word {
         len
     }
 
-    /// Returns the length of the run of set bits that the `count` set bits at `ptr_at` are part of, not all 64.
+    /// Returns the length of the run of set bits that the `count` set bits at `at` are part of, not all 64.
     #[inline]
     pub(super) fn around(self, at: u32, count: u32) -> u32 {
         let end = at + count;
@@ -102,7 +102,7 @@ impl fmt::Debug for Word {
 mod tests {
     use super::*;
 
-    /// The definition: looks at each place.
+    /// The definition: tests each position.
     fn find(word: u64, count: u32) -> Option<u32> {
         let mask = if count == 64 { u64::MAX } else { (1 << count) - 1 };
         (0..=64 - count).find(|at| word >> at & mask == mask)

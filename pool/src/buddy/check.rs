@@ -1,4 +1,4 @@
-//! Walks a whole map and names the first thing that is wrong with it.
+//! Checks a whole map and returns the first inconsistency.
 
 use super::bitmap::Word;
 use super::group::{Group, GroupId, List};
@@ -47,7 +47,7 @@ impl Map {
         let right = match free.longest() {
             0 => true,
             64 => list == List::KEPT,
-            // Leaves that do not start where a block may are no use.
+            // A run of leaves that is too short at any valid start is unusable.
             _ if number == 0 => list < List::KEPT || list == List::FULL,
             longest => (List::of(longest)..List::KEPT).contains(&list),
         };
@@ -61,7 +61,7 @@ impl Map {
                 return Err("split, but free or part of a block above");
             }
         }
-        // What is neither free nor a start continues a block; there must be one to continue.
+        // A child that is neither free nor a start continues a block, so there must be one before it.
         let orphans = Word::ALL.without(free).without(starts);
         if orphans.has(0) || orphans.meets(Word(free.0 << 1)) {
             return Err("the middle of a block without its start");

@@ -36,7 +36,7 @@ impl fmt::Debug for GroupId {
     }
 }
 
-/// Where a group is: in the list of the groups whose longest free run is at most so and so long, or in none.
+/// The list that a group is in: lists are ordered by the longest free run that their groups can have.
 ///
 /// There is a list for each of the lengths that blocks have: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +68,7 @@ impl List {
         self.0 <= Self::KEPT.0
     }
 
-    /// Returns the list for the groups that turned out not to have what this one is for.
+    /// Returns the list for groups of this list whose longest free run turned out to be shorter.
     pub(super) fn below(self, longest: u32) -> List {
         match self.0.checked_sub(1) {
             Some(below) if longest > 0 => List(below).min(List::of(longest)),

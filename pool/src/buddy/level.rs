@@ -3,10 +3,10 @@
 use super::bitmap::Word;
 use super::group::{Group, GroupId, Links, List};
 
-/// What became of children that were given back.
+/// The result of freeing children.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FreeOutcome {
-    /// They are part of a free run that this list is for.
+    /// They are part of a free run that belongs in this list.
     InRun(List),
     /// All their group is free now.
     GroupFree(GroupId),
@@ -17,7 +17,7 @@ pub(super) enum FreeOutcome {
 pub(super) struct Level {
     pub(super) groups: Box<[Group]>,
     pub(super) heads: [GroupId; List::COUNT],
-    /// Bit n says that `heads[n]` is not empty.
+    /// Bit n is set if `heads[n]` is not empty.
     pub(super) linked: u32,
     /// Leaves are aligned by where blocks of them start; greater children are aligned as well as need be anyway.
     is_lowest: bool,
@@ -28,7 +28,7 @@ impl Level {
         Level { groups: Box::default(), heads: [GroupId::NONE; List::COUNT], linked: 0, is_lowest: false }
     }
 
-    /// Returns level `number` of a region of `leaves` free leaves; none if there is no memory for it.
+    /// Returns level `number` of a region of `leaves` free leaves, or `None` if memory is exhausted.
     pub(super) fn new(leaves: u64, number: usize, is_top: bool) -> Option<Level> {
         let children = leaves >> (6 * number);
         let count = leaves.div_ceil(64 << (6 * number)) as usize;
@@ -70,7 +70,7 @@ impl Level {
             return false;
         }
         let block = Word::run(bit, count);
-        // A block ends where something else begins.
+        // A block ends where another one begins.
         starts.has(bit)
             && !free.meets(block)
             && !starts.without(Word::run(bit, 1)).meets(block)
@@ -79,8 +79,9 @@ impl Level {
 
     /// Takes `count` free children in a row from the group that has the least to offer; none if none has enough.
     ///
-    /// The group stays in its list, although its longest run may be shorter now: most of the time the children come back before
-    /// a run of that length is wanted again. The first `take` that finds the run too short moves the group to the right list.
+    /// The group stays in its list, although its longest run may be shorter now: most of the time the children come
+    /// back before a run of that length is wanted again. The first `take` that finds the run too short moves the group
+    /// to the right list.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         let (list, places) = (List::of(count), self.places(count));
@@ -104,7 +105,7 @@ impl Level {
         }
     }
 
-    /// Takes one free child, as [`take`](Self::take_outcome) does; none if there is none.
+    /// Takes one free child, as [`take`](Self::take) does, or returns `None` if all are taken.
     #[inline]
     pub(super) fn take_one(&mut self) -> Option<u64> {
         while self.linked != 0 {
@@ -123,7 +124,8 @@ impl Level {
         None
     }
 
-    /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above `count`.
+    /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above
+    /// `count`.
     #[inline]
     fn places(&self, count: u32) -> Word {
         const EACH: [Word; 6] = {
@@ -154,7 +156,7 @@ impl Level {
         group.list = List::FULL;
     }
 
-    /// Splits a closed group, which nobody has, into 64 free children.
+    /// Splits a closed group that is not in use into 64 free children.
     pub(super) fn open_free(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL;
@@ -186,7 +188,7 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Gives `count` children back. If that makes their group whole, takes it out of its list, to be kept or closed.
+    /// Frees `count` children. If the whole group is free then, removes it from its list, to be kept or closed.
     #[inline]
     pub(super) fn give(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
@@ -213,20 +215,20 @@ impl Level {
         is_first
     }
 
-    /// Takes the group that is whole and kept out of its list.
+    /// Removes the kept whole group from its list.
     pub(super) fn take_kept(&mut self) -> Option<GroupId> {
         let id = self.kept()?;
         self.unlink(id);
         Some(id)
     }
 
-    /// Returns the group that is whole and kept.
+    /// Returns the kept whole group.
     pub(super) fn kept(&self) -> Option<GroupId> {
         let id = self.heads[usize::from(List::KEPT.0)];
         (id != GroupId::NONE).then_some(id)
     }
 
-    /// Closes a whole group that is in no list; its child of the level above is to be given back next.
+    /// Closes a whole group that is in no list; its child of the level above must be freed next.
     #[inline]
     pub(super) fn close(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];

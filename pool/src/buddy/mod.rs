@@ -1,6 +1,7 @@
 //! Which leaves of one region are free: a buddy allocator in index arithmetic alone.
 //!
-//! Nothing here touches the managed memory, or knows where it is. See `README.md` beside this file for the picture.
+//! This module neither accesses the managed memory nor knows its address. See `README.md` in this folder for the
+//! picture.
 
 mod bitmap;
 mod check;
@@ -29,10 +30,10 @@ impl fmt::Debug for Leaf {
     }
 }
 
-/// Why a block was not taken back. The map is as before.
+/// A failed free. The map is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotLive {
-    /// Where a block was said to be.
+    /// The position that was passed.
     pub(crate) at: Leaf,
     /// Of which order.
     pub(crate) order: Order,
@@ -53,7 +54,7 @@ pub(crate) struct Map {
     merges: u64,
     /// Keeps no whole group.
     eager: bool,
-    /// Nothing of a greater rank can be had: so that nobody looks where there is nothing.
+    /// No free block has a greater rank: avoids searches that cannot succeed.
     best: u8,
 }
 
@@ -64,8 +65,8 @@ impl Map {
     /// The most leaves of one region: 8 TiB, or 1 GiB where addresses have 32 bits.
     pub(crate) const MAX_LEAVES: u64 = 1 << if usize::BITS == 64 { 37 } else { 24 };
 
-    /// Returns a map of `leaves` free leaves; none if that is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if there is
-    /// no memory for the map itself.
+    /// Returns a map of `leaves` free leaves; none if that is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if there
+    /// is no memory for the map itself.
     pub(crate) fn new(leaves: u64) -> Option<Map> {
         if leaves == 0 || leaves > Self::MAX_LEAVES {
             return None;
@@ -117,7 +118,7 @@ impl Map {
 
     fn find(&mut self, span: Span) -> Option<Leaf> {
         let Some(child) = self.levels[span.level].take(span.count).or_else(|| self.split(span)) else {
-            // What was kept is merged by now.
+            // All kept groups are merged by now.
             self.best = span.rank().saturating_sub(1);
             return None;
         };
@@ -132,7 +133,7 @@ impl Map {
         let mut child = loop {
             above += 1;
             if above > self.top {
-                // Whole groups that were kept below may be what is missing up here.
+                // Whole groups that were kept below may provide the missing block.
                 return if self.merge_below(level) { self.look_again(span) } else { None };
             }
             if let Some(child) = self.levels[above].take_one() {
@@ -169,7 +170,7 @@ impl Map {
         if !fits || child << (6 * level) != at.0 || level > self.top {
             return None;
         }
-        // A child that is split into a group of its own looks like a live block of one child from here.
+        // A child that is split into a group of its own looks like a live block of one child at this level.
         let is_split = count == 1 && level > 0 && self.levels[level - 1].is_open(GroupId::of(child));
         if is_split || !self.levels[level].is_live(child, count) {
             return None;
@@ -191,7 +192,8 @@ impl Map {
                     }
                     return;
                 }
-                // One group of each level is kept, as the next request may well be alike; a second is merged.
+                // One whole group of each level is kept for the next request, which is likely similar; a second one is
+                // merged.
                 FreeOutcome::GroupFree(group) if !self.eager && self.levels[level].keep(group) => {
                     // It may be merged later, with what is free around it.
                     self.best = Self::ANY;
@@ -211,7 +213,7 @@ impl Map {
         self.merge_below(self.top);
     }
 
-    /// Merges the whole groups kept on levels below `number`, and says whether there was one.
+    /// Merges the whole groups kept on levels below `number`; returns whether there was one.
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
@@ -226,7 +228,7 @@ impl Map {
     }
 }
 
-/// Neighbours on one level: what a block is to the map.
+/// Neighbours on one level: the form of a block in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
     level: usize,

@@ -1,7 +1,7 @@
 //! Blocks of five, six or seven eighths of a power of two.
 //!
-//! Most are so many children of a level, side by side: 5, 6, 7, 10, … 56. Where an eighth of the power is less than a
-//! child, as for 5 KiB of children of 4 KiB, the block is cut from the whole power, and given back in its pieces:
+//! Most are a number of adjacent children of a level: 5, 6, 7, 10, … 56. If an eighth of the power is less than a
+//! child, as for 5 KiB of children of 4 KiB, the block is cut from the whole power, and freed in its pieces:
 //!
 //! ```text
 //! 0               4       6   7   8 eighths of the outer block
@@ -9,7 +9,7 @@
 //! |---------------|-------|-------|     6: a half, a quarter; free: a quarter
 //! |---------------|-------|---|---|     7: a half, a quarter, an eighth; free: an eighth
 //! ```
-//! Each piece is a block of the map like any other, so nothing else has to know.
+//! Each piece is an ordinary block of the map, so the rest of the code is unaffected.
 
 use super::{GroupId, Leaf, Map, NotLive, Span};
 use crate::class::{Class, Order};
@@ -30,7 +30,8 @@ impl Span {
 }
 
 impl Map {
-    /// Takes a free block of a class; none if there is no room for it, or for its outer block if it is cut from one.
+    /// Takes a free block of a class. Returns `None` if there is no room for it, or for its outer block if it is cut
+    /// from one.
     #[inline]
     pub(crate) fn alloc_class(&mut self, class: Class) -> Option<Leaf> {
         match Span::of_class(class) {
@@ -49,7 +50,7 @@ impl Map {
     /// Gives a block of a class back.
     ///
     /// # Errors
-    /// [`NotLive`] if no such block starts there; pieces in front of the one that is missing are back nevertheless.
+    /// [`NotLive`] if no such block starts there; the pieces before the missing one are freed nevertheless.
     #[inline]
     pub(crate) fn free_class(&mut self, at: Leaf, class: Class) -> Result<(), NotLive> {
         match Span::of_class(class) {
@@ -64,7 +65,7 @@ impl Map {
         if self.free_class(at, from).is_err() {
             return false;
         }
-        // Whole groups that were kept open are one child to those above only once they are closed.
+        // Whole groups that were kept open become one child of the level above only when they are closed.
         self.merge_all();
         if self.claim_class(at, to) {
             return true;

@@ -1,7 +1,7 @@
 use super::bitmap::Word;
 use super::*;
 
-/// What the map must answer, kept the simple way: one entry a leaf.
+/// A simple reference for the map: one entry per leaf.
 struct Oracle {
     taken: Vec<bool>,
 }

@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use super::{DeferredFree, ThreadCache};
 
-/// Numbers pools whose blocks no thread keeps.
+/// The number of pools whose blocks are not cached by threads.
 pub(crate) const PLAIN: u64 = 0;
 
-/// The lock under which magazines end, of which there are none.
+/// Stands for the lock under which magazines are retired; here threads have no magazines.
 #[derive(Debug)]
 pub(crate) struct Teardown(());
 

@@ -9,7 +9,7 @@ pub(crate) struct Depot {
     shelves: [Lock<DepotBin>; CLASSES],
     /// Bytes of blocks that may still be put here.
     pub(super) room: ByteBudget,
-    /// `room` when the depot is empty.
+    /// The value of `room` when the depot is empty.
     bytes: usize,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Depot {
 #[derive(Debug)]
 struct DepotBin {
     blocks: Vec<BlockPtr>,
-    /// Whether a thread has asked for one since the last [`clear_for`](Depot::clear_for).
+    /// Whether a thread has requested a block since the last [`clear_for`](Depot::clear_for).
     is_used: bool,
 }
 
@@ -25,7 +25,7 @@ impl Depot {
     /// Blocks on one shelf.
     const ENTRIES: usize = 256;
 
-    /// Returns an empty depot for so many bytes; blocks of more than half as many go straight back to their region.
+    /// Returns an empty depot for `bytes` bytes. Blocks of more than half of that go straight back to their region.
     pub(crate) fn new(bytes: usize) -> Depot {
         let shelves = core::array::from_fn(|_| Lock::new(DepotBin { blocks: Vec::new(), is_used: false }));
         Depot { shelves, room: ByteBudget::new(bytes as u64), bytes }
@@ -40,7 +40,7 @@ impl Depot {
         while moved < wanted
             && let Some(block) = shelf.blocks.pop()
         {
-            // `space` counts what there is room for.
+            // `space` is the number of blocks that fit.
             if !local.stock(class, block) {
                 shelf.blocks.push(block);
                 break;
@@ -65,7 +65,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Moves up to `count` blocks out of a magazine; returns how many found room here.
+    /// Moves up to `count` blocks out of a magazine; returns how many fit here.
     pub(crate) fn store(&self, local: &ThreadCache, class: Class, count: usize) -> usize {
         let most = self.most(class);
         let Some(shelf) = self.shelves.get(class.index()).filter(|_| count > 0) else { return 0 };
@@ -96,8 +96,8 @@ impl Depot {
         if most < 2 { 0 } else { most }
     }
 
-    /// Makes room for `count` blocks of `class`, if bytes are what is missing: takes out blocks of the class that has the most
-    /// bytes here among those that no thread has asked for since the last call.
+    /// Makes room for `count` blocks of `class` if the byte budget is the limit. Removes blocks of one class: the one
+    /// with the most bytes here among those that no thread has requested since the last call.
     ///
     /// Of two calls in quick succession the second may take a class that is in use; that costs one batch.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {

@@ -1,17 +1,17 @@
-//! The region and the class of a block, in one word: where the block goes when it is freed.
+//! The region and the class of a block in one word: the destination of the block when it is freed.
 
 use core::ptr::NonNull;
 
 use crate::class::{Class, MOST};
 
-/// The region that a block lies in, and the class of the block: handles are moved often, so they have two words, and this
-/// is one of them.
+/// The region of a block and the class of the block in one word. A block has two words, since blocks are moved often,
+/// and this is one of them.
 ///
-/// What it points to is known to whoever made it. It is aligned to [`RegionTag::ALIGN`] bytes; the number of the class is
-/// added to its address.
+/// Its creator knows the type of the region. The region is aligned to [`RegionTag::ALIGN`] bytes; the number of the
+/// class is added to its address.
 ///
 /// # Invariants
-/// 1. It points `index()` bytes behind the start of an object that is at least `ALIGN` bytes long and aligned to as many.
+/// 1. It points `index()` bytes past the start of an object that has at least `ALIGN` bytes and is aligned to `ALIGN`.
 /// 2. The number is that of a class, or `NO_CLASS`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionTag(NonNull<()>);
@@ -30,7 +30,7 @@ impl RegionTag {
         RegionTag(unsafe { region.byte_add(index) })
     }
 
-    /// Returns the place of the class in the list of all; behind it if there is no class.
+    /// Returns the index of the class in the list of all, or `NO_CLASS`, which is past the end of the list.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.0.addr().get() % Self::ALIGN

@@ -1,13 +1,13 @@
-//! Counts of blocks handed out and taken back; their sums over all threads say what is live.
+//! Counts of allocated and freed blocks; their sums over all threads give the live blocks.
 
-/// Blocks that were handed out and came back, in one place; the sum over all places says what lives.
+/// The blocks allocated and freed in one place; the sum over all places gives the live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
     pub(crate) frees: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub(crate) asked: u64,
-    /// Bytes granted, and bytes given back.
+    /// Bytes granted, and bytes freed.
     pub(crate) granted: u64,
     pub(crate) returned: u64,
     /// Requests that a magazine met by itself.

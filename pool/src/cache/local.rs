@@ -11,9 +11,10 @@ use crate::sync::{ByteBudget, Count, Flag};
 /// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes, and again in all those above.
+    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes, and the same number again in
+    /// those above.
     pub(crate) thread: usize,
-    /// The greatest block that is kept at all.
+    /// The greatest block that is cached.
     pub(crate) greatest: usize,
 }
 
@@ -22,10 +23,11 @@ impl Budget {
     pub(super) const ENTRIES: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
     const CLASS: usize = 4 << 20;
-    /// Blocks above this many bytes are *large*. For them each thread has a second budget, and all threads share a third.
+    /// Blocks above this many bytes are *large*. For them each thread has a second budget, and all threads share a
+    /// third.
     const SMALL: usize = 512 << 10;
 
-    /// Returns whether blocks of this many bytes are large, and so fetched and kept one by one.
+    /// Returns whether blocks of this many bytes are large, and so fetched and cached one by one.
     pub(crate) fn is_large(bytes: usize) -> bool {
         bytes > Self::SMALL
     }
@@ -50,17 +52,17 @@ const FIRST_LARGE: usize = CLASSES;
 
 /// All magazines of one thread for one pool, and what they count.
 ///
-/// Its own thread pushes and pops without a lock; other threads read counts, raise flags, and nothing else.
+/// Its own thread pushes and pops without a lock; other threads only read counts and raise flags.
 pub(crate) struct ThreadCache {
     stacks: [Stack; CLASSES],
     /// The memory of the slots, which the stacks point to. Not a `Box`: moving one invalidates pointers made before.
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Vec<Slots>,
-    /// Bytes that were asked for.
+    /// Bytes requested.
     asked: Count,
     /// Requests among `allocs` for which blocks had to be fetched from the depot or a region.
     misses: Count,
-    /// What is left of the thread's two budgets, in bytes: for small blocks, and for large ones.
+    /// The rest of the thread's two budgets in bytes: for small blocks, and for large ones.
     room: [Cell<usize>; 2],
     /// Bytes for large blocks that this thread has taken from the budget of all threads.
     borrowed: Cell<usize>,
@@ -68,11 +70,11 @@ pub(crate) struct ThreadCache {
     pressure: Cell<u32>,
     /// How often a block of a larger class could have been handed out.
     mismatched: Cell<u32>,
-    /// By class: how often its magazine had been used when the thread last looked for one whose budget it could take.
+    /// By class: the use count of its magazine when the thread last searched for one whose budget it could take.
     seen: Box<[Cell<u64>]>,
-    /// The pool is gone: nothing more is to be kept.
+    /// The pool is dropped: cache no more blocks.
     pub(crate) orphaned: Flag,
-    /// The memory is gone: nothing may be touched any more.
+    /// The memory is freed: do not access it any more.
     pub(crate) closed: Flag,
 }
 
@@ -109,8 +111,8 @@ impl ThreadCache {
         }
     }
 
-    /// Hands out a block of the class with index `class`, for a request of `requested_bytes` bytes; none if its magazine is empty,
-    /// or there is no such class.
+    /// Hands out a block of the class with index `class`, for a request of `requested` bytes; none if its magazine is
+    /// empty, or there is no such class.
     #[inline]
     pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<BlockPtr> {
         let stack = self.stacks.get(class)?;
@@ -120,7 +122,7 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Takes a block back that was handed out; returns false if it has no room for it.
+    /// Caches a freed block; returns false if it has no room for it.
     #[inline]
     pub(crate) fn push(&self, block: BlockPtr) -> bool {
         let Some(stack) = self.stacks.get(block.home.index()) else { return false };
@@ -132,26 +134,26 @@ impl ThreadCache {
         true
     }
 
-    /// Returns how many blocks of a class are kept.
+    /// Returns how many blocks of a class are cached.
     pub(crate) fn len(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| stack.len() as usize)
     }
 
-    /// Returns the smallest class that there is a block of, from `class` to one of at most half as many bytes again.
+    /// Returns the smallest class with a cached block, from `class` to one that is at most 50 % larger.
     ///
-    /// The difference is wasted as long as the block lives. But the thread keeps those bytes anyway, and a block split off a
-    /// region would cost more.
+    /// The difference is wasted as long as the block lives. But the thread caches those bytes anyway, and a block split
+    /// off a region would cost more.
     pub(crate) fn near(&self, class: Class) -> Option<Class> {
         let index = class.index();
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
-        // The class and the next two, a quarter apart. All three are read without a branch: which of them has a block is
-        // unpredictable.
+        // The class and the next two, a quarter apart. All three are read without a branch: which of them has a block
+        // is unpredictable.
         let found = has(index) | has(index + 1) << 1 | has(index + 2) << 2;
         (found != 0).then(|| Class::at((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Returns how many blocks of a full magazine are to be put elsewhere now: half, or all if none was asked for since the
-    /// last time, which this notes.
+    /// Returns how many blocks of a full magazine to move elsewhere: half, or all if none was requested since the last
+    /// call, which this records.
     pub(crate) fn overflow(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.own();
@@ -166,12 +168,12 @@ impl ThreadCache {
         stack.most.get().div_ceil(2).min(stack.most.get() - stack.len()) as usize
     }
 
-    /// Returns how many blocks of a class there is room for.
+    /// Returns how many more blocks of a class fit.
     pub(crate) fn space(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
     }
 
-    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested_bytes` bytes.
+    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested` bytes.
     pub(crate) fn pass(&self, block: BlockPtr, requested: usize) -> bool {
         let Some(stack) = self.stacks.get(block.home.index()) else { return false };
         stack.kept.set(stack.kept.get().wrapping_add(1));
@@ -180,7 +182,7 @@ impl ThreadCache {
         true
     }
 
-    /// Keeps a block that comes from the depot or a region; returns false if there is no room.
+    /// Caches a block from the depot or a region; returns false if there is no room.
     pub(crate) fn stock(&self, class: Class, block: BlockPtr) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| {
             let has_room = stack.push_uncounted(block);
@@ -197,7 +199,8 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Doubles the capacity of a class's magazine, or raises it by as much as the budget allows; returns false if by nothing.
+    /// Doubles the capacity of a class's magazine, or raises it by as much as the budget allows; returns false if by
+    /// nothing.
     ///
     /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
     /// blocks the thread also takes from the budget that all threads share.
@@ -224,31 +227,31 @@ impl ThreadCache {
         self.stacks.get(class.index()).is_some_and(|stack| stack.most.get() < stack.limit)
     }
 
-    /// Returns true on every 64th call. The caller asks when a magazine cannot grow, and on true takes budget from another
-    /// class.
+    /// Returns true on every 64th call. The caller calls it when a magazine cannot grow, and on true takes budget from
+    /// another class.
     ///
-    /// Not every time: where sizes come at random, a block kept for one class is worth as much as one kept for another.
+    /// Not every time: with sizes at random, a block cached for one class is worth as much as one cached for another.
     pub(crate) fn should_rebalance(&self) -> bool {
         let pressure = self.pressure.get().wrapping_add(1);
         self.pressure.set(pressure);
         pressure.is_multiple_of(64)
     }
 
-    /// Returns true on every 64th call. The caller asks when it could hand out a block of a larger class, and on true fetches
-    /// blocks of the right class instead.
+    /// Returns true on every 64th call. The caller calls it when it could hand out a block of a larger class, and on
+    /// true fetches blocks of the right class instead.
     ///
-    /// Without that a thread that uses one size would reuse the blocks of another for ever, by the slow path each time.
+    /// Otherwise a thread that uses one size would reuse the blocks of another forever, by the slow path each time.
     pub(crate) fn should_refetch(&self) -> bool {
         let mismatched = self.mismatched.get().wrapping_add(1);
         self.mismatched.set(mismatched);
         mismatched.is_multiple_of(64)
     }
 
-    /// Returns the class whose budget is to be taken for `class`, or none.
+    /// Returns the class from which to take budget for `class`, if there is one.
     ///
-    /// Candidates share the budget of `class` and would free enough for one of its blocks. Those that were not used since the
-    /// last call come first, then those that hold most of the budget; a class in use is taken only if it holds at least as
-    /// much as `class`.
+    /// Candidates share the budget of `class` and would free enough for one of its blocks. Those that were not used
+    /// since the last call come first, then those that hold most of the budget; a class in use is taken only if it
+    /// holds at least as much as `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.most.get() == stack.limit {
@@ -292,7 +295,7 @@ impl ThreadCache {
 
     /// Returns what this thread has counted; from another thread, what it had counted a moment ago.
     ///
-    /// Frees are read before allocations: so a block that moves meanwhile looks live rather than freed twice.
+    /// Frees are read before allocations, so a block that moves meanwhile looks live rather than freed twice.
     pub(crate) fn ledger(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {

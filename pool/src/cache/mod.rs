@@ -1,6 +1,7 @@
-//! Free blocks kept close to the threads that will ask for them: magazines in front, a depot behind.
+//! Free blocks kept close to the threads that will request them: magazines first, then a depot.
 //!
-//! Nothing here knows where blocks come from, or touches their bytes. See `README.md` beside this file for the picture.
+//! This module neither knows where blocks come from nor accesses their bytes. See `README.md` in this folder for the
+//! picture.
 
 use core::ptr::NonNull;
 
@@ -23,16 +24,16 @@ pub(crate) use ledger::AllocCounters;
 pub(crate) use local::{Budget, ThreadCache};
 pub(crate) use thread::{PLAIN, Teardown, adopt, new_id, teardown, with_last, with_local, with_other};
 
-/// How many classes are kept, 64 B to 8 MiB, with the numbers that are left out among them.
+/// The number of classes that are cached, 64 B to 8 MiB, including the unused numbers among them.
 #[cfg(not(loom))]
 pub(crate) const CLASSES: usize = 69;
 #[cfg(loom)]
 pub(crate) const CLASSES: usize = 2;
 
-/// What is left of a pool when its last block has gone; to be dropped with no lock held.
+/// The remains of a pool after its last block was freed; must be dropped with no lock held.
 pub(crate) type DeferredFree = Box<dyn Send>;
 
-/// One block, of a pool that whoever holds it knows.
+/// One block. Its holder knows the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPtr {
     pub(crate) base: NonNull<u8>,

@@ -9,13 +9,13 @@ use crate::sync::Count;
 
 /// The free blocks of one class that a thread keeps.
 ///
-/// Its length is not stored but computed: `kept + frees - allocs`. So taking a block writes one number, and putting one back
-/// writes another. If both wrote the same number, each would wait until the last store of the other had left the store
-/// buffer, which takes longer than all the rest.
+/// Its length is not stored but computed: `kept + frees - allocs`. So taking a block writes one number, and putting one
+/// back writes another. If both wrote the same number, each would wait until the last store of the other had left the
+/// store buffer, which takes longer than all the rest.
 ///
 /// # Invariants
 /// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long.
-/// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and as many slots, from the first, were written.
+/// 2. `len() ≤ most ≤ limit ≤ Budget::ENTRIES`, and the first `len()` slots are initialised.
 #[repr(align(64))]
 pub(super) struct Stack {
     /// Blocks handed out from here.
@@ -31,7 +31,7 @@ pub(super) struct Stack {
     pub(super) slots: NonNull<Slots>,
     /// How many it may ever hold.
     pub(super) limit: u64,
-    /// What `allocs` was when it was full.
+    /// The value of `allocs` when the stack was last full.
     pub(super) at_full: Cell<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Stack {
     }
 
     /// # Safety
-    /// `ptr_at` is less than `Budget::ENTRIES`.
+    /// `at` is less than `Budget::ENTRIES`.
     #[inline]
     unsafe fn slot(&self, at: usize) -> (&Slot<NonNull<u8>>, &Slot<RegionTag>) {
         debug_assert!(at < Budget::ENTRIES);
@@ -79,7 +79,7 @@ impl Stack {
         (base, home)
     }
 
-    /// Puts a block here, to be counted by the caller; returns false if there is no room.
+    /// Pushes a block, to be counted by the caller; returns false if there is no room.
     #[inline]
     pub(super) fn push_uncounted(&self, block: BlockPtr) -> bool {
         let len = self.len();

@@ -181,7 +181,7 @@ mod models {
 
     /// Uses the bytes of a block, which loom watches.
     fn touch(block: BlockPtr) {
-        // SAFETY: the models keep their cells to the end; that nobody else uses them now is what loom checks.
+        // SAFETY: the models keep their cells to the end; loom checks that no other thread uses them now.
         let cell: &UnsafeCell<u32> = unsafe { block.base.cast().as_ref() };
         // SAFETY: as above.
         cell.with_mut(|value| unsafe { *value += 1 });
@@ -220,7 +220,7 @@ mod models {
         });
     }
 
-    /// What a pool and a thread see of each other's.
+    /// The magazines, as a pool and a thread share them.
     struct Seen(ThreadCache);
     // SAFETY: as in a pool, only counts are read and flags raised from elsewhere.
     unsafe impl Send for Seen {}
@@ -243,7 +243,7 @@ mod models {
             };
             seen.0.orphaned.raise();
             if seen.0.ledger().frees == 1 {
-                // The memory goes; a user who is not done would be seen by loom.
+                // The memory is freed; loom would detect a user that is not done.
                 touch(block(&*cell, class(64)));
             }
             user.join().unwrap();

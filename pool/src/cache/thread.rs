@@ -12,7 +12,7 @@ const PLACES: usize = 16;
 /// The number of no pool.
 const NOBODY: u64 = u64::MAX;
 
-/// The number of every pool whose blocks no thread keeps.
+/// The number of every pool whose blocks are not cached by threads.
 pub(crate) const PLAIN: u64 = 0;
 
 /// The magazines of one pool, which has this number.
@@ -20,8 +20,8 @@ type Named = (u64, NonNull<ThreadCache>);
 
 /// Where a thread finds its magazines for a pool, by the pool's number. It has no destructor.
 struct Table {
-    /// Those that were used last. They are always at the same address, so the processor goes on with them while it still
-    /// waits for the number of a block's pool, which it compares afterwards.
+    /// The magazines used last. They are always at the same address, so the processor can proceed with them while it
+    /// still waits for the number of a block's pool, which it compares afterwards.
     last: Cell<Named>,
     places: [Cell<Named>; PLACES],
     /// The thread is ending: it keeps nothing any more.
@@ -58,17 +58,17 @@ impl Table {
     }
 }
 
-/// What a thread does for one pool when it ends.
+/// Retires the magazines of an exiting thread for one pool.
 ///
 /// # Safety
-/// It is called once, by the thread whose magazines these are, which holds the `Teardown`, before the magazines are closed.
+/// Called once, before the magazines are closed, by the thread that owns them and holds the `Teardown`.
 type Retire =
     unsafe fn(pool: NonNull<()>, local: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 
 /// The magazines of one thread for one pool.
 ///
 /// # Invariants
-/// 1. `local` was made by `Box::leak` and is freed when this value goes, not before.
+/// 1. `local` was made by `Box::leak` and is freed when this value is dropped, not before.
 /// 2. While `local` is not closed, `pool` lives and `retire` is the function for it.
 struct Owned {
     id: u64,
@@ -77,7 +77,7 @@ struct Owned {
     retire: Retire,
 }
 
-/// All magazines of a thread. Its destructor, at the end of the thread, gives back the blocks in them.
+/// All magazines of a thread. Its destructor, at the end of the thread, returns the blocks in them.
 struct Owner(RefCell<Vec<Owned>>);
 
 thread_local! {
@@ -91,11 +91,12 @@ thread_local! {
     static OWNER: Owner = const { Owner(RefCell::new(Vec::new())) };
 }
 
-/// The lock under which magazines end: a pool that goes and a thread that goes each free what the other knows.
+/// The lock under which magazines are closed: a dropped pool and an exiting thread each free data that the other refers
+/// to.
 #[derive(Debug)]
 pub(crate) struct Teardown(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
-/// Returns a number that no other pool of this process ever has.
+/// Returns a number that is unique among the pools of this process.
 pub(crate) fn new_id() -> u64 {
     static LAST: Mutex<u64> = Mutex::new(0);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,13 +104,13 @@ pub(crate) fn new_id() -> u64 {
     *last
 }
 
-/// Locks out every other end of magazines in this process.
+/// Locks out all other teardowns of magazines in this process.
 pub(crate) fn teardown() -> Teardown {
     static TEARDOWN: Mutex<()> = Mutex::new(());
     Teardown(TEARDOWN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Calls `action` with the calling thread's magazines for the pool `id` if those were used last.
+/// Calls `action` with the calling thread's magazines for the pool `id`, if those were used last.
 #[inline]
 pub(crate) fn with_last<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE.with(|table| {
@@ -200,7 +201,7 @@ impl Drop for Owner {
             let mut teardown = teardown();
             let mut remains = None;
             if !owned.is_closed() {
-                // SAFETY: invariant 2; the `Teardown` is held, and this happens once, as `owned` goes.
+                // SAFETY: invariant 2; the `Teardown` is held, and this happens once, as `owned` is dropped.
                 remains = unsafe { (owned.retire)(owned.pool, owned.local(), &mut teardown) };
             }
             drop(teardown);

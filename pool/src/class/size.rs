@@ -6,12 +6,12 @@ use super::{MIN_BLOCK, MOST, Order};
 
 /// A size that blocks have: 64, 128, 256, then 320, 384, 448, 512, 640, … four a power of two.
 ///
-/// So a block is at most a quarter larger than what was asked for, once that is more than 256 bytes, and 9 % on average
-/// over sizes spread evenly on a logarithmic scale.
+/// So for more than 256 bytes a block is at most a quarter larger than the request, and 9 % on average over sizes
+/// spread evenly on a logarithmic scale.
 ///
-/// The number is that of the quarter of a power of two which the size closes, counted from 64 bytes; the three quarters
-/// between 64 and 128, and between 128 and 256, are no classes, so six numbers are left out. That way one formula without
-/// a branch leads to the number, and one back.
+/// The number counts the quarters of a power of two up to the one that the size closes, from 64 bytes on. The three
+/// quarters between 64 and 128, and between 128 and 256, are not classes, so six numbers are unused. In exchange one
+/// formula without a branch maps a size to the number, and another maps it back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u8);
 
@@ -31,17 +31,17 @@ impl Class {
         }
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
         let bits = last.ilog2();
-        // The leading bit and the two behind it say which quarter of the way to the next power `last` is in.
+        // The leading bit and the two after it give the quarter of the way to the next power in which `last` is.
         let quarter = bits * 4 + (last >> (bits - 2)) as u32 - 4;
         Some(Class(((quarter | Self::coarse(len)) - Self::FIRST) as u8))
     }
 
-    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB; otherwise
-    /// a greater one, so that who looks in a list of those classes needs not ask first.
+    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB;
+    /// otherwise a greater index, so that a lookup in a list of those classes needs no check before.
     ///
-    /// Takes half as many instructions as `for_len`: a float has the logarithm, and behind it the quarter, in its first
-    /// bits, and its last ones, which may be wrong, do not count up to here. What is no positive number has the bit of the
-    /// sign in front, and so is far behind all.
+    /// It takes half as many instructions as `for_len`. The first bits of a float hold the logarithm, followed by the
+    /// quarter. Its last bits may be rounded, but are not used here. A value that is not a positive number has the sign
+    /// bit set, so its index is beyond all others.
     #[inline]
     pub(crate) const fn index_for_len(len: usize) -> usize {
         let last = (len.wrapping_sub(1) | (MIN_BLOCK - 1)) as isize;
@@ -84,7 +84,7 @@ impl Class {
         Class(index)
     }
 
-    /// Returns the class of that place; none behind the last, and at the places that are left out.
+    /// Returns the class with that index, or `None` past the last one and at the unused numbers.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);
         let is_one = class <= Self::for_len(MOST)? && Self::for_len(class.bytes()) == Some(class);

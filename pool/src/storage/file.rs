@@ -1,4 +1,4 @@
-//! Memory in a file with a name: larger than the machine's memory, or to be found by other processes.
+//! Memory in a named file: larger than the machine's memory, or to be found by other processes.
 
 use core::ptr::NonNull;
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use crate::RegionKey;
 
 /// Memory in a file of the file system: the kernel writes to it what does not fit into memory.
 ///
-/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a [`SharedStorage`](crate::SharedStorage)
-/// segment, which is written last, so nobody takes a file for finished that is not. Pages come and go as they are used:
-/// nothing is faulted in. The file stays when the value goes; remove it when you like, mappings live on.
-/// It is there on Linux and macOS.
+/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a
+/// [`SharedStorage`](crate::SharedStorage) segment. The header is written last, so an unfinished file is never mistaken
+/// for a finished one. Pages are allocated on use: nothing is faulted in. The file stays when the value is dropped. It
+/// may be removed at any time; mappings stay valid. Available on Linux and macOS.
 ///
-/// The functions are unsafe as nothing seals a file: whoever can write it can truncate it, and then an access to what
-/// was cut off kills this process (SIGBUS).
+/// The functions are unsafe because a file is not sealed: a process that can write it can truncate it, and then an
+/// access beyond the new end kills this process (SIGBUS).
 #[derive(Debug)]
 pub struct FileStorage {
     view: SegmentView,
@@ -27,14 +27,15 @@ pub struct FileStorage {
 impl FileStorage {
     /// Makes a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
     ///
-    /// The room on the disk is taken at once, so that a full disk is an error here and not a signal later.
+    /// The disk space is allocated at once, so that a full disk is an error here and not a signal later.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above what an address space holds; [`StorageError::Refused`] if the file is there, or
-    /// cannot be made, or its file system has no room or takes none in advance.
+    /// [`StorageError::Size`] above what an address space holds; [`StorageError::Refused`] if the file exists or cannot
+    /// be made, or its file system has no space or cannot allocate in advance.
     ///
     /// # Safety
-    /// For as long as the value lives nobody truncates the file, and only who was sent an offset writes there.
+    /// For as long as the value lives the file is not truncated, and only a process that was sent an offset writes
+    /// there.
     ///
     /// ```
     /// use mpj_pool::{FileStorage, Magazine, Pool, Storage};
@@ -82,13 +83,14 @@ impl FileStorage {
     /// # Errors
     /// [`StorageError::Owner`] if it is another user's, [`Unfinished`](StorageError::Unfinished) if its header is still
     /// blank, [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Version`](StorageError::Version),
-    /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it cannot be opened or is no file.
+    /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it cannot be opened or is not a
+    /// regular file.
     ///
     /// # Safety
-    /// For as long as the view lives nobody truncates the file.
+    /// For as long as the view lives the file is not truncated.
     pub unsafe fn attach(path: impl AsRef<Path>) -> Result<SegmentView, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
-        // Not to wait for the other end of a pipe that has the name.
+        // Without waiting for the other end if the name is that of a pipe.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path.as_ref(), flags, Mode::empty()).map_err(os("open"))?;
         let stat = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
@@ -103,14 +105,15 @@ impl FileStorage {
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns the number that tells this file from every other one made on this host.
+    /// Returns a number that no other segment made on this host has.
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }
 }
 
-// SAFETY: 1: `create` has mapped all of the file, and its caller promised that it stays so. 2: mappings start on a page,
-// and the header is 4096 bytes. 3: no field changes. 4: `create` makes a new file each time; who attaches gets addresses.
+// SAFETY: 1: `create` has mapped all of the file, and its caller promised that it stays so. 2: mappings start on a
+// page, and the header is 4096 bytes. 3: no field changes. 4: `create` makes a new file each time; `attach` gives only
+// addresses.
 unsafe impl Storage for FileStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()

@@ -58,7 +58,7 @@ unsafe impl Send for Heap {}
 // SAFETY: no method changes anything.
 unsafe impl Sync for Heap {}
 
-// SAFETY: 1, 2, 4: invariant 1 makes it one allocation of `layout`, aligned to 4096, that nobody else knows and that
+// SAFETY: 1, 2, 4: invariant 1 makes it one allocation of `layout`, aligned to 4096, that no other code knows and that
 // lives as long as the value. 3: no field changes.
 unsafe impl Storage for Heap {
     fn base(&self) -> NonNull<u8> {

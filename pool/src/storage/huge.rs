@@ -6,14 +6,14 @@ use memmap2::MmapRaw;
 
 use super::{Backing, Pages, Storage, StorageError, sys, whole_pages};
 
-/// The size of the huge pages asked for.
+/// The size of the huge pages that are requested.
 const HUGE: usize = 2 << 20;
 
 /// Memory in huge pages of 2 MiB from the system's reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty or the
 /// system is not Linux.
 ///
-/// One translation covers 512 times as much, and a device that registers the memory needs as many fewer entries. What it
-/// became says [`backing`](Storage::backing):
+/// One translation covers 512 times as much, and a device needs 1/512 of the entries to register the memory.
+/// [`backing`](Storage::backing) returns which of the two it is:
 ///
 /// ```
 /// use mpj_pool::{Backing, Huge, Storage};
@@ -30,7 +30,7 @@ pub struct Huge {
 }
 
 /// # Invariants
-/// 1. `Reserved` maps a file that nobody else has, whole, with memory behind each page.
+/// 1. `Reserved` maps a whole file that no other process has, with memory for each page.
 #[derive(Debug)]
 enum Inner {
     Reserved { map: MmapRaw, size: usize },
@@ -38,7 +38,7 @@ enum Inner {
 }
 
 impl Huge {
-    /// Maps `len` bytes, rounded up to huge pages if there are as many, and faults them in.
+    /// Maps `len` bytes, rounded up to huge pages if the reserve has enough of them, and faults them in.
     ///
     /// # Errors
     /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more
@@ -58,8 +58,8 @@ impl Huge {
 }
 
 // SAFETY: for pages: as `Pages` does. Otherwise 1: by invariant 1 the mapping is whole and stays so, as the file has no
-// name and its descriptor is closed; it is unmapped with the value. 2: huge pages are aligned to their size. 3: no field
-// changes. 4: nobody else has the file.
+// name and its descriptor is closed; it is unmapped with the value. 2: huge pages are aligned to their size. 3: no
+// field changes. 4: no other process has the file.
 unsafe impl Storage for Huge {
     fn base(&self) -> NonNull<u8> {
         match &self.inner {

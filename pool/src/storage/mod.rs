@@ -33,7 +33,7 @@ pub use segment::SegmentView;
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 pub use shared::SharedStorage;
 
-/// What lies under a [`Storage`].
+/// The kind of memory under a [`Storage`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Backing {
@@ -49,7 +49,7 @@ pub enum Backing {
         /// The size of one.
         page: usize,
     },
-    /// Memory that other processes may map too.
+    /// Memory that other processes may map.
     Shared,
     /// A file with a name.
     File,
@@ -63,8 +63,8 @@ pub enum Backing {
 ///    truncated; `size()` is at least 1 and at most `isize::MAX`;
 /// 2. `base()` is a multiple of 4096;
 /// 3. all methods always answer the same;
-/// 4. the value alone grants access to the bytes: no other `Storage` covers one of them, and whoever else knows their
-///    address keeps away from them unless the owner of a block says otherwise.
+/// 4. the value alone grants access to the bytes: no other `Storage` covers one of them, and other code that knows
+///    their address does not access them unless the owner of a block allows it.
 ///
 /// The bytes may be uninitialised.
 #[expect(unsafe_code, reason = "the contract that pools rely on when they give out addresses")]
@@ -80,7 +80,7 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
         sys::page_size()
     }
 
-    /// Returns what lies under it.
+    /// Returns the kind of memory.
     fn backing(&self) -> Backing;
 
     /// Returns the name under which other processes know this memory, if they do.
@@ -117,16 +117,16 @@ unsafe impl Storage for Box<dyn Storage> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// No storage has so many bytes.
+    /// The size is more than any storage can have.
     Size {
-        /// The bytes asked for.
+        /// The bytes requested.
         asked: usize,
-        /// The most that could have been asked for.
+        /// The most bytes that can be requested.
         most: usize,
     },
-    /// The operating system, or the allocator, refused.
+    /// The operating system or the allocator has refused the request.
     Refused {
-        /// The bytes asked for.
+        /// The bytes requested.
         asked: usize,
         /// The call that failed.
         call: &'static str,
@@ -175,7 +175,7 @@ pub enum StorageError {
         /// The size of the file less its header.
         file: u64,
     },
-    /// The segment is of another epoch than expected: a leftover, or somebody else's.
+    /// The segment has another epoch than expected: a leftover, or one of another job.
     Epoch {
         /// The epoch expected.
         needed: u64,
@@ -214,7 +214,7 @@ impl fmt::Display for StorageError {
 
 impl core::error::Error for StorageError {}
 
-/// Rounds `len` up to whole pages of `page` bytes, at least one; refuses what no address space holds.
+/// Rounds `len` up to whole pages of `page` bytes, at least one. Fails if the result exceeds `most`.
 pub(crate) fn whole_pages(len: usize, page: usize, most: usize) -> Result<usize, StorageError> {
     match len.max(1).checked_next_multiple_of(page) {
         Some(size) if size <= most => Ok(size),

@@ -12,10 +12,11 @@ const HUGE: usize = 2 << 20;
 
 /// A private anonymous mapping, aligned to 2 MiB, advised to use huge pages, faulted in when made.
 ///
-/// The first 4 MiB are there when [`create`](Pages::create) returns. A short-lived thread faults the rest of a larger
-/// mapping in, 2 MiB at a time from its start, which is where a pool hands out blocks first; who is faster than that
-/// thread, or has none because the system gives no more threads, waits for the kernel at the first access to a page.
-/// That is on Linux; elsewhere pages are of the ordinary size, and those behind the first 4 MiB come at their first access.
+/// The first 4 MiB are faulted in when [`create`](Pages::create) returns. A short-lived thread faults in the rest of a
+/// larger mapping, 2 MiB at a time from its start, which is where a pool hands out blocks first. A thread that reaches
+/// a page earlier, or runs where the system gives no further threads, waits for the kernel at the first access. This is
+/// so on Linux; elsewhere pages have the ordinary size, and those after the first 4 MiB are faulted in at their first
+/// access.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -70,7 +71,7 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
     let map = Arc::clone(map);
     let work = move || {
         for at in (from..to).step_by(HUGE) {
-            // This thread has the last handle of the mapping: nobody will use the pages.
+            // This thread has the last handle of the mapping: the pages will not be used.
             let is_alone = Arc::strong_count(&map) == 1;
             if is_alone || sys::populate(&map, at, HUGE.min(to - at)).is_err() {
                 return;
@@ -83,7 +84,7 @@ fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
 
 // SAFETY: 1: by invariant 1 the range lies in a private anonymous mapping, which nothing can truncate and which is
 // unmapped when `map` is dropped, with the value or later. 2: invariant 1. 3: no field changes. 4: the mapping is this
-// value's own; the thread that shares it gives advice on it, and never its address.
+// value's own; the thread that shares it only advises the kernel on it, and never passes on its address.
 unsafe impl Storage for Pages {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: `start` is within the mapping by invariant 1, so the sum is neither out of bounds nor null.

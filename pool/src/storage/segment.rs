@@ -1,4 +1,4 @@
-//! A header and the bytes behind it, in a file that several processes map.
+//! A header and the bytes after it, in a file that several processes map.
 
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,12 +13,12 @@ pub(super) use header::{HEADER, Header, new_epoch};
 
 /// Another process's view of a [`SharedStorage`](crate::SharedStorage) segment: addresses only, no blocks.
 ///
-/// Reading or writing through the addresses is unsafe: who may do so when is between the processes, and a peer may
-/// write at any time. Read once, copy out, check, then use.
+/// Reading or writing through the addresses is unsafe: the processes must agree on who accesses which bytes when, and a
+/// peer may write at any time. Read once, copy out, check, then use.
 ///
 /// # Invariants
-/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals of `SharedStorage`, or of which whoever had it mapped
-///    promised that it keeps its size.
+/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals of `SharedStorage`, or of which whoever had it
+///    mapped promised that it keeps its size.
 #[derive(Debug)]
 pub struct SegmentView {
     map: MmapRaw,
@@ -27,7 +27,7 @@ pub struct SegmentView {
     epoch: u64,
 }
 
-/// Reads the header of a file of `file` bytes, once, and returns the size behind it and the epoch if all is right.
+/// Reads the header of a file of `file` bytes once, and returns the size after it and the epoch if it is valid.
 pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), StorageError> {
     if file <= HEADER as u64 {
         return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file });
@@ -68,7 +68,7 @@ impl SegmentView {
         if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
     }
 
-    /// Returns the number that tells this segment from every other one made on this host.
+    /// Returns a number that no other segment made on this host has.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -90,19 +90,20 @@ impl SegmentView {
         self.size
     }
 
-    /// Returns the address of `len` bytes at `offset`; none if they do not all lie in the segment.
+    /// Returns the address of `len` bytes at `offset`, or `None` if they do not all lie in the segment.
     pub fn ptr_at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset + len ≤ size`, so the sum stays inside the mapping by invariant 1.
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
 
-    /// Puts memory behind `len` bytes at `offset` of a segment that was [laid out](crate::SharedStorage::create_unbacked) without; bytes that
-    /// have some keep it, and what is in them. The memory comes from the node of the processor that this runs on, unless the
-    /// process has another policy.
+    /// Allocates memory for `len` bytes at `offset` of a segment that was made [without
+    /// memory](crate::SharedStorage::create_unbacked). Bytes that have memory already keep it, with its content. The
+    /// memory comes from the NUMA node of the calling thread's processor, unless the process has another policy.
     ///
     /// # Errors
-    /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no more.
+    /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
+    /// more memory.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub fn commit(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         use rustix::fs::{FallocateFlags, fallocate};
@@ -116,14 +117,14 @@ impl SegmentView {
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
-    /// Takes the memory from behind `len` bytes at `offset`, whole pages: they are zero again, and whoever is about to use them
-    /// [reserves](Self::commit) them.
+    /// Frees the memory of `len` bytes at `offset`, whole pages. The bytes are zero again; call
+    /// [`commit`](Self::commit) before they are used.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).
     ///
     /// # Safety
-    /// Nobody uses the bytes, in no process.
+    /// No process uses the bytes.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         use rustix::fs::{FallocateFlags, fallocate};
@@ -136,8 +137,8 @@ impl SegmentView {
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
-    /// Leaves `len` bytes at `offset`, whole pages, out of core dumps: what has no memory behind it would get some to be written
-    /// there.
+    /// Excludes `len` bytes at `offset`, whole pages, from core dumps: a dump would allocate memory for pages that have
+    /// none.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).

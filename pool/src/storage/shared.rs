@@ -9,21 +9,21 @@ use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
-/// With these seals nobody can shrink the file (memory would vanish: SIGBUS), grow it (header and file would
-/// disagree), or lift the seals.
+/// With these seals no process can shrink the file (an access beyond its end is SIGBUS), grow it (header and file would
+/// disagree), or remove the seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Memory that other processes may map, of which this process hands out the blocks. It is there on Linux.
+/// Memory that other processes may map, and whose blocks this process hands out. Available on Linux.
 ///
-/// The file behind it is sealed: it keeps its size, so no peer can make an access fail. It starts with a header page:
+/// The file is sealed: it keeps its size, so no peer can make an access fail. It starts with a header page:
 ///
 /// ```text
 /// 0        8         12       16     24      32           4096             4096 + size
 /// | magic  | version | header | size | epoch | zero ...   | bytes of blocks |     all little-endian
 /// ```
 ///
-/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]; both sides then name bytes
-/// by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
+/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]; both sides then name
+/// bytes by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Pool, RawBuffer, SharedStorage, Storage};
@@ -58,8 +58,9 @@ impl SharedStorage {
         Ok(SharedStorage { view: make(len, extend, true)? })
     }
 
-    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, all of them zero and without memory behind them: who is
-    /// about to use a part of it [reserves](SegmentView::commit) that part, and so gets memory near its own processor.
+    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, all of them zero and without memory. A process
+    /// that is about to use a part of it [commits](SegmentView::commit) that part, and so gets memory near its own
+    /// processor.
     ///
     /// # Errors
     /// As of [`create`](Self::create).
@@ -75,7 +76,7 @@ impl SharedStorage {
     /// The header is read once, copied out, and checked against the file before anything is mapped.
     ///
     /// # Errors
-    /// One variant for each thing that can be wrong with a descriptor: no memfd ([`StorageError::Refused`]),
+    /// One variant for each defect of a descriptor: not a memfd ([`StorageError::Refused`]),
     /// [`Unsealed`](StorageError::Unsealed), [`Short`](StorageError::Short), [`Magic`](StorageError::Magic),
     /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
     pub fn attach(fd: OwnedFd) -> Result<SegmentView, StorageError> {
@@ -87,11 +88,12 @@ impl SharedStorage {
         }
         let file = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size as u64;
         let (size, epoch) = check_header(&fd, file)?;
-        // Its pages are there; who attaches to much memory for a little of it should not pay for all.
+        // Its pages exist already; a process that attaches a large segment to use a little of it should not pay for
+        // all.
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns the number that tells this segment from every other one made on this host.
+    /// Returns a number that no other segment made on this host has.
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }
@@ -99,9 +101,9 @@ impl SharedStorage {
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
     ///
     /// # Safety
-    /// It and every duplicate of it are handed over, attached ([`SharedStorage::attach`], here or in another process) or read
-    /// from, and nothing else. Who writes to the file, punches a hole in it or maps it otherwise changes blocks behind their
-    /// owners' backs.
+    /// It and every duplicate of it are only handed over, attached ([`SharedStorage::attach`], here or in another
+    /// process) or read from. Writing to the file, punching a hole in it or mapping it in another way would change
+    /// blocks that other handles own.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.view.borrow_fd() }
@@ -126,8 +128,8 @@ fn make(
 }
 
 // SAFETY: 1: invariant 1 of SharedView: the mapping is whole, and the seals keep it so; it is unmapped with the value.
-// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `SharedStorage` is made by `create` alone,
-// one for each file; every other mapping of it is a `SegmentView`, which gives out addresses only.
+// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `SharedStorage` is made by
+// `create` alone, one for each file; every other mapping of it is a `SegmentView`, which gives out addresses only.
 unsafe impl Storage for SharedStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()

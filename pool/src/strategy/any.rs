@@ -35,7 +35,8 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
 /// A block of an [`AnyPool`].
 pub type AnyBlock = Box<dyn AnyRawBlock>;
 
-/// What any block can do. Every [`RawBuffer`] has it, and nothing else: who reads through the pointer relies on that trait.
+/// The methods of any block. Exactly the [`RawBuffer`]s implement it: code that reads through the pointer relies on
+/// that trait.
 ///
 /// ```compile_fail,E0277
 /// # use std::{mem::MaybeUninit, ptr::NonNull};
@@ -122,7 +123,7 @@ pub const STORAGES: &[&str] = &[
     "shared",
 ];
 
-/// A name that is none.
+/// An invalid name of a strategy or storage, or an invalid pair of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PoolNameError {
@@ -130,7 +131,7 @@ pub enum PoolNameError {
     Strategy(String),
     /// No storage has the name.
     Storage(String),
-    /// This strategy does not work on this storage: it writes into free blocks, and others could too.
+    /// This strategy does not work on this storage: it writes into free blocks, and other processes could, too.
     Pair(&'static str, &'static str),
 }
 
@@ -150,7 +151,7 @@ impl core::error::Error for PoolNameError {}
 
 /// Something to do with a pool of any type.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the visit.
     type Output;
 
     /// Does it.
@@ -177,7 +178,7 @@ pub trait Visitor {
 /// ```
 ///
 /// # Errors
-/// [`PoolNameError`] if a name is none, or the two do not go together.
+/// [`PoolNameError`] if a name is unknown, or the two cannot be combined.
 pub fn visit<V: Visitor>(
     strategy: &str,
     storage: &str,
@@ -218,7 +219,7 @@ pub fn visit<V: Visitor>(
 /// ```
 ///
 /// # Errors
-/// [`PoolNameError`] if a name is none, or the two do not go together.
+/// [`PoolNameError`] if a name is unknown, or the two cannot be combined.
 pub fn by_name(strategy: &str, storage: &str, growth: Growth) -> Result<Box<dyn AnyPool>, PoolNameError> {
     struct Boxed;
     impl Visitor for Boxed {

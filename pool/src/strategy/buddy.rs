@@ -7,7 +7,8 @@ use crate::arena::Arena;
 use crate::class::MAX_ALIGN;
 use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 
-/// How a pool grows, and shrinks back into whole regions: regions double in size, from the first to the largest, until the limit.
+/// How a pool grows, and shrinks back into whole regions: regions double in size, from the first to the largest, until
+/// the limit.
 ///
 /// Blocks of up to half the largest region share regions; a greater one gets a region of its own, of just its size.
 ///
@@ -45,8 +46,8 @@ impl Growth {
         self
     }
 
-    /// Sets how many bytes all regions together may have, rounded down to a multiple of 4096; default as many as the
-    /// system gives. Idle regions are given back before a request fails for it.
+    /// Sets the limit of the bytes of all regions together, rounded down to a multiple of 4096; the default is no
+    /// limit. Idle regions are freed before a request fails because of it.
     pub const fn limit(mut self, bytes: usize) -> Growth {
         self.limit = bytes;
         self
@@ -54,8 +55,8 @@ impl Growth {
 
     /// Merges blocks whenever one comes back with all that is free around it, as in the mpjbuf paper.
     ///
-    /// By default a region leaves a few split that will likely be split again, until a request finds nothing; that saves
-    /// a small block some ten nanoseconds. No request fails for it either way.
+    /// By default a region keeps a few groups split that will likely be split again, until a request finds no block.
+    /// That saves a small block some ten nanoseconds. No request fails because of it, with either setting.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -96,9 +97,9 @@ const fn power(bytes: usize) -> usize {
 
 /// A pool over buddy allocators, one for each region.
 ///
-/// Blocks have the smallest power of two bytes that holds the request, at least 64. What is free and what is not is
-/// written outside of the managed memory. Allocating and freeing takes one lock, for some tens of nanoseconds,
-/// whatever the size and however many blocks live.
+/// A block has the smallest power of two bytes that holds the request, at least 64. The map of free blocks lies outside
+/// of the managed memory. Allocating and freeing takes one lock, for some tens of nanoseconds, independent of the size
+/// and of the number of live blocks.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};

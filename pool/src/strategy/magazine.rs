@@ -1,4 +1,4 @@
-//! The default pool: magazines for each thread, a depot, buddy regions behind.
+//! The default pool: magazines for each thread, then a depot, then buddy regions.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -6,16 +6,16 @@ use core::ptr::NonNull;
 use crate::arena::{Arena, CacheShared};
 use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 
-/// A pool whose threads keep what they free for what they ask for next.
+/// A pool whose threads cache freed blocks for their next requests.
 ///
-/// A thread finds a block in its own magazines, without a lock and without an atomic instruction; a full magazine goes
-/// to a depot, half or all of it under one lock, where threads that have run out find it. So a block may be freed on any
-/// thread, and a stream of blocks from one thread to another takes two locks for dozens of blocks. What magazines and
-/// depot have no room for goes back to regions, which are those of [`Buddy`](crate::Buddy).
+/// A thread finds a block in its own magazines, without a lock and without an atomic instruction. Half or all of a full
+/// magazine goes to a depot under one lock, where threads that have run out find it. So a block may be freed on any
+/// thread, and a stream of blocks from one thread to another takes two locks for dozens of blocks. Blocks that fit
+/// neither in the magazines nor in the depot go back to regions, which are those of [`Buddy`](crate::Buddy).
 ///
 /// From 256 bytes on there are four block sizes to each power of two, so a block is at most a quarter larger than the
-/// request, and 9 % on average. A thread that keeps none of the right size, but one of up to half as many bytes again,
-/// gets that.
+/// request, and 9 % on average. If a thread caches no block of the right size but one that is up to 50 % larger, it
+/// uses that.
 ///
 /// ```
 /// use mpj_pool::{Growth, Magazine, Pages, Pool, RawBuffer};
@@ -69,7 +69,7 @@ impl<S: Storage> Magazine<S> {
         Magazine { arena, id }
     }
 
-    /// Gives what the calling thread and the depot keep back to the regions, for others to use.
+    /// Returns the blocks that the calling thread and the depot cache to the regions, where other threads can use them.
     ///
     /// A thread that ends does so by itself.
     pub fn drain(&self) {
@@ -96,8 +96,8 @@ unsafe impl<S: Storage> Sync for Magazine<S> {}
 impl<S: Storage> Pool for Magazine<S> {
     type Block = Block<S>;
 
-    // Inlined, the handle is made in registers; otherwise it goes through memory twice, and that takes longer than the
-    // allocation itself.
+    // Inlined, so that the handle is made in registers. Otherwise it goes through memory twice, which takes longer than
+    // the allocation itself.
     #[inline(always)]
     fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         Arena::alloc_cached(self.arena(), self.id, len)

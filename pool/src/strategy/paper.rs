@@ -20,7 +20,7 @@ const CHUNK: usize = 128;
 /// A block's size as a power: `CHUNK << level`.
 type Level = u8;
 
-/// Where a block lies.
+/// The location of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockPos {
     region: usize,
@@ -46,7 +46,7 @@ pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
     fn check(&self) -> Result<usize, String>;
 }
 
-/// What a pool and its blocks share.
+/// The state that a pool and its blocks share.
 pub(crate) struct Shared<S, B> {
     state: Mutex<State<S, B>>,
     growth: Growth,

@@ -8,7 +8,7 @@ use crate::class::MAX_ALIGN;
 use crate::registration::{Region, RegisteredStorage};
 use crate::{AllocError, AllocErrorKind, Pool, PoolStats, RawBuffer, RegionKey, Storage, StorageError};
 
-/// Makes a storage for each block and ends it with the block: what pools are compared with.
+/// Makes a storage for each block and drops it with the block: the baseline with which pools are compared.
 ///
 /// ```
 /// use mpj_pool::{Heap, Pool, Unpooled};
@@ -25,7 +25,7 @@ pub struct Unpooled<S: Storage> {
     pending: Mutex<u64>,
 }
 
-/// Bytes of the limit that are kept for a storage while it is being made, also if that panics.
+/// Bytes of the limit that are reserved for a storage while it is being made; released even if that panics.
 struct Pending<'a> {
     all: &'a Mutex<u64>,
     size: u64,
@@ -39,7 +39,7 @@ impl Drop for Pending<'_> {
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
-    /// A region stays where it is when its block is moved, and may be pointed to: so it is no `Box`.
+    /// A region must not move with its block, since pointers to it may exist; so this is not a `Box`.
     storage: Arc<RegisteredStorage<S>>,
     stats: Arc<Mutex<PoolStats>>,
 }
@@ -58,7 +58,7 @@ impl<S: Storage> Unpooled<S> {
         }
     }
 
-    /// Keeps `size` bytes of the limit for a storage, if there are as many.
+    /// Reserves `size` bytes of the limit for a storage, if that many are left.
     fn reserve(&self, size: u64) -> Option<Pending<'_>> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let used = self.stats().region_bytes + *pending;
@@ -90,7 +90,7 @@ impl<S: Storage> Pool for Unpooled<S> {
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
             .map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
-        // It may be larger than was asked for.
+        // The storage may be larger than requested.
         let Some(_more) = self.reserve(storage.size() as u64 - size) else {
             return Err(self.refuse(len, full));
         };
@@ -141,7 +141,8 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
     }
 }
 
-// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to nobody else; 4: an `Arc` stays.
+// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to no other code; 4: an
+// `Arc` stays.
 unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.storage.base()

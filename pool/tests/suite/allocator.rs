@@ -1,4 +1,4 @@
-//! [`PoolAllocator`] keeps the contract of an allocator, whatever a collection asks of it.
+//! [`PoolAllocator`] keeps the contract of an allocator in every call that a collection makes.
 #![cfg(feature = "allocator-api2")]
 #![allow(unsafe_code, reason = "the allocator's contract is unsafe to call")]
 
@@ -19,7 +19,7 @@ fn layout(size: usize, align: u32) -> Layout {
     Layout::from_size_align(size, 1 << align).expect("a small layout")
 }
 
-/// Memory that was asked for with `layout` and holds `bytes`.
+/// Memory that was allocated with `layout` and holds `bytes`.
 struct Held {
     at: NonNull<u8>,
     layout: Layout,
@@ -27,7 +27,7 @@ struct Held {
 }
 
 impl Held {
-    /// Checks what the allocator gave, and fills what was asked for with `fill`.
+    /// Checks the allocation, and fills the requested bytes with `fill`.
     fn new(got: NonNull<[u8]>, layout: Layout, kept: &[u8], zeroed: bool, fill: u8) -> Self {
         assert!(got.len() >= layout.size(), "{} bytes for {layout:?}", got.len());
         let at = got.cast::<u8>();

@@ -1,4 +1,4 @@
-//! The conformance suites: what every storage and every pool must do, whichever it is.
+//! The conformance suites: the behaviour that every storage and every pool must have.
 #![allow(unsafe_code, reason = "storages and blocks are memory; the tests write it and read it back")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -18,7 +18,7 @@ pub(crate) fn storage<S: Storage + 'static>(create: fn(usize) -> Result<S, Stora
         for (at, value) in [(0, 1), (size / 2, 2), (size - 1, 3)] {
             // SAFETY: `at < size`, and contract 1 of Storage.
             let byte = unsafe { base.add(at) };
-            // SAFETY: contracts 1 and 4 of Storage: writable, and nobody else's.
+            // SAFETY: contracts 1 and 4 of Storage: writable, and not used by other code.
             unsafe { byte.write(value) };
             // SAFETY: as above; just written.
             assert_eq!(unsafe { byte.read() }, value);
@@ -172,7 +172,7 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
 fn merging(pool: &impl Pool) {
     let blocks: Vec<_> = (0..(1 << 20) / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
     pool.validate().unwrap();
-    // Every other one first, so that nothing can merge until the second half goes.
+    // Every other one first, so that nothing can merge until the second half is freed.
     let mut rest = Vec::new();
     for (at, block) in blocks.into_iter().enumerate() {
         if at % 2 == 0 {

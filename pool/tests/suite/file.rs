@@ -26,12 +26,12 @@ impl Drop for Scratch {
 }
 
 fn create(path: &Scratch, len: usize) -> Result<FileStorage, StorageError> {
-    // SAFETY: nobody else knows the file.
+    // SAFETY: no other code knows the file.
     unsafe { FileStorage::create(&path.0, len) }
 }
 
 fn attach(path: &Scratch) -> Result<usize, StorageError> {
-    // SAFETY: nobody else knows the file, and the tests do not truncate it while it is mapped.
+    // SAFETY: no other code knows the file, and the tests do not truncate it while it is mapped.
     unsafe { FileStorage::attach(&path.0) }.map(|view| view.size())
 }
 
@@ -47,7 +47,7 @@ fn a_peer_finds_it_by_name_and_sees_what_was_written() {
     block.as_uninit_mut()[4999].write(7);
     let (found, offset) = block.region_offset().unwrap();
     assert_eq!((Some(found), Some(view.key())), (key, key));
-    // SAFETY: `ptr_at` has checked the range, and nobody writes there now.
+    // SAFETY: `ptr_at` has checked the range, and no other code writes there now.
     assert_eq!(unsafe { view.ptr_at(offset + 4999, 1).unwrap().read_volatile() }, 7);
 }
 
@@ -101,7 +101,7 @@ fn a_pool_can_grow_by_files() {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let pool = Magazine::growing(Growth::default(), move |len| {
         let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        // SAFETY: nobody else knows the files.
+        // SAFETY: no other code knows the files.
         unsafe { FileStorage::create(&names[at], len) }
     });
     let blocks: Vec<_> = (0..3).map(|_| pool.alloc(1 << 20).unwrap()).collect();

@@ -1,11 +1,11 @@
-//! A pool that is gone leaves no memory behind, whichever thread frees its last block.
+//! A dropped pool leaves no memory behind, whichever thread frees its last block.
 #![allow(unsafe_code, reason = "a storage that tells when it goes")]
 
 use std::sync::Arc;
 
 use mpj_pool::{Backing, Growth, Heap, Magazine, Pool, Storage};
 
-/// Memory that somebody else can watch.
+/// Memory whose lifetime the test can observe.
 #[derive(Debug)]
 struct Watched(Heap, #[expect(dead_code, reason = "counted, not read")] Arc<()>);
 

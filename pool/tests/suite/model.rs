@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const MIB: usize = 1 << 20;
 
-/// What can be done to a pool. Indices are taken modulo the number of live blocks.
+/// An operation on a pool. Indices are taken modulo the number of live blocks.
 #[derive(Clone, Debug)]
 enum Operation {
     Alloc(usize),
@@ -56,7 +56,7 @@ impl<S: Storage> Grows for Block<S> {
 impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {}
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Applies `operations`; whatever lives keeps its bytes, and nothing overlaps.
+/// Applies `operations` and checks that live blocks keep their bytes and do not overlap.
 fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
     let mut live: Vec<(P::Block, u64)> = Vec::new();
     let mut extents = Extents::default();
@@ -85,7 +85,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
                 let mut block = block.grow(len);
                 assert!(block.as_ptr() == start && block.capacity() >= before);
                 extents.insert(&block);
-                // What was there is still there; the rest is new.
+                // The old content is unchanged; the rest is new.
                 let old = &block.as_uninit()[..before];
                 crate::contracts::check_bytes(old, seed);
                 fill(&mut block, seed);

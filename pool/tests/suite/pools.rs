@@ -380,7 +380,7 @@ fn errors_of_the_source_come_through() {
     assert!(pool.alloc(MIB).is_ok(), "the pool lives on");
     let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
     assert!(matches!(short.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(StorageError::Size { .. })));
-    // What 32 bits can name the system may well have.
+    // A size that 32 bits can express might be available.
     #[cfg(target_pointer_width = "64")]
     {
         let greedy = Buddy::growing(Growth::default(), Pages::create);
@@ -462,7 +462,7 @@ fn a_thread_keeps_great_blocks_whatever_others_keep() {
             fresh.join().unwrap()
         })
     };
-    // One thread keeps all it can, another only asks, and both stay.
+    // One thread caches all it can, another only allocates, and both keep running.
     let (keep, ask) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -524,7 +524,7 @@ fn a_stream_between_threads_gets_its_batches_whatever_went_before() {
                 done.send(()).unwrap();
             }
         });
-        // What one magazine may hold.
+        // The most that one magazine may hold.
         for (len, batch) in [(8 << 10, 64), (256 << 10, 16), (64, 64)] {
             let round = || {
                 let before = pool.stats().misses;
@@ -552,7 +552,7 @@ fn a_region_of_one_block_is_nothing_to_keep_others_for() {
     assert!(stats.cached_bytes <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
 }
 
-/// Whoever allocates meanwhile sees what a storage that is being made will take.
+/// A thread that allocates meanwhile counts the size of a storage that is being made.
 #[test]
 fn storages_that_are_being_made_count_against_the_limit() {
     static POOL: OnceLock<Unpooled<Heap>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What a system refuses is an error value that says what was asked for.
+//! If the system refuses memory, the error value contains the request.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::io::Write;
@@ -35,7 +35,7 @@ fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
     assert!(status.success(), "{name} in a process with a limit of {limit}");
 }
 
-/// Both a storage and a pool that wants one say what was asked for, and of whom.
+/// Checks that both a storage and a pool over it report the requested size and the system call.
 fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize, what: &str, why: Errno) {
     let errno = why.raw_os_error();
     let StorageError::Refused { asked, call, errno: found } = create(len).unwrap_err() else {
@@ -84,7 +84,8 @@ fn no_address_space_left() {
 #[test]
 fn no_thread_left_to_fault_pages_in() {
     limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
-        // What a stack takes is not there any more, so the rest of the pages come at their first access.
+        // The address space left is too small for a thread's stack, so the rest of the pages are faulted in at their
+        // first access.
         let pages = (1..=1024).rev().find_map(|size| Pages::create(size << 20).ok()).unwrap();
         assert!(pages.size() > 8 << 20);
         let pool = Magazine::fixed(pages).unwrap();

@@ -1,4 +1,4 @@
-//! What devices know of regions, with devices that only take notes.
+//! Registrations of regions, with mock devices that only record the calls.
 #![allow(unsafe_code, reason = "the devices promise to keep their hands off")]
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ struct Notes {
     ranges: Mutex<BTreeMap<usize, (usize, Access)>>,
     /// More bytes than this cannot be pinned.
     limit: Option<usize>,
-    /// Registrations are not given back: a window is bound to them.
+    /// Registrations are not released: a window is bound to them.
     busy: bool,
 }
 
@@ -35,7 +35,7 @@ unsafe impl RegionRegistration for Noted {
     }
 }
 
-/// What a device does with a block that it is to send: its name for the region, found or made.
+/// Registers a block as a device does before it sends: returns its number for the region, found or made.
 fn register(notes: &Arc<Notes>, device: u64, block: &impl RawBuffer) -> Result<usize, RegisterError> {
     let Region { base, len, page, registrations } = block.region().expect("pools have regions");
     let (len, page) = (*len, *page);

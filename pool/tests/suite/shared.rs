@@ -69,9 +69,9 @@ fn a_view_answers_only_for_what_is_inside() {
     }
 }
 
-/// Returns the bytes of memory behind a segment's file.
+/// Returns the bytes of memory of a segment's file.
 fn behind(view: &SegmentView) -> u64 {
-    // SAFETY: the duplicate is asked for its state.
+    // SAFETY: the duplicate is only queried for its state.
     let fd = unsafe { view.borrow_fd() }.try_clone_to_owned().unwrap();
     File::from(fd).metadata().map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).unwrap()
 }
@@ -102,7 +102,7 @@ fn memory_is_behind_what_is_reserved() {
 
 #[test]
 fn two_processes_share_a_block() {
-    // Cargo builds the example beside the tests, unless it was told to build this test alone.
+    // Cargo builds the example with the tests, unless only this test was requested.
     let tests = std::env::current_exe().unwrap();
     let example = tests.parent().and_then(|deps| deps.parent()).unwrap().join("examples/two_processes");
     if example.exists() {

@@ -32,7 +32,7 @@ fn file() {
         static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mpj-pool-{}-suite{count}", std::process::id()));
-        // SAFETY: nobody else knows the file.
+        // SAFETY: no other code knows the file.
         let file = unsafe { mpj_pool::FileStorage::create(&path, len) };
         if file.is_ok() {
             std::fs::remove_file(path).unwrap();

@@ -10,7 +10,7 @@ use mpj::pool::strategy::{STORAGES, STRATEGIES};
 
 use crate::perf;
 
-/// Threads in one process: beyond, they only wait for each other.
+/// The maximum number of threads in one process: with more, they only wait for each other.
 const MOST_THREADS: usize = 256;
 
 /// Measures messages, collectives, datatypes, pools and codecs
@@ -274,7 +274,7 @@ pub(crate) struct MatchingArgs {
 }
 
 impl OfRanks {
-    /// Returns how its ranks run; `hello` measures nothing.
+    /// Returns the options for its ranks; `hello` measures nothing.
     pub(crate) fn measuring(&self) -> Measuring {
         match self {
             OfRanks::Pingpong(PingpongArgs { run, .. })
@@ -289,7 +289,7 @@ impl OfRanks {
 }
 
 impl Program {
-    /// Returns the file to draw into.
+    /// Returns the file for the picture, if one was requested.
     pub(crate) fn svg(&self) -> Option<&PathBuf> {
         match self {
             Program::Ranks(OfRanks::Pingpong(PingpongArgs { draw, .. }))
@@ -303,14 +303,14 @@ impl Program {
     }
 }
 
-/// Reads how ranks are bound.
+/// Parses the binding of ranks to cores.
 fn bind(text: &str) -> Result<Bind, String> {
     let mut config = Config::default();
     config.read(&BIND, text).map_err(|_| "none of auto, core, none".to_owned())?;
     Ok(config.choice(&BIND))
 }
 
-/// Reads a number of ranks.
+/// Parses a number of ranks.
 fn ranks(text: &str) -> Result<usize, String> {
     let ranks: usize = text.parse().map_err(|_| "a number of ranks is expected".to_owned())?;
     match ranks {
@@ -322,7 +322,7 @@ fn ranks(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads a time.
+/// Parses a time.
 fn milliseconds(text: &str) -> Result<f64, String> {
     const HOUR: f64 = 3.6e6;
     match text.parse::<f64>() {

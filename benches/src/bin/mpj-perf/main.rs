@@ -1,4 +1,5 @@
-//! `mpj-perf`: what messages, collectives, datatypes, pools and codecs cost. `mpj-perf --help` says how to use it.
+//! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs. See `mpj-perf --help` for its
+//! usage.
 //!
 //! Exit status: 0 measured; 1 a rank failed; 2 the command line is wrong.
 
@@ -19,10 +20,10 @@ use perf::Failure;
 mod arguments;
 mod perf;
 
-/// The command line asks for what cannot be run: clap's own code.
+/// The exit status for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
 impl OfRanks {
-    /// Returns why it cannot be run with so many ranks, if so.
+    /// Returns the reason why the program cannot run with `ranks` ranks, if there is one.
     fn refuse(&self, ranks: usize) -> Option<String> {
         match self {
             OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
@@ -134,7 +135,8 @@ fn main() -> ExitCode {
     if refused.into_inner() { ExitCode::from(USAGE) } else { ended }
 }
 
-/// Returns why a program cannot draw its picture, if so: before it has measured for long.
+/// Returns the reason why a program cannot draw its picture, if there is one. It is checked before the long
+/// measurement.
 fn undrawable(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
@@ -142,12 +144,12 @@ fn undrawable(program: &Program, path: &Path) -> Option<String> {
         }
         _ => {}
     }
-    // What is there stays until the picture is drawn.
+    // Opening the file does not truncate it: it keeps its content until the picture is drawn.
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.err().map(|why| format!("{}: {why}", path.display()))
 }
 
-/// Ends a program that has no ranks.
+/// Returns the exit status of a program without ranks.
 fn alone(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -158,17 +160,17 @@ fn alone(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Prints one line that says why nothing is run.
+/// Prints one line with the reason why nothing is run.
 fn refuse(why: &str) -> ExitCode {
     eprintln!("mpj-perf: {why}");
     ExitCode::from(USAGE)
 }
 
-/// Shows help where it was asked for, else the complaint of clap on one line.
+/// Prints help if it was requested, and otherwise clap's error on one line.
 fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nowhere to tell of a closed output.
+            // If the output is closed, the failure cannot be reported.
             let _ = error.print();
             ExitCode::SUCCESS
         }

@@ -24,12 +24,12 @@ use npb::{Class, Report};
 
 mod npb;
 
-/// The answer is not the published one.
+/// The exit status if the answer is not the published one.
 const FAILED: u8 = 1;
-/// The command line asks for what cannot be run: clap's own code.
+/// The exit status for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
 
-/// Threads in one process: beyond, they only wait for each other.
+/// The maximum number of threads in one process: with more, they only wait for each other.
 const MOST_THREADS: usize = 256;
 
 /// The NAS Parallel Benchmarks on mpj
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     if let Some(why) = args.ranks.and_then(|ranks| Params::of(args.class).refuse(ranks)) {
         return refuse(&why);
     }
-    // Ranks may share this process, and the program has one status: the worst of them.
+    // Ranks can share this process, which has only one exit status: the worst one.
     let status = Arc::new(AtomicU8::new(0));
     let worst = Arc::clone(&status);
     let ended = mpj::run_with(Launch::threads(args.ranks.unwrap_or(1)), move |world: World| {
@@ -105,20 +105,20 @@ fn rank(world: &World, args: CgArgs) -> Result<u8, Error> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
-    // A reader that has seen enough (`npb cg S | head`) is no failure; a full disk is one.
+    // A reader that closes the pipe early (`npb cg S | head`) is not an error; a full disk is one.
     let written = if leader { print(&found, &report) } else { Ok(()) };
     let lost = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
     if let Some(error) = &lost {
         eprintln!("npb: the report could not be written: {error}");
     }
 
-    // All processes of a job should end alike, so rank 0's verdict is everyone's.
+    // All processes of a job should have the same exit status, so broadcast rank 0's verdict.
     let mut verdict = [i32::from(lost.is_some() || !report.verified())];
     world.bcast(&mut verdict, 0)?;
     Ok(if verdict == [0] { 0 } else { FAILED })
 }
 
-/// Prints what NPB prints: a line for each iteration, then the report.
+/// Prints the output of NPB: a line for each iteration, followed by the report.
 fn print(found: &[Iteration], report: &Report) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, " NAS Parallel Benchmarks in Rust on mpj -- {} Benchmark", report.benchmark)?;
@@ -130,18 +130,18 @@ fn print(found: &[Iteration], report: &Report) -> io::Result<()> {
     out.flush()
 }
 
-/// Returns a bar on the terminal, or nothing where standard error is none.
+/// Returns a progress bar on the terminal, which is hidden if standard error is not a terminal.
 fn progress(iterations: usize) -> ProgressBar {
-    // Its drawing is limited to a few times a second, microseconds each: nothing in the time measured.
+    // The bar is drawn a few times a second for microseconds each, which does not affect the measured time.
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(iterations as u64).with_style(style).with_message("CG");
-    // Shows at once that something runs: making the matrix comes before the first iteration.
+    // Show the bar at once: making the matrix precedes the first iteration.
     bar.tick();
     bar
 }
 
-/// Reads the number of ranks.
+/// Parses the number of ranks.
 fn ranks(text: &str) -> Result<usize, String> {
     let ranks: usize = text.parse().map_err(|_| "a number of ranks is expected".to_owned())?;
     if ranks > MOST_THREADS {
@@ -155,17 +155,17 @@ fn ranks(text: &str) -> Result<usize, String> {
     Ok(ranks)
 }
 
-/// Prints one line that says why nothing is run.
+/// Prints one line with the reason why nothing is run.
 fn refuse(why: &str) -> ExitCode {
     eprintln!("npb: {why}");
     ExitCode::from(USAGE)
 }
 
-/// Shows help where it was asked for, else the complaint of clap on one line.
+/// Prints help if it was requested, and otherwise clap's error on one line.
 fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nowhere to tell of a closed output.
+            // If the output is closed, the failure cannot be reported.
             let _ = error.print();
             ExitCode::SUCCESS
         }

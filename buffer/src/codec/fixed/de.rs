@@ -1,4 +1,4 @@
-//! Reading the fixed-width form from bytes that may lie.
+//! Decoding of the fixed-width form from untrusted bytes.
 
 use serde::de::{self, Visitor};
 
@@ -14,7 +14,7 @@ pub(super) struct Reader<'de> {
     depth: u32,
     /// How many further elements of sequences may take no bytes.
     pub(super) empty: u32,
-    /// For how many further elements sequences may reserve room: an honest value has one byte for each.
+    /// For how many further elements sequences may reserve memory: in a valid value each has at least one byte.
     pub(super) room: usize,
 }
 
@@ -23,7 +23,7 @@ impl<'de> Reader<'de> {
         Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_ZERO_SIZED, room: bytes.len() }
     }
 
-    /// Returns the number of bytes behind what has been read.
+    /// Returns the number of bytes that are not read yet.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }

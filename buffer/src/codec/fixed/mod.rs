@@ -1,4 +1,4 @@
-//! The fast codec: every number in its full width, nothing to look up, nothing to decode.
+//! The fast codec: every number has its full width, so nothing has to be looked up or decoded.
 //!
 //! ```text
 //! bool u8: 0 or 1          string, bytes  length u64, bytes        seq  length u64, elements
@@ -6,8 +6,8 @@
 //! f32, f64: IEEE 754       char           UTF-8, 1 to 4 bytes      enum index u32, then its fields
 //! unit, unit struct: no bytes             struct, tuple, newtype: the fields in order
 //! ```
-//! All in little endian, whatever the message's own order. These are the bytes of bincode's fixed-width form (the default
-//! of its version 1, `legacy` in version 2).
+//! All in little endian, whatever the message's own order. These are the bytes of bincode's fixed-width form (the
+//! default of its version 1, `legacy` in version 2).
 
 mod de;
 mod parts;
@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::{Codec, RecordWriter};
 use crate::CodecError;
 
-/// Fixed-width little-endian values without names: larger than [`Postcard`](super::Postcard)'s, and several times faster.
+/// Fixed-width little-endian values without names: larger than [`Postcard`](super::Postcard)'s, and several times
+/// faster.
 ///
 /// # Examples
 /// ```

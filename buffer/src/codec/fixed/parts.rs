@@ -1,4 +1,4 @@
-//! The values that others are made of: elements, fields and variants.
+//! The parts of composite values: elements, fields and variants.
 
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 
@@ -6,13 +6,14 @@ use super::de::Reader;
 use crate::CodecError;
 use crate::codec::MAX_ZERO_SIZED;
 
-/// A sequence or map whose length the bytes announce.
+/// A sequence or map whose length is read from the bytes.
 ///
-/// Elements that take bytes are no more than the bytes. Those that take none are counted at the end, so that the loop
-/// over the others does not look: until then there may be as many as if they took bytes, and those that may take none.
+/// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
+/// over other elements has no test. Until then their number is limited by the bytes plus the zero-sized elements still
+/// allowed.
 ///
-/// It reads with a reader of its own, which is in nobody else's hands: where all is inlined that stays in registers. At the
-/// end the one around goes on where this one is.
+/// It has a reader of its own, which stays in registers where all is inlined. At the end the outer reader continues at
+/// its position.
 pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     around: &'a mut Reader<'de>,
@@ -23,7 +24,7 @@ pub(super) struct LengthPrefixed<'a, 'de> {
     /// How many were to be read, and what was left of the bytes, at the beginning.
     count: usize,
     from: usize,
-    /// For how many room may be reserved.
+    /// For how many elements memory may be reserved.
     hint: usize,
 }
 
@@ -34,8 +35,8 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         let from = reader.rest.len();
         let most = from.saturating_add(reader.empty as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
-        // No more than what the bytes that are there can hold, so that no lie reserves memory: in all, as each level of
-        // a nest could tell the same one.
+        // At most what the bytes present can fill, so that a forged length reserves no memory: a limit for the whole
+        // value, because each level of a nest could contain the same length.
         let hint = count.min(from).min(reader.room);
         reader.room -= hint;
         Self { reader, around, left: count, beyond: announced - count as u64, count, from, hint }
@@ -106,7 +107,7 @@ impl<'de> de::MapAccess<'de> for LengthPrefixed<'_, 'de> {
     }
 }
 
-/// A tuple or struct, whose type says how many fields it has.
+/// A tuple or struct, whose type gives the number of fields.
 pub(super) struct Fields<'a, 'de> {
     reader: &'a mut Reader<'de>,
     left: usize,

@@ -206,7 +206,7 @@ impl ser::Serializer for Writer<'_, '_> {
     }
 }
 
-/// A value made of values: its parts follow each other.
+/// A composite value: its parts follow each other.
 macro_rules! compounds {
     ($($compound:ident $method:ident $(($key:ty))?;)*) => {$(
         impl ser::$compound for Writer<'_, '_> {

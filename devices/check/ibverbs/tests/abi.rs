@@ -1,7 +1,8 @@
-//! The bindings that `ibvdev` declares by hand are those that bindgen generates from the header `infiniband/verbs.h`.
+//! Checks that the bindings that `ibvdev` declares by hand equal those that bindgen generates from
+//! `infiniband/verbs.h`.
 //!
-//! What is declared and not compared does not compile: a field is missing in an exhaustive pattern, the type of an
-//! argument has no `Generated`, and a constant or type that nothing uses is dead code.
+//! A declaration that is not compared does not compile: a field is missing in an exhaustive pattern, the type of an
+//! argument has no `Generated`, and an unused constant or type is dead code.
 #![deny(dead_code)]
 
 mod abi {

@@ -1,16 +1,16 @@
-//! Whose turn it is to poll an operation: one thread's at a time, and no news is missed.
+//! The poll state of a task: one thread at a time polls it, and no notification is lost.
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 
-/// Which thread polls an operation.
+/// Whether a thread polls the task.
 #[derive(Debug)]
 pub(super) struct PollState(AtomicU8);
 
 /// No thread polls it.
 const FREE: u8 = 0;
-/// A thread polls it.
+/// A thread polls it. A complete task stays in this state or in `AGAIN`.
 const TAKEN: u8 = 1;
-/// A thread polls it, and something has moved since it began to.
+/// A thread polls it, and something has moved since the poll began.
 const AGAIN: u8 = 2;
 
 impl PollState {
@@ -18,9 +18,11 @@ impl PollState {
         PollState(AtomicU8::new(FREE))
     }
 
-    /// Polls it, unless another thread does, which polls it once more if there is news; returns whether it has ended.
+    /// Polls the task, unless another thread is polling it. In that case, if `is_news`, the other thread polls once
+    /// more. Returns whether this call completed the task.
     pub(super) fn poll(&self, is_news: bool, mut poll: impl FnMut() -> bool) -> bool {
-        // SYNC task-hand (acquire, release): what was seen to move before is seen by the next poll, on whichever thread.
+        // SYNC task-hand (acquire, release): the next poll, on whichever thread, sees everything that this thread saw
+        // move.
         let was = if is_news {
             self.0.swap(AGAIN, Ordering::AcqRel)
         } else {
@@ -31,10 +33,10 @@ impl PollState {
             return false;
         }
         loop {
-            // SYNC task-hand (acquire): with the news that was noted until now.
+            // SYNC task-hand (acquire): with everything noted until now.
             self.0.swap(TAKEN, Ordering::AcqRel);
             if poll() {
-                // It stays taken: nobody polls it again.
+                // The state never returns to `FREE`, so the task is never polled again.
                 return true;
             }
             // SYNC task-hand (release)

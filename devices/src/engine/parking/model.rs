@@ -1,5 +1,5 @@
-//! Models of threads that park while the holder of the turn brings news: a wait that nobody ends is a deadlock, which
-//! loom reports, as its waits have no limit of time.
+//! Models of threads that park while the holder of the progress lock notifies. Waits have no time limit here, so a
+//! missed notification is a deadlock, which loom reports.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ impl Scene {
         Arc::new(Scene { parking: Parking::new(), news: AtomicBool::new(false), turn: Mutex::new(()) })
     }
 
-    /// Waits for news as the engine's waiting loop does, with the turn taken by somebody else.
+    /// Waits for new work as the engine's waiting loop does while another thread holds the progress lock.
     fn wait(&self, mut limit: Limit) {
         while !self.news.load(Ordering::Relaxed) {
             self.parking.park(&mut limit, || self.news.load(Ordering::Relaxed));
@@ -27,8 +27,8 @@ impl Scene {
     }
 }
 
-/// Some threads park for a short time; when all are counted there is news. Who is not counted is not promised to be told:
-/// that is what the limit of the wait is for.
+/// Threads park for a short time, and one notification follows when all are counted. A thread that is not yet counted
+/// might miss a notification; the limit of its wait covers that.
 fn all_are_told(threads: usize) {
     loom::model(move || {
         let scene = Scene::new();
@@ -58,7 +58,7 @@ fn news_is_for_all_who_wait() {
     all_are_told(2);
 }
 
-/// A condition may bring news itself, to others and to its own thread, which then looks again.
+/// A condition may notify by itself: other threads, and its own thread, which then checks again.
 #[test]
 fn a_condition_is_asked_without_the_lock() {
     loom::model(|| {
@@ -79,7 +79,7 @@ fn a_condition_is_asked_without_the_lock() {
     });
 }
 
-/// Whoever brings the news does not know whether anybody is counted yet.
+/// The notifying thread does not know whether a thread is counted yet.
 #[test]
 fn news_is_not_missed_by_who_parks_for_long() {
     loom::model(|| {
@@ -94,7 +94,8 @@ fn news_is_not_missed_by_who_parks_for_long() {
     });
 }
 
-/// A thread that has the turn is told nothing, and goes without news for the other, which has to take it.
+/// The parking thread is not notified of new work. It must take over the progress lock, which the other thread
+/// releases.
 #[test]
 fn a_turn_that_is_given_up_is_taken_by_who_parks_for_long() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Short frames that go many in one message.
+//! Batches: several short frames in one message.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
@@ -7,10 +7,10 @@ use super::super::frame::{ENTRY, Entry, HEADER, Kind};
 use super::{ConnState, QpConnection, Sending};
 use crate::device::{HEAD_MAX, PostError};
 
-/// What has used a slot that is being filled: no work request that has completed.
+/// Marks a slot that a batch is filling: this exceeds the number of every completed work request.
 const OPEN: u64 = u64::MAX;
 
-/// Frames that will go in one message: the slot that they lie in, and how far it is filled.
+/// A batch: the slot in which its frames lie, and its length so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Many {
     pub(super) slot: usize,
@@ -18,7 +18,7 @@ pub(super) struct Many {
 }
 
 impl QpConnection {
-    /// Puts a frame to those that go in one message; there is room among them, or they are none.
+    /// Appends a frame to the batch, or starts a batch. The caller has checked that the frame fits.
     pub(super) fn join(
         &self,
         sending: &mut Sending,
@@ -42,8 +42,8 @@ impl QpConnection {
                 none.insert(Many { slot, len: HEADER })
             }
         };
-        // SAFETY: what has used the slot before has completed, and until the message is sent the slot is its own; the lock is
-        // held.
+        // SAFETY: the work request that used the slot before has completed. The batch owns the slot until it is sent,
+        // and the lock is held.
         let room = unsafe { sending.slots.room(many.slot) };
         let room = &mut room[many.len..many.len + entry.len()];
         let (front, rest) = room.split_at_mut(ENTRY);
@@ -55,18 +55,19 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Sends the frames that go in one message, if there are any; returns whether none is left.
+    /// Sends the batch, if there is one. Returns whether no batch remains.
     pub(super) fn send_many(&self, sending: &mut Sending) -> Result<bool, PostError> {
         let Some(Many { slot, len }) = sending.many else { return Ok(true) };
         if !self.has_room(sending)? {
             return Ok(false);
         }
         let (header, taken) = self.header(Kind::Many, 0);
-        // SAFETY: the slot is the message's until it is sent; the lock is held.
+        // SAFETY: the batch owns the slot until it is sent, and the lock is held.
         let room = unsafe { sending.slots.room(slot) };
         room[..HEADER].write_copy_of_slice(&header);
         let piece = sending.slots.piece(slot, len);
-        // SAFETY: the slot is not used again before the work request has completed, and is given back after the queue pair.
+        // SAFETY: the slot is not used again before the work request has completed, and its memory is freed after the
+        // queue pair.
         unsafe { self.launch(sending, piece) }?;
         sending.used[slot] = sending.posted;
         sending.many = None;
@@ -75,13 +76,13 @@ impl QpConnection {
         Ok(true)
     }
 
-    /// Whether frames wait for others.
+    /// Whether a batch is waiting to be sent.
     #[inline]
     pub(in crate::ibvdev) fn is_staged(&self) -> bool {
         self.staged.load(Ordering::Relaxed)
     }
 
-    /// Sends what waits for others; returns whether there is no room for it.
+    /// Sends the batch. Returns whether it could not be sent for lack of room.
     pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
         if !self.is_staged() || self.state() != ConnState::Established {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Reads of the peer's memory, and keys that either end takes back.
+//! Reads of the peer's memory, and keys that either end revokes.
 
 use std::sync::atomic::Ordering;
 
@@ -9,15 +9,16 @@ use super::super::ticket::WrId;
 use super::{ConnState, QpConnection};
 use crate::device::{OpToken, PostError};
 
-/// Keys that a peer may have revoked: of a peer that keeps the protocol there are as many as messages that were announced
-/// and taken back.
+/// The maximum number of keys that a peer can revoke. A peer that follows the protocol revokes one for each
+/// rendezvous message that it cancels.
 const REVOKED: usize = 1 << 20;
 
 impl QpConnection {
-    /// Posts a read of `len` bytes of the memory that a key names, from its byte `at` on.
+    /// Posts a read of `len` bytes from the memory that a key names, from its byte `at` on.
     ///
     /// # Safety
-    /// The memory at `base` stays, and nobody else uses it, until the read has been told to have ended, or the pair is gone.
+    /// The memory at `base` stays valid, and nothing else accesses it, until the completion of the read was reported,
+    /// or the queue pair is destroyed.
     pub(in crate::ibvdev) unsafe fn read(
         &self,
         key: &Key,
@@ -54,29 +55,30 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Has the peer told that a key of this rank's memory is revoked; returns whether an answer will come, under `op`.
+    /// Tells the peer that a key of this rank's memory is revoked. Returns whether the peer will confirm it, under
+    /// `op`.
     pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
         let mut sending = self.sending();
-        // Before it stands nobody was sent a key.
+        // A key is sent only over an established connection, so the peer has none.
         if self.state() != ConnState::Established {
             return false;
         }
         sending.revoking.push((key, op));
         sending.own.push_back((Kind::Revoke, key));
         self.waiting.store(true, Ordering::Relaxed);
-        // If the pair is broken, its completions tell.
+        // If the post fails, the queue pair is broken, and its completions report that.
         let _ = self.tend_under(&mut sending);
         true
     }
 
-    /// Takes note that the peer will not get by a key any more; returns the operation that waits for that.
+    /// Records that the peer will not read by a key any more. Returns the operation that waits for that.
     pub(in crate::ibvdev) fn quieted(&self, key: u64) -> Option<OpToken> {
         let revoking = &mut self.sending().revoking;
         let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
         Some(revoking.swap_remove(at).1)
     }
 
-    /// Takes note that the peer has revoked a key, which is answered when the reads under way have ended.
+    /// Records that the peer has revoked a key, and confirms that after the reads in progress have completed.
     pub(in crate::ibvdev) fn revoked(&self, key: u64) -> Result<(), PostError> {
         let mut sending = self.sending();
         if sending.revoked.len() >= REVOKED {

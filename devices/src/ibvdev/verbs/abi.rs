@@ -1,23 +1,25 @@
-//! The binary interface of libibverbs (`IBVERBS_1.1`) as far as it is used here: what `infiniband/verbs.h` declares.
+//! The part of the binary interface of libibverbs (`IBVERBS_1.1`) that this crate uses, as `infiniband/verbs.h`
+//! declares it.
 //!
-//! The fast calls (posting and polling) are no symbols of the library: the header has them as inline functions, which
-//! jump through a table in the context. So the beginnings of some of the library's own objects are declared, too.
+//! The library exports no symbols for the fast calls (posting and polling). The header has them as inline functions,
+//! which jump through a table in the context. So the first fields of some of the library's own objects are declared,
+//! too.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// A device that is listed; looked into by the library alone.
+/// A device in the list; only the library accesses its fields.
 #[repr(C)]
 pub(super) struct Device {
     _opaque: [u8; 0],
 }
 
-/// A protection domain; looked into by the library alone.
+/// A protection domain; only the library accesses its fields.
 #[repr(C)]
 pub(super) struct Pd {
     _opaque: [u8; 0],
 }
 
-/// An address handle; looked into by the library alone.
+/// An address handle; only the library accesses its fields.
 #[repr(C)]
 pub(super) struct Ah {
     _opaque: [u8; 0],
@@ -31,7 +33,7 @@ pub(super) struct Context {
     pub(super) async_fd: c_int,
 }
 
-/// The table of the fast calls; entries that are not used have no type.
+/// The table of the fast calls; unused entries have no type.
 #[repr(C)]
 pub(super) struct Ops {
     _to_poll: [*mut c_void; 11],
@@ -45,19 +47,19 @@ pub(super) struct Ops {
     _rest: [*mut c_void; 5],
 }
 
-/// The beginning of a completion queue.
+/// The first fields of a completion queue.
 #[repr(C)]
 pub(super) struct Cq {
     pub(super) context: *mut Context,
 }
 
-/// The beginning of a shared receive queue.
+/// The first fields of a shared receive queue.
 #[repr(C)]
 pub(super) struct Srq {
     pub(super) context: *mut Context,
 }
 
-/// The beginning of a queue pair.
+/// The first fields of a queue pair.
 #[repr(C)]
 pub(super) struct Qp {
     pub(super) context: *mut Context,
@@ -118,7 +120,7 @@ pub(super) struct DeviceAttr {
     pub(super) ports: u8,
 }
 
-/// A port, to its last field in the library's first version.
+/// The attributes of a port, to the last field in the library's first version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct PortAttr {
@@ -138,7 +140,7 @@ pub(super) struct PortAttr {
     _flags2: u16,
 }
 
-/// A global address, aligned as the two 64-bit numbers that the library may read it as.
+/// A GID, aligned for the two 64-bit numbers as which the library may read it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gid {
@@ -155,7 +157,7 @@ pub(super) struct GlobalRoute {
     pub(super) traffic_class: u8,
 }
 
-/// An address.
+/// The attributes of an address handle.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct AhAttr {
@@ -189,7 +191,7 @@ pub(super) struct QpInitAttr {
     pub(super) all_signalled: c_int,
 }
 
-/// What a queue pair is changed to; all zero but for what a mask names.
+/// The new attributes of a queue pair; all fields are zero except those that a mask names.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct QpAttr {
@@ -258,7 +260,7 @@ pub(super) struct Datagram {
     pub(super) qkey: u32,
 }
 
-/// What a work request says besides its pieces; as long as the longest that the library knows.
+/// The arguments of a work request in addition to its pieces; as long as the longest variant that the library knows.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Request {
@@ -293,16 +295,16 @@ pub(super) struct RecvWr {
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Wc {
-    /// The number that its work request was posted with.
+    /// The id of its work request.
     pub(crate) id: u64,
-    /// 0 if it went well; otherwise only `id` and `qpn` say something.
+    /// 0 on success; otherwise only `id` and `qpn` are valid.
     pub(crate) status: c_uint,
     _opcode: c_uint,
     _vendor: u32,
-    /// Of a receive, the bytes that came.
+    /// For a receive, the number of bytes that arrived.
     pub(crate) len: u32,
     _immediate: u32,
-    /// The queue pair.
+    /// The number of the queue pair.
     pub(crate) qpn: u32,
     _from: u32,
     _flags: c_uint,
@@ -314,13 +316,13 @@ pub(crate) struct Wc {
 
 #[repr(C)]
 pub(super) struct AsyncEvent {
-    /// A pointer, or at its address the number of a port.
+    /// A pointer, or in its first bytes the number of a port.
     pub(super) element: u64,
     pub(super) kind: c_uint,
 }
 
 impl AsyncEvent {
-    /// Returns the port that an event of ports is about.
+    /// Returns the port of a port event.
     pub(super) fn port(&self) -> u8 {
         let [a, b, c, d, ..] = self.element.to_ne_bytes();
         c_int::from_ne_bytes([a, b, c, d]) as u8
@@ -337,7 +339,7 @@ pub(super) const STATE_RTR: c_uint = 2;
 pub(super) const STATE_RTS: c_uint = 3;
 pub(super) const STATE_ERR: c_uint = 6;
 
-/// What of a [`QpAttr`] counts.
+/// The bits that name the fields of a [`QpAttr`].
 pub(super) mod mask {
     use core::ffi::c_int;
 
@@ -376,8 +378,8 @@ pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
 pub(super) const EVENT_PORT_ERROR: c_uint = 10;
 pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 
-// What the C compiler says of the header of rdma-core 44 on this kind of machine. `devices/check/bindings` compares all that
-// is declared here with what bindgen generates.
+// These are the sizes and offsets that the C compiler reports for the header of rdma-core 44 on this kind of machine.
+// `devices/check/bindings` compares all declarations of this file with the output of bindgen.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use core::mem::offset_of;

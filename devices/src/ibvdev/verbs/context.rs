@@ -1,4 +1,4 @@
-//! Devices, opened; their ports and addresses.
+//! Open devices, their ports and addresses.
 
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use super::abi;
 use super::library::{Functions, functions};
 use crate::sys::{self, BorrowedFd};
 
-/// A device of this host, opened.
+/// An open device of this host.
 pub(crate) struct Context {
     pub(super) raw: NonNull<abi::Context>,
     pub(super) functions: &'static Functions,
     name: String,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
 impl fmt::Debug for Context {
@@ -29,54 +29,54 @@ impl fmt::Debug for Context {
     }
 }
 
-/// What a device has room for.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Work requests of a queue.
+    /// The maximum number of work requests in a queue.
     pub(crate) queue: usize,
-    /// Entries of a completion queue.
+    /// The maximum number of entries in a completion queue.
     pub(crate) completions: usize,
-    /// Work requests of a shared receive queue.
+    /// The maximum number of work requests in a shared receive queue.
     pub(crate) shared_queue: usize,
-    /// Reads of one queue pair at once, as the one who reads and as the one who is read.
+    /// The maximum number of reads in progress on one queue pair, both as initiator and as target.
     pub(crate) reads: u8,
-    /// Ports.
+    /// The number of ports.
     pub(crate) ports: u8,
 }
 
-/// A port, as it is now.
+/// The state of a port at the time of the query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
-    /// Its number, from 1 on.
+    /// Its number, starting at 1.
     pub(crate) number: u8,
     /// Whether it has a link.
     pub(crate) is_active: bool,
-    /// Whether that is an Ethernet, where addresses are GIDs alone.
+    /// Whether its link layer is Ethernet, where GIDs are the only addresses.
     pub(crate) is_ethernet: bool,
-    /// Its code for the bytes of a packet: 1 stands for 256, 5 for 4096.
+    /// The verbs code of its MTU: 1 for 256 bytes to 5 for 4096 bytes.
     pub(crate) mtu: u8,
-    /// Its address in the subnet.
+    /// Its LID, the address within a subnet.
     pub(crate) lid: u16,
-    /// Entries of its table of GIDs.
+    /// The number of entries in its table of GIDs.
     pub(crate) gids: u32,
-    /// Entries of its table of partition keys.
+    /// The number of entries in its table of partition keys.
     pub(crate) pkeys: u16,
-    /// The bytes of the longest message.
+    /// The maximum length of a message in bytes.
     pub(crate) message: usize,
 }
 
-/// What has happened to a device.
+/// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// It, or a queue of it, does nothing any more.
+    /// The device or one of its queues has failed.
     Failed,
-    /// The port of a number has lost its link.
+    /// The port of this number has lost its link.
     LinkLost(u8),
-    /// The port of a number has a link again.
+    /// The port of this number has a link again.
     LinkBack(u8),
 }
 
-/// The list of devices.
+/// The library's list of devices.
 struct List {
     raw: NonNull<*mut abi::Device>,
     count: usize,
@@ -97,14 +97,14 @@ impl List {
 
     fn device(&self, at: usize) -> *mut abi::Device {
         assert!(at < self.count, "a device of the list");
-        // SAFETY: the list has so many entries.
+        // SAFETY: the list has `count` entries, and `at` is less.
         let entry = unsafe { self.raw.add(at) };
-        // SAFETY: each is a device.
+        // SAFETY: each entry is a device.
         unsafe { entry.read() }
     }
 
     fn name(&self, at: usize) -> String {
-        // SAFETY: the device is one of the list.
+        // SAFETY: the device belongs to the list, which is alive.
         let name = unsafe { (self.functions.get_device_name)(self.device(at)) };
         // SAFETY: names are C strings, and live as long as the list.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
@@ -113,7 +113,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list is the library's, and given back once.
+        // SAFETY: the library made the list, and it is freed once.
         unsafe { (self.functions.free_device_list)(self.raw.as_ptr()) }
     }
 }
@@ -121,22 +121,22 @@ impl Drop for List {
 /// Returns the names of the devices of this host.
 ///
 /// # Errors
-/// No library, or no device.
+/// The library cannot be used, or the host has no device.
 pub(crate) fn names() -> Result<Vec<String>, String> {
     let list = List::new()?;
     Ok((0..list.count).map(|at| list.name(at)).collect())
 }
 
 impl Context {
-    /// Opens the device of a name.
+    /// Opens the device of this name.
     ///
     /// # Errors
-    /// There is none, or it is not to be used by us.
+    /// The device does not exist, or this process cannot use it.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, String> {
         let list = List::new()?;
         let at = (0..list.count).find(|at| list.name(*at) == name);
         let at = at.ok_or_else(|| format!("this host has no device '{name}'"))?;
-        // SAFETY: the device is one of the list.
+        // SAFETY: the device belongs to the list, which is alive.
         let raw = unsafe { (list.functions.open_device)(list.device(at)) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             let error = io::Error::last_os_error();
@@ -153,15 +153,15 @@ impl Context {
         &self.name
     }
 
-    /// Returns what the device has room for.
+    /// Returns the limits of the device.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn limits(&self) -> io::Result<Limits> {
         let mut attr = MaybeUninit::<abi::DeviceAttr>::zeroed();
-        // SAFETY: there is room for the answer.
+        // SAFETY: the pointer for the result is valid for writes.
         check(unsafe { (self.functions.query_device)(self.raw.as_ptr(), attr.as_mut_ptr()) })?;
-        // SAFETY: all zero is a value, and the library has written another.
+        // SAFETY: zero is valid for every field, and the library has filled in the result.
         let attr = unsafe { attr.assume_init() };
         let size = |value: c_int| usize::try_from(value).unwrap_or(0);
         let reads = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(0, 255);
@@ -174,15 +174,15 @@ impl Context {
         })
     }
 
-    /// Returns a port.
+    /// Returns the state of a port.
     ///
     /// # Errors
-    /// What the system said: there is no such port.
+    /// The error of the system if the port does not exist.
     pub(crate) fn port(&self, number: u8) -> io::Result<Port> {
         let mut attr = MaybeUninit::<abi::PortAttr>::zeroed();
-        // SAFETY: there is room for the answer.
+        // SAFETY: the pointer for the result is valid for writes.
         check(unsafe { (self.functions.query_port)(self.raw.as_ptr(), number, attr.as_mut_ptr()) })?;
-        // SAFETY: all zero is a value, and the library has written another.
+        // SAFETY: zero is valid for every field, and the library has filled in the result.
         let attr = unsafe { attr.assume_init() };
         Ok(Port {
             number,
@@ -199,56 +199,56 @@ impl Context {
     /// Returns an entry of a port's table of GIDs.
     ///
     /// # Errors
-    /// What the system said: there is no such entry.
+    /// The error of the system if the entry does not exist.
     pub(crate) fn gid(&self, port: u8, index: u32) -> io::Result<[u8; 16]> {
         let mut gid = abi::Gid::default();
         let index = c_int::try_from(index).map_err(io::Error::other)?;
-        // SAFETY: there is room for the answer.
+        // SAFETY: the pointer for the result is valid for writes.
         check(unsafe { (self.functions.query_gid)(self.raw.as_ptr(), port, index, &mut gid) })?;
         Ok(gid.raw)
     }
 
-    /// Returns an entry of a port's table of partition keys, in the order of the network.
+    /// Returns an entry of a port's table of partition keys, in network byte order.
     ///
     /// # Errors
-    /// What the system said: there is no such entry.
+    /// The error of the system if the entry does not exist.
     pub(crate) fn pkey(&self, port: u8, index: u16) -> io::Result<u16> {
         let mut pkey = 0;
-        // SAFETY: there is room for the answer.
+        // SAFETY: the pointer for the result is valid for writes.
         check(unsafe { (self.functions.query_pkey)(self.raw.as_ptr(), port, index.into(), &mut pkey) })?;
         Ok(pkey)
     }
 
-    /// Returns what is readable when something has happened to the device.
+    /// Returns a descriptor that is readable when the device has an event.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the context is open.
         let context = unsafe { self.raw.as_ref() };
-        // SAFETY: its descriptor is open as long as it is.
+        // SAFETY: its descriptor is open as long as the context is.
         unsafe { sys::descriptor(context.async_fd) }
     }
 
-    /// Returns what has happened since this was asked last, one after the other; never blocks.
+    /// Returns the next event of the device that concerns this crate, if there is one. Never blocks.
     pub(crate) fn next_event(&self) -> Option<Event> {
         loop {
             let mut event = abi::AsyncEvent { element: 0, kind: 0 };
-            // SAFETY: there is room for the event; the descriptor does not block.
+            // SAFETY: the pointer for the event is valid for writes; the descriptor does not block.
             if unsafe { (self.functions.get_async_event)(self.raw.as_ptr(), &mut event) } != 0 {
                 return None;
             }
-            // SAFETY: the event has come, and is acknowledged once.
+            // SAFETY: the event was received, and is acknowledged once.
             unsafe { (self.functions.ack_async_event)(&mut event) };
             return Some(match event.kind {
                 abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => Event::Failed,
                 abi::EVENT_PORT_ERROR => Event::LinkLost(event.port()),
                 abi::EVENT_PORT_ACTIVE => Event::LinkBack(event.port()),
-                // A queue pair that breaks says so by its completions.
+                // A broken queue pair reports that by its completions.
                 _ => continue,
             });
         }
     }
 
-    /// Has the device tell of the events that are written to the pipe, each a word of 8 bytes, the port, and one of 4, the kind,
-    /// and 4 of nothing: what the system would write.
+    /// Replaces the event source of the device by a pipe, and returns the pipe's writer. Each event has the format of
+    /// the kernel: the port in 8 bytes, the kind in 4 bytes, and 4 reserved bytes.
     #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
     pub(crate) fn tell(&self) -> io::PipeWriter {
         let (events, writer) = io::pipe().unwrap();
@@ -256,26 +256,26 @@ impl Context {
         writer
     }
 
-    /// Returns the words for the status of a completion.
+    /// Returns the description of a completion status.
     pub(crate) fn explain(&self, status: u32) -> String {
-        // SAFETY: any number has words.
+        // SAFETY: the function accepts any number.
         let words = unsafe { (self.functions.wc_status_str)(status) };
         if words.is_null() {
             return format!("status {status}");
         }
-        // SAFETY: they are a C string for ever.
+        // SAFETY: the text is a static C string.
         unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: what was made of it holds it, and so is gone.
+        // SAFETY: all objects that were made from it hold it, so they have been destroyed.
         unsafe { (self.functions.close_device)(self.raw.as_ptr()) };
     }
 }
 
-/// Makes an error of a number that is not 0.
+/// Turns a return value other than 0 into an error.
 pub(super) fn check(errno: c_int) -> io::Result<()> {
     match errno {
         0 => Ok(()),
@@ -284,7 +284,7 @@ pub(super) fn check(errno: c_int) -> io::Result<()> {
     }
 }
 
-/// Makes an error of a pointer that is null.
+/// Turns a null pointer into an error.
 pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }

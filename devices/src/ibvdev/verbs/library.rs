@@ -1,4 +1,4 @@
-//! libibverbs, bound when it is first asked for: a program starts wherever it is not installed.
+//! Loads libibverbs at first use, so a program also starts where the library is not installed.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -11,7 +11,7 @@ use super::abi::{
     QpInitAttr, Srq, SrqInitAttr,
 };
 
-/// Its name: the one that all releases since 2006 have kept.
+/// The file name of the library, the same for all releases since 2006.
 const NAME: &str = "libibverbs.so.1";
 
 macro_rules! functions {
@@ -74,14 +74,17 @@ impl fmt::Debug for Functions {
     }
 }
 
-/// Returns the library, which stays loaded, or why there is none.
+/// Returns the functions of the library, which stays loaded.
+///
+/// # Errors
+/// The reason why the library cannot be used.
 pub(super) fn functions() -> Result<&'static Functions, &'static str> {
     static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
 fn load() -> Result<Functions, String> {
-    // SAFETY: what the library does when it is loaded is to set itself up.
+    // SAFETY: the initialisers of the library only set up the library itself.
     let library = unsafe { Library::new(NAME) };
     let library = library.map_err(|e| {
         format!(
@@ -90,15 +93,15 @@ fn load() -> Result<Functions, String> {
     })?;
     let functions = Functions::bind(&library).map_err(|e| format!("{NAME} is not what was expected: {e}"));
     if let Ok(functions) = &functions {
-        // Before anything is registered: a process that forks keeps the pages that devices know. Since Linux 5.12 its child has
-        // copies of them, and this does nothing; before, the child has none.
+        // This must precede all registrations. A process that forks keeps the pages that devices know. Since Linux
+        // 5.12 the child gets copies of them, and this call has no effect; before that, the child does not have them.
         // SAFETY: it may be called at any time.
         let errno = unsafe { (functions.fork_init)() };
         if errno != 0 {
             log::warn!("ibvdev: ibv_fork_init: {}: do not fork", std::io::Error::from_raw_os_error(errno));
         }
     }
-    // What was bound is good for as long as it is loaded: for ever.
+    // The bound functions are valid while the library is loaded, so never unload it.
     std::mem::forget(library);
     functions
 }

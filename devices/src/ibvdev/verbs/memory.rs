@@ -1,4 +1,4 @@
-//! Memory that a device knows.
+//! Protection domains and registered memory.
 
 use core::ptr::NonNull;
 use std::fmt;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use super::abi;
 use super::context::{Context, check, made};
 
-/// What queue pairs and memory belong to: those of one domain know each other.
+/// A protection domain. Queue pairs can use only the memory of their own domain.
 pub(crate) struct Domain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for Domain {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Domain {}
 
 impl fmt::Debug for Domain {
@@ -26,10 +26,10 @@ impl fmt::Debug for Domain {
 }
 
 impl Domain {
-    /// Makes one.
+    /// Creates a protection domain.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn new(context: Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = made(unsafe { (context.functions.alloc_pd)(context.raw.as_ptr()) })?;
@@ -44,32 +44,32 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: what was made in it holds it, and so is gone.
+        // SAFETY: all objects that were made in it hold it, so they have been destroyed.
         unsafe { (self.context.functions.dealloc_pd)(self.raw.as_ptr()) };
     }
 }
 
-/// What a device may do with memory.
+/// The access that a device has to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// Read it for sends of this process and for peers.
+    /// Read access, for sends of this process and for reads of peers.
     Read,
-    /// Write what this process receives or gets, and read it as well.
+    /// Write access for receives and reads of this process, in addition to read access.
     Write,
 }
 
-/// Registered memory: pinned, and known to the device by keys.
+/// A registration of memory, which is pinned and which the device knows by keys.
 pub(crate) struct Mr {
-    /// `None` once it was given back.
+    /// `None` after the deregistration.
     raw: Option<NonNull<abi::Mr>>,
     domain: Arc<Domain>,
     lkey: u32,
     rkey: u32,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for Mr {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mr {}
 
 impl fmt::Debug for Mr {
@@ -82,11 +82,12 @@ impl Mr {
     /// Registers `len` bytes.
     ///
     /// # Errors
-    /// What the system said: ENOMEM if no more memory may be locked, EFAULT if there is none, or none to write.
+    /// The error of the system: ENOMEM if no more memory may be locked, EFAULT if the memory is not mapped, or not
+    /// writable as needed.
     ///
     /// # Safety
-    /// The bytes stay mapped, and for [`Use::Write`] writable, until it is dropped or released. What is posted in its name
-    /// says when they are used.
+    /// The bytes stay mapped, and for [`Use::Write`] writable, until this is dropped or released. The calls that post
+    /// work requests say when the device uses them.
     pub(crate) unsafe fn new(domain: &Arc<Domain>, base: *mut u8, len: usize, what: Use) -> io::Result<Self> {
         let access = match what {
             Use::Read => abi::ACCESS_REMOTE_READ,
@@ -100,23 +101,23 @@ impl Mr {
         Ok(Mr { raw: Some(raw), domain: Arc::clone(domain), lkey, rkey })
     }
 
-    /// Returns what names the memory in work requests of this process.
+    /// Returns the key that names the memory in work requests of this process.
     pub(crate) fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// Returns what names the memory in work requests of peers.
+    /// Returns the key that names the memory in work requests of peers.
     pub(crate) fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// Takes the registration back.
+    /// Deregisters the memory.
     ///
     /// # Errors
-    /// What the system said: the device may still use the memory, and the registration stays.
+    /// The error of the system: the device may still access the memory, and the registration stays.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         let Some(raw) = self.raw else { return Ok(()) };
-        // SAFETY: it is the library's, and was not given back.
+        // SAFETY: the library made it, and it was not deregistered.
         check(unsafe { (self.domain.context.functions.dereg_mr)(raw.as_ptr()) })?;
         self.raw = None;
         Ok(())
@@ -131,7 +132,7 @@ impl abi::Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // The memory is its owner's; who must know whether the device has let go of it calls `release`.
+        // A caller that must know whether the device has stopped using the memory calls `release` itself.
         let _ = self.release();
     }
 }

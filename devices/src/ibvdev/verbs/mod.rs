@@ -1,4 +1,5 @@
-//! InfiniBand verbs: libibverbs, bound at run time, as values that keep what they need and give themselves back.
+//! InfiniBand verbs: wrappers of libibverbs, bound at run time. Each value keeps the objects that it needs, and
+//! destroys its own when it is dropped.
 //!
 //! ```text
 //!   Context ◄── Domain ◄── Mr, AddressHandle
@@ -7,8 +8,9 @@
 //!      ▲          ▲
 //!      └─── Qp ───┘
 //! ```
-//! Arrows say who holds whom: so each is destroyed after what was made of it. What is *posted* names memory that the
-//! device uses later; those calls are unsafe, and their callers say why the memory stays. Nothing else here is.
+//! An arrow points to the object that the other one holds. So each object is destroyed after those that were made
+//! from it. A *posted* work request names memory that the device accesses later. So the calls that post are unsafe,
+//! and their callers show that the memory stays valid. All other calls are safe, except the registration of memory.
 
 mod abi;
 mod context;
@@ -25,7 +27,7 @@ pub(crate) use memory::{Domain, Mr, Use};
 pub(crate) use pair::{AddressHandle, Piece, Qp, QpAttrs, QpSizes, Route};
 pub(crate) use queue::{BATCH, Completions, Place, SharedReceives};
 
-/// Whether a completion says only that its queue pair is broken.
+/// Whether a completion only reports that its queue pair is broken.
 pub(crate) fn is_flushed(status: u32) -> bool {
     status == abi::WC_FLUSHED
 }

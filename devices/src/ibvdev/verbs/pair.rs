@@ -1,4 +1,4 @@
-//! Queue pairs: connected ones, and those of datagrams.
+//! Queue pairs: connected ones, and ones for datagrams.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, NonNull};
@@ -11,22 +11,22 @@ use super::context::{check, made};
 use super::memory::Domain;
 use super::queue::{Completions, Place, SharedReceives, with_list};
 
-/// How a port of another host, or of this one, is addressed.
+/// The route to a port, of another host or of this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
-    /// The port here that packets leave by.
+    /// The local port by which packets leave.
     pub(crate) port: u8,
-    /// Its entry in the table of GIDs, where packets carry a global address.
+    /// The index of the local GID, if packets carry a global address.
     pub(crate) gid_index: Option<u8>,
     /// The peer's GID.
     pub(crate) gid: [u8; 16],
-    /// The peer's address in the subnet.
+    /// The peer's LID, the address in the subnet.
     pub(crate) lid: u16,
     /// The service level.
     pub(crate) service_level: u8,
 }
 
-/// The most routers on the way.
+/// The maximum number of routers on the route.
 const HOPS: u8 = 64;
 
 impl Route {
@@ -48,35 +48,35 @@ impl Route {
     }
 }
 
-/// What a queue pair is made for.
+/// The capacities of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpSizes {
-    /// Work requests to send, and of datagrams to receive.
+    /// The number of work requests to send, and, for datagrams, to receive.
     pub(crate) sends: usize,
     pub(crate) receives: usize,
-    /// Bytes that a work request may carry itself.
+    /// The number of bytes that a work request may carry itself.
     pub(crate) inline: usize,
 }
 
-/// How a connected queue pair is set.
+/// The attributes of a connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpAttrs {
-    /// The code for the bytes of a packet; see [`Port::mtu`](super::Port::mtu).
+    /// The verbs code of the MTU; see [`Port::mtu`](super::Port::mtu).
     pub(crate) mtu: u8,
-    /// Reads at once.
+    /// The number of reads in progress at once.
     pub(crate) reads: u8,
-    /// The time for an acknowledgement, as the exponent of two of 4.096 µs.
+    /// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this.
     pub(crate) timeout: u8,
-    /// How often a packet is sent again before the peer is given up.
+    /// The number of retransmissions of a packet before the peer is given up.
     pub(crate) retries: u8,
 }
 
-/// The pieces of a message that is sent.
+/// The memory of a message to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
-    /// So many bytes from here, copied into the work request.
+    /// An address and a length. The bytes are copied into the work request.
     Inline(*const u8, u32),
-    /// So many bytes from here, which lie in registered memory.
+    /// An address, a length and the local key of the registration that covers the bytes.
     Registered(*const u8, u32, u32),
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct Qp {
     inline: usize,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for Qp {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Qp {}
 
 impl fmt::Debug for Qp {
@@ -101,10 +101,10 @@ impl fmt::Debug for Qp {
 }
 
 impl Qp {
-    /// Makes a queue pair that will be connected, and takes its receives from `receives`.
+    /// Creates a queue pair that will be connected. Its receives come from `receives`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn connected(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
@@ -114,10 +114,10 @@ impl Qp {
         Self::new(domain, completions, Some(receives), room, abi::QPT_RC)
     }
 
-    /// Makes a queue pair of datagrams that everybody may send to who knows `qkey`, ready to send and receive.
+    /// Creates a datagram queue pair, ready to send and receive. Every sender that knows `qkey` can reach it.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn datagrams(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
@@ -158,10 +158,10 @@ impl Qp {
                 all_signalled: 0,
             };
             let functions = domain.context().functions;
-            // SAFETY: domain and queues are of one open context, and the queue pair holds them.
+            // SAFETY: domain and queues belong to one open context, and the queue pair holds them.
             match made(unsafe { (functions.create_qp)(domain.raw.as_ptr(), &mut init) }) {
                 Ok(raw) => break raw,
-                // A device may take less, and does not say how much before.
+                // A device might support less, and does not report how much in advance.
                 Err(_) if inline > 0 => inline /= 2,
                 Err(error) => return Err(error),
             }
@@ -176,24 +176,25 @@ impl Qp {
     }
 
     fn modify(&self, mut attr: abi::QpAttr, which: c_int) -> io::Result<()> {
-        // SAFETY: the queue pair is there, and the attributes that the mask names are set.
+        // SAFETY: the queue pair exists, and the attributes that the mask names are set.
         check(unsafe { (self.domain.context().functions.modify_qp)(self.raw.as_ptr(), &mut attr, which) })
     }
 
-    /// Makes it ready to be connected. The peer may read what it knows the key of.
+    /// Prepares the queue pair for [`connect`](Self::connect), and allows the peer to read memory by its keys.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn prepare(&self, port: u8, pkey_index: u16) -> io::Result<()> {
         let access = abi::ACCESS_REMOTE_READ as c_uint;
         let attr = abi::QpAttr { state: abi::STATE_INIT, port, pkey_index, access, ..Default::default() };
         self.modify(attr, mask::STATE | mask::PORT | mask::PKEY_INDEX | mask::ACCESS)
     }
 
-    /// Connects it: from now on it receives, and sends count from `psn` on.
+    /// Connects the queue pair, which can receive and send from now on. The packets that it sends are numbered from
+    /// `psn`.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn connect(
         &self,
         route: &Route,
@@ -201,7 +202,8 @@ impl Qp {
         psn: u32,
         manner: QpAttrs,
     ) -> io::Result<()> {
-        /// 0.64 ms, and for ever: the peer's receives are counted, so that one is always there.
+        /// The timer after "receiver not ready", 0.64 ms, and the number of retries, which is infinite. The sender
+        /// counts the peer's receives, so one is always posted.
         const RNR: (u8, u8) = (12, 7);
         let to_receive = abi::QpAttr {
             state: abi::STATE_RTR,
@@ -228,15 +230,16 @@ impl Qp {
         self.modify(to_send, which | mask::RETRIES | mask::RNR_RETRIES)
     }
 
-    /// Breaks it: what was posted ends as flushed, and nothing comes from the peer or goes to it any more.
+    /// Breaks the queue pair: posted work requests complete as flushed, and no message comes from the peer or goes to
+    /// it any more.
     pub(crate) fn break_off(&self) {
-        // One that cannot be broken was not connected, or is broken.
+        // If this fails, the queue pair was not connected or is broken already.
         let _ = self.modify(abi::QpAttr { state: abi::STATE_ERR, ..Default::default() }, mask::STATE);
     }
 
     /// Returns its number.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the queue pair is there.
+        // SAFETY: the queue pair exists as long as this value.
         unsafe { self.raw.as_ref() }.number
     }
 
@@ -248,28 +251,30 @@ impl Qp {
     /// Posts one work request.
     ///
     /// # Errors
-    /// What the library said: there is no room.
+    /// The error of the library: the queue is full.
     ///
     /// # Safety
     /// * `list` of the request points to `count` pieces, and an address handle in it exists, until the call returns.
-    /// * The memory that the pieces name is as [`send`](Self::send) says, and for a read as [`read`](Self::read) says.
+    /// * The memory that the pieces name fulfils the contract of [`send`](Self::send), and for a read that of
+    ///   [`read`](Self::read).
     unsafe fn post(&self, mut request: abi::SendWr) -> io::Result<()> {
-        // SAFETY: the queue pair is there.
+        // SAFETY: the queue pair exists as long as this value.
         let qp = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
         let post = unsafe { &*qp.context }.ops.post_send;
-        // SAFETY: the request is ours, and ends its list; the caller's promise for what it points to.
+        // SAFETY: the request is a local variable and the last one of its list; the caller's promise for the memory
+        // that it points to.
         check(unsafe { post(self.raw.as_ptr(), &mut request, &mut ptr::null_mut()) })
     }
 
     /// Posts a message.
     ///
     /// # Errors
-    /// What the library said: there is no room.
+    /// The error of the library: the queue is full.
     ///
     /// # Safety
-    /// The bytes stay as they are until the work request has completed, or the queue pair is gone; if they are copied into
-    /// the request, until the call returns.
+    /// The bytes stay valid and unchanged until the work request has completed, or the queue pair is destroyed. If
+    /// they are copied into the request, they stay so until the call returns.
     #[inline]
     pub(crate) unsafe fn send(&self, id: u64, piece: Piece, signalled: bool) -> io::Result<()> {
         let (mut list, flags) = piece.list();
@@ -277,7 +282,7 @@ impl Qp {
         unsafe { self.post(request(id, &mut list, 1, abi::WR_SEND, flags | flag(signalled))) }
     }
 
-    /// Posts a datagram, whose completion is told.
+    /// Posts a datagram, and requests its completion.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -299,13 +304,14 @@ impl Qp {
         unsafe { self.post(request) }
     }
 
-    /// Posts a read of `len` bytes of the peer's memory, whose completion is told.
+    /// Posts a read of the peer's memory, and requests its completion.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     ///
     /// # Safety
-    /// The memory at `to` stays, and nobody else uses it, until the read has completed, or the queue pair is gone.
+    /// The memory at `to` stays valid, and nothing else accesses it, until the read has completed, or the queue pair
+    /// is destroyed.
     pub(crate) unsafe fn read(
         &self,
         id: u64,
@@ -320,7 +326,8 @@ impl Qp {
         unsafe { self.post(request) }
     }
 
-    /// Posts a read of no bytes, which needs no key: its completion tells that all before it have completed.
+    /// Posts a read of no bytes, which needs no key. Its completion means that all work requests before it have
+    /// completed.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -334,16 +341,16 @@ impl Qp {
     /// Posts receives of datagrams.
     ///
     /// # Errors
-    /// What the library said: there is no room.
+    /// The error of the library: the queue is full.
     ///
     /// # Safety
     /// As [`SharedReceives::post`].
     pub(crate) unsafe fn receive(&self, places: &[Place]) -> io::Result<()> {
-        // SAFETY: the queue pair is there.
+        // SAFETY: the queue pair exists as long as this value.
         let qp = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
         let post = unsafe { &*qp.context }.ops.post_recv;
-        // SAFETY: the list is good for the call.
+        // SAFETY: the list is valid during the call; the caller's promise for the memory.
         with_list(places, |list| unsafe { post(self.raw.as_ptr(), list, &mut ptr::null_mut()) })
     }
 }
@@ -383,20 +390,21 @@ fn request(id: u64, list: *mut abi::Sge, count: c_int, opcode: c_uint, flags: c_
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: it is the library's, and given back once. When this returns the device uses no memory in its name.
+        // SAFETY: the library made it, and it is destroyed once. After this call the device accesses no memory that
+        // was posted to it.
         unsafe { (self.domain.context().functions.destroy_qp)(self.raw.as_ptr()) };
     }
 }
 
-/// Where datagrams go.
+/// An address handle: the destination of datagrams.
 pub(crate) struct AddressHandle {
     raw: NonNull<abi::Ah>,
     domain: Arc<Domain>,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for AddressHandle {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for AddressHandle {}
 
 impl fmt::Debug for AddressHandle {
@@ -406,13 +414,13 @@ impl fmt::Debug for AddressHandle {
 }
 
 impl AddressHandle {
-    /// Makes one.
+    /// Creates an address handle.
     ///
     /// # Errors
-    /// What the system said: nobody is reached this way.
+    /// The error of the system: the address is not reachable.
     pub(crate) fn new(domain: &Arc<Domain>, route: &Route) -> io::Result<Self> {
         let mut attr = route.attr();
-        // SAFETY: the domain is one of an open context.
+        // SAFETY: the domain belongs to an open context.
         let raw = made(unsafe { (domain.context().functions.create_ah)(domain.raw.as_ptr(), &mut attr) })?;
         Ok(AddressHandle { raw, domain: Arc::clone(domain) })
     }
@@ -420,7 +428,8 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: it is the library's, and given back once; it is dropped after what was posted with it.
+        // SAFETY: the library made it, and it is destroyed once, after the queue pair to which the work requests that
+        // use it were posted.
         unsafe { (self.domain.context().functions.destroy_ah)(self.raw.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Queues: of completions, with the channel that tells of them, and of receives that all queue pairs share.
+//! Completion queues with their event channel, and shared receive queues.
 
 use core::ffi::c_int;
 use core::ptr::{self, NonNull};
@@ -11,19 +11,19 @@ use super::context::{Context, check, made};
 use super::memory::Domain;
 use crate::sys::{self, BorrowedFd};
 
-/// The most receives that are posted in one call.
+/// The maximum number of receives that are posted in one call.
 pub(crate) const BATCH: usize = 64;
 
-/// Where completions arrive, and what is readable then.
+/// A completion queue with its event channel.
 pub(crate) struct Completions {
     raw: NonNull<abi::Cq>,
     channel: NonNull<abi::CompChannel>,
     context: Arc<Context>,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for Completions {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Completions {}
 
 impl fmt::Debug for Completions {
@@ -33,16 +33,16 @@ impl fmt::Debug for Completions {
 }
 
 impl Completions {
-    /// Makes a queue with room for so many completions.
+    /// Creates a queue with space for `room` completions.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn new(context: &Arc<Context>, room: usize) -> io::Result<Arc<Self>> {
         let room = c_int::try_from(room).map_err(io::Error::other)?;
         let functions = context.functions;
         // SAFETY: the context is open.
         let channel = made(unsafe { (functions.create_comp_channel)(context.raw.as_ptr()) })?;
-        // SAFETY: the context is open, and the channel one of its.
+        // SAFETY: the context is open, and the channel belongs to it.
         let queue = made(unsafe {
             (functions.create_cq)(context.raw.as_ptr(), room, ptr::null_mut(), channel.as_ptr(), 0)
         });
@@ -60,38 +60,39 @@ impl Completions {
         self.raw.as_ptr()
     }
 
-    /// Takes the oldest completions; returns how many.
+    /// Removes the oldest completions and writes them to `room`. Returns their number.
     #[inline]
     pub(crate) fn poll(&self, room: &mut [Wc]) -> usize {
         // SAFETY: the context is open.
         let poll = unsafe { self.context.raw.as_ref() }.ops.poll_cq;
         let most = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
-        // SAFETY: there is room for so many.
+        // SAFETY: `room` has space for `most` completions.
         let count = unsafe { poll(self.raw.as_ptr(), most, room.as_mut_ptr()) };
-        // An error says that the queue is broken: nothing more comes.
+        // An error means that the queue is broken and returns no further completion.
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Makes the descriptor readable at the next completion, and unreadable until then.
+    /// Makes the descriptor unreadable, and readable again at the next completion.
     pub(crate) fn arm(&self) {
         let functions = self.context.functions;
         let (mut queue, mut owner) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: there is room for the answer; the descriptor does not block.
+        // SAFETY: the two pointers are valid for writes; the descriptor does not block.
         while unsafe { (functions.get_cq_event)(self.channel.as_ptr(), &mut queue, &mut owner) } == 0 {
-            // SAFETY: the event has come, and is acknowledged once.
+            // SAFETY: the event was received, and is acknowledged once.
             unsafe { (functions.ack_cq_events)(queue, 1) };
         }
         // SAFETY: the context is open.
         let notify = unsafe { self.context.raw.as_ref() }.ops.req_notify_cq;
-        // SAFETY: the queue is one of the context's. If this fails, a sleep only ends later.
+        // SAFETY: the queue belongs to the context. If the call fails, a sleep only ends later.
         unsafe { notify(self.raw.as_ptr(), 0) };
     }
 
-    /// Returns what is readable when a completion has come since [`arm`](Self::arm); `None` where there is no such thing.
+    /// Returns a descriptor that is readable when a completion has arrived since [`arm`](Self::arm), or `None` if the
+    /// library has none.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the channel is there as long as the queue.
+        // SAFETY: the channel lives as long as the queue.
         let channel = unsafe { self.channel.as_ref() };
-        // SAFETY: so is its descriptor.
+        // SAFETY: so does its descriptor.
         unsafe { sys::descriptor(channel.fd) }
     }
 }
@@ -99,22 +100,22 @@ impl Completions {
 impl Drop for Completions {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: the queue pairs that it is of hold it, and so are gone.
+        // SAFETY: the queue pairs that use it hold it, so they have been destroyed.
         unsafe { (functions.destroy_cq)(self.raw.as_ptr()) };
-        // SAFETY: its queue is gone.
+        // SAFETY: its queue has been destroyed.
         unsafe { (functions.destroy_comp_channel)(self.channel.as_ptr()) };
     }
 }
 
-/// Where receives are posted that all queue pairs take from.
+/// A receive queue that several queue pairs share.
 pub(crate) struct SharedReceives {
     raw: NonNull<abi::Srq>,
     domain: Arc<Domain>,
 }
 
-// SAFETY: the library's objects may be used by any thread, and by several at once.
+// SAFETY: any thread may use the objects of the library, and several threads may do so at once.
 unsafe impl Send for SharedReceives {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SharedReceives {}
 
 impl fmt::Debug for SharedReceives {
@@ -123,30 +124,30 @@ impl fmt::Debug for SharedReceives {
     }
 }
 
-/// Memory that a message is received into.
+/// The memory of one receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The number that its completion carries.
+    /// The id that its completion carries.
     pub(crate) id: u64,
     /// The address of the first byte, whose provenance is exposed.
     pub(crate) addr: u64,
-    /// How many.
+    /// The length in bytes.
     pub(crate) len: u32,
-    /// What it is registered as.
+    /// The local key of its registration.
     pub(crate) lkey: u32,
 }
 
 impl SharedReceives {
-    /// Makes a queue with room for so many receives.
+    /// Creates a queue with space for `room` receives.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn new(domain: &Arc<Domain>, room: usize) -> io::Result<Arc<Self>> {
         let max_wr = u32::try_from(room).map_err(io::Error::other)?;
         let attr = abi::SrqAttr { max_wr, max_sge: 1, limit: 0 };
         let mut init = abi::SrqInitAttr { owner: ptr::null_mut(), attr };
         let functions = domain.context().functions;
-        // SAFETY: the domain is one of an open context.
+        // SAFETY: the domain belongs to an open context.
         let raw = made(unsafe { (functions.create_srq)(domain.raw.as_ptr(), &mut init) })?;
         Ok(Arc::new(SharedReceives { raw, domain: Arc::clone(domain) }))
     }
@@ -155,25 +156,25 @@ impl SharedReceives {
         self.raw.as_ptr()
     }
 
-    /// Posts receives, in order; at most [`BATCH`].
+    /// Posts receives in order, at most [`BATCH`].
     ///
     /// # Errors
-    /// What the library said: there is no room.
+    /// The error of the library: the queue is full.
     ///
     /// # Safety
-    /// The memory stays, and nobody else uses it, until the completion with its number has come, or the queue and all its
-    /// queue pairs are gone.
+    /// The memory stays valid, and nothing else accesses it, until the completion with its id has come, or the queue
+    /// and all its queue pairs are destroyed.
     pub(crate) unsafe fn post(&self, places: &[Place]) -> io::Result<()> {
-        // SAFETY: the queue is there.
+        // SAFETY: the queue exists as long as this value.
         let queue = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
         let post = unsafe { &*queue.context }.ops.post_srq_recv;
-        // SAFETY: the list is good for the call.
+        // SAFETY: the list is valid during the call; the caller's promise for the memory.
         with_list(places, |list| unsafe { post(self.raw.as_ptr(), list, &mut ptr::null_mut()) })
     }
 }
 
-/// Makes a list of work requests for the length of a call.
+/// Calls `post` with a linked list of receives, which is valid during the call.
 pub(super) fn with_list(places: &[Place], post: impl FnOnce(*mut abi::RecvWr) -> c_int) -> io::Result<()> {
     assert!(places.len() <= BATCH, "receives fit in one call");
     if places.is_empty() {
@@ -193,7 +194,7 @@ pub(super) fn with_list(places: &[Place], post: impl FnOnce(*mut abi::RecvWr) ->
 
 impl Drop for SharedReceives {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that take from it hold it, and so are gone.
+        // SAFETY: the queue pairs that use it hold it, so they have been destroyed.
         unsafe { (self.domain.context().functions.destroy_srq)(self.raw.as_ptr()) };
     }
 }

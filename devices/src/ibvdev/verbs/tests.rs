@@ -1,4 +1,4 @@
-//! Two queue pairs of one process; on a machine without a device the tests say so and end.
+//! Two queue pairs in one process. On a machine without a device the tests report that and return.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Opens the first device, or says why the test is skipped.
+/// Opens the first device, or prints why the test is skipped.
 fn device() -> Option<Arc<Context>> {
     let opened = names().and_then(|names| Context::open(&names[0]));
     opened.inspect_err(|why| drop(writeln!(std::io::stderr(), "SKIPPED, no verbs: {why}"))).ok()
 }
 
-/// One end of a connection, with memory that is registered.
+/// One end of a connection, with registered memory.
 struct End {
     qp: Qp,
     completions: Arc<Completions>,
@@ -78,7 +78,7 @@ fn messages_go_from_one_queue_pair_to_another() {
         len: LEN as u32,
         lkey: b.mr.lkey(),
     };
-    // SAFETY: the memory is looked at after the completion.
+    // SAFETY: the test accesses the memory only after the completion.
     unsafe { b.receives.post(&[place, Place { id: 6, ..place }]) }.unwrap();
     let hello = *b"hello";
     // SAFETY: the bytes are copied into the request.
@@ -101,7 +101,7 @@ fn memory_is_read_from_the_peer_and_a_mark_completes_after_it() {
     b.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 3) as u8);
     let to = (a.memory.as_mut_ptr(), LEN as u32, a.mr.lkey());
     let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey());
-    // SAFETY: the memory is looked at after the completion.
+    // SAFETY: the test accesses the memory only after the completion.
     unsafe { a.qp.read(9, to, from) }.unwrap();
     a.qp.mark(10).unwrap();
     for id in [9, 10] {
@@ -116,7 +116,7 @@ fn a_wrong_key_breaks_the_queue_pair_and_flushes_what_follows() {
     let Some((mut a, b, context)) = pair() else { return };
     let to = (a.memory.as_mut_ptr(), 8, a.mr.lkey());
     let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey() ^ 0xff);
-    // SAFETY: the memory is looked at after the completion.
+    // SAFETY: the test accesses the memory only after the completion.
     unsafe { a.qp.read(1, to, from) }.unwrap();
     let read = a.completion();
     assert_eq!(read.id, 1);

@@ -1,4 +1,4 @@
-//! What peers of the job may count on.
+//! Behaviour between peers of the job.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use super::super::stage::STAGE;
 use super::{Rank, intrude, pattern, send, until};
 use crate::device::{Body, Endpoint, Inlet, Packed, PackedBody, PeerId, PostError};
 
-/// Two ranks that are connected; both have a link.
+/// Connects two ranks; both have an endpoint.
 pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
     let (mut a, mut b) = (Rank::new(0, 2), Rank::new(1, 2));
     let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
@@ -145,7 +145,7 @@ fn who_says_goodbye_is_not_lost() {
 #[test]
 fn what_was_sent_before_a_goodbye_arrives() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
-    // Unread bytes at the one who leaves must not cost what it has sent.
+    // Unread bytes at the closing rank must not destroy the frames that it has sent.
     send(&mut *to_b, &mut [&mut a], &[1; 8], &pattern(1, 5000));
     for i in 0..100u32 {
         send(&mut *to_a, &mut [&mut b], &i.to_le_bytes().repeat(2), &pattern(1, 100));
@@ -185,7 +185,8 @@ fn a_goodbye_in_the_middle_is_a_loss() {
     assert!(rank.got.lost[0].1.contains("goodbye"), "{:?}", rank.got.lost);
 }
 
-/// All connections share one stage: each has memory of its own only while a frame of it is half received.
+/// All connections share one receive buffer. Each has memory of its own only while one of its frames is partly
+/// received.
 #[test]
 fn connections_have_memory_only_for_what_is_half_received() {
     let mut rank = Rank::new(0, 8);
@@ -202,7 +203,8 @@ fn connections_have_memory_only_for_what_is_half_received() {
             for (stream, peer) in streams.iter_mut().zip(1..) {
                 stream.write_all(&wire(peer)[..cut]).unwrap();
             }
-            // Nothing says when all of it has come but the room that it takes: for all of them less than one stage.
+            // Only the capacity shows when all of it has arrived: for all connections together it is less than one
+            // receive buffer.
             until(&mut [&mut rank], |r| r[0].inlet.room() >= 7 * cut);
             assert!(rank.got.frames.is_empty() && rank.inlet.room() < STAGE);
             for (stream, peer) in streams.iter_mut().zip(1..) {
@@ -217,7 +219,7 @@ fn connections_have_memory_only_for_what_is_half_received() {
     }
 }
 
-/// A dead rank's connection may stay open for ever: what it was sending ends, and only that.
+/// A dead rank's connection may stay open: the body that it was sending is aborted, and nothing else.
 #[test]
 fn a_death_ends_the_body_under_way() {
     for cut in [false, true] {

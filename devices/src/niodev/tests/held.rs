@@ -1,4 +1,4 @@
-//! Which frames are held back, and that they leave.
+//! Frames are coalesced, and are written in time.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use super::good::pair;
 use super::{LIVENESS, Rank, pattern, until};
 use crate::device::{Body, Endpoint};
 
-/// Posts frame `i` of a row: its head says which it is.
+/// Posts frame `i` of a sequence: its head contains `i`.
 fn more(link: &mut dyn Endpoint, i: usize, body: &[u8]) {
     assert_eq!(link.post_more(&(i as u64).to_le_bytes(), Body::Bytes(body)), Ok(()), "frame {i}");
 }
 
-/// Looks for frames until there are `count`, which are those of a row, each with its body.
+/// Polls until there are `count` frames, which are those of a sequence, each with its body.
 fn arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>) {
     until(&mut [&mut *rank], |r| r[0].got.frames.len() >= count);
     assert_eq!(rank.got.frames.len(), count);
@@ -21,10 +21,10 @@ fn arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>) {
     }
 }
 
-/// Posts frames of a row until one is held, and returns how many that were: who is kept from running for a moment has
-/// started a new row.
+/// Posts frames of a sequence until one is delayed, and returns their number: a thread that was preempted for a moment
+/// has started a new sequence.
 fn until_held(rank: &mut Rank, link: &mut dyn Endpoint, body: impl Fn(usize) -> Vec<u8>) -> usize {
-    // A look ends the row before.
+    // A poll ends the previous sequence.
     rank.poll();
     let limit = Instant::now() + LIVENESS;
     for i in 0.. {
@@ -61,20 +61,20 @@ fn a_frame_that_leaves_takes_along_what_was_held() {
     }
 }
 
-/// Who starts some sends and then computes, without another call, does not keep them from their receivers.
+/// A rank that starts some sends and then computes without another call does not delay them.
 #[test]
 fn what_is_held_leaves_though_nobody_looks() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     for _ in 0..10 {
         let count = until_held(&mut a, &mut *to_b, |i| pattern(i, 8));
         arrive(&mut b, count, |i| pattern(i, 8));
-        // The other way, too: each device has a flusher.
+        // The other direction, too: each device has a flusher.
         let count = until_held(&mut b, &mut *to_a, |i| pattern(i, 9));
         arrive(&mut a, count, |i| pattern(i, 9));
     }
 }
 
-/// A socket that had no room is written to when it has, though its rank does not look.
+/// A socket that had no space is written to when it has, even if its rank does not poll.
 #[test]
 fn what_a_full_socket_did_not_take_leaves_when_the_peer_has_read() {
     let (_a, mut b, mut to_b, _to_a) = pair();
@@ -111,7 +111,7 @@ fn a_link_that_is_dropped_writes_out_what_it_held() {
     arrive(&mut b, count, |i| pattern(i, 100));
 }
 
-/// What is held for one who has left is dropped, and the flusher forgets it.
+/// Frames that are delayed for a peer that exits are dropped, and the flusher no longer watches the connection.
 #[test]
 fn what_is_held_for_one_who_leaves_is_nobodys() {
     let (mut a, b, mut to_b, to_a) = pair();

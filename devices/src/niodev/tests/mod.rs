@@ -1,4 +1,4 @@
-//! Two ranks in one thread, and strangers.
+//! Tests with two ranks in one thread, and with strangers.
 
 mod good;
 mod held;
@@ -19,14 +19,14 @@ use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, Pos
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 
-/// A bound on liveness, far above what anything here needs.
+/// A time limit for liveness, far above the needs of any test here.
 const LIVENESS: Duration = Duration::from_secs(20);
 
 fn key(secret: u8) -> Arc<JobKey> {
     Arc::new(JobKey { job: 77, secret: [secret; 32] })
 }
 
-/// Keeps what arrives.
+/// A sink that stores the arrived frames.
 #[derive(Debug, Default)]
 struct Keeper {
     frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
@@ -35,7 +35,7 @@ struct Keeper {
     under: Option<(u32, Vec<u8>, Vec<u8>)>,
 }
 
-// SAFETY: the memory of the body under way stays where it is until it has landed.
+// SAFETY: the memory of the body in transfer is not moved until it has landed.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Keeper {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
@@ -105,7 +105,7 @@ impl Rank {
     }
 }
 
-/// Polls until `done`.
+/// Polls until `done` returns true.
 fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
     let limit = Instant::now() + LIVENESS;
     while !done(ranks) {
@@ -118,7 +118,7 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
     }
 }
 
-/// Posts a frame, polling while there is no room.
+/// Posts a frame, and polls while there is no space.
 fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
     until(ranks, |_| match link.post(head, Body::Bytes(body)) {
         Ok(()) => true,
@@ -130,7 +130,7 @@ fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u
     });
 }
 
-/// Connects to `to` as rank `rank`, by hand; `None` if it was turned away.
+/// Connects to `to` as rank `rank`, without a device; returns `None` if the connection was rejected.
 fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
     let id = Identity { key: key(secret), rank, size: 8 };
     let me = to.device.shared.id.rank;

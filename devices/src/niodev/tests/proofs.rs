@@ -1,4 +1,4 @@
-//! The handshake without sockets, and headers.
+//! Tests of the handshake without sockets, and of headers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn identity(rank: u32) -> Arc<Identity> {
     Arc::new(Identity { key: key(1), rank, size: 4 })
 }
 
-/// Gives a machine bytes, `chunk` at a time; returns what follows from the last.
+/// Passes bytes to a handshake, at most `chunk` at a time; returns the last step.
 fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<Step, Refusal> {
     loop {
         let room = to.room();
@@ -102,7 +102,7 @@ fn a_reflected_proof_is_refused() {
     let (_, hello) = Handshake::connect(identity(1), 2, [1; 32]);
     let mut two = Handshake::accept(identity(2), [2; 32]);
     let challenge = said(feed(&mut two, &hello, 100));
-    // The proof of who accepts, sent back as that of who connects.
+    // The accepting side's proof, sent back as the connecting side's.
     assert_eq!(feed(&mut two, &challenge[40..], 100).unwrap_err(), Refusal::Key);
 }
 
@@ -112,7 +112,7 @@ fn every_bit_of_a_handshake_counts() {
         let (mut one, mut hello) = Handshake::connect(identity(1), 2, [1; 32]);
         hello[bit / 8] ^= 1 << (bit % 8);
         let mut two = Handshake::accept(identity(2), [2; 32]);
-        // The three bytes of padding mean nothing.
+        // The three bytes of padding have no meaning.
         if (5..8).contains(&(bit / 8)) {
             continue;
         }

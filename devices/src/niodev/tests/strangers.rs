@@ -1,4 +1,4 @@
-//! Whoever knocks, the job goes on.
+//! Strangers, whatever they send, do not disturb the job.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
 
-/// Two ranks can still talk.
+/// Checks that two ranks can still communicate.
 fn goes_on(a: &mut Rank) {
     let mut b = Rank::new(1, 8);
     let mut link = a.link(&b);
@@ -29,7 +29,7 @@ fn goes_on(a: &mut Rank) {
     assert_eq!(a.got.lost, []);
 }
 
-/// Whether the rank closes the connection, polled.
+/// Returns whether the rank closes the connection; polls it meanwhile.
 fn turned_away(rank: &mut Rank, stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let limit = Instant::now() + LIVENESS;
@@ -106,7 +106,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
     let at = listener.local_addr().unwrap();
     let (here, there) = if cfg!(target_endian = "big") { ("big", "little") } else { ("little", "big") };
     let card = Address(format!("{at} 262144 {there}-endian").into_bytes());
-    // The device is chosen, so that its reason is reported.
+    // The device is chosen, so that its error is reported.
     assert!(rank.device.affinity(&card).is_some());
     let refused = rank.device.connect(PeerId(3), &card).unwrap_err().to_string();
     assert!(refused.contains("rank 3 has another byte order"), "{refused}");
@@ -123,7 +123,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
 
 #[test]
 fn a_pass_that_moves_nothing_has_seen_all_that_came() {
-    // More peers than are read from without asking which of them has news.
+    // More peers than are read without a preceding poll.
     let mut rank = Rank::new(0, 8);
     let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
     let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
@@ -139,7 +139,7 @@ fn a_pass_that_moves_nothing_has_seen_all_that_came() {
     assert_eq!(rank.got.frames, [(5, vec![7; 8], vec![])]);
 }
 
-/// Waits until the other end has what was written.
+/// Waits until the other end has received the written bytes.
 fn arrived(stream: &TcpStream) {
     let limit = Instant::now() + LIVENESS;
     while unacknowledged(stream) > 0 {
@@ -175,7 +175,7 @@ fn who_knows_the_job_keeps_its_place_in_a_crowd() {
         rank.poll();
     }
     assert_eq!(rank.strangers(), 48, "the newest stay");
-    // It goes on where it was.
+    // The handshake continues where it was.
     let count = slow.read(talk.room()).unwrap();
     let Ok(Step::Send(proof)) = talk.took(count) else { panic!("no challenge") };
     slow.write_all(&proof).unwrap();
@@ -191,7 +191,7 @@ fn a_rank_has_one_place() {
     goes_on(&mut rank);
 }
 
-/// Connects by hand and says hello as rank `rank`, but nothing else.
+/// Connects without a device and sends only a hello, as rank `rank`.
 fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
     let id = Identity { key: key(1), rank, size: 8 };
     let (talk, hello) = Handshake::connect(Arc::new(id), to.device.shared.id.rank, half::nonce().unwrap());
@@ -215,7 +215,7 @@ fn all_reach_all_through_a_flood_of_strangers() {
             links.push((me, Some((to, rank.device.connect(PeerId(to as u32), card).unwrap()))));
         }
     }
-    // Some say nothing, some say what they please; they stay until they are turned away.
+    // Some send nothing, some send arbitrary bytes; they stay until they are rejected.
     let (mut crowd, mut flooding) = (std::collections::VecDeque::new(), 0);
     let limit = Instant::now() + LIVENESS;
     while ranks.iter().any(|rank| rank.got.frames.len() + 1 < RANKS as usize) {
@@ -249,7 +249,7 @@ fn all_reach_all_through_a_flood_of_strangers() {
     }
 }
 
-/// Has rank 0 connect to an address where somebody else answers every attempt.
+/// Makes rank 0 connect to an address where an impostor answers every attempt.
 fn answered_by(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -266,7 +266,7 @@ fn answered_by(answer: impl Fn(TcpStream)) {
     });
     assert_eq!(rank.got.lost, []);
     assert_eq!(link.post(&[0; 8], Body::Empty), Err(PostError::Again));
-    // Nobody is proof.
+    // A closed port is proof.
     drop(impostor);
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);

@@ -1,11 +1,11 @@
-//! Models of copies that the owner of the memory helps with, or not.
+//! Models of copies that the owner of the memory helps with, or does not.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::CoopCopy;
 
-/// Copies `N` bytes twice while another thread helps `tries` times; the second copy is from and to other memory.
+/// Copies `N` bytes twice while another thread tries `tries` times to help. The second copy uses other memory.
 fn copies_with_help<const N: usize>(tries: usize) {
     loom::model(move || {
         let together = Arc::new(CoopCopy::default());
@@ -18,7 +18,7 @@ fn copies_with_help<const N: usize>(tries: usize) {
             let from: [u8; N] = std::array::from_fn(|i| 16 * round + i as u8);
             let mut to = [0; N];
             let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
-            // SAFETY: both have `N` bytes, and stay until it returns; nobody else copies.
+            // SAFETY: both have `N` bytes, and stay until the call returns; nobody else copies.
             helped += unsafe { together.copy(src, dst, N, || ()) };
             assert_eq!(to, from, "all of it when the call returns");
         }

@@ -1,24 +1,24 @@
-//! Which logical processors a thread may run on, and where they are.
+//! The logical processors on which a thread may run, and their locations.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Returns the logical processors that this thread may run on.
+/// Returns the logical processors on which this thread may run.
 pub(crate) fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Keeps this thread on some logical processors. Makes one system call and does not allocate.
+/// Restricts this thread to some logical processors. Makes one system call and does not allocate.
 pub(crate) fn run_on(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the place of a logical processor: its package, the first that shares its last cache, and the first that shares
-/// its core.
+/// Returns the location of a logical processor: its package, the first processor that shares its last-level cache,
+/// and the first that shares its core.
 pub(crate) fn place(cpu: usize) -> [usize; 3] {
     let first = |file: &str, unknown: usize| {
         let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));

@@ -12,11 +12,11 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// Makes one. If the process has as many descriptors open as it may, raises that limit first: each rank that is a thread
-    /// takes one.
+    /// Creates an event. If the process has reached its limit of open descriptors, raises the limit first: each rank
+    /// that is a thread needs a descriptor.
     ///
     /// # Errors
-    /// No descriptor is left, and what to do about it.
+    /// No descriptor is left. The message advises how to raise the limit.
     pub(crate) fn new() -> io::Result<Self> {
         let make = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let made = make().or_else(|error| {
@@ -37,15 +37,15 @@ impl Event {
         })
     }
 
-    /// Makes it readable.
+    /// Makes the event readable.
     pub(crate) fn signal(&self) {
-        // A full counter (EAGAIN) means that it is readable already.
+        // EAGAIN means that the counter is full, so the event is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until it or one of `also` is readable, or for `credit_limit`.
+    /// Waits until the event or one of `also` is readable, at most for `limit`.
     pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
-        // A rank of few devices sleeps without allocating.
+        // A rank with few devices sleeps without an allocation.
         let mut fds: SmallVec<[PollFd<'_>; 4]> =
             smallvec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
         fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
@@ -54,9 +54,9 @@ impl Event {
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
-    /// Makes it unreadable again.
+    /// Makes the event unreadable.
     pub(crate) fn clear(&self) {
-        // Nothing to read (EAGAIN) means that the limit or another descriptor ended the sleep.
+        // EAGAIN means that the limit or another descriptor ended the sleep.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

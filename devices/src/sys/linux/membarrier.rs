@@ -1,4 +1,4 @@
-//! A full fence in every thread of every process that has registered.
+//! A full fence in every thread of every registered process.
 
 use libc::{c_int, c_long};
 
@@ -7,18 +7,18 @@ const GLOBAL_EXPEDITED: c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: c_int = 1 << 2;
 
 fn membarrier(command: c_int) -> c_long {
-    // SAFETY: membarrier takes two integers and touches no memory of ours.
+    // SAFETY: membarrier takes integers only and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
 
-/// Has the fences of others reach this process; returns whether it can make them, too.
+/// Registers this process for the fences of other processes. Returns whether this process can run such fences, too.
 pub(crate) fn register() -> bool {
     let both = c_long::from(GLOBAL_EXPEDITED | REGISTER_GLOBAL_EXPEDITED);
     let offered = membarrier(QUERY);
     offered > 0 && offered & both == both && membarrier(REGISTER_GLOBAL_EXPEDITED) == 0
 }
 
-/// Makes the fence; returns whether it did.
+/// Runs the fence. Returns whether that succeeded.
 pub(crate) fn run() -> bool {
     membarrier(GLOBAL_EXPEDITED) == 0
 }

@@ -22,36 +22,37 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Several processes can map one memory.
+/// Whether several processes can map the same memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = true;
 
-/// The number of the error of what a system cannot do.
+/// The number of the error for an unsupported operation.
 pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
 /// Returns the nanoseconds of the clock that all processes of this host share.
 pub(crate) fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // What rustix has for the clock and for threads reads the vDSO itself, which valgrind does not let a program do.
-    // SAFETY: the structure is ours, and the clock is there on every Linux.
+    // This does not use rustix, whose clock and thread functions read the vDSO directly, which valgrind does not
+    // permit.
+    // SAFETY: the pointer is valid for writes, and every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    // Both are at least 0; on some 32-bit systems both have 32 bits.
+    // Both values are at least 0. On some 32-bit systems both have 32 bits.
     let (seconds, rest) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000_000 + rest.unwrap_or(0)
 }
 
 /// Returns the number of this thread.
 pub(crate) fn thread() -> u32 {
-    // SAFETY: it takes nothing and always succeeds.
+    // SAFETY: the call takes no arguments and always succeeds.
     let number = unsafe { libc::syscall(libc::SYS_gettid) };
     number as u32
 }
 
-/// Returns how many bytes of memory this process may lock, if there is a limit for this thread.
+/// Returns how many bytes of memory this process may lock, or `None` if no limit applies to this thread.
 pub(crate) fn lockable() -> Option<usize> {
     let limit = getrlimit(Resource::Memlock).current?;
     let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    // The right is one of the host's: that of a user namespace counts for nothing.
+    // The capability must be one of the host: in a user namespace it does not lift the limit.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_hosts = map.split_whitespace().eq(["0", "0", "4294967295"]);
     (!(has_right && is_hosts)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
@@ -61,45 +62,45 @@ pub(crate) fn lockable() -> Option<usize> {
 pub(crate) fn raise_descriptors() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Where it cannot be raised, the call that finds no descriptor says so.
+        // If this fails, the call that needs a descriptor reports the error.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Fills `bytes` with what nobody can guess; false if there is none.
+/// Fills `bytes` with unpredictable values. Returns false if the system has none.
 pub(crate) fn random(bytes: &mut [u8]) -> bool {
     let len = bytes.len();
     getrandom(bytes, GetRandomFlags::empty()) == Ok(len)
 }
 
-/// Ends this process as if it had died.
+/// Kills this process.
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn kill_me() {
-    // The test that asks for it sees the signal, or that there was none.
+    // The test that uses this checks for the signal.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
-/// Returns a descriptor by its number.
+/// Borrows a descriptor by its number, or returns `None` if the number is negative.
 ///
 /// # Safety
-/// It is open for `'a`.
+/// If the number is not negative, it is a descriptor that is open for `'a`.
 pub(crate) unsafe fn descriptor<'a>(number: i32) -> Option<BorrowedFd<'a>> {
-    // SAFETY: the caller's promise, and -1 is none that is open.
+    // SAFETY: the caller's promise; the check excludes -1.
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Has calls on a descriptor fail instead of waiting.
+/// Makes calls on a descriptor fail instead of block.
 pub(crate) fn unblock(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(descriptor, true)
 }
 
-/// Has a descriptor's number stand for another file from now on, whose calls fail instead of waiting.
+/// Makes a descriptor's number refer to another file, whose calls fail instead of block.
 #[cfg(test)]
 pub(crate) fn replace(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
     use std::os::fd::{AsFd, AsRawFd};
 
     unblock(file.as_fd())?;
-    // SAFETY: both are open, and who owns the number goes on to own it.
+    // SAFETY: both are open, and the owner of the number continues to own it.
     match unsafe { libc::dup2(file.as_raw_fd(), number.as_raw_fd()) } {
         -1 => Err(std::io::Error::last_os_error()),
         _ => Ok(()),

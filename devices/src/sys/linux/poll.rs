@@ -1,4 +1,4 @@
-//! Which sockets have news: epoll, level-triggered.
+//! Readiness of sockets, by epoll, level-triggered.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// What a socket is watched for.
+/// The readiness for which a socket is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
     Read,
@@ -25,7 +25,7 @@ impl Interest {
     }
 }
 
-/// What a socket is ready for; both after an error, as either call tells it.
+/// The readiness of a socket. After an error both flags are set, because either call reports the error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) token: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Readiness {
     pub(crate) write: bool,
 }
 
-/// The most events taken at once.
+/// The maximum number of events per system call.
 const BATCH: usize = 64;
 
 #[derive(Debug)]
@@ -53,16 +53,16 @@ impl Poll {
     }
 
     pub(crate) fn remove(&self, socket: &OwnedFd) {
-        // An error says that the socket was not watched, and so it is not.
+        // An error means that the socket was not watched.
         let _ = epoll::delete(&self.0, socket);
     }
 
-    /// Gives `each` what there is now; returns whether that was all.
+    /// Calls `each` for the current events. Returns whether these were all.
     #[inline]
     pub(crate) fn look(&self, each: impl FnMut(Readiness)) -> bool {
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted call has found nothing.
+        // An interrupted call has found no event.
         let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&now)) else { return true };
         let ready = |event: &Event| {
             let flags = event.flags;
@@ -77,7 +77,7 @@ impl Poll {
         events.len() < BATCH
     }
 
-    /// Returns what is readable when there is news.
+    /// Returns a descriptor that is readable when there are events.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Reading and writing the memory of another process.
+//! Access to the memory of another process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -6,7 +6,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 use super::Errno;
 
-/// A piece to copy: `len` bytes at address `from` of the other process, to `to`.
+/// A piece to copy: `len` bytes from address `from` of the other process to `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemotePiece {
     pub(crate) to: *mut u8,
@@ -19,16 +19,16 @@ pub(crate) fn own_process() -> u32 {
     std::process::id()
 }
 
-/// A process, also when another one has its number.
+/// A process, even after another process has got its number.
 #[derive(Debug)]
 pub(crate) struct Process {
     number: Pid,
-    /// What the system tells of it, if it does.
+    /// A pidfd, if the system supports it.
     fd: Option<OwnedFd>,
 }
 
 impl Process {
-    /// Finds a process by its number; `None` if there is none.
+    /// Finds a process by its number. Returns `None` if it does not exist.
     pub(crate) fn find(number: u32) -> Option<Self> {
         let number = Pid::from_raw(i32::try_from(number).ok()?)?;
         match pidfd_open(number, PidfdFlags::empty()) {
@@ -38,20 +38,23 @@ impl Process {
         }
     }
 
-    /// Whether it runs, and be it in one of its threads alone; also when the system does not tell.
+    /// Whether at least one thread of the process runs. Returns true if that cannot be determined.
     pub(crate) fn runs(&self) -> bool {
         let Some(fd) = &self.fd else { return test_kill_process(self.number) != Err(Errno::SRCH) };
-        // It is ready when the last thread has ended, and be it that nobody has taken note.
+        // The pidfd is readable when the last thread has ended, even before the parent has waited for the process.
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)) != Ok(1)
     }
 }
 
-/// Copies one or two pieces out of the memory of a process, each after the one before it; returns how many bytes. They are fewer than
-/// asked for where memory is missing, and an error where that is so at the first byte.
+/// Copies one or two pieces from the memory of a process, in order. Returns the number of bytes copied. It is less
+/// than requested if memory is not mapped there.
+///
+/// # Errors
+/// The first byte cannot be copied.
 ///
 /// # Safety
-/// Where the pieces go is writable, and nobody else uses it.
+/// The destination of each piece is valid for writes, and nothing else accesses it.
 pub(crate) unsafe fn read_process<const N: usize>(
     process: u32,
     pieces: &[RemotePiece; N],
@@ -60,7 +63,8 @@ pub(crate) unsafe fn read_process<const N: usize>(
         // SAFETY: the caller's promise.
         return unsafe { read_pieces(process, pieces) };
     }
-    // These processors may read a later piece first: a call of its own for each has them in order.
+    // These processors may read a later piece first. A separate call for each piece, with a fence in between, keeps
+    // the order.
     // SAFETY: the caller's promise.
     let first = unsafe { read_pieces(process, &pieces[..1]) }?;
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -71,10 +75,10 @@ pub(crate) unsafe fn read_process<const N: usize>(
     unsafe { read_pieces(process, &pieces[1..]) }.map(|second| first + second)
 }
 
-/// As [`read_process`], of at most two pieces, and in whatever order the processor reads them.
+/// Copies as [`read_process`], but at most two pieces, and in the order that the processor chooses.
 ///
 /// # Safety
-/// As of [`read_process`].
+/// As [`read_process`].
 unsafe fn read_pieces(process: u32, pieces: &[RemotePiece]) -> Result<usize, Errno> {
     let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let (mut to, mut from) = ([none; 2], [none; 2]);
@@ -85,16 +89,20 @@ unsafe fn read_pieces(process: u32, pieces: &[RemotePiece]) -> Result<usize, Err
     }
     let count = pieces.len().min(2) as libc::c_ulong;
     let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
-    // SAFETY: the kernel writes to `to`, as the caller allows, and reads nothing of this process but the two lists.
+    // SAFETY: the kernel writes to `to`, as the caller permits, and otherwise accesses only the two lists in this
+    // process.
     let copied = unsafe { libc::process_vm_readv(process, to.as_ptr(), count, from.as_ptr(), count, 0) };
     answer(copied)
 }
 
-/// Copies `len` bytes at address `from` of this process to address `to` of another one; returns how many. They are fewer
-/// where memory is missing, on either side, and an error where that is so at the first byte.
+/// Copies `len` bytes from address `from` of this process to address `to` of another one. Returns the number of bytes
+/// copied. It is less than requested if memory is not mapped on either side.
+///
+/// # Errors
+/// The first byte cannot be copied.
 ///
 /// # Safety
-/// The other process wants them written there.
+/// The other process expects the bytes at `to`.
 pub(crate) unsafe fn write_process(process: u32, from: u64, to: u64, len: usize) -> Result<usize, Errno> {
     let piece = |address| {
         let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
@@ -102,8 +110,8 @@ pub(crate) unsafe fn write_process(process: u32, from: u64, to: u64, len: usize)
     };
     let (from, to) = (piece(from)?, piece(to)?);
     let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
-    // SAFETY: the kernel writes nothing of this process, and of the other one what the caller vouches for; what is not there
-    // to be read is an error.
+    // SAFETY: the kernel does not write to this process, and writes to the other one only what the caller vouches
+    // for. A source that is not mapped is an error.
     let copied = unsafe { libc::process_vm_writev(process, &raw const from, 1, &raw const to, 1, 0) };
     answer(copied)
 }

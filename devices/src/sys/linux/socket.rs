@@ -31,7 +31,7 @@ pub(crate) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), 
     Ok((socket, at))
 }
 
-/// Finds out whether this host's own packets reach it at `ip`, by a datagram that nobody need receive.
+/// Checks whether this host's own packets reach it at `ip`, with a datagram that is not read.
 pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     let at = SocketAddr::new(ip, 0);
     let socket = rustix::net::socket_with(family(&at), SocketType::DGRAM, FLAGS, None)?;
@@ -45,7 +45,7 @@ pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     }
 }
 
-/// Starts to connect.
+/// Starts to connect, without blocking.
 pub(crate) fn connect(at: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = stream(at)?;
     match rustix::net::connect(&socket, at) {
@@ -54,7 +54,10 @@ pub(crate) fn connect(at: &SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns whether a connection that was started stands; an error if it never will.
+/// Returns whether a connection that was started is established.
+///
+/// # Errors
+/// The connection has failed.
 pub(crate) fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
     sockopt::socket_error(socket).and_then(|error| error)?;
     Ok(rustix::net::getpeername(socket).is_ok())
@@ -65,18 +68,18 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, FLAGS)
 }
 
-/// Returns a descriptor to give up when there are no others.
+/// Returns a spare descriptor, to be closed when the process has no others.
 pub(crate) fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// Sends what is small at once.
+/// Disables Nagle's algorithm, so that short messages are sent at once.
 pub(crate) fn no_delay(socket: &OwnedFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
-/// Acknowledges at once what has come.
+/// Acknowledges received data at once.
 pub(crate) fn acknowledge(socket: &OwnedFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_quickack(socket, true);
@@ -87,7 +90,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
 }
 
-/// Sends one after the other, in one call.
+/// Sends `parts` one after the other, in one call.
 #[inline]
 pub(crate) fn send_parts(socket: &OwnedFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
@@ -104,15 +107,15 @@ pub(crate) fn recv_uninit(socket: &OwnedFd, room: &mut [MaybeUninit<u8>]) -> Res
     rustix::net::recv(socket, room, RecvFlags::empty()).map(|(_, count)| count)
 }
 
-/// Sends and receives nothing more.
+/// Shuts down both directions.
 pub(crate) fn shut(socket: &OwnedFd) {
-    // It may be shut already.
+    // The socket might be shut down already.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// Sends nothing more.
+/// Shuts down the sending direction.
 pub(crate) fn shut_writing(socket: &OwnedFd) {
-    // As above.
+    // The socket might be shut down already.
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
@@ -121,6 +124,6 @@ pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    // A socket that cannot tell has nothing to wait for.
+    // A socket without this call has nothing to wait for.
     if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! What processes wake each other by without handing descriptors over: datagram sockets with names.
+//! Datagram sockets by whose names processes wake each other, without passing descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -6,16 +6,16 @@ use std::os::unix::fs::MetadataExt;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// A socket that others make readable who know its name. The name is abstract, so that it is gone with the socket. Half of it is
-/// a random number, so that nobody can take it first; the other says in which network namespace it is, as it cannot be seen
-/// from others.
+/// A socket that every process which knows its name can make readable. The name is abstract, so that it vanishes with
+/// the socket. Half of it is a random number, so that no process can bind it in advance. The other half identifies
+/// the network namespace, because other namespaces cannot see the socket.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     socket: OwnedFd,
     name: u64,
 }
 
-/// Datagrams that are read at once: whoever sends more only makes the next wait short.
+/// The maximum number of datagrams that `clear` reads. If more were sent, the next wait ends early.
 const CLEARED: usize = 64;
 
 fn address(name: u64) -> Result<SocketAddrUnix, Errno> {
@@ -27,17 +27,17 @@ fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
 }
 
-/// Returns the number of the network namespace that this thread is in, if it can be found out.
+/// Returns the number of this thread's network namespace, if it can be determined.
 fn network() -> Option<u32> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
     u32::try_from(namespace.ino()).ok().filter(|number| *number != 0)
 }
 
 impl Wakeup {
-    /// Makes one.
+    /// Creates a wakeup socket with a new name.
     ///
     /// # Errors
-    /// No descriptor left, or no random number.
+    /// No descriptor or no random number is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         let (socket, network) = (socket()?, u64::from(network().unwrap_or(0)));
         loop {
@@ -48,7 +48,7 @@ impl Wakeup {
             let name = network << 32 | u64::from(u32::from_ne_bytes(random).max(1));
             match rustix::net::bind(&socket, &address(name)?) {
                 Ok(()) => return Ok(Wakeup { socket, name }),
-                // It is somebody else's.
+                // Another socket has this name: try the next one.
                 Err(Errno::ADDRINUSE) => (),
                 Err(error) => return Err(error),
             }
@@ -60,20 +60,21 @@ impl Wakeup {
         self.name
     }
 
-    /// Makes the one of this name readable, wherever it is.
+    /// Makes the socket of this name readable, in any process.
     pub(crate) fn send(&self, name: u64) {
         let Ok(address) = address(name) else { return };
         let by = |socket: &OwnedFd| rustix::net::sendto(socket, &[0], SendFlags::NOSIGNAL, &address);
-        // One that is gone belongs to nobody who waits.
+        // Other errors are ignored: if the target is closed, no process waits on it.
         if by(&self.socket) == Err(Errno::AGAIN)
             && let Ok(another) = socket()
         {
-            // It is full, and so readable already; or this socket is, of what it has sent to hundreds who have not read it.
+            // Either the target is full, and so readable already; or this socket has used up its send buffer, with
+            // datagrams that hundreds of sleepers have not read. In the second case, a new socket can still send.
             let _ = by(&another);
         }
     }
 
-    /// Whether there is one of this name; also if that cannot be found out.
+    /// Whether a socket has this name. Returns true if that cannot be determined.
     pub(crate) fn is_there(name: u64) -> bool {
         if name != 0 && network() != Some((name >> 32) as u32) {
             return true;
@@ -82,13 +83,13 @@ impl Wakeup {
         connect() != Err(Errno::CONNREFUSED)
     }
 
-    /// Makes it unreadable.
+    /// Makes the socket unreadable.
     pub(crate) fn clear(&self) {
         let received = |_: &usize| rustix::net::recv(&self.socket, &mut [0u8; 1], RecvFlags::empty()).is_ok();
         let _ = (0..CLEARED).take_while(received).count();
     }
 
-    /// Returns what is readable then.
+    /// Returns the descriptor of the socket.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -107,22 +108,22 @@ mod tests {
         assert!(!Wakeup::is_there(name));
     }
 
-    /// Its socket is there, and cannot be reached.
+    /// The socket exists, but cannot be reached from this namespace.
     #[test]
     fn one_in_another_network_namespace_may_be_there() {
         let elsewhere = || {
-            // SAFETY: it concerns this thread alone, which ends soon.
+            // SAFETY: the call affects only this thread, which ends soon.
             let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
             (moved == 0).then(|| Wakeup::new().unwrap())
         };
-        // Not everybody may make one.
+        // Creating a namespace needs a privilege.
         let Some(one) = std::thread::spawn(elsewhere).join().unwrap() else { return };
         assert!(Wakeup::is_there(one.name()));
     }
 
     #[test]
     fn one_wakes_hundreds_that_do_not_look() {
-        // A socket has sent its fill with fewer.
+        // Fewer datagrams fill the send buffer of a socket.
         let sleepers: Vec<Wakeup> = (0..400).map(|_| Wakeup::new().unwrap()).collect();
         let one = &sleepers[0];
         sleepers.iter().for_each(|sleeper| one.send(sleeper.name()));

@@ -1,8 +1,8 @@
-//! The errors that devices tell apart, none of which occurs, and the one that does.
+//! Error numbers: the ones that devices distinguish, which never occur here, and the one that does.
 
 use std::{fmt, io};
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(u8);
 

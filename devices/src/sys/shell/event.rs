@@ -1,4 +1,4 @@
-//! A counter in place of a descriptor: it wakes threads of this process.
+//! A flag instead of a descriptor: it wakes threads of this process.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -24,7 +24,7 @@ impl Event {
 
     pub(crate) fn wait(&self, _also: &[BorrowedFd<'_>], limit: Duration) {
         let signalled = self.signalled.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever sleeps looks for what woke it, and so also after a panic of somebody else.
+        // The caller polls after every sleep, so the result does not matter, even if another thread has panicked.
         let _ = self.news.wait_timeout_while(signalled, limit, |signalled| !*signalled);
     }
 

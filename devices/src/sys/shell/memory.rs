@@ -1,4 +1,4 @@
-//! Memory of several processes, of which there is none here.
+//! Shared memory, which this platform does not have.
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -9,11 +9,11 @@ use crate::sys::{BorrowedFd, OwnedFd};
 
 const REFUSED: StorageError = StorageError::Size { asked: 0, most: 0 };
 
-/// What makes such memory.
+/// Fails to create or attach memory.
 #[derive(Debug)]
 pub(crate) struct SharedStorage;
 
-/// Memory that was handed over; never made.
+/// A mapped segment; never constructed.
 #[derive(Debug)]
 pub(crate) struct SegmentView(Infallible);
 
@@ -41,7 +41,7 @@ impl SegmentView {
     }
 
     /// # Safety
-    /// It is never called.
+    /// It cannot be called: no value of this type exists.
     pub(crate) unsafe fn release(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
         match self.0 {}
     }
@@ -55,7 +55,7 @@ impl SegmentView {
     }
 
     /// # Safety
-    /// It is never called.
+    /// It cannot be called: no value of this type exists.
     pub(crate) unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         match self.0 {}
     }

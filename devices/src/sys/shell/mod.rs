@@ -1,4 +1,5 @@
-//! No system at all: what std has suffices for ranks that are threads of one process; everything else is refused.
+//! A platform without system calls: std suffices for ranks that are threads of one process, and every other call
+//! fails.
 
 mod errno;
 mod event;
@@ -17,12 +18,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Nothing tells where a thread may run.
+/// Returns no processor: std cannot determine where a thread may run.
 pub(crate) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// Nothing keeps a thread anywhere.
+/// Fails: std cannot restrict a thread to some processors.
 pub(crate) fn run_on(_: impl Iterator<Item = usize>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
@@ -31,14 +32,14 @@ pub(crate) fn place(cpu: usize) -> [usize; 3] {
     [0, 0, cpu]
 }
 
-/// Several processes can map one memory.
+/// Whether several processes can map the same memory.
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = false;
 
-/// No number has the meaning everywhere.
+/// The number of the error for an unsupported operation; none is the same on all platforms.
 pub(crate) const NOT_SUPPORTED: i32 = 0;
 
-/// There are no fences from outside: both sides of a doorbell make their own.
+/// Fences in other threads, which do not exist here: both sides of a doorbell use their own.
 pub(crate) mod membarrier {
     pub(crate) fn register() -> bool {
         false
@@ -75,7 +76,7 @@ impl Process {
 }
 
 /// # Safety
-/// None: nothing is copied.
+/// This can always be called: it copies nothing.
 pub(crate) unsafe fn read_process<const N: usize>(
     _process: u32,
     pieces: &[RemotePiece; N],
@@ -85,12 +86,12 @@ pub(crate) unsafe fn read_process<const N: usize>(
 }
 
 /// # Safety
-/// None: nothing is copied.
+/// This can always be called: it copies nothing.
 pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: usize) -> Result<usize, Errno> {
     Err(Errno::UNSUPPORTED)
 }
 
-/// The clock of this process: it has all ranks.
+/// Returns the nanoseconds of this process's clock, which suffices because one process has all ranks.
 pub(crate) fn now() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64
@@ -112,7 +113,7 @@ pub(crate) fn random(_bytes: &mut [u8]) -> bool {
 }
 
 /// # Safety
-/// None: there are no descriptors.
+/// This can always be called: it returns no descriptor.
 pub(crate) unsafe fn descriptor<'a>(_number: i32) -> Option<super::BorrowedFd<'a>> {
     None
 }

@@ -1,4 +1,4 @@
-//! Nothing is watched.
+//! Readiness of sockets, which this platform does not have.
 
 use std::convert::Infallible;
 
@@ -19,7 +19,7 @@ pub(crate) struct Readiness {
     pub(crate) write: bool,
 }
 
-/// What would watch; never made.
+/// A set of watched sockets; never constructed.
 #[derive(Debug)]
 pub(crate) struct Poll(Infallible);
 

@@ -1,4 +1,4 @@
-//! No socket can be had, so nothing is ever asked of one.
+//! Stream sockets, which this platform does not have: the calls that create one fail, so the others are never used.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

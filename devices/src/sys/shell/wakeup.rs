@@ -1,11 +1,11 @@
-//! What processes wake each other by, of which there is none here.
+//! Sockets by which processes wake each other, which this platform does not have.
 
 use std::convert::Infallible;
 
 use super::Errno;
 use crate::sys::BorrowedFd;
 
-/// Never made.
+/// A wakeup socket; never constructed.
 #[derive(Debug)]
 pub(crate) struct Wakeup(Infallible);
 

@@ -1,4 +1,4 @@
-//! Any frames at all, in any order.
+//! Any frames, in any order.
 
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
@@ -46,7 +46,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes a streaming peer keep the order that [`mpj_devices::Sink`] asks of its device, whatever it sends.
+/// Reorders the steps of a streaming peer so that they keep the order that [`mpj_devices::Sink`] requires of its
+/// device.
 fn well_ordered(steps: Vec<Step>) -> Vec<Step> {
     let mut left: Option<usize> = None;
     let mut out = Vec::new();
@@ -86,7 +87,7 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// Any frames in any order, into operations of every kind.
+    /// Plays any frames in any order to operations of every kind.
     #[test]
     fn any_frames_at_all(steps in prop::collection::vec(any_step(), 1..40)) {
         let scene = scene();

@@ -1,4 +1,4 @@
-//! Rank 0 of four, whose peers are the test.
+//! A bench for rank 0 of four: the test plays its peers.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -27,19 +27,19 @@ impl Cards for NoCards {
     }
 }
 
-/// Rank 0 of four; the test is the other three.
+/// Rank 0 of four; the test plays the other three.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) engine: Arc<Engine>,
     pub(crate) roster: Arc<Roster>,
-    /// Context 2: everybody.
+    /// The channel of all ranks, with context 2.
     pub(crate) world: Arc<Channel>,
     pub(crate) wire: Arc<Wire>,
 }
 
 /// The context of [`Bench::world`].
 pub(crate) const WORLD: u64 = 2;
-/// The context of [`Bench::rest`]: ranks 0 and 2.
+/// The context of a channel of ranks 0 and 2.
 pub(crate) const REST: u64 = 9;
 
 impl Bench {
@@ -65,13 +65,13 @@ impl Bench {
 
     pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
         lock(&self.wire.steps).extend(steps);
-        // Frames first; then, with none left, the ends they have brought.
+        // The first pass handles the frames; the next ones, with no frame left, complete operations.
         for _ in 0..3 {
             self.engine.progress();
         }
     }
 
-    /// Makes the links take nothing more, or go on.
+    /// Makes the endpoints reject all frames, or accept them again.
     pub(crate) fn stop_links(&self, stop: bool) {
         self.wire.full.store(stop, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Bench {
             .collect()
     }
 
-    /// Returns how many pieces were said to cross others.
+    /// Returns the number of pieces that were marked as crossing others.
     pub(crate) fn crossing(&self) -> usize {
         self.wire.crossing.load(Ordering::Relaxed)
     }
@@ -108,15 +108,15 @@ impl Bench {
     ) -> Result<Started, Fault> {
         let data = Arc::new(data);
         let keep: KeepAlive = Arc::clone(&data) as KeepAlive;
-        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        // SAFETY: `keep` keeps the bytes, and nothing writes to them.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::read_only(data.as_ptr(), data.len(), BYTES), Some(keep)) };
         self.engine.send(channel, to, 1, source.unwrap(), mode, Coalesce::Allowed)
     }
 
-    /// Sends bytes as a call does that lends its memory, and waits for the message to leave or goes on.
+    /// Sends bytes from borrowed memory, and waits until the message has left unless it can be coalesced.
     pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Coalesce) -> mpj_devices::Sent {
-        // SAFETY: the message goes at once: it is short, and there is room.
+        // SAFETY: the message is sent at once: it is short, and there is room.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
         let (channel, mut source) = (&self.world, source.unwrap());
@@ -136,7 +136,7 @@ impl Bench {
         let base = memory.as_mut_ptr().wrapping_add(64);
         let memory = Arc::new(Mutex::new(memory));
         let keep: KeepAlive = Arc::clone(&memory) as KeepAlive;
-        // SAFETY: the test's items are `bytes` bytes from `base`; nobody looks before the target is gone.
+        // SAFETY: the test's items are `bytes` bytes from `base`; nothing accesses them before the target is dropped.
         #[expect(unsafe_code, reason = "see above")]
         let target = unsafe { Target::new(Buf::new(base, count, datatype), Some(keep)) };
         Posted { started: self.engine.recv(channel, pattern, target.unwrap()), memory }
@@ -150,7 +150,7 @@ impl Bench {
         self.roster.first_death().map(|event| event.rank)
     }
 
-    /// Checks that rank 2 can still be talked to on a channel without rank 1.
+    /// Checks that rank 2 can still communicate on a channel without rank 1.
     pub(crate) fn others_go_on(&self) {
         let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Datatype::primitive(BYTES), 5, 5);
@@ -160,7 +160,7 @@ impl Bench {
     }
 }
 
-/// A receive under way.
+/// A pending receive.
 #[derive(Debug)]
 pub(crate) struct Posted {
     started: Result<Started, Fault>,
@@ -175,7 +175,7 @@ impl Posted {
         }
     }
 
-    /// Returns outcome and memory if it has ended; checks the guard bytes.
+    /// Returns the outcome and the memory if the receive has completed, and checks the guard bytes.
     pub(crate) fn finish(self) -> Option<(Result<Envelope, Fault>, Vec<u8>)> {
         let outcome = match self.started {
             Ok(Started::Done(envelope)) => Ok(envelope),
@@ -192,7 +192,7 @@ impl Posted {
     }
 }
 
-/// Reports a death that the test has nothing to do with.
+/// Reports a death that the frames of the test did not cause.
 pub(crate) fn dies(bench: &Bench, rank: u32) {
     bench.roster.report(rank, Exit::Died("elsewhere".into()));
 }

@@ -1,4 +1,5 @@
-//! Refusals that come before the death that they follow from: the death is named, in whatever order the two arrive.
+//! NACKs that arrive before the death that caused them: the fault names the dead rank, in whatever order the two
+//! arrive.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn bench() -> (Bench, Arc<Channel>) {
     (bench, pair)
 }
 
-/// The same refusal, from a peer that knows of a death.
+/// A NACK from a peer that knows of a death.
 fn after(dead: u32, context: u64, op: u64) -> Step {
     Step::Frame(1, head(GONE, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
 }
@@ -117,7 +118,7 @@ fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
     assert_eq!(gone, [head(GONE, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
 
-/// What waits for a rank that has left in good order names the death, too.
+/// An operation that waits for a rank that has exited in good order also names the death.
 #[test]
 fn end_of_a_peer_names_the_death_of_a_rank_that_is_no_member() {
     for end in [Exit::Closing, Exit::Left] {

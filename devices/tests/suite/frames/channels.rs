@@ -1,4 +1,4 @@
-//! Channels that come and go while their messages are under way.
+//! Channels that are joined and freed while their messages are pending.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn kinds(sent: &[Sent]) -> Vec<u8> {
     sent.iter().map(|(_, head, _)| head[0]).collect()
 }
 
-/// Reads frames as their receiver does: each with the context that its number was last bound to.
+/// Resolves the channel of each frame as its receiver does: the context that its number was last bound to.
 fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
     let mut bound = HashMap::new();
     let mut named = Vec::new();
@@ -103,7 +103,8 @@ fn who_asks_for_nothing_is_answered() {
     }
 }
 
-/// What a rank has not received when it leaves a channel it never will: its sender waits no longer.
+/// A rank that frees a channel never receives the messages that it has not received yet: it refuses them, so that
+/// their senders do not wait.
 #[test]
 fn messages_of_a_channel_that_was_left_are_refused() {
     for bound_before in [false, true] {
@@ -124,7 +125,7 @@ fn messages_of_a_channel_that_was_left_are_refused() {
         bench.play([Step::Begin(1, eager_sync(7, 5), 0), Step::Landed(1)]);
         let late: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
         assert_eq!(late, [refuse(SUB, 3), refuse(SUB, 4), refuse(SUB, 5)]);
-        // Eager messages take room only until they are dropped.
+        // Eager messages use credit only until they are dropped.
         for _ in 0..2000 {
             bench.play([Step::Frame(1, eager(7), vec![1; EAGER])]);
         }
@@ -150,14 +151,14 @@ fn a_message_that_is_refused_fails() {
     bench.engine.close();
 }
 
-/// A channel is left as often as it has handles, with anything in between.
+/// A channel may be freed again by another handle, even if other channels were joined in between.
 #[test]
 fn a_number_stands_for_one_channel_at_a_time() {
     let bench = bench();
     let freed = join(&bench, SUB);
     bench.engine.free(&freed);
     let one = join(&bench, 60);
-    // An answer of rank 1 to something that was sent there before.
+    // A message of rank 1 on the freed channel, as a reply to an earlier one.
     bench.play([frame(bind(7, SUB, 1)), Step::Frame(1, eager(7), vec![1; 9])]);
     bench.engine.free(&freed);
     let two = join(&bench, 70);
@@ -175,7 +176,7 @@ fn a_number_stands_for_one_channel_at_a_time() {
     assert!(!data.is_empty() && data.iter().all(|s| numbers[&s.1[2]] == 60));
 }
 
-/// A body may outlive its channel, whose number goes to another.
+/// A body can outlive its channel, whose number is then reused.
 #[test]
 fn a_body_on_its_way_keeps_its_context() {
     let bench = bench();
@@ -218,7 +219,7 @@ fn channels_that_are_left_cost_no_number() {
     bench.others_go_on();
 }
 
-/// Contexts that nobody joins cost those who do nothing.
+/// Contexts that no rank joins do not take channel numbers from honest ranks.
 #[test]
 fn forged_contexts_take_no_channel() {
     let bench = bench();

@@ -1,4 +1,5 @@
-//! What a peer may have waiting here is what it was granted: who takes more is accused, who is slow is not.
+//! Credit limits the bytes of unexpected messages from a peer: a peer that exceeds it is reported, and a slow one is
+//! not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +12,8 @@ use super::bench::{Bench, REST, WORLD, dies};
 use super::device::{EAGER, Gets, Step};
 use super::head::*;
 
-/// The room for eager messages that a peer is granted, what a message takes of it beside its body, and how many may wait
-/// for an answer.
+/// The credit for eager messages of a peer, the credit that a message uses in addition to its body, and the number of
+/// messages that can wait for a reply.
 const CREDIT_BYTES: u64 = 8 << 20;
 const EACH: u64 = 64;
 const WINDOW: u64 = 1 << 20;
@@ -34,7 +35,7 @@ fn cause(bench: &Bench) -> String {
     }
 }
 
-/// The credit that was given back to rank 1.
+/// Returns the credit that was granted to rank 1.
 fn given(bench: &Bench) -> u64 {
     let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
     bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
@@ -75,7 +76,7 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
     let mut room = CREDIT_BYTES;
     let mut waiting = 0;
     for round in 0..6 {
-        // All there is, in messages of several sizes, and the rest in one of exactly what is left.
+        // Use up the credit in messages of several sizes, and the rest in one message of exactly that size.
         while room >= EAGER as u64 + 2 * EACH {
             let len = [0, 1, 1000, EAGER][(waiting + round) % 4];
             bench.play([eager_message(len)]);
@@ -92,7 +93,7 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
         room += given(&bench);
         assert!(room > CREDIT_BYTES / 2);
     }
-    // Messages that meet their receive take room, too, until it is given back.
+    // Messages that match a posted receive also use credit, until it is granted again.
     for _ in 0..5000 {
         let posted = bench.post_bytes(1, EAGER);
         if room < EAGER as u64 + EACH {
@@ -105,7 +106,7 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
     assert_eq!(bench.death(), None);
 }
 
-/// With a budget of 1 MiB and four ranks each of them begins with 128 KiB; 512 KiB are there to grow.
+/// With a budget of 1 MiB and four ranks, each peer begins with 128 KiB, and 512 KiB remain for growth.
 #[test]
 fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
     let mut config = Config::default();
@@ -114,7 +115,7 @@ fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
     let taken = EAGER as u64 + EACH;
     let (mut room, mut most) = (128 << 10, 0);
     for _ in 0..100 {
-        // As much as may come comes, and is received.
+        // As much as the credit allows arrives and is received.
         most = most.max(room);
         let messages = room / taken;
         for _ in 0..messages {
@@ -129,7 +130,7 @@ fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
     }
     let all = (128 + 512) << 10;
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // Another peer began with its part and finds nothing left.
+    // Another peer began with its own part, and there is nothing left to grow.
     assert_eq!(bench.death(), None);
     let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
     for _ in 0..(128 << 10) / taken {
@@ -145,7 +146,7 @@ fn who_announces_without_end_is_accused() {
     for sync in [false, true] {
         let bench = bench();
         let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000) };
-        // What has met its receive waits no more, and neither does it count against the room.
+        // A message that has matched its receive is not unexpected, and does not count against the limit.
         let before = if sync { 1000 } else { 0 };
         for op in 0..before {
             let _posted = bench.post_bytes(1, 50_000);
@@ -165,14 +166,14 @@ fn who_announces_without_end_is_accused() {
     }
 }
 
-/// The other side of it: who would announce more than may wait is told.
+/// On the sending side, a message fails if it would exceed the limit of announcements.
 #[test]
 fn too_many_announcements_are_refused_where_they_are_made() {
     let bench = bench();
     let body = Arc::new(vec![1; EAGER + 1]);
     let send = || {
         let keep = Arc::clone(&body) as mpj_devices::KeepAlive;
-        // SAFETY: `keep` keeps the bytes, and nobody writes them.
+        // SAFETY: `keep` keeps the bytes, and nothing writes to them.
         #[expect(unsafe_code, reason = "see above")]
         let source =
             unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
@@ -191,14 +192,14 @@ fn too_many_announcements_are_refused_where_they_are_made() {
     let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
     assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
     assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "nobody waits for its answer");
-    // Each answer makes room for one.
+    // Each reply makes room for one announcement.
     for (kind, (op, _)) in [CLEAR, DONE].into_iter().zip(ops) {
         bench.play([Step::Frame(1, answer(kind, 0, op, 7), vec![])]);
         assert!(send().is_ok() && send().is_err());
     }
 }
 
-/// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB are there to grow.
+/// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
 fn small() -> Bench {
     let mut config = Config::default();
     config.set(&BUDGET, 1 << 20).unwrap();
@@ -208,21 +209,21 @@ fn small() -> Bench {
 /// The kind of frames that carry a short message.
 const EAGER_FRAME: u8 = super::head::EAGER;
 
-/// What frames of credit say.
+/// The kinds of credit frames.
 const GRANT: u64 = 0;
 const RECALL: u64 = 1;
 const RETURN: u64 = 2;
 
-/// A peer that takes all the room it has, again and again.
+/// A peer that repeatedly uses all its credit.
 struct Busy {
     rank: u32,
-    /// Where it sends, the number that it has bound to that, and its rank there.
+    /// Its channel, the number that it has bound to the channel, and its rank there.
     channel: Arc<Channel>,
     number: u16,
     source: i32,
-    /// What it was granted, and has not taken.
+    /// Credit that it was granted and has not used.
     room: u64,
-    /// What it was asked to return, each time.
+    /// The amounts that it was asked to return.
     recalled: Vec<u64>,
 }
 
@@ -231,7 +232,7 @@ impl Busy {
         Busy { rank, channel, number, source, room: 128 << 10, recalled: Vec::new() }
     }
 
-    /// Sends all it may, and has it received. Returns how much that was at once.
+    /// Sends all that the credit allows, and receives it. Returns the number of bytes that were sent at once.
     fn send(&mut self, bench: &Bench) -> u64 {
         let taken = EAGER as u64 + EACH;
         let (room, messages) = (self.room, self.room / taken);
@@ -260,7 +261,7 @@ struct Two {
 }
 
 impl Two {
-    /// Has one peer use up the budget, and the other one ask for it.
+    /// Lets the first peer use up the budget, and the second one request credit.
     fn play(bench: &Bench) -> Self {
         let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
@@ -275,7 +276,7 @@ impl Two {
         two
     }
 
-    /// Has the second peer send until the first was asked so often.
+    /// Lets the second peer send until the first one was asked `times` times to return credit.
     fn until_recalled(&mut self, bench: &Bench, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
@@ -285,7 +286,7 @@ impl Two {
         assert_eq!(self.idle.recalled.len(), times, "it is not asked for its room");
     }
 
-    /// Takes in what was sent to them.
+    /// Handles the credit frames that were sent to the peers.
     fn hear(&mut self, bench: &Bench) {
         for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
             let peer = if *to == 1 { &mut self.idle } else { &mut self.short };
@@ -297,7 +298,7 @@ impl Two {
         }
     }
 
-    /// Has the second peer send; returns the most that it could at once.
+    /// Lets the second peer send; returns the most bytes that it could send at once.
     fn most_of_short(&mut self, bench: &Bench, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
@@ -318,7 +319,7 @@ fn what_an_idle_peer_returns_is_granted_to_another() {
     two.idle.give_back(&bench, 512 << 10);
     let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // Who has returned its room has the first, and no more.
+    // A peer that has returned credit keeps its initial credit, and no more.
     assert_eq!(bench.death(), None);
     for _ in 0..=two.idle.room / (EAGER as u64 + EACH) {
         bench.play([eager_message(EAGER)]);
@@ -340,7 +341,7 @@ fn who_returns_nothing_is_asked_again_later() {
     assert_eq!(bench.death(), None);
 }
 
-/// Neither is it lost, nor is it there twice.
+/// The credit is neither lost nor granted twice.
 #[test]
 fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
     for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
@@ -360,7 +361,7 @@ fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
 
 #[test]
 fn who_returns_what_it_does_not_have_is_accused() {
-    // Without having been asked, and more than that.
+    // Credit that was not recalled, and more than the peer has.
     for bytes in [0, 1, u64::MAX] {
         let bench = small();
         bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, bytes), vec![])]);
@@ -371,7 +372,7 @@ fn who_returns_what_it_does_not_have_is_accused() {
     two.idle.room = u64::MAX;
     two.idle.give_back(&bench, (512 << 10) + 1);
     assert_eq!(bench.death(), Some(1), "more than it was asked for");
-    // What it has used.
+    // Credit that it has used.
     let bench = small();
     let two = Two::play(&bench);
     for _ in 0..two.idle.room / (EAGER as u64 + EACH) {
@@ -385,7 +386,7 @@ fn who_returns_what_it_does_not_have_is_accused() {
     assert_eq!(bench.death(), Some(1), "there is no such frame");
 }
 
-/// The other side of it: room that is asked for is returned, as much of it as no message has taken.
+/// On the sending side, recalled credit is returned, except for the part that messages have used.
 #[test]
 fn room_that_is_asked_for_is_returned_once() {
     let bench = bench();
@@ -397,7 +398,7 @@ fn room_that_is_asked_for_is_returned_once() {
         bench.play([Step::Frame(1, answer(CREDIT, 0, RECALL, asked), vec![])]);
         assert_eq!(bench.ops(1, CREDIT), [(RETURN, given)], "{asked}");
     }
-    // Without room what it sends is announced; it has some again when it was granted some.
+    // Without credit its messages are announced, until it is granted credit again.
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     assert_eq!(bench.ops(1, READY).len(), 1);
     bench.play([Step::Frame(1, answer(CREDIT, 0, GRANT, taken), vec![])]);
@@ -405,7 +406,8 @@ fn room_that_is_asked_for_is_returned_once() {
     assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
 }
 
-/// Who asks again before the answer can have come would have answers pile up where it does not look.
+/// A peer that recalls credit again before the reply can have arrived would make replies pile up at a peer that does
+/// not read them.
 #[test]
 fn who_asks_for_room_without_end_is_accused() {
     let bench = bench();

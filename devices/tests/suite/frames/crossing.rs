@@ -1,4 +1,5 @@
-//! Whether bodies go both ways between two ranks: a device is told that, as a peer that moves bodies itself has no time to help.
+//! Checks whether the engine tells the device that bodies go both ways between two ranks: a peer that moves bodies
+//! itself has no time to help.
 
 use mpj_devices::{Mode, Started};
 
@@ -14,7 +15,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Receives an announced message from rank 1; returns how many of its pieces are said to cross others.
+/// Receives an announced message from rank 1; returns how many of its pieces are marked as crossing others.
 fn crossing(bench: &Bench, early: bool) -> usize {
     let announce = || bench.play([Step::Frame(1, ready(0, 5, LEN as u64), KEY.to_vec())]);
     let before = bench.crossing();

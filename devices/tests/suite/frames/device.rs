@@ -1,4 +1,5 @@
-//! A device whose peers are the test: it hands the engine any frame and keeps what the engine sends.
+//! A device whose peers are played by the test: it delivers any frame to the engine and records the frames that the
+//! engine sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use mpj_devices::{
 };
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
-/// What the engine's peers do, step by step.
+/// One action of the engine's peers.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Frame(u32, Vec<u8>, Vec<u8>),
@@ -22,26 +23,28 @@ pub(crate) enum Step {
     Bytes(u32, Vec<u8>),
     Landed(u32),
     Lost(u32),
-    /// The move of this token ends: well, after its bytes were written if it is a get, or not.
+    /// The move with this token completes: with success, after its bytes were written if it is a get, or with a
+    /// failure.
     Moved(u64, bool),
-    /// The memory that was asked about by this token is quiet.
+    /// The memory under this token is quiesced.
     Quiet(u64),
 }
 
-/// A frame the engine has sent: to whom, head, body.
+/// A frame that the engine has sent: receiver, head, body.
 pub(crate) type Sent = (u32, Vec<u8>, Vec<u8>);
 
-/// How the links get.
+/// How the endpoints execute gets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Gets {
-    /// Not at all.
+    /// Not supported.
     #[default]
     None,
-    /// They fail half-way: the memory was taken back.
+    /// They fail half-way, because the memory was revoked.
     Fail,
-    /// They are started, in pieces of [`PIECE`], and bodies are lent from [`LENT`] on; what is moved is registered.
+    /// They are started, in pieces of [`PIECE`], and bodies from [`LENT`] on are sent with zero copy. Their memory is
+    /// registered.
     Start,
-    /// They are made at once, in pieces of [`PIECE`].
+    /// They are executed at once, in pieces of [`PIECE`].
     Now,
 }
 
@@ -50,42 +53,42 @@ pub(crate) enum Gets {
 pub(crate) struct Started {
     pub(crate) token: u64,
     pub(crate) key: Vec<u8>,
-    /// The first byte, of the peer's memory or of the local one, and how many.
+    /// The address of the first byte, in the peer's memory or in local memory, and the number of bytes.
     pub(crate) at: usize,
     pub(crate) len: usize,
-    /// Where the bytes of a get go.
+    /// The address to which a get writes.
     to: Option<usize>,
 }
 
-/// Between the test and the engine.
+/// The state that the test and the device share.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
-    /// How often the engine has looked for steps, and has found them locked, perhaps.
+    /// How often the engine has polled for steps; a poll also counts if it finds them locked.
     pub(crate) looks: AtomicUsize,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) gets: Gets,
-    /// Whether the links have no room.
+    /// Whether the endpoints are full.
     pub(crate) full: AtomicBool,
-    /// Whether the links keep frames back that may wait.
+    /// Whether the endpoints coalesce frames.
     pub(crate) holds: AtomicBool,
-    /// How many times a region was registered, less how many times it was given back.
+    /// The number of registered regions.
     pub(crate) regions: AtomicUsize,
-    /// The pieces that were got at once.
+    /// The number of pieces that were executed at once.
     pub(crate) pieces: AtomicUsize,
-    /// Those among them that were said to cross others.
+    /// The number of these pieces that were marked as crossing others.
     pub(crate) crossing: AtomicUsize,
-    /// The moves that were started and have not ended.
+    /// The pending moves.
     pub(crate) moves: Mutex<Vec<Started>>,
-    /// The memory that was asked about and is not quiet.
+    /// The tokens of memory that is being quiesced.
     pub(crate) asked: Mutex<Vec<u64>>,
-    /// What was dropped, in order: links, inlets, devices, registrations.
+    /// The names of what was dropped, in order: links, inlets, devices, registrations.
     pub(crate) dropped: Mutex<Vec<&'static str>>,
-    /// Frames that were posted to peers that the links had been told to forget.
+    /// The number of frames that were posted to a peer after `peer_gone`.
     pub(crate) late: AtomicUsize,
 }
 
-/// Notes that something was dropped.
+/// Records that something was dropped.
 #[derive(Debug)]
 struct Noted(&'static str, Arc<Wire>);
 
@@ -109,7 +112,7 @@ pub(crate) const LENT: usize = 1 << 10;
 /// The key that the device packs.
 pub(crate) const KEY: [u8; 20] = [9; 20];
 
-// SAFETY: both are made here.
+// SAFETY: `open` returns the device and the inlet that are defined here.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for FakeDriver {
     fn name(&self) -> &'static str {
@@ -145,7 +148,8 @@ struct FakeDevice {
     _noted: Noted,
 }
 
-// SAFETY: a move is done with its memory when the test says that it has ended; nothing reaches what is registered.
+// SAFETY: a move no longer accesses its memory once the test says that it has ended; nothing accesses registered
+// memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for FakeDevice {
     fn name(&self) -> &'static str {
@@ -179,7 +183,7 @@ unsafe impl Device for FakeDevice {
     ) -> Result<Registration, RegisterError> {
         let noted = Noted("registration", Arc::clone(&self.wire));
         let Some(region) = region else { return Ok(Registration::new(noted, memory.bytes())) };
-        // The wire is this device's alone.
+        // The address of the wire identifies this device.
         let device = Arc::as_ptr(&self.wire).addr() as u64;
         let mut registered = 0;
         let known = region.registrations.get_or_register(device, || {
@@ -204,11 +208,11 @@ unsafe impl Device for FakeDevice {
     }
 }
 
-/// A region as this device knows it.
+/// The registration of a region at this device.
 #[derive(Debug)]
 struct InRegion(Arc<Wire>);
 
-// SAFETY: it accesses no memory at all.
+// SAFETY: it accesses no memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl RegionRegistration for InRegion {
     fn release(&self) -> Result<(), RegisterError> {
@@ -260,7 +264,7 @@ impl Endpoint for FakeLink {
             Body::Fill(fill) => {
                 let mut room = vec![std::mem::MaybeUninit::new(0u8); len];
                 fill.write(&mut room);
-                // SAFETY: every byte was made as one, and filled.
+                // SAFETY: every byte was initialised above; `fill` only overwrites bytes.
                 #[expect(unsafe_code, reason = "see above")]
                 room.iter().map(|byte| unsafe { byte.assume_init() }).collect()
             }
@@ -332,7 +336,7 @@ enum Way {
     Pieces,
 }
 
-/// The byte that a get finds at a place of the peer's memory.
+/// Returns the byte that a get reads at an address of the peer's memory.
 pub(crate) fn fetched(at: usize) -> u8 {
     (at % 251) as u8
 }
@@ -344,12 +348,12 @@ struct FakeInlet {
     _noted: Noted,
 }
 
-// SAFETY: the pointers are good until `landed` or `lost`, on any thread, as `Landing` says.
+// SAFETY: the pointers are valid until `landed` or `lost`, on any thread, as `Landing` says.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-// SAFETY: `landing` keeps what is left of each body; only that is written, and none has landed while any is. Of a get
-// nothing is written after it has ended, however often a test says so.
+// SAFETY: `landing` holds the rest of each body's memory. Only that is written, and no body has landed while it has a
+// rest. After a get has ended, nothing is written for it, however often a test completes it.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
@@ -393,7 +397,7 @@ unsafe impl Inlet for FakeInlet {
                         let len = if *well { len } else { len / 2 };
                         let bytes: Vec<u8> = (at..at + len).map(fetched).collect();
                         let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
-                        // SAFETY: the get has not ended: it may write these bytes.
+                        // SAFETY: the get has not ended, so it may write these bytes.
                         #[expect(unsafe_code, reason = "see above")]
                         unsafe {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);

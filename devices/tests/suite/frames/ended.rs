@@ -1,4 +1,4 @@
-//! Sends that meet the end of their receiver.
+//! Sends that race with the exit of their receiver.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,8 +8,8 @@ use super::bench::{Bench, WORLD};
 use super::device::Step;
 use super::head::*;
 
-/// A thread sends while another one hears that the receiver has ended: whatever comes first, the link is used no more when it was
-/// told to forget, and every send ends.
+/// A thread sends while another one learns that the receiver has exited. In whatever order this happens, nothing is
+/// posted to the endpoint after `peer_gone`, and every send completes.
 #[test]
 fn nothing_is_posted_to_who_was_forgotten() {
     let ends = [Exit::Left, Exit::Died("elsewhere".into())];

@@ -1,4 +1,5 @@
-//! A receive that fails half-way gives back memory of which every `bool` and `char` is one, whatever had landed.
+//! A receive that fails half-way returns memory in which every `bool` and `char` is valid, whatever had been
+//! received.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::head::*;
 const SUB: u64 = 50;
 const LEN: usize = 30_000;
 
-/// What a hostile peer sends: no `bool`, and four of it no `char`.
+/// The byte that a hostile peer sends: it is not a valid `bool`, and four of it are not a valid `char`.
 const BAD: u8 = 0xdb;
 
 /// A bench whose peer 1 has bound channel 0 to the world and channel 1 to `SUB`, the channel of ranks 0 and 1.
@@ -33,7 +34,7 @@ fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
     head
 }
 
-/// A receive of announced bools, and its number.
+/// Returns a pending receive of announced bools, and its operation number.
 fn announced(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
     let (bench, sub) = bench(gets);
     let posted = post(&bench, &sub, Primitive::Bool);
@@ -46,7 +47,7 @@ fn announced(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
 fn assert_no_bad_bool(posted: Posted, fault: impl Fn(&Fault) -> bool) {
     let (outcome, memory) = posted.finish().expect("the receive has ended");
     assert!(outcome.as_ref().is_err_and(fault), "{outcome:?}");
-    // 0xaa is what was there before.
+    // The memory had 0xaa before.
     let bad = memory.iter().filter(|byte| ![0, 1, 0xaa].contains(*byte)).count();
     assert_eq!(bad, 0, "invalid bools in memory that was given back");
 }
@@ -84,7 +85,7 @@ fn a_device_that_wrote_half_of_a_piece() {
         let (bench, _sub, posted, mine) = announced(Gets::None);
         bench.play([Step::Begin(1, answer(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
         bench.roster.report(1, Exit::Died("elsewhere".into()));
-        // The device gives the body back, and what it says of it afterwards changes nothing.
+        // The device gives the body back. Later events for it have no effect.
         bench.play([]);
         bench.play([then]);
         assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
@@ -109,8 +110,8 @@ fn an_engine_that_goes_while_a_device_writes() {
     assert_no_bad_bool(posted, |_| true);
 }
 
-/// An honest peer, whose connection breaks in the middle of a `char`: half of it, with half of what was there before,
-/// would be none.
+/// An honest peer whose connection breaks in the middle of a `char`: its first half, with the second half of the old
+/// content, would not be valid.
 #[test]
 fn a_connection_that_breaks_inside_of_a_char() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
@@ -133,13 +134,13 @@ fn a_connection_that_breaks_inside_of_a_char() {
     }
 }
 
-/// Items of several primitives: the gaps and what lies behind the last byte stay as they were.
+/// Items of several primitives: the gaps and the memory after the last byte do not change.
 #[test]
 fn structures_with_a_bool() {
     let pair =
         Datatype::structure(&[(1, 0, Datatype::of::<bool>()), (1, 4, Datatype::of::<char>())]).unwrap();
     let pairs = pair.resized(0, 8).unwrap();
-    // Each pair is 5 bytes on the way: the cut runs through every place of it.
+    // A packed pair has 5 bytes: the cut goes through each position of a pair.
     for cut in 10..=15 {
         let (bench, sub) = bench(Gets::None);
         let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, pairs.clone(), 80, 10);

@@ -1,8 +1,8 @@
-//! The heads of frames, written out once more: a test of the format as much as a tool.
+//! A second implementation of the heads of frames, which also tests the format.
 
 pub(crate) const BYTES: mpj_datatypes::Primitive = mpj_datatypes::Primitive::Byte;
 
-/// The wire's head, written out here once more: four words after kind, code, channel and tag.
+/// Makes a head: kind, code, channel and tag, followed by four words.
 pub(crate) fn head(kind: u8, code: u8, channel: u16, tag: i32, words: [u64; 4]) -> Vec<u8> {
     let mut head = vec![kind, code];
     head.extend(channel.to_le_bytes());
@@ -29,7 +29,7 @@ pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
     head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0])
 }
 
-/// The short head of bytes with tag 1.
+/// Makes the short head of bytes with tag 1.
 pub(crate) fn eager(channel: u16) -> Vec<u8> {
     head(EAGER, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
 }
@@ -42,12 +42,12 @@ pub(crate) fn ready(channel: u16, op: u64, bytes: u64) -> Vec<u8> {
     head(READY, BYTES as u8, channel, 1, [0, 0, op, bytes])
 }
 
-/// Says that a body which the receiver's operation `op` waits for was taken back.
+/// Makes a NACK for the receiver's operation `op`, whose body the sender has cancelled.
 pub(crate) fn gone(context: u64, op: u64) -> Vec<u8> {
     head(GONE, 0, 0, 0, [context, 0, op, 0])
 }
 
-/// Says that the receiver's message `op` will never be received.
+/// Makes a NACK for the sender's message `op`, which will never be received.
 pub(crate) fn refuse(context: u64, op: u64) -> Vec<u8> {
     head(GONE, 0, 0, 0, [context, 0, op, 1])
 }

@@ -1,4 +1,4 @@
-//! Messages that a device keeps back: which, and what has them leave.
+//! Messages that a device coalesces, and the events that flush them.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::bench::{Bench, WORLD};
 use super::device::Step;
 use super::head::{DONE, EAGER, bind, eager_sync};
 
-/// A bench whose links keep back what may wait, and which has spoken to ranks 1 and 2.
+/// A bench whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
 fn bench() -> Bench {
     let bench = Bench::new();
     for rank in [1, 2] {
@@ -20,12 +20,12 @@ fn bench() -> Bench {
     bench
 }
 
-/// The bodies of what was sent to a rank.
+/// Returns the bodies of the frames that were sent to a rank.
 fn bodies(bench: &Bench, to: u32) -> Vec<u8> {
     bench.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
 }
 
-/// Starts three messages, which are held.
+/// Starts three messages, which are coalesced.
 fn start(bench: &Bench) {
     for byte in 1..=3 {
         assert!(matches!(bench.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
@@ -63,7 +63,7 @@ fn what_is_held_leaves_when_a_send_is_waited_for_that_has_ended() {
     start(&bench);
     bench.engine.flush_coalesced();
     assert_eq!(bodies(&bench, 1), [1, 2, 3]);
-    // Nothing is held, and nothing is sent twice.
+    // Nothing is pending, and nothing is sent twice.
     bench.engine.flush_coalesced();
     assert_eq!(bench.sent(), []);
 }
@@ -78,7 +78,7 @@ fn a_synchronous_message_that_is_started_may_be_held_too() {
     assert_eq!(bodies(&bench, 1), [7]);
 }
 
-/// What is no message leaves at once: here the answer to a synchronous message that a receive has found.
+/// Frames other than messages are sent at once, such as the reply to a synchronous message that has matched.
 #[test]
 fn answers_are_not_held() {
     let bench = bench();

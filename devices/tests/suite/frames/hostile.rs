@@ -1,4 +1,4 @@
-//! Frames no honest peer sends, one by one.
+//! Frames that no honest peer sends, one by one.
 
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Started};
@@ -83,7 +83,7 @@ fn operations_that_are_gone_are_no_offence() {
         }
     }
     assert_eq!(scene.bench.death(), None);
-    // Another peer's numbers are nobody's.
+    // The operation numbers of one peer are invalid for another.
     scene.bench.play([Step::Frame(2, bind(0, WORLD, 2), vec![])]);
     for number in [scene.sync, scene.send, scene.recv] {
         for kind in [CLEAR, DATA, DONE] {
@@ -91,7 +91,7 @@ fn operations_that_are_gone_are_no_offence() {
         }
     }
     assert_eq!(scene.bench.death(), None);
-    // And the operations still work: data, clear, done.
+    // The operations still work: DATA, CTS (`CLEAR`), FIN (`DONE`).
     let Scene { bench, moving, sync, send, recv, sends, .. } = scene;
     bench.play([frame(answer(DATA, 0, recv, 0), 900), frame(answer(DONE, 0, sync, 0), 0)]);
     bench.play([frame(answer(CLEAR, 0, send, 5), 0)]);
@@ -133,7 +133,7 @@ fn announced_lengths_are_only_numbers() {
         assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
         let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
-        // A key whose memory was taken back: the body is asked for instead.
+        // A key whose memory was revoked: the receiver requests the body in frames instead.
         let posted = bench.post_bytes(1, 100);
         let (op, mine) = bench.ops(1, CLEAR)[0];
         assert_eq!(op, 10);
@@ -180,11 +180,11 @@ fn nobody_speaks_under_anothers_rank_before_we_join() {
     bench.others_go_on();
 }
 
-/// The frame of a synchronous message holds the sender's memory while it waits for room. Who answers it then has not seen
-/// it, and must not make the sender free that memory.
+/// The frame of a synchronous message refers to the sender's memory while it waits for room. A peer that replies
+/// meanwhile cannot have received it, and must not make the sender free that memory.
 #[test]
 fn a_synchronous_message_that_waits_for_room_is_not_ended_by_an_answer() {
-    // The first operation of a channel.
+    // The number of the first operation of a channel.
     let op = 1 << 32;
     for answered in [answer(DONE, 0, op, 0), refuse(WORLD, op)] {
         let bench = Bench::new();

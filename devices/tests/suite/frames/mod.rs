@@ -1,5 +1,6 @@
-//! The engine against a device whose peers are the test: frames no honest peer sends, and bodies that come in pieces.
-//! Never a panic, never a write outside; the offender is reported, the others go on.
+//! The engine with a device whose peers are played by the test: frames that no honest peer sends, and bodies that
+//! arrive in pieces. The engine never panics and never writes outside of a buffer. It reports the offender, and the
+//! other peers continue.
 
 mod any;
 mod bench;

@@ -1,5 +1,5 @@
-//! A device that moves memory and says later that it has: in any order, twice, after a death, or never. No operation
-//! ends before its memory is the user's again.
+//! A device that moves memory and reports the completion later: in any order, twice, after a death, or never. No
+//! operation completes before the device has stopped using its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,12 +27,12 @@ fn registrations(wire: &Wire) -> usize {
     lock(&wire.dropped).iter().filter(|what| **what == "registration").count()
 }
 
-/// The body of a message that is got from the peer.
+/// Returns the body of a message that is fetched from the peer.
 fn body(len: usize) -> Vec<u8> {
     (0..len).map(fetched).collect()
 }
 
-/// A receive that has met an announced message of `LEN` bytes, and the moves into it.
+/// Returns a receive that has matched an announced message of `LEN` bytes, and the moves into it.
 fn getting(bench: &Bench) -> (Posted, Vec<Move>) {
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, ready(0, 5, LEN as u64), vec![1, 2, 3])]);
@@ -56,7 +56,7 @@ fn send(bench: &Bench, len: usize, mode: Mode) -> Completion {
     }
 }
 
-/// Announces a message and returns its number, and the token under which its memory was asked about by `then`.
+/// Announces a message and calls `then`. Returns the message, and the token under which its memory is being quiesced.
 fn asked(bench: &Bench, then: impl FnOnce(&Completion)) -> (Completion, u64) {
     let send = send(bench, LEN, Mode::Standard);
     then(&send);
@@ -101,7 +101,7 @@ fn early_announcements_are_got_when_they_are_received() {
     assert_eq!(key[..], [vec![7; 15], vec![8; 5]].concat(), "a key that was streamed");
     bench.play([Step::Moved(*token, true)]);
     assert_eq!(posted.finish().unwrap().1, body(100));
-    // Without a key, or of nothing, there is no move.
+    // A message without a key and an empty message are not moved.
     for (len, key) in [(100, vec![]), (0, vec![1; 20])] {
         let posted = bench.post_bytes(1, 100);
         bench.play([Step::Frame(1, ready(0, 6, len), key)]);
@@ -120,7 +120,7 @@ fn what_ends_twice_or_never_began_changes_nothing() {
     for token in wild {
         bench.play([Step::Moved(token, true), Step::Moved(token, false), Step::Quiet(token)]);
     }
-    // A get is not quiet, and its token is still good afterwards.
+    // A get cannot be quiesced, and its token stays valid.
     bench.play(moves.iter().map(|it| Step::Quiet(it.token)));
     for _ in 0..3 {
         bench.play([Step::Moved(moves[0].token, true), Step::Moved(moves[1].token, true)]);
@@ -128,7 +128,7 @@ fn what_ends_twice_or_never_began_changes_nothing() {
     }
     bench.play([Step::Moved(moves[2].token, true)]);
     assert!(posted.finish().unwrap().1 == body(LEN));
-    // The places of those tokens are used again: the old ones do not name the new moves.
+    // The slots of those tokens are reused: the old tokens do not name the new moves.
     let (posted, again) = getting(&bench);
     for it in &moves {
         bench.play([Step::Moved(it.token, true), Step::Moved(it.token, false)]);
@@ -144,7 +144,7 @@ fn a_get_that_fails_is_asked_for_when_nothing_is_under_way() {
     let bench = bench();
     let (posted, moves) = getting(&bench);
     bench.play([Step::Moved(moves[1].token, false), Step::Moved(moves[0].token, true)]);
-    // A piece still writes: what the peer sends now must not meet it.
+    // A piece is still being written: data that the peer sends now must not go to the same memory.
     bench.play([Step::Frame(1, answer(DATA, 0, 1 << 32, 0), vec![7; 900])]);
     assert_eq!(bench.ops(1, CLEAR), []);
     bench.play([Step::Moved(moves[2].token, true)]);
@@ -167,7 +167,7 @@ fn gets_wait_for_room() {
     bench.play([]);
     bench.play(moves(&bench).iter().map(|it| Step::Moved(it.token, true)));
     posted.into_iter().for_each(|posted| assert!(posted.finish().unwrap().1 == body(LEN)));
-    // A death ends what waits for room.
+    // A death fails operations that wait for room.
     bench.stop_links(true);
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, ready(0, 8, LEN as u64), vec![1]), Step::Lost(1)]);
@@ -175,7 +175,8 @@ fn gets_wait_for_room() {
     bench.engine.close();
 }
 
-/// Who copies a long body leaves room for others: a few pieces at a time, and no sleep between.
+/// A receiver that copies a long body leaves time for others: it copies a few pieces in each pass, and does not sleep
+/// between passes.
 #[test]
 fn long_gets_go_a_few_pieces_at_a_time() {
     const MANY: usize = 100;
@@ -190,7 +191,7 @@ fn long_gets_go_a_few_pieces_at_a_time() {
     while pieces() < MANY + 2 {
         let before = pieces();
         assert!(bench.engine.progress() > 0, "who waits would sleep");
-        // Announcements post some as well, one time each.
+        // Each announcement also posts some pieces, once.
         let most = if passes == 0 { 3 * 16 } else { 16 };
         assert!((1..=most).contains(&(pieces() - before)), "{} pieces in pass {passes}", pieces() - before);
         passes += 1;
@@ -222,7 +223,7 @@ fn a_death_gives_memory_back_when_the_last_piece_has_ended() {
     }
 }
 
-/// A device that does not keep its word holds the memory, and nobody else.
+/// A device that never completes a move keeps the memory, and nothing else.
 #[test]
 fn what_never_ends_does_not_keep_the_engine() {
     let bench = bench();
@@ -245,7 +246,7 @@ fn what_never_ends_does_not_keep_the_engine() {
     let dropped = lock(&wire.dropped).clone();
     let device = dropped.iter().position(|what| *what == "device").unwrap();
     assert!(dropped[..device].contains(&"inlet") && dropped[..device].contains(&"link"), "{dropped:?}");
-    // What the announced message was registered for ended with its clear.
+    // The registration of the announced message ended when the peer asked for its body (`CLEAR`).
     assert_eq!(dropped[device..].iter().filter(|what| **what == "registration").count(), 3, "{dropped:?}");
 }
 
@@ -270,7 +271,7 @@ fn a_message_that_is_taken_back_ends_when_its_memory_is_quiet() {
     assert!(!bench.engine.cancel(&bench.world, &send), "once");
     bench.play([Step::Moved(token, true), Step::Quiet(token ^ 1 << 40)]);
     assert!(send.outcome().is_none(), "those are no answers");
-    // The peer asks for it, or says that it is done: it was taken back.
+    // The peer requests its body, or reports that it has fetched it: the message is being quiesced.
     let (op, _) = bench.ops(1, READY)[0];
     bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
     assert!(send.outcome().is_none());

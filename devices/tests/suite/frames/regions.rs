@@ -1,4 +1,4 @@
-//! Blocks of a pool: each device registers their region once, and gives it back when the pool goes.
+//! Pool blocks: each device registers their region once, and deregisters it when the pool is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,12 @@ fn bench() -> Bench {
     bench
 }
 
-/// How many regions the device has registered.
+/// Returns the number of regions that are registered at the device.
 fn regions(bench: &Bench) -> usize {
     bench.wire.regions.load(Ordering::Relaxed)
 }
 
-/// What was registered, as the rank counts it.
+/// Returns the number and the bytes of registrations, as the rank counts them.
 fn registered(bench: &Bench) -> (u64, u64) {
     let stats = bench.engine.stats();
     stats.devices.iter().fold((0, 0), |(number, bytes), (_, traffic)| {
@@ -31,15 +31,15 @@ fn registered(bench: &Bench) -> (u64, u64) {
     })
 }
 
-/// A block whose bytes have values, for operations to share.
+/// Initialises a block, for operations to share.
 fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
     block.as_uninit_mut().fill(std::mem::MaybeUninit::new(3));
     Arc::new(block)
 }
 
-/// Announces a message and returns the key that the peer was given for it.
+/// Announces a message and returns the key that the peer received for it.
 fn announce(bench: &Bench, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
-    // SAFETY: `keep` keeps the bytes and their region, and nobody writes them.
+    // SAFETY: `keep` keeps the bytes and their region, and nothing writes to them.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
     let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed).unwrap();
@@ -79,7 +79,7 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     let bench = bench();
     let into = filled(pool.alloc(PIECE).unwrap());
     let buf = Buf::in_block(&*into, 0, PIECE, BYTES);
-    // SAFETY: the block is kept, and nobody looks before the receive has ended.
+    // SAFETY: the block is kept, and nothing accesses it before the receive has completed.
     #[expect(unsafe_code, reason = "see above")]
     let target = unsafe { Target::new(buf, Some(Arc::clone(&into) as KeepAlive)) }.unwrap();
     let pattern = Pattern { source: 1, tag: 1 };
@@ -91,7 +91,7 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     let token = lock(&bench.wire.moves)[0].token;
     bench.play([Step::Moved(token, true)]);
     assert!(recv.outcome().is_some_and(Result::is_ok));
-    // SAFETY: it was filled, and then received into.
+    // SAFETY: the block was filled, and then received into.
     #[expect(unsafe_code, reason = "see above")]
     let got = unsafe { into.as_uninit()[..PIECE].assume_init_ref() };
     assert!(got.iter().enumerate().all(|(at, byte)| *byte == fetched(at)));
@@ -111,7 +111,7 @@ fn memory_that_reaches_out_of_a_region_is_registered_alone() {
     let (_, _, key) = announce(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
     assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
     assert_eq!(registered(&bench), (1, LEN as u64));
-    // A block of its own is a region, also after it was moved.
+    // A block of its own is a region, even after it was moved.
     let (send, op, key) =
         announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as KeepAlive);
     assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));

@@ -1,4 +1,4 @@
-//! An engine in the middle of everything, and a peer about to misbehave.
+//! An engine with operations of every kind pending, and a peer that is about to misbehave.
 
 use mpj_devices::{Fault, Mode, Started};
 
@@ -10,12 +10,12 @@ pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
     Step::Frame(1, head, vec![7; body])
 }
 
-/// What goes wrong with a peer that has bound the world, in a bench with one operation of each kind.
+/// A bench whose peer has bound the world, with one pending operation of each kind.
 pub(crate) struct Scene {
     pub(crate) bench: Bench,
     pub(crate) receive: Posted,
     pub(crate) moving: Posted,
-    /// The engine's numbers: a synchronous send, an announced one, a receive that waits for its data.
+    /// The engine's operation numbers: a synchronous send, an announced one, a receive that waits for its data.
     pub(crate) sync: u64,
     pub(crate) send: u64,
     pub(crate) recv: u64,

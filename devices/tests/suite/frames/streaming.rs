@@ -1,4 +1,4 @@
-//! A device that hands over a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `lost`.
+//! A device that delivers a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `lost`.
 
 use mpj_datatypes::Datatype;
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
@@ -17,7 +17,7 @@ fn data(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 251) as u8).collect()
 }
 
-/// A body in pieces of uneven length.
+/// Splits a body into pieces.
 fn pieces(from: u32, body: &[u8]) -> Vec<Step> {
     body.chunks(97).map(|chunk| Step::Bytes(from, chunk.to_vec())).collect()
 }
@@ -86,7 +86,7 @@ fn strided_memory_is_filled_piece_by_piece() {
     assert!((0..199).all(|i| memory[6 * i + 3..6 * i + 6] == [0xaa; 3]));
 }
 
-/// Once each, whether the device writes a body to its place or hands it over.
+/// The bytes count once, whether the device writes a body to its place or delivers it in pieces.
 #[test]
 fn bodies_that_are_streamed_count_as_copied() {
     let bench = bench();
@@ -191,7 +191,7 @@ fn a_peer_lost_in_an_early_body_leaves_nothing_behind() {
     bench.others_go_on();
 }
 
-/// While a device writes into a buffer, its receive has not ended, whoever dies meanwhile.
+/// While a device writes into a buffer, its receive does not complete, whichever rank dies meanwhile.
 #[test]
 fn a_death_elsewhere_does_not_free_memory_under_way() {
     let bench = bench();
@@ -205,7 +205,7 @@ fn a_death_elsewhere_does_not_free_memory_under_way() {
     assert!(outcome.is_err() || memory == data(500), "{outcome:?}");
 }
 
-/// The same for a piece of an announced message; and when its sender is lost, nothing is left pending.
+/// The same for a piece of an announced message. When its sender is lost, nothing remains pending.
 #[test]
 fn announced_memory_under_way_is_not_freed_either() {
     for lost in [false, true] {
@@ -227,7 +227,7 @@ fn announced_memory_under_way_is_not_freed_either() {
     }
 }
 
-/// Others say that a peer has died whose connection stays open: what it was sending ends all the same.
+/// Another rank reports the death of a peer whose connection stays open: the body that it was sending is aborted.
 #[test]
 fn a_death_that_others_tell_of_ends_the_body_under_way() {
     for announced in [false, true] {

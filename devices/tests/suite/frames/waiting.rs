@@ -1,4 +1,4 @@
-//! Threads of one rank that wait at the same time.
+//! Several threads of one rank that wait at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -9,11 +9,11 @@ use mpj_devices::{Fault, Mode, Pattern};
 use super::bench::Bench;
 use super::device::lock;
 
-/// Longer than any of this takes on a machine that is busy with other things.
+/// An upper bound for each test, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// What a thread waits for may act on the engine, as a collective does that takes its receives back: it is asked
-/// without a lock that this takes, also while another thread has the turn.
+/// A wait condition may use the engine, as a collective does that cancels its receives. It is evaluated without any
+/// lock that this needs, even while another thread holds the progress lock.
 #[test]
 fn a_condition_may_cancel_while_another_thread_waits() {
     let (told, done) = channel();
@@ -25,7 +25,7 @@ fn a_condition_may_cancel_while_another_thread_waits() {
                 let mut asked = 0;
                 bench.engine.wait_until(|| {
                     asked += 1;
-                    // Asked a second time, it has taken the turn.
+                    // At its second evaluation the thread holds the progress lock.
                     holds.store(asked > 1, Ordering::SeqCst);
                     over.load(Ordering::SeqCst).then_some(())
                 });
@@ -34,7 +34,7 @@ fn a_condition_may_cancel_while_another_thread_waits() {
                 std::thread::yield_now();
             }
             for _ in 0..5 {
-                // These find the turn taken, and soon park.
+                // These waits find the progress lock taken, and soon park.
                 let (mut asked, began) = (0, Instant::now());
                 bench.engine.wait_until(|| {
                     let posted = bench.post_bytes(1, 8);
@@ -51,8 +51,8 @@ fn a_condition_may_cancel_while_another_thread_waits() {
     assert_eq!(done.recv_timeout(BOUND), Ok(Ok(None)), "the rank hangs");
 }
 
-/// A thread that has parked beside another one that tests, and has the turn for that, takes the turn when the other is through
-/// with it, though nothing has moved. It would look by itself after 64 ms.
+/// A thread parks while another thread that tests holds the progress lock. When that thread releases the lock, the
+/// parked thread takes it, even if nothing has moved. Otherwise it would poll only after 64 ms.
 #[test]
 fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
     const TRIES: usize = 5;
@@ -70,7 +70,7 @@ fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
                 std::thread::yield_now();
             }
             scope.spawn(|| bench.engine.wait_until(|| over.load(Ordering::SeqCst).then_some(())));
-            // Until its waits are as long as they get.
+            // Wait until its park time has grown to the maximum.
             std::thread::sleep(Duration::from_millis(200));
             let before = looks();
             drop(stopped);
@@ -83,7 +83,7 @@ fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
             took < SOON
         })
     };
-    // On a busy machine whole tries are late; by chance alone hardly one is in time.
+    // On a busy machine whole tries are late, but hardly one is in time by chance.
     let mostly_soon = || (0..ROUNDS).filter(|round| goes_on(*round)).count() > ROUNDS / 2;
     assert!(
         (0..TRIES).any(|_| mostly_soon()),
@@ -91,8 +91,8 @@ fn who_parks_while_another_tests_in_vain_goes_on_when_that_has_looked() {
     );
 }
 
-/// A thread that finds no room while another one of its rank sleeps has that one look for room once more: it has looked before it
-/// slept, for what waited then, and would look by itself after 100 ms.
+/// A thread that finds no room wakes another thread of its rank that sleeps. The sleeping thread has retried only
+/// frames that were queued before it slept, and would poll again only after 100 ms.
 #[test]
 fn who_finds_no_room_while_another_sleeps_has_that_one_look_again() {
     const TRIES: usize = 5;
@@ -103,7 +103,7 @@ fn who_finds_no_room_while_another_sleeps_has_that_one_look_again() {
     let looks = || bench.wire.looks.load(Ordering::SeqCst);
     let over = AtomicBool::new(false);
     let looks_soon = || {
-        // As long as nothing happens it looks now and then: at any time after it has looked.
+        // While idle, the sleeping thread polls periodically: start at a fixed time after one of its polls.
         let before = looks();
         while looks() == before {
             std::thread::sleep(Duration::from_millis(1));
@@ -127,12 +127,12 @@ fn who_finds_no_room_while_another_sleeps_has_that_one_look_again() {
     });
 }
 
-/// Each look is a wake-up, which costs a core far more than the look.
+/// Each poll by a sleeping thread is a wake-up, which costs a core far more than the poll.
 #[test]
 fn a_thread_that_waits_for_long_beside_another_looks_seldom() {
     let (bench, over) = (Bench::new(), AtomicBool::new(false));
     let began = Instant::now();
-    // Counts its looks in the second that follows a time in which it may poll.
+    // Counts the polls that come after the first 500 ms, in which the thread may spin.
     let wait = || {
         let mut looks = 0;
         bench.engine.wait_until(|| {

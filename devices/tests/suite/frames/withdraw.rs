@@ -1,5 +1,5 @@
-//! Operations that are taken back: what has not matched ends at once, what has goes to its end, and nobody is told
-//! what is not true.
+//! Operations that are cancelled: unmatched operations complete at once, matched ones run to completion, and each
+//! peer learns the true outcome.
 
 use mpj_devices::{ANY_SOURCE, Completion, Exit, Fault, Mode, Pattern, Started};
 
@@ -84,7 +84,7 @@ fn what_waits_for_room_never_goes_and_takes_no_credit() {
     let bench = bench();
     for mode in [Mode::Standard, Mode::Synchronous] {
         bench.stop_links(true);
-        // More than there is credit for in all: it comes back each time.
+        // More messages than the credit allows in all: each cancellation returns its credit.
         for _ in 0..3000 {
             let send = pending(bench.send(1, vec![1; EAGER], mode).unwrap());
             assert!(withdraw(&bench, &send));
@@ -99,7 +99,7 @@ fn what_waits_for_room_never_goes_and_takes_no_credit() {
         let kind = bench.sent()[0].1[0];
         assert!(kind == 2 || kind == EAGER_SYNC, "there is credit, not kind {kind}");
     }
-    // The frames that were between others leave them in order.
+    // Cancelled frames leave the queue, and the others keep their order.
     bench.stop_links(true);
     let sends: Vec<_> = (0..9).map(|i| bench.send(1, vec![i; 10], Mode::Standard).unwrap()).collect();
     let sends: Vec<_> = sends.into_iter().map(pending).collect();

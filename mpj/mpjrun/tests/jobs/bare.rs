@@ -1,4 +1,5 @@
-//! Ranks that speak the control protocol themselves, without `mpj`: there can be many of them, and they may lie.
+//! Ranks that use the control protocol directly, without `mpj`: a job can have many of them, and they may send false
+//! messages.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,10 +12,10 @@ use mpj::boot::wire::{
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 
-/// How many losses each of two ranks reports.
+/// How many failure reports each of two ranks sends.
 pub(crate) const LOSSES: usize = 50_000;
 
-/// How long the others have to fill their sockets while `mpjrun` is stopped.
+/// How long the other ranks may fill their sockets while `mpjrun` is stopped.
 const FILL: Duration = Duration::from_millis(500);
 
 /// Plays a role.
@@ -45,12 +46,12 @@ pub(crate) fn play(role: &str) -> ExitCode {
             None => return ExitCode::FAILURE,
         },
     }
-    // mpjrun may take a while to hear all of it.
+    // mpjrun may take a while to read all messages.
     std::thread::sleep(Duration::from_millis(100));
     ExitCode::from(3)
 }
 
-/// The message that is cut off.
+/// The message that is sent incompletely.
 pub(crate) fn torn_message() -> Vec<u8> {
     encode_frame(&ToLauncher::Put { rank: 1, key: "key".into(), value: vec![7; 5] }).unwrap()
 }
@@ -62,7 +63,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// Joins with such first words, and waits for what comes of them.
+    /// Joins with this version in the first message, and waits for the reply.
     fn join_as(speaker: &ProtocolVersion) -> ExitCode {
         let mut rank = Bare::connect();
         rank.say(&[ToLauncher::Hello(speaker.clone())]);
@@ -93,13 +94,13 @@ impl Bare {
         Bare { me, socket: UnixStream::from(fd), frames: FrameDecoder::default() }
     }
 
-    /// Waits until every rank has joined.
+    /// Waits until every rank has reached the fence.
     fn fence(&mut self) {
         self.say(&[ToLauncher::Fence { id: 1 }]);
         self.wait(|message| matches!(message, ToProcess::FenceDone { .. }));
     }
 
-    /// Says many things at once; they are lost if nobody listens any more.
+    /// Sends messages together; they are lost if the socket is closed.
     fn say(&self, messages: &[ToLauncher]) {
         let bytes: Vec<u8> = messages.iter().flat_map(|message| encode_frame(message).unwrap()).collect();
         let _ = (&self.socket).write_all(&bytes);
@@ -124,7 +125,7 @@ impl Bare {
         ToLauncher::Ended { rank: self.me, end: WireExit::Died(cause.into()) }
     }
 
-    /// Ranks 0 and 1 lose each other again and again; rank 2 does nothing.
+    /// Ranks 0 and 1 report each other as dead again and again; rank 2 does nothing.
     fn accuse_each_other(&self) {
         if self.me < 2 {
             let loss = ToLauncher::PeerLost { rank: 1 - self.me, cause: "so they say".into() };
@@ -132,12 +133,13 @@ impl Bare {
         }
     }
 
-    /// All ranks but the last, which the fence opens for last, say that they die, and end, while `mpjrun` is stopped.
+    /// All ranks report their deaths and exit while `mpjrun` is stopped. The last rank, whose fence completes last,
+    /// stops it.
     fn die_together(&self) {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
         let say = || self.say(&[self.died("returned an error: together")]);
         if self.me + 1 == size {
-            // On a busy host it may end before the others have come so far.
+            // On a busy host this rank may exit before the others, so it reports its death, too.
             stop_launcher(say);
         } else {
             wait_for_the_stop();
@@ -145,8 +147,8 @@ impl Bare {
         }
     }
 
-    /// Rank 2 says why it dies, ranks 0 and 1 say that they lost it and each other; `mpjrun`, which is stopped, hears
-    /// all of it in one go.
+    /// Rank 2 reports why it dies; ranks 0 and 1 report the death of rank 2 and of each other. `mpjrun` is stopped
+    /// meanwhile and then reads all reports together.
     fn say_before_others_notice(&self) {
         if self.me == 2 {
             stop_launcher(|| self.say(&[self.died("returned an error: the cause")]));
@@ -158,27 +160,27 @@ impl Bare {
         }
     }
 
-    /// Asks for nothing in particular, for as long as somebody listens.
+    /// Sends meaningless requests until the socket is closed.
     fn talk(&self) {
         let request = ToLauncher::Get { id: 7, rank: 0, key: String::new() };
         let requests = encode_frame(&request).unwrap().repeat(10_000);
         let mut reader = self.socket.try_clone().unwrap();
-        // Answers are taken, so that nothing ever blocks.
+        // Read the replies, so that nothing blocks.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
         while (&self.socket).write_all(&requests).is_ok() {}
     }
 
-    /// Asks for a gigabyte and takes nothing of it.
+    /// Requests 80 MB and reads none of it.
     fn ask_and_not_read(&self) {
         let (rank, key) = (self.me, "k".to_owned());
         self.say(&[ToLauncher::Put { rank, key: key.clone(), value: vec![7; 1_000_000] }]);
-        // More than mpjrun keeps for a process that does not read.
+        // More than mpjrun queues for a process that does not read.
         let gets = (0..80).map(|id| ToLauncher::Get { id, rank, key: key.clone() });
         self.say(&gets.collect::<Vec<_>>());
         std::thread::sleep(Duration::from_secs(100));
     }
 
-    /// Sends the first bytes of a message, and then closes the socket, exits, is killed or goes on with other bytes.
+    /// Sends the first bytes of a message, and then closes the socket, exits, is killed, or sends invalid bytes.
     fn cut_off(&self, how: &str, cut: usize) -> ExitCode {
         (&self.socket).write_all(&torn_message()[..cut]).unwrap();
         match how {
@@ -204,7 +206,7 @@ impl Bare {
     }
 }
 
-/// Stops `mpjrun` while this rank does something and the others fill their sockets.
+/// Stops `mpjrun` while this rank runs `meanwhile` and the others fill their sockets.
 fn stop_launcher(meanwhile: impl FnOnce()) {
     let launcher = getppid().unwrap();
     kill_process(launcher, Signal::STOP).unwrap();

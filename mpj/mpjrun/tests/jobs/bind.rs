@@ -1,4 +1,4 @@
-//! Which cores ranks run on.
+//! Tests on which cores ranks run.
 
 use std::io::Write;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("wrong_bindings_are_refused", refused),
 ];
 
-/// Returns the cores that a process of a job may use, of each process.
+/// Returns, for each process of a job, the cores that it may use.
 fn cores(command: &mut Command) -> Vec<String> {
     let ended = watch(command.args(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"])).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
@@ -27,7 +27,8 @@ fn cores(command: &mut Command) -> Vec<String> {
     cores
 }
 
-/// Returns the cores of this host in groups for so many ranks, as the kernel writes them; says so if there are too few.
+/// Returns the cores of this host in `ranks` shares, in the kernel's notation. If there are too few cores, prints that
+/// and returns `None`.
 fn expected(ranks: usize) -> Option<Vec<String>> {
     let shares = Cores::allowed().shares(ranks);
     if shares.is_none() {

@@ -1,4 +1,4 @@
-//! Who is named when many die, speak or lie at once.
+//! Tests which rank the message names when many ranks die, report or lie at once.
 
 use crate::Test;
 use crate::bare::LOSSES;
@@ -24,10 +24,10 @@ fn bare(args: &str, role: &str) -> Ended {
 }
 
 fn losses() {
-    // 100,000 losses, most of them in sockets and queues at the same time.
+    // 100,000 reports, most of them in sockets and queues at the same time.
     assert_eq!(2 * LOSSES, 100_000);
     let ended = bare("-n 3", "accuse");
-    // Both accused stay alive, and end with 3 in the end.
+    // Both reported ranks keep running, and finally exit with code 3.
     ended.expect(3, &["(pid ", "exited with code 3 before leaving the job"]);
 }
 
@@ -59,7 +59,7 @@ fn long_cause() {
 }
 
 fn without_joining() {
-    // Before the others join, which wait for it, and while they do.
+    // The process exits before the others join, which wait for it, and while they join.
     for (n, role) in [(2, "without-1"), (4, "without-1"), (4, "late-without-1"), (4, "without-late-1")] {
         let ended = run(&format!("-n {n}"), role);
         ended.expect(1, &["rank 1 (pid ", "ended with code 0 without having joined the job", "mpj::run"]);
@@ -91,9 +91,9 @@ fn torn() {
         let at = if cut == 0 { String::new() } else { format!(", {at}") };
         ended.expect(1, &["rank 1 (pid ", &format!("exited with code 0 before leaving the job{at}")]);
     }
-    // Whoever kills a rank in the middle of a message is the better account.
+    // If a rank is killed in the middle of a message, the signal explains more than the cut message.
     bare("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
-    // Garbage where the rest of a message should be, and a length that no message has.
+    // Invalid bytes instead of the rest of a message, and an impossible length.
     bare("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "broke its control socket", "control message"]);
     bare("-n 2", "garbage:0").expect(1, &["rank 1 (pid ", "broke its control socket", "the limit is"]);
 }

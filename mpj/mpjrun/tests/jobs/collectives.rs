@@ -1,4 +1,4 @@
-//! Collectives that do not fit, between processes: everybody is told by every device.
+//! Tests collectives that do not match, between processes: every rank gets an error, with every device.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 type Programs = fn(usize) -> Vec<Program>;
 
-/// The programs, by role.
+/// The programs of each role.
 const PROGRAMS: [(&str, Programs); 4] =
     [("lengths", lengths), ("operations", operations), ("roots", roots), ("refusals", refusals)];
 
@@ -32,7 +32,7 @@ pub(crate) fn find(role: &str) -> Option<Programs> {
     PROGRAMS.iter().find(|(name, _)| *name == role).map(|(_, programs)| *programs)
 }
 
-/// Plays programs as a rank.
+/// Runs programs as a rank.
 pub(crate) fn play(programs: Programs) -> ExitCode {
     mpj::run(|world| {
         let programs = programs(world.size());
@@ -55,7 +55,8 @@ fn collectives_that_do_not_fit_are_an_error_everywhere() {
     }
 }
 
-/// How many collectives rank 0 would be ahead: more than the numbers that travel tell apart, and room for all of them.
+/// How many collectives rank 0 may be ahead: more than the sequence numbers in messages distinguish. The job gives it
+/// credit for all of them.
 const AHEAD: usize = 300_000;
 
 fn a_rank_that_is_far_ahead_in_collectives_is_in_step() {
@@ -63,11 +64,12 @@ fn a_rank_that_is_far_ahead_in_collectives_is_in_step() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
-/// Rank 2 is late, so that rank 1 waits for long while rank 0 needs neither of them. It takes in what comes all the while.
+/// Rank 2 is late, so rank 1 waits for a long time, while rank 0 needs neither of them. Rank 2 keeps receiving
+/// meanwhile.
 pub(crate) fn far_ahead(world: &World) -> Result<(), Error> {
     let begun = Instant::now();
     while world.rank() == 2 && begun.elapsed() < Duration::from_secs(4) {
-        // Of rank 1, which waits: rank 0 may have left.
+        // Probe for rank 1, which waits; rank 0 may already have left.
         assert!(world.iprobe(1, 0)?.is_none());
         std::thread::sleep(Duration::from_micros(100));
     }

@@ -1,4 +1,4 @@
-//! The conformance suite of devices with processes for ranks, and ranks killed at named steps of the protocols.
+//! Runs the conformance suite of devices with processes as ranks, and kills ranks at named steps of the protocols.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_killed_at_any_step_is_an_error_elsewhere", a_rank_killed_at_any_step_is_an_error_elsewhere),
 ];
 
-/// Returns the devices between processes, as far as this host has what they need; says which it has not.
+/// Returns the devices between processes that this host supports; prints the others with the reason.
 fn devices() -> impl Iterator<Item = &'static str> {
     ["shmdev", "niodev", "ibvdev"].into_iter().filter(|device| match unavailable(device) {
         None => true,
@@ -28,7 +28,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// The steps that a body takes which goes in frames, and what has it go so on any device.
+/// The steps of a body that is sent in frames, and the parameters that make any device send it so.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
 const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776 -x MPJ_SHM_SINGLE_COPY=1099511627776";
 
@@ -36,7 +36,7 @@ fn the_suite_passes_on_processes() {
     for device in devices() {
         for case in CASES {
             for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
-                // Some cases have a rank say that it has died: the others go on, and the job ends as a failure.
+                // In some cases a rank reports its own death. The others continue, and the job ends as a failure.
                 let mut command = mpjrun(&format!("-n {ranks} --dev {device} --on-failure=continue"));
                 command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
                 let ended = watch(&mut command).0.end();
@@ -52,13 +52,13 @@ fn a_rank_killed_at_any_step_is_an_error_elsewhere() {
         for step in KillPoint::ALL {
             for count in [1, 3] {
                 let kill = format!("MPJ_KILL_AT={step:?}:1:{count}");
-                // Bodies that a device reads go in no pieces.
+                // A body that a device reads directly is not sent in pieces.
                 let pieces = if IN_PIECES.contains(&step) { IN_FRAMES } else { "" };
                 let mut command = mpjrun(&format!("-n 3 --dev {device} --grace 6 -x {kill} {pieces}"));
                 command.arg(std::env::current_exe().unwrap()).args(["rank", "every-step"]);
                 let ended = watch(&mut command).0.end();
                 let named = ended.out.iter().filter(|line| line.contains("failed rank Some(1)")).count();
-                // A rank begins to close once.
+                // A step that occurs only once, such as the start of closing, does not reach a count of 3.
                 let hit = ended.code == Some(128 + 9);
                 super::program::say(&format!(
                     "{device} {step:?} ×{count}: {}",
@@ -71,11 +71,11 @@ fn a_rank_killed_at_any_step_is_an_error_elsewhere() {
     }
 }
 
-/// A device of this program's own, which opens another one.
+/// A device that this program defines; it opens another one.
 #[derive(Debug)]
 struct Own(Arc<dyn Driver>);
 
-// SAFETY: what the other one opens is passed on.
+// SAFETY: the device that the inner driver opens is returned unchanged.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for Own {
     fn name(&self) -> &'static str {
@@ -88,7 +88,7 @@ unsafe impl Driver for Own {
     }
 }
 
-/// Runs a rank in a program that has one more device.
+/// Runs a rank in a program that registers one more device.
 pub(crate) fn with_own() -> ExitCode {
     let faces = mpj::boot::detect().unwrap().expect("mpjrun has started this process");
     let registry = faces[0].registry();
@@ -104,7 +104,7 @@ fn a_device_of_the_programs_own_goes_by_its_name() {
     };
     let ended = run("owndev");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
-    // The program says what it has.
+    // The error lists the devices of the program.
     let there = "smdev, shmdev, ibvdev, niodev, owndev";
     for (device, meant) in [("owndve", " (did you mean owndev?)"), ("tokenring", "")] {
         let ended = run(device);

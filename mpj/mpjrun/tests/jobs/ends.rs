@@ -1,4 +1,4 @@
-//! How jobs end.
+//! Tests how jobs end.
 
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ fn killed_rank() {
         kill(&[victim], "-KILL");
         let errors = job.lines(n - 1, "error: ");
         let took = at.elapsed();
-        // 2 s is what is promised; a loaded machine gets three times that.
+        // The documentation promises 2 s. A loaded machine gets three times that.
         assert!(took < 3 * Duration::from_secs(2), "{took:?}");
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
@@ -108,7 +108,7 @@ fn told() {
             .expect(101, &["rank 2 (pid ", ") panicked: over bcast", "; 3 ranks failed because of it"]);
         run(how, "told-exit").expect(134, &["rank 2 (pid ", "SIGABRT", "; 3 ranks failed because of it"]);
     }
-    // Ranks of one process. Its exit code is its own affair: that of the rank that was the first to end.
+    // Ranks of one process. Its exit code is its own: that of the first rank that failed.
     run("-n 4 --ranks-per-process 4", "told").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
 }
 

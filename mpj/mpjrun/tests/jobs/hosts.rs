@@ -1,4 +1,4 @@
-//! Jobs on several hosts, which this one plays: memory inside of a host, TCP between.
+//! Tests jobs on several simulated hosts: shared memory within a host, TCP between hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_is_refused_by_its_name", refused),
 ];
 
-/// Uneven numbers of ranks on two and three hosts, also on one that is named twice: the parameter, and the host of each rank.
+/// Different numbers of ranks on two and three hosts, also with a host that occurs twice: the parameter, and the host
+/// of each rank.
 const PLACED: [(&str, &str); 4] =
     [("a:2,b:3", "aabbb"), ("a:4,b", "aaaab"), ("a:1,b:3,c", "abbbc"), ("a:1,b:1,a:2,c", "abaac")];
 
@@ -30,7 +31,7 @@ fn on(hosts: &str, ranks: usize) -> String {
     format!("-n {ranks} -x MPJ_HOST_ID={hosts}")
 }
 
-/// Sends a message from each rank to each other, and says which devices have moved it.
+/// Sends a message from each rank to each other rank, and prints which devices sent them.
 pub(crate) fn pairs(world: &World) -> Result<(), Error> {
     let me = world.rank();
     let sent = || world.stats().devices.into_iter().map(|(name, moved)| (name, moved.eager.number));
@@ -60,7 +61,7 @@ fn each_pair() {
             assert_eq!(ended.code, Some(0), "{ended:#?}");
             let said: BTreeSet<&str> =
                 ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
-            // A process has ranks of one run of one host: they are dealt from the start of each run.
+            // All ranks of a process are in one run of one host. Blocks begin at the start of each run.
             let process = |rank: usize| {
                 let begin =
                     (0..rank).rev().find(|other| host(*other) != host(rank)).map_or(0, |last| last + 1);
@@ -90,8 +91,8 @@ fn the_suite_passes_on_hosts() {
                 3 => "a:2,b",
                 _ => "a:1,b:1,a:1,c",
             };
-            // Cases take their lengths from the devices there are: a rank that is alone on its host has shmdev, too, if
-            // it is asked for.
+            // Cases take their message lengths from the available devices. A rank that is alone on its host also has
+            // shmdev, if it is requested.
             let args = "--dev shmdev,niodev --on-failure=continue";
             let mut command = mpjrun(&format!("{} {args}", on(hosts, ranks as usize)));
             command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
@@ -110,7 +111,7 @@ fn programs_run_on_hosts() {
             let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();
             assert_eq!((ended.code, done), (Some(0), ranks), "{name} on {hosts}: {ended:#?}");
         }
-        // Everybody is told of collectives that do not fit.
+        // Every rank gets an error about collectives that do not match.
         let ended = run(&on(hosts, ranks), "lengths");
         let done = ended.out.iter().filter(|line| line.ends_with("programs")).count();
         assert_eq!((ended.code, done), (Some(0), ranks), "on {hosts}: {ended:#?}");
@@ -126,14 +127,14 @@ fn killed() {
         let at = Instant::now();
         kill(&[victim], "-KILL");
         let errors = job.lines(ranks - 1, "error: ");
-        // 2 s is what is promised; a loaded machine gets three times that.
+        // The documentation promises 2 s. A loaded machine gets three times that.
         assert!(at.elapsed() < 3 * Duration::from_secs(2), "{:?}", at.elapsed());
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
     }
 }
 
-/// Says which shared memory this process has mapped: its inode, and its bytes.
+/// Prints the shared memory that this process has mapped: its inode and its size in bytes.
 pub(crate) fn mapped(world: &World) -> Result<(), Error> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let maps: Vec<String> = maps
@@ -151,7 +152,7 @@ pub(crate) fn mapped(world: &World) -> Result<(), Error> {
 }
 
 fn memory() {
-    /// What the storage has before the memory itself.
+    /// Size of the header before the memory itself.
     const HEADER: u64 = 4096;
     for (hosts, of_rank) in PLACED {
         let ended = run(&on(hosts, of_rank.len()), "mapped");

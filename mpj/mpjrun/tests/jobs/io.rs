@@ -1,4 +1,4 @@
-//! What goes in and out.
+//! Tests the input and output of jobs.
 
 use std::process::Stdio;
 
@@ -66,7 +66,7 @@ fn environment() {
     ended.out.sort();
     assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
     for (rank, line) in ended.out.iter().enumerate() {
-        // These depend on the host.
+        // The values of these variables depend on the host.
         let is_of_host = |word: &&str| word.starts_with("MPJ_CONTROL=") || word.starts_with("MPJ_CORES=");
         let words: Vec<&str> = line.split(' ').filter(|word| !is_of_host(word)).collect();
         let rank = format!("MPJ_RANK={rank}");
@@ -76,14 +76,14 @@ fn environment() {
 }
 
 fn long() {
-    // Longer than any pipe, and than what is kept of one line.
+    // Longer than any pipe buffer, and than the longest line that mpjrun keeps together.
     let ended = run_sh("-n 2", "[ $MPJ_RANK = 0 ] || exit 0; head -c 5000000 /dev/zero; printf '\\377\\n'");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 1));
     assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
 }
 
-/// The job ends without a word when nobody reads what it prints, whatever its ranks make of SIGPIPE; that is how `| head` ends
-/// any program.
+/// The job ends silently when its output is no longer read, however its ranks handle SIGPIPE. `| head` ends any other
+/// program in the same way.
 fn nobody_listens() {
     let ended = sh("{ $MPJRUN -n 2 yes; echo code $? >&2; } | head -n 3; echo done");
     assert_eq!(
@@ -96,7 +96,7 @@ fn nobody_listens() {
     }
 }
 
-/// The job goes on without its output, and its code says that this was lost.
+/// The job continues without its output, and its exit code reports the loss.
 fn nowhere_to_write() {
     let full = "standard output could not be written: No space left on device";
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank lines >/dev/full");
@@ -104,10 +104,10 @@ fn nowhere_to_write() {
     assert_eq!(ended.err.iter().filter(|line| line.ends_with("is done")).count(), 3, "{ended:#?}");
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank exit7 >/dev/full");
     assert_eq!(ended.code, Some(7), "{ended:#?}");
-    // Nothing can be said; the code says it.
+    // No message can be printed; only the exit code reports the failure.
     let ended = sh("exec $MPJRUN -n 2 sh -c 'echo oh >&2' 2>/dev/full");
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
-    // A limit is an error here, and no signal.
+    // Exceeding the file size limit is an error here, not a signal.
     let ended = sh("file=$(mktemp); ulimit -f 1; $MPJRUN -n 2 seq 999 >$file; code=$?; rm $file; exit $code");
     ended.expect(1, &["standard output could not be written: File too large"]);
 }

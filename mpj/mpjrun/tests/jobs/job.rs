@@ -1,4 +1,4 @@
-//! Starts `mpjrun` and watches it.
+//! Starts `mpjrun` and collects its output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// No test takes so long unless something hangs.
-const HANGS: Duration = Duration::from_secs(60);
+/// The longest that a job of a test takes, with other jobs beside it, unless it hangs.
+const HANGS: Duration = Duration::from_secs(180);
 
-/// A job under way.
+/// A running job.
 pub(crate) struct Job {
     child: Child,
     lines: Arc<Lines>,
@@ -24,7 +24,7 @@ struct Lines {
     news: Condvar,
 }
 
-/// A job that has ended.
+/// The result of a finished job.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -35,7 +35,7 @@ pub(crate) struct Ended {
 
 /// Returns the command that starts mpjrun with these arguments, separated by spaces.
 pub(crate) fn mpjrun(args: &str) -> Command {
-    // Whoever runs the tests may ignore signals (nohup), and ignoring is inherited.
+    // The parent of the tests may ignore signals (nohup), and this is inherited.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
@@ -57,12 +57,12 @@ pub(crate) fn run(args: &str, role: &str) -> Ended {
     start(args, role).end()
 }
 
-/// Runs a job of shells to its end.
+/// Runs a job of shell scripts to its end.
 pub(crate) fn run_sh(args: &str, script: &str) -> Ended {
     start_sh(args, script).end()
 }
 
-/// Starts a job of shells; `$RANKS` is the program that plays roles.
+/// Starts a job of shell scripts; `$RANKS` is the program that plays roles.
 pub(crate) fn start_sh(args: &str, script: &str) -> Job {
     let mut command = mpjrun(args);
     command.env("RANKS", std::env::current_exe().unwrap()).args(["bash", "-c", script]);
@@ -99,7 +99,7 @@ impl Job {
         kill(&[self.child.id()], signal);
     }
 
-    /// Asks what the ranks wait for until one waits for this.
+    /// Queries what the ranks wait for until a line of the reply contains `part`.
     pub(crate) fn ask_until(&self, part: &str) {
         let start = Instant::now();
         let is_told =
@@ -111,7 +111,7 @@ impl Job {
         }
     }
 
-    /// Sends a signal twice at once.
+    /// Sends a signal twice in succession.
     pub(crate) fn signal_twice(&self, signal: &str) {
         kill(&[self.child.id(); 2], signal);
     }
@@ -140,7 +140,7 @@ impl Job {
         }
     }
 
-    /// Waits for the end.
+    /// Waits for the job to end.
     pub(crate) fn end(mut self) -> Ended {
         let start = Instant::now();
         let status = loop {
@@ -164,7 +164,7 @@ impl Job {
 }
 
 impl Ended {
-    /// The one line of mpjrun's own, beside what it says on the way.
+    /// Returns the only message of mpjrun, not counting its progress messages.
     pub(crate) fn message(&self) -> &str {
         let own = self.err.iter().filter(|line| line.starts_with("mpjrun: "));
         let is_other = |line: &str| {
@@ -177,7 +177,7 @@ impl Ended {
         own[0]
     }
 
-    /// Asserts the code, and that the one message has all of these parts.
+    /// Asserts the exit code, and that the message contains all of these parts.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -187,7 +187,7 @@ impl Ended {
     }
 }
 
-/// The number at the end of a line.
+/// Returns the number at the end of a line.
 pub(crate) fn pid(line: &str) -> u32 {
     line.rsplit(' ')
         .next()
@@ -200,7 +200,7 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
     assert!(status.success(), "kill {signal} {pids:?}");
 }
 
-/// Waits until a process is gone, or a zombie nobody has to care for but its parent.
+/// Waits until a process has exited; it may still be a zombie that its parent must reap.
 pub(crate) fn gone(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {

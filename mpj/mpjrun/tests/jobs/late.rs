@@ -1,7 +1,7 @@
-//! Ranks that are spoken to before they have started.
+//! Tests messages to ranks that have not joined yet.
 //!
-//! The last rank joins when rank 0 lets it in, by a file; if it never does, the last rank gives up and joins, too, so
-//! that a job in which rank 0 waits for it ends, and says so.
+//! The last rank joins when rank 0 creates a file. If rank 0 never does, the last rank finally joins anyway. So a job
+//! in which rank 0 waits for the last rank still ends, and the test fails with a message.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,14 +23,14 @@ pub(crate) const TESTS: &[Test] = &[
 
 const DEVICES: [&str; 2] = ["shmdev", "niodev"];
 
-/// How long the last rank waits to be let in: liveness, far above what any of this takes.
+/// How long the last rank waits for the file: far longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const DOOR: &str = "LATE_DOOR";
 
 fn run(args: &str, role: &str) -> Ended {
     let door = std::env::temp_dir().join(format!("mpj-late-{}", std::process::id()));
-    // It is there only if a test has failed.
+    // The file exists only if an earlier test has failed.
     let _ = std::fs::remove_file(&door);
     let mut command = mpjrun(args);
     command.env(DOOR, &door).arg(std::env::current_exe().unwrap()).args(["rank", role]);
@@ -49,7 +49,7 @@ fn let_the_last_in() {
 
 pub(crate) type Act = fn(&World) -> Result<(), Error>;
 
-/// Returns what a role of this file does in a rank that is not the last.
+/// Returns the action of a role of this file for all ranks but the last.
 pub(crate) fn find(role: &str) -> Option<Act> {
     match role {
         "late-death-send" => Some(|world| death(world, |world| world.send(&[7u8], last(world), 0))),
@@ -89,7 +89,7 @@ fn last(world: &World) -> usize {
     world.size() - 1
 }
 
-/// Rank 1 dies; rank 0 learns it from a call that needs the last rank.
+/// Rank 1 dies; rank 0 gets the error from a call that needs the last rank.
 fn death(world: &World, call: fn(&World) -> Result<(), Error>) -> Result<(), Error> {
     match world.rank() {
         0 => {
@@ -126,14 +126,14 @@ fn a_death_is_reported() {
     }
 }
 
-/// What rank 0 sends to the last: every way a message can go, in an order that can be checked.
+/// Lengths of the messages from rank 0 to the last rank: every protocol, in an order that can be checked.
 const LENGTHS: [usize; 6] = [1, 40_000, 0, 300_000, 8, 5000];
 
 fn pattern(at: usize) -> Vec<u8> {
     (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 7 + at) as u8).collect()
 }
 
-/// Rank 0 starts messages to the last rank, also blocking ones in threads, and then speaks to everybody else.
+/// Rank 0 starts messages to the last rank, also blocking ones in threads, and then exchanges messages with all others.
 fn traffic(world: &World) -> Result<(), Error> {
     const MANY: usize = 30;
     let (me, last) = (world.rank(), last(world));
@@ -194,7 +194,7 @@ fn others_go_on() {
     }
 }
 
-/// The last rank's process ends without joining.
+/// The last rank's process exits without joining.
 fn never(world: &World) -> Result<(), Error> {
     if world.rank() == 0 {
         let last = last(world);
@@ -217,11 +217,11 @@ fn never_joins() {
     }
 }
 
-/// Rank 0 sends to one after the other, until its descriptors are used up.
+/// Rank 0 sends to all others in turn, until it runs out of descriptors.
 fn meet_all(world: &World) -> Result<(), Error> {
     let others: Vec<usize> = (1..world.size()).collect();
     if world.rank() > 0 {
-        // A message, or rank 0 has left without having sent one.
+        // Receives a message, or an error if rank 0 has left without having sent one.
         return world.recv(&mut [0u8], 0, 0).map_or_else(|e| e.failed_rank().map(drop).ok_or(e), |_| Ok(()));
     }
     let failed: Vec<Error> = others.iter().filter_map(|other| world.send(&[7u8], *other, 0).err()).collect();
@@ -240,6 +240,6 @@ fn no_descriptors() {
     };
     let told = run("niodev", 14);
     assert!(told.contains("ulimit -n") && !told.starts_with("0 ") && !told.starts_with("11 "), "{told}");
-    // Who shares memory needs none to meet others.
+    // Ranks that share memory need no descriptors to connect.
     assert_eq!(run("shmdev", 14), "0 of 11 out of reach: None");
 }

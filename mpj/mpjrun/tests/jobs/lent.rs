@@ -1,4 +1,4 @@
-//! Messages that processes read where their sender has them.
+//! Tests messages that processes read in place, in the sender's memory.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -22,18 +22,19 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn messages_are_read_where_they_lie() {
-    // How many of the six that are long enough; the first may come before the ranks have met.
+    // The bounds on how many of the six long messages are read in place. The first one may be sent before the ranks are
+    // connected.
     for (how, ranks, least, most) in [
         ("--dev shmdev", 2, 4, 6),
         ("--dev shmdev", 5, 4, 6),
         ("--dev shmdev --ranks-per-process 2", 4, 4, 6),
-        // Ranks of one process have each other's cards: also the first one.
+        // Ranks of one process have each other's cards from the start, so this includes the first message.
         ("--dev smdev --ranks-per-process 3", 3, 6, 6),
         ("--dev niodev", 3, 0, 0),
-        // No room for blocks: they are copied. With some room, some are.
+        // Without space for blocks, all messages are copied. With a little space, some are.
         ("--dev shmdev -x MPJ_SHM_POOL=0", 3, 0, 0),
         ("--dev shmdev -x MPJ_SHM_POOL=1", 3, 1, 5),
-        // Or it is asked for that they are.
+        // The parameter requests copies.
         ("--dev shmdev --path buffered", 2, 0, 0),
         ("--dev smdev --ranks-per-process 2 --path buffered", 2, 0, 0),
     ] {
@@ -46,7 +47,7 @@ fn messages_are_read_where_they_lie() {
     }
 }
 
-/// Where little may be mapped, the room for blocks takes none of it.
+/// If the address space is limited, the job runs without the space for blocks.
 fn little_room() {
     for limit in [1_000_000, 2_110_000, 3_000_000] {
         let ended = sh(&format!("ulimit -v {limit}; exec $MPJRUN -n 2 --dev shmdev $RANKS rank lent"));
@@ -77,17 +78,17 @@ fn failed() {
     assert!(ended.out.iter().any(|line| line == "it is whole"), "{ended:#?}");
 }
 
-/// Says how many messages were read where their sender had them.
+/// Prints how many messages were read in the sender's memory.
 pub(crate) fn play_ring(world: &World) -> Result<(), Error> {
     let found = ring(world).unwrap_or_else(|error| panic!("{error}"));
     say(&format!("rank {}: {found}", world.rank()));
     Ok(())
 }
 
-/// Far longer than a process takes to end.
+/// Far longer than a process takes to exit.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// What rank 1 looks at when its part has ended.
+/// The message that rank 1 still reads after its body has returned.
 pub(crate) static KEPT: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
 pub(crate) fn play_leavers(world: &World) -> Result<(), Error> {
@@ -97,10 +98,10 @@ pub(crate) fn play_leavers(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// What rank 2 looked at when it failed.
+/// The message that rank 2 was reading when it failed.
 static KEPT_FAILED: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
-/// Says whether it is still what it was; called when the rank has left.
+/// Checks that the message is unchanged; called after the rank has left.
 pub(crate) fn check_kept() {
     if let Some(lent) = KEPT.lock().unwrap().take() {
         assert!(is_whole(&lent));
@@ -108,7 +109,7 @@ pub(crate) fn check_kept() {
     }
 }
 
-/// Rank 1 is killed while it looks at a block; rank 0 has it back, and goes on.
+/// Rank 1 is killed while it reads a block; rank 0 gets the block back and continues.
 pub(crate) fn play_killed(world: &World) -> Result<(), Error> {
     const LEN: usize = 1 << 20;
     if world.rank() == 1 {
@@ -124,7 +125,8 @@ pub(crate) fn play_killed(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 1 looks at a block for as long as it lives, and leaves in good order; rank 0 has the block back when its process has ended.
+/// Rank 1 reads a block until its process exits, and leaves in good order. Rank 0 gets the block back when the process
+/// has exited.
 pub(crate) fn play_left(world: &World) -> Result<(), Error> {
     const LEN: usize = 1 << 20;
     let (me, over) = (world.rank(), i32::MAX);
@@ -132,10 +134,10 @@ pub(crate) fn play_left(world: &World) -> Result<(), Error> {
         0 => {
             let failed = world.isend(world.alloc_slice(5u8, LEN)?, 1, 0)?.wait().unwrap_err();
             assert!(failed.to_string().contains("rank 1 has left"), "{failed}");
-            // Its process may be gone by now, so that the block is here.
+            // The process of rank 1 may already have exited, so that the error contains the block.
             drop(failed);
             let begun = Instant::now();
-            // Who lends finds what has come home.
+            // A rank that exports a block checks for returned blocks.
             for tag in 0.. {
                 world.isend(world.alloc_slice(6u8, LEN)?, 2, tag)?.wait()?;
                 if world.pool().stats().live_blocks == 0 {
@@ -157,7 +159,8 @@ pub(crate) fn play_left(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 2 fails, and hands what it looks at to rank 3 of its process. Rank 0, in another one, is told that it has died.
+/// Rank 2 fails, and passes its message to rank 3 in the same process. Rank 0, in another process, gets the error that
+/// rank 2 has died.
 pub(crate) fn play_failed(world: &World) -> Result<(), Error> {
     const LEN: usize = 1 << 20;
     let me = world.rank();
@@ -166,7 +169,7 @@ pub(crate) fn play_failed(world: &World) -> Result<(), Error> {
         0 => {
             let failed = world.isend(world.alloc_slice(5u8, LEN)?, 2, 0)?.wait().unwrap_err();
             assert_eq!(failed.error().failed_rank(), Some(2), "{failed}");
-            // Whoever has a block writes to it.
+            // If rank 0 got the block back, it writes to it.
             if let (_, Some(mut block)) = failed.into_parts() {
                 block.fill(9);
             }

@@ -1,7 +1,7 @@
-//! Jobs under `mpjrun`: how they end, what they print, what they leave behind.
+//! Tests of jobs under `mpjrun`: how they end, what they print, and that they leave nothing behind.
 //!
-//! This binary is both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare ROLE`
-//! one of [`bare`]. Most tests wait rather than compute, so several jobs run beside each other.
+//! This binary contains both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare
+//! ROLE` one of [`bare`]. Most tests wait rather than compute, so several jobs run at the same time.
 
 mod bare;
 mod bind;
@@ -17,8 +17,8 @@ mod job;
 mod late;
 mod lent;
 mod messages;
-// What the tests of `mpj` run on threads runs here on processes. It is the same source: a crate between the two would depend on
-// `mpj`, and `mpj` on it.
+// Programs that the tests of `mpj` run on threads, and these tests on processes. The source is shared: a separate crate
+// would depend on `mpj`, and `mpj` on that crate.
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
@@ -38,7 +38,7 @@ use libtest_mimic::{Arguments, Trial};
 
 type Test = (&'static str, fn());
 
-/// How many jobs run at a time: the ranks of each poll at least two cores for a while.
+/// How many jobs run at a time. The ranks of each job poll on at least two cores for a while.
 const JOBS: usize = 4;
 
 fn main() -> ExitCode {

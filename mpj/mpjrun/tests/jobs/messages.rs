@@ -1,4 +1,4 @@
-//! Messages of `mpj::buffer` between processes, by every device.
+//! Tests `mpj::buffer` messages between processes, with every device.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) fn find(role: &str) -> Option<Program> {
     PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, program)| *program)
 }
 
-/// Plays a program as a rank.
+/// Runs a program as a rank.
 pub(crate) fn play(program: Program) -> ExitCode {
     mpj::run(|world| {
         program(&world)?;
@@ -43,7 +43,7 @@ fn buffers_travel_whole_between_processes() {
 fn every_path_brings_the_same_between_processes() {
     for path in ["buffered", "zerocopy"] {
         for device in ["shmdev", "niodev"] {
-            // What is sent by both before either receives needs a copy to go.
+            // In `limits`, both ranks send before either receives, so the messages must be copied.
             for (name, _) in PROGRAMS.iter().filter(|(name, _)| path != "zerocopy" || *name != "limits") {
                 let ended = run(&format!("-n 2 --dev {device} --path {path}"), &format!("messages:{name}"));
                 let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();

@@ -1,4 +1,4 @@
-//! Parameters reach the ranks, and are checked before anything starts.
+//! Tests that parameters reach the ranks, and that they are checked before any process starts.
 
 use mpj::{Error, Op, World};
 
@@ -24,7 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 const COUNT: usize = 64;
 
-/// Exchanges by every collective that can go in several ways; says how many messages the allreduce took.
+/// Calls every collective that has several algorithms; prints how many messages the allreduce took.
 pub(crate) fn ways(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =
@@ -64,7 +64,7 @@ fn a_forced_algorithm_is_taken() {
     for set in ["", "-x MPJ_FLAT_RANKS=0 -x MPJ_ALLREDUCE=flat"] {
         let mut ended = run(&format!("-n 4 {set}"), "ways");
         ended.out.sort_unstable();
-        // Rank 0 tells the three that have told it.
+        // Rank 0 sends the result to the three ranks that have sent to it.
         let took = [1, 1, 1, 3].map(|messages| format!("allreduce took {messages}"));
         assert_eq!((ended.code, ended.out), (Some(0), took.to_vec()), "{set}");
     }
@@ -91,14 +91,14 @@ fn parameters_of_the_environment_reach_the_ranks() {
     command.envs([("MPJ_NIO_HOST", "127.0.0.2"), ("MPJ_ALLREDUCE", "ring"), ("MPJ_SPIN", "3")]);
     let ended = watch(&mut command).0.end();
     assert_eq!((ended.code, ended.out), (Some(0), vec!["127.0.0.2 ring 3".to_owned(); 2]));
-    // It is where they listen, not only what they are told: nobody has this address.
+    // The parameter also sets the address on which ranks listen. No interface has this address.
     let mut command = mpjrun("-n 2 --dev niodev");
     command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env("MPJ_NIO_HOST", "240.0.0.77");
     let ended = watch(&mut command).0.end();
     ended.expect(1, &["MPJ_NIO_HOST=240.0.0.77 is no address of this host"]);
 }
 
-/// Each rank sends what the other takes: messages at once, in pieces, and of collectives.
+/// Each rank accepts messages of the other: eager ones, messages in pieces, and those of collectives.
 fn ranks_of_different_niodev_parameters_reach_each_other() {
     for (name, values) in [
         ("MPJ_NIO_EAGER", ["56", "4194304"]),
@@ -117,7 +117,7 @@ fn ranks_of_different_niodev_parameters_reach_each_other() {
     }
 }
 
-/// What the ranks of one host share is laid out by the launcher's values.
+/// The launcher's values determine the layout of the memory that the ranks of a host share.
 fn ranks_of_different_shmdev_parameters_reach_each_other() {
     for (name, value) in
         [("EAGER", "56"), ("FRAGMENTS", "4"), ("RINGS", "1"), ("POOL", "1"), ("SINGLE_COPY", "100000000")]
@@ -135,7 +135,7 @@ fn the_launcher_has_parameters_of_its_own() {
         command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env(name, value);
         watch(&mut command).0.end()
     };
-    // Threads of one process, and processes.
+    // With the variable alone, the ranks are threads of one process; with `--dev auto` they are processes.
     for (value, args, together) in [("smdev", "-n 2", true), ("smdev", "-n 2 --dev auto", false)] {
         let ended = with("MPJ_DEV", value, args);
         let processes: Vec<&str> = ended.out.iter().filter_map(|line| line.rsplit(' ').next()).collect();

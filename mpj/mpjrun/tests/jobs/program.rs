@@ -1,4 +1,4 @@
-//! The roles that a rank plays.
+//! The roles that a rank can play.
 
 use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
@@ -11,22 +11,22 @@ use mpj_devices::conformance::{Member, find};
 use crate::reader::exchange;
 use crate::{collectives, devices, hosts, late, lent, messages, parameters, trace};
 
-/// Prints whole lines, which is what the tests read.
+/// Prints whole lines, because the tests read whole lines.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
-/// Longer than a process takes to start and end.
+/// Longer than a process takes to start and exit.
 const LATE: Duration = Duration::from_millis(300);
 
-/// The first rank of this process.
+/// Returns the first rank of this process.
 fn first_here() -> String {
     std::env::var("MPJ_RANK").unwrap()
 }
 
-/// Plays a role; rank 1 is the one things happen to.
+/// Plays a role. In most roles rank 1 is the one that fails.
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "exit7-before" => return ExitCode::from(7),
@@ -71,7 +71,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
     }
 }
 
-/// Plays a case of the devices' conformance suite.
+/// Runs a case of the devices' conformance suite.
 fn conform(name: &str) -> ExitCode {
     let case = find(name).unwrap();
     mpj::run(|world| {
@@ -82,7 +82,7 @@ fn conform(name: &str) -> ExitCode {
     })
 }
 
-/// Goes through every step of the protocols again and again, until somebody dies or it is enough.
+/// Runs every step of the protocols repeatedly, until a rank dies or a number of rounds is reached.
 fn every_step(world: &World) -> Result<(), Error> {
     let outcome = exchanges(world);
     if let Err(error) = &outcome {
@@ -108,7 +108,7 @@ fn exchanges(world: &World) -> Result<(), Error> {
         }
         world.barrier()?;
     }
-    // One closes, the others still wait for it.
+    // One rank closes; the others still wait for it.
     if me != 1 {
         world.recv(&mut [0u8], 1, 99)?;
     }
@@ -127,7 +127,7 @@ fn init() -> ExitCode {
 
 fn act(role: &str, world: &World) -> Result<(), Error> {
     let me = world.rank();
-    // Everybody is there before anything happens.
+    // All ranks must have joined before anything happens.
     world.barrier()?;
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
@@ -179,7 +179,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
             let letter = char::from(b'a' + me as u8);
             let mut out = std::io::stdout();
             for length in 1..400usize {
-                // In pieces, as an unbuffered program does.
+                // In pieces, as a program with unbuffered output does.
                 for _ in 0..length {
                     rustix::io::write(&out, &[letter as u8]).unwrap();
                 }
@@ -206,7 +206,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for a message that is sent when a file is there.
+/// Waits for a message that is sent when a file exists.
 fn hang_on(world: &World) -> Result<(), Error> {
     let pair = world.dup()?.split(Some(0), 0)?.expect("a color");
     if world.rank() == 0 {
@@ -220,7 +220,7 @@ fn hang_on(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for a rank that never sends, and says how that ended.
+/// Waits for a message that is never sent, and prints the error.
 fn wait(world: &World) {
     let (me, size) = (world.rank(), world.size());
     say(&format!("rank {me} is {}", std::process::id()));
@@ -229,7 +229,7 @@ fn wait(world: &World) {
     leave(1);
 }
 
-/// Rank 2 fails in a collective and takes its time to end by it; the others are told of it and end at once.
+/// Rank 2 fails in a collective and exits some time later; the others get the failure notice and exit at once.
 fn told(role: &str, world: &World) -> Result<(), Error> {
     if world.rank() != 2 {
         let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());
@@ -244,14 +244,14 @@ fn told(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 0 leaves at once; the others wait for it, each in another way, and say how that ended.
+/// Rank 0 leaves at once; each other rank waits for it in a different way, and prints the error.
 fn left_behind(world: &World) {
     if world.rank() == 0 {
         return;
     }
     let began = std::time::Instant::now();
     let failed = match world.rank() % 4 {
-        // The others leave when they were told.
+        // This receive fails after the others have got their errors and left.
         0 => world.recv(&mut [0u8], mpj::Source::Any, 0).unwrap_err(),
         1 => world.recv(&mut [0u8], 0usize, 0).unwrap_err(),
         2 => world.probe(0usize, 0).unwrap_err(),
@@ -263,13 +263,13 @@ fn left_behind(world: &World) {
         },
     };
     assert!(failed.to_string().contains("left"), "{failed}");
-    // 2 s are promised, and the machine may have more to do.
+    // The documentation promises 2 s. A loaded machine gets three times that.
     assert!(began.elapsed() < Duration::from_secs(6), "after {:?}", began.elapsed());
     say(&format!("rank {} was told", world.rank()));
 }
 
-/// Rank 1 leaves at once; rank 0 tests now and then whether it has sent something, and each time finds a message of rank 2's
-/// that it has posted a receive for.
+/// Rank 1 leaves at once. Rank 0 occasionally tests a receive from rank 1, and each time also completes a posted
+/// receive from rank 2.
 fn beats(world: &World) -> Result<(), Error> {
     const BEAT: Duration = Duration::from_millis(50);
     match world.rank() {
@@ -300,7 +300,7 @@ fn beats(world: &World) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 dies; the others do without the world, and take their time.
+/// Rank 1 dies; the others continue without the world communicator for a while.
 fn go_on(world: &World) -> Result<(), Error> {
     if world.rank() == 1 {
         (0..world.size())
@@ -315,7 +315,7 @@ fn go_on(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 1 dies with more messages unread than there is room for; the others go on talking to each other.
+/// Rank 1 dies with more unread messages than the credit allows; the others continue to exchange messages.
 fn room(world: &World) -> Result<(), Error> {
     let rest = world.split(Some(u32::from(world.rank() == 1)), 0)?.expect("a part for each");
     world.barrier()?;

@@ -1,4 +1,4 @@
-//! Signals to `mpjrun` and to ranks.
+//! Tests signals to `mpjrun` and to ranks.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn killed_mpjrun() {
         pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(6)));
         assert_eq!(job.end().signal, Some(9));
     }
-    // Behind a shell the kernel does not do it.
+    // The ranks are children of a shell. If mpjrun dies, the kernel kills only the shell.
     let job = start_sh("-n 2", "$RANKS rank wait; true");
     let pids: Vec<u32> = job.lines(2, " is ").iter().map(|line| pid(line)).collect();
     job.signal("-KILL");
@@ -81,7 +81,7 @@ fn interrupt_tells() {
         assert!(table[0].starts_with("  rank 0: recv from rank 1 with tag 0, for "), "{ended:#?}");
         assert_eq!(table[4..], ["  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0"], "{ended:#?}");
     }
-    // A program that is not written for mpj.
+    // A program that does not use mpj.
     let job = start_sh("-n 2", "echo here; exec sleep 100");
     job.lines(2, "here");
     job.signal("-INT");
@@ -114,7 +114,7 @@ fn second_interrupt() {
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     job.signal("-INT");
     job.lines(2, "got INT");
-    // One that comes at once is the same one.
+    // A second signal that follows immediately counts as a duplicate.
     std::thread::sleep(Duration::from_millis(300));
     job.signal("-INT");
     job.end().expect(130, &["the second signal 2 (SIGINT)"]);

@@ -1,4 +1,4 @@
-//! `--trace`: one file of a job of processes, whatever becomes of them.
+//! Tests `--trace`: one file for a job of processes, however they exit.
 
 use std::fs;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_full_disk_is_no_failure", a_full_disk_is_no_failure),
 ];
 
-/// Exchanges messages, and then makes no call until that is old enough to be written.
+/// Exchanges messages, and then makes no call until their events are old enough to be written.
 pub(crate) fn killed(world: &World) -> Result<(), Error> {
     exchange(world)?;
     if world.rank() == 1 {
@@ -30,7 +30,7 @@ pub(crate) fn killed(world: &World) -> Result<(), Error> {
 
 fn a_job_is_traced_by_every_device() {
     let folder = Folder::new("devices");
-    // By itself shmdev decides by how many cores there are.
+    // By default, shmdev chooses according to the number of cores.
     for (device, more, processes, body) in [
         ("smdev", "", 1, "body got"),
         ("shmdev", "-x MPJ_SHM_SINGLE_COPY=1099511627776", 3, "body received in pieces"),
@@ -39,10 +39,10 @@ fn a_job_is_traced_by_every_device() {
         ("auto", "--ranks-per-process 2", 2, "body got"),
     ] {
         let path = folder.0.join("job.json");
-        // The second time by the variable; what lies there is replaced.
+        // The second run sets the variable; it replaces the existing file.
         for set in [format!("--trace {}", path.display()), format!("-x MPJ_TRACE={}", path.display())] {
             let ended = run(&format!("-n 3 --dev {device} {more} {set}"), "exchange");
-            // A table of waits: a head, a line for each rank and one for all.
+            // A table of waits: a header, a line for each rank, and a line for all ranks.
             assert_eq!((ended.code, ended.err.len()), (Some(0), 6), "{device}: {ended:#?}");
             assert!(
                 ended.err[0].contains("events; how long each rank waited, and in which calls:"),
@@ -109,13 +109,13 @@ fn a_trace_that_cannot_be_is_no_failure() {
 fn a_full_disk_is_no_failure() {
     let folder = Folder::new("full");
     let path = folder.0.join("job.json");
-    // It is full when the parts are joined.
+    // The disk is full when the files of the ranks are merged.
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let ended = run(&format!("-n 2 --trace {}", path.display()), "exchange");
     ended.expect(0, &["the trace is not whole", "No space left on device", "job.json.rank*"]);
     assert_eq!(Trace::read(&folder.0.join("job.json.rank1")).ranks().len(), 1);
     fs::remove_file(&path).unwrap();
-    // It is full for the ranks.
+    // The disk is full when the ranks write.
     let script = "ulimit -f 2; trap '' XFSZ; exec $RANKS rank exchange";
     let ended = run_sh(&format!("-n 2 --dev niodev --trace {}", path.display()), script);
     let told = |ended: &Ended, rank: u32| {
@@ -124,7 +124,7 @@ fn a_full_disk_is_no_failure() {
     };
     assert_eq!((ended.code, told(&ended, 0), told(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");
     assert_eq!(Trace::read(&path).ranks().len(), 2);
-    // A name that is nearly that of the variable is refused.
+    // A name that is close to that of the variable is rejected.
     let mut command = mpjrun("-n 1 -x MPJ_TRCE=job.json true");
     watch(&mut command).0.end().expect(2, &["did you mean MPJ_TRACE?"]);
 }

@@ -1,4 +1,4 @@
-//! Bad input: one clear line each, and the right code.
+//! Tests invalid input: one clear line for each error, and the right exit code.
 
 use std::process::Command;
 
@@ -56,9 +56,9 @@ fn bad_command_lines() {
     }
 }
 
-/// Spellings of other launchers that mean the same.
+/// Options of other launchers that have the same meaning here.
 fn other_spellings() {
-    // An option of mpjrun behind the program is the program's; there is a hint if the program fails.
+    // Options after the program belong to the program. If the program fails, mpjrun prints a hint.
     let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
     assert_eq!(ended.code, Some(7));
     let hint = "  --timeout went to the program: options of mpjrun stand before its name";
@@ -78,7 +78,7 @@ fn misspelt_environment() {
     };
     refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]);
     refused(&with("MPJ_SPIN", "three"), 2, &["MPJ_SPIN=three is not a number"]);
-    // Other programs' variables are their own.
+    // Variables of other programs are not checked.
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
 }
 
@@ -112,7 +112,7 @@ fn too_few_descriptors() {
         1,
         &["16 processes need", "the limit is 64", "ulimit"],
     );
-    // A soft limit is raised, for mpjrun alone.
+    // A soft limit is raised for mpjrun only.
     let ended = sh("ulimit -Sn 64; exec $MPJRUN -n 16 sh -c 'ulimit -n'");
     assert_eq!((ended.code, ended.out), (Some(0), vec!["64".to_owned(); 16]));
     let ended = sh("ulimit -n 64; exec $MPJRUN -n 16 --ranks-per-process 8 $RANKS rank fine");
@@ -131,12 +131,12 @@ fn short_files() {
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
 }
 
-/// In a namespace of its own, where this is allowed: a network without an address.
+/// Runs in a separate namespace, if that is allowed: the network has no address.
 fn no_network() {
     if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
         return;
     }
-    // It is nobody's fault: no rank is said to be dead.
+    // No rank is to blame, so no rank is reported as dead.
     let ended = sh("exec unshare -rn $MPJRUN -n 2 --dev niodev $RANKS rank fine");
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
     assert!(ended.message().contains("no loopback network"), "{ended:#?}");
@@ -148,7 +148,7 @@ fn no_network() {
 }
 
 fn stale() {
-    // A wrapper that closes descriptors must not make every rank a job of its own.
+    // If a wrapper closes descriptors, each rank must not run as a job of its own.
     let ended = run_sh("-n 2", "eval \"exec ${MPJ_CONTROL%%:*}>&-\"; $RANKS rank fine");
     assert_eq!(ended.code, Some(1), "{ended:#?}");
     assert!(ended.err.iter().any(|line| line.contains("names no control socket here")), "{ended:#?}");
@@ -168,7 +168,7 @@ fn another_version() {
     }
 }
 
-/// `mpjrun` is the launcher that counts for its ranks, whatever has started it; without it they refuse.
+/// Under another launcher, `mpjrun` still launches its ranks. Without `mpjrun`, the program refuses to run.
 fn another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));

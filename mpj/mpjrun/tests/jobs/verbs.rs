@@ -1,4 +1,4 @@
-//! Jobs over InfiniBand or RoCE, where the host has a device: see `devices/check/rdma-vm`.
+//! Tests jobs over InfiniBand or RoCE, if the host has a device: see `devices/check/rdma-vm`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("verbs_that_a_port_has_not_are_refused_in_a_sentence", refused),
 ];
 
-/// Whether there is no device, which is said.
+/// Returns whether the host has no device, and prints that.
 fn skipped() -> bool {
     let missing = unavailable("ibvdev");
     missing.inspect(|why| say(&format!("SKIPPED {why}"))).is_some()

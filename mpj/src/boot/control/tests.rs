@@ -1,4 +1,4 @@
-//! A rank's side of the control socket, against a launcher that the test plays.
+//! Tests of a process's side of the control socket; the test plays the launcher.
 
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,7 +83,7 @@ fn a_place_that_cannot_be_is_refused() {
         Welcome { ranks_here: 0, ..welcome() },
         Welcome { ranks_here: 5, ..welcome() },
         Welcome { first: more, ..welcome() },
-        // Of two hosts, and of maps that are none.
+        // A process with ranks on two hosts, and invalid maps.
         Welcome { first: 3, ..welcome() },
         Welcome { hosts: vec![], ..welcome() },
         Welcome { hosts: vec![(0, 4), (1, 0)], ..welcome() },
@@ -98,7 +98,7 @@ fn a_place_that_cannot_be_is_refused() {
     }
 }
 
-/// Asks for key `k` of a rank; the answer comes by the channel, which is closed if there will be none.
+/// Requests key `k` of a rank; the answer comes through the channel, which is closed if the callback is dropped.
 fn ask(face: &MpjrunBoot, of: u32) -> mpsc::Receiver<Result<Vec<u8>, String>> {
     let (tell, told) = mpsc::channel();
     face.get(of, "k", Box::new(move |answer| tell.send(answer).unwrap()));
@@ -127,12 +127,12 @@ fn nobody_waits_for_an_answer_and_they_come_in_any_order() {
     assert!(ended.recv().is_err(), "of a rank that ended the roster speaks");
 }
 
-/// Joins a job with memory for so many ranks; returns the memory, too.
+/// Joins a job with shared memory for `ranks` ranks, and returns the memory as well.
 fn join_with_memory(ranks: u32) -> (Launcher, OwnedFd, Result<Vec<MpjrunBoot>, String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let launcher = Launcher { socket: ours, frames: FrameDecoder::default() };
     let segment = Segment::create(ranks, &Config::default()).unwrap();
-    // SAFETY: the duplicate is handed over, and attached there and by the tests.
+    // SAFETY: the duplicate goes to the process under test and to the test, which attach it.
     #[expect(unsafe_code, reason = "see above")]
     let memory = unsafe { segment.descriptor() }.try_clone_to_owned().unwrap();
     launcher.say(&ToProcess::Welcome(Welcome { segment: true, ..welcome() }), Some(&memory));
@@ -147,12 +147,12 @@ fn memory_is_that_of_the_ranks_of_one_host() {
     let faces = faces.unwrap();
     assert_eq!(launcher.hear(), ToLauncher::Hello(ProtocolVersion::own()));
     let opened = faces[1].registry().open(&faces[1].site().unwrap(), &Config::default()).unwrap();
-    // Whether `ibvdev` is there is the machine's.
+    // Whether `ibvdev` can be opened depends on the machine.
     assert!(opened.failed.iter().all(|refused| refused.device == IbvDriver::NAME), "{:?}", opened.failed);
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
     assert!(shm.device.affinity(&own).is_some());
-    // The same memory at another host would be another one.
+    // The same address on another host names another memory.
     let mut other = own.clone();
     other.0[0] ^= 1;
     assert_eq!(shm.device.affinity(&other), None);
@@ -169,24 +169,24 @@ fn the_cards_of_those_who_share_the_memory_lie_there() {
         faces[0].get(of, CARDS, Box::new(move |answer| tell.send(answer).unwrap()));
         told
     };
-    // Another process puts its card down.
+    // Another process publishes its card.
     // SAFETY: the descriptor is a duplicate of the segment's, and attached.
     #[expect(unsafe_code, reason = "see above")]
     let elsewhere = unsafe { Segment::attach(memory, 4) }.unwrap();
     elsewhere.put_card(3, b"of 3");
     assert_eq!(ask(3).try_recv().expect("it is there"), Ok(b"of 3".to_vec()));
-    // One that is too long for that is the launcher's to tell.
+    // A card that is too long for the shared memory comes from the launcher.
     elsewhere.put_card(3, &[3; 2000]);
     let told = ask(3);
     let ToLauncher::Get { id, rank: 3, .. } = launcher.hear() else { panic!("no question") };
     launcher.say(&ToProcess::Value { id, value: Ok(vec![3; 2000]) }, None);
     assert_eq!(told.recv().unwrap(), Ok(vec![3; 2000]));
-    // Its own goes there, and to the launcher for those who share nothing.
+    // A rank's own card goes to the shared memory, and to the launcher for ranks that do not share it.
     faces[1].put(CARDS, b"of 2").unwrap();
     assert!(matches!(launcher.hear(), ToLauncher::Put { rank: 2, .. }));
     assert_eq!(ask(2).try_recv().expect("it is there"), Ok(b"of 2".to_vec()));
-    // A rank that has not opened the device would not hear of a card that comes later; one of another host has none here;
-    // and other keys are the launcher's.
+    // These requests go to the launcher: rank 0 has not opened the device and would not be notified of a later card,
+    // rank 4 is on another host, and keys other than that of cards are not in shared memory.
     let _told = [ask(0), ask(4)];
     assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 0, .. }));
     assert!(matches!(launcher.hear(), ToLauncher::Get { rank: 4, .. }));
@@ -209,7 +209,7 @@ fn ends_travel_both_ways_and_not_back() {
     let (mut launcher, faces) = join();
     let roster = faces[0].roster();
     launcher.say(&ToProcess::Ended { rank: 4, end: WireExit::Died("was killed".into()) }, None);
-    // Of this process's own ranks, and of ranks that are not there, the launcher knows nothing.
+    // Reports of this process's own ranks, and of ranks that do not exist, are ignored.
     launcher.say(&ToProcess::Ended { rank: 1, end: WireExit::Left }, None);
     launcher.say(&ToProcess::Ended { rank: 5, end: WireExit::Left }, None);
     launcher.say(&ToProcess::Ended { rank: 0, end: WireExit::Closing }, None);
@@ -221,7 +221,7 @@ fn ends_travel_both_ways_and_not_back() {
     assert_eq!(launcher.hear(), ToLauncher::PeerLost { rank: 3, cause: "its connection broke".into() });
 }
 
-/// Good ends come when they are asked for, and one question is open at a time.
+/// Orderly exits are sent on request, and one request is pending at a time.
 #[test]
 fn good_ends_are_asked_for() {
     let (mut launcher, faces) = join();
@@ -229,7 +229,7 @@ fn good_ends_are_asked_for() {
     let run = |first, len, end| ExitRun { first, len, end };
     for (runs, known) in [
         (vec![run(3, 2, WireExit::Closing)], 2),
-        // Ranks of this process, and some that are not there, are left out.
+        // Ranks of this process, and ranks that do not exist, are skipped.
         (vec![run(0, u32::MAX, WireExit::Left)], 5),
         (vec![run(u32::MAX, 2, WireExit::Left)], 5),
     ] {
@@ -240,7 +240,7 @@ fn good_ends_are_asked_for() {
     }
     let ranks: Vec<u32> = roster.since(0).iter().map(|event| event.rank).collect();
     assert_eq!(ranks, [3, 4, 0, 3, 4]);
-    // The question after the last answer is the next thing that is said.
+    // After the last answer no further request was sent: the next message is this report.
     roster.report(1, Exit::Left);
     assert_eq!(launcher.hear(), ToLauncher::Ended { rank: 1, end: WireExit::Left });
 }
@@ -264,7 +264,7 @@ fn without_the_launcher_everybody_elsewhere_is_dead_and_nothing_waits() {
     assert!(ask(&faces[1], 4).recv().is_err() && faces[1].fence().is_err());
 }
 
-/// Ranks ask while they make progress, with locks that others wait for.
+/// Ranks send requests while they make progress and hold locks that other threads need.
 #[test]
 fn a_launcher_that_does_not_read_stops_nobody_who_asks() {
     const QUESTIONS: u32 = 5000;
@@ -278,7 +278,7 @@ fn a_launcher_that_does_not_read_stops_nobody_who_asks() {
         face.roster().request_exits();
         face.roster().report(3, Exit::Died("its connection broke".into()));
         tell.send(()).unwrap();
-        // A last word is on its way when this returns.
+        // This returns after the report was written.
         face.roster().report(1, Exit::Left);
     });
     told.recv_timeout(Duration::from_secs(20)).expect("it waits for the launcher");

@@ -1,4 +1,4 @@
-//! Frames, whole, cut and hostile.
+//! Tests of complete, truncated and hostile frames.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn hostile_bytes_are_errors() {
     assert!(refused(&[0xff; 8]).contains("the limit"));
     assert!(refused(&[1, 0, 0, 0, 99]).contains("no control message"));
     assert!(refused(&[6, 0, 0, 0, 4, 7, 0, 0, 0, 0]).contains("after the end"));
-    // A vector that claims 2^60 elements is refused before anything is allocated for it.
+    // A vector that claims 2^60 elements is rejected before memory is allocated for it.
     let mut long = vec![0, 0, 0, 0, 1, 0, 0];
     long.extend([0xff; 8]);
     long.push(0x0f);
@@ -44,7 +44,7 @@ fn hostile_bytes_are_errors() {
     assert!(refused(&long).contains("no control message"));
 }
 
-/// The bytes that every version begins with: a launcher of any other one finds the version in them.
+/// The encoding of the first message is the same in every version, so any launcher can read the version in it.
 #[test]
 fn the_first_message_never_changes_its_form() {
     let hello = ToLauncher::Hello(ProtocolVersion { version: 300, of: "9.8".into() });

@@ -1,13 +1,13 @@
-//! Every algorithm, simulated: results, rounds and what is sent, up to 1,000 ranks.
+//! Simulations of every algorithm, with up to 1,000 ranks: results, rounds and message counts.
 
 use super::super::step::{BufIndex, Span, Step};
 use super::super::{all, reduce, rooted, scan};
 use super::{Areas, Report, Term, run};
 
-/// One rank to as many as anybody tries; the last is far beyond what can be run as a job here.
+/// The simulated numbers of ranks; the last is far larger than a job on a test machine.
 const SIZES: [u32; 9] = [1, 2, 3, 5, 8, 13, 16, 33, 1000];
 
-/// The first, the last, and one in between.
+/// The first rank, the last one, and one in between.
 fn roots(size: u32) -> impl Iterator<Item = u32> {
     let mut roots = vec![0, size / 2, size - 1];
     roots.dedup();
@@ -26,7 +26,7 @@ fn empty(count: usize) -> Vec<Option<Term>> {
     vec![None; count]
 }
 
-/// The combination of `len` ranks from `first` on.
+/// Returns the combination of the items of `len` ranks from `first` on.
 fn combined(item: usize, first: u32, len: u32) -> Option<Term> {
     Some(Term { item, first, len })
 }
@@ -57,7 +57,7 @@ fn barriers_at_one_rank_send_two_messages_a_rank() {
     for size in SIZES {
         let steps = |rank| rooted::barrier_flat(rank, size);
         let report = simulate("flat barrier", size, steps, |_| Areas::new());
-        // Nobody is told before all have said that they are there.
+        // No rank leaves the barrier before all have entered it.
         let at = |wanted: fn(&Step) -> bool| steps(0).iter().position(wanted);
         let (line, told) =
             (at(|step| matches!(step, Step::Fence)), at(|step| matches!(step, Step::Send { .. })));
@@ -106,7 +106,7 @@ fn reductions_are_in_order_of_rank() {
     }
 }
 
-/// The areas of a rank that receives from others into one of its own, or into one for each.
+/// Returns the areas of a rank that receives from others into one temporary area, or into one for each.
 fn with_rooms(rank: u32, in_place: bool, others: u32, apart: bool, count: usize) -> Vec<Vec<Option<Term>>> {
     let lent = match in_place {
         true => [vec![], own(rank, count)],
@@ -174,7 +174,7 @@ fn long_allreduces_send_each_item_twice() {
         let steps = |rank| reduce::allreduce_ring(rank, size, Span::new(BufIndex::SEND, 0, count), count);
         let areas = |rank| [own(rank, count), empty(count), empty(block), vec![]];
         let report = simulate("allreduce around a ring", size, steps, areas);
-        // Each block begins at another rank, and on all ranks at the same one.
+        // The reduction of each block begins at a different rank, which is the same on all ranks.
         let items = received(&report, 0);
         assert!(
             items.iter().zip(0..).all(|(term, item)| term.is_some_and(|t| t.item == item && t.len == size))
@@ -218,7 +218,7 @@ fn scans_are_in_order_of_rank() {
     }
 }
 
-/// Where each rank's items lie among those of all, one, two or three each.
+/// Returns the start and the number of each rank's items among those of all: one, two or three each.
 fn blocks(size: u32) -> (impl Fn(u32) -> (usize, usize), usize) {
     let len = |rank: u32| 1 + rank as usize % 3;
     let starts: Vec<usize> = (0..=size).scan(0, |at, r| Some(std::mem::replace(at, *at + len(r)))).collect();
@@ -226,7 +226,7 @@ fn blocks(size: u32) -> (impl Fn(u32) -> (usize, usize), usize) {
     (move |rank: u32| (starts[rank as usize], len(rank)), total)
 }
 
-/// Every rank's own items, one rank after the other.
+/// Returns every rank's own items, one rank after the other.
 fn gathered(size: u32, of: impl Fn(u32) -> usize) -> Vec<Option<Term>> {
     (0..size).flat_map(|rank| own(rank, of(rank))).collect()
 }
@@ -302,7 +302,7 @@ fn alltoalls_send_each_item_once_also_in_place() {
         let total = 2 * size as usize;
         for (is_direct, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             if in_place && size > 100 {
-                // As many messages again, and nothing new.
+                // The second half sends the same number of messages, and no new items.
                 continue;
             }
             let area = if in_place { BufIndex::TEMP } else { BufIndex::SEND };
@@ -322,7 +322,7 @@ fn alltoalls_send_each_item_once_also_in_place() {
     }
 }
 
-/// What the simulator is for: each of these is found.
+/// The simulator detects each of these errors.
 #[test]
 fn wrong_schedules_are_found() {
     let span = |at| Span::new(BufIndex::RECV, at, 1);

@@ -1,4 +1,4 @@
-//! Models of a place that one thread takes and others give up.
+//! Models of a slot that one thread fills and other threads free.
 
 use std::sync::Arc as Counted;
 
@@ -10,25 +10,25 @@ use super::{Room, Slots};
 type Value = Counted<usize>;
 type Slot = Slots<'static, Value, 1>;
 
-/// A place whose room is never given back: loom's threads borrow nothing.
+/// Returns a slot whose storage is leaked, because loom's threads cannot borrow.
 fn slot() -> Arc<Slot> {
     Arc::new(Slots::new(Box::leak(Box::new(Room::new()))))
 }
 
-/// The right to free a place, which goes to another thread with what it should find there.
+/// The right to free a slot, which moves to another thread together with the expected value.
 struct Held(Arc<Slot>, Value);
 
 impl Held {
     fn give_up(self) {
-        // SAFETY: who held the place has passed it on.
+        // SAFETY: the thread that filled the slot passed it to us.
         unsafe { self.0.see(0, |seen| assert_eq!(seen, &self.1)) };
         // SAFETY: as above.
         unsafe { self.0.free(0) };
     }
 }
 
-/// One thread takes a place as often as it is free, up to `times`, and others give it up: what they find there is what was
-/// put there last, and every value is dropped.
+/// One thread fills a slot whenever it is free, up to `times`, and other threads free it. Each of these finds the value
+/// that was stored last, and every value is dropped.
 fn taken_and_given_up(times: usize) {
     loom::model(move || {
         let slot = slot();
@@ -36,7 +36,7 @@ fn taken_and_given_up(times: usize) {
         let mut others = Vec::new();
         for value in &values {
             if slot.is_free(0) {
-                // SAFETY: it is free, and this thread alone takes it.
+                // SAFETY: the slot is free, and only this thread fills it.
                 unsafe { slot.hold(0, Counted::clone(value)) };
                 let held = Held(Arc::clone(&slot), Counted::clone(value));
                 others.push(thread::spawn(move || held.give_up()));
@@ -69,7 +69,7 @@ fn one_thread_takes_it_and_gives_it_up_again_and_again() {
         for number in 0..3 {
             let value = Value::new(number);
             assert!(slot.is_free(0));
-            // SAFETY: it is free, and this thread alone takes it.
+            // SAFETY: the slot is free, and only this thread fills it.
             unsafe { slot.hold(0, Counted::clone(&value)) };
             assert!(!slot.is_free(0));
             Held(Arc::clone(&slot), Counted::clone(&value)).give_up();

@@ -1,22 +1,22 @@
-//! Programs that receive messages in the blocks in which they lie, different on every rank.
+//! Programs that receive messages in place, in the sender's blocks. The messages differ on every rank.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use mpj::buffer::Buffer;
 use mpj::pool::Pool;
 use mpj::{DataPath, ErrorClass, World};
 
-/// Whatever ends a rank early.
+/// Any error that ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// None, short ones, and such as every device announces.
+/// Empty, short, and long enough for a rendezvous on every device.
 const LENS: [usize; 6] = [0, 1, 1000, 50_000, 150_000, 700_000];
 
 fn numbers(rank: usize, len: usize) -> impl Iterator<Item = u32> {
     (0..len).map(move |at| (rank * 1_000_003 + at * 7) as u32)
 }
 
-/// Around a ring: as numbers, as a message of sections, and by a matched probe. Returns how many were read where their sender
-/// had them.
+/// Sends around a ring: numbers, messages of sections, and with matched probes. Returns how many messages were read in
+/// the sender's memory.
 pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -36,12 +36,12 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
         );
         there += usize::from(lent.is_zero_copy());
         refuses_other_types(&lent, len);
-        // Another thread may be the last that looks.
+        // The last reference may be dropped on another thread.
         std::thread::spawn(move || assert!(lent.iter().take(4).count() <= 4)).join().unwrap();
         let (mine, _) = sending.wait()?;
         assert!(mine.iter().copied().eq(numbers(me, len)));
 
-        // A message of sections lies in one block unless it has a dynamic part.
+        // A message of sections is a single block unless it has a dynamic part.
         for has_object in [false, true] {
             let mut message = Buffer::new(world.pool().alloc(4 * len + 256)?)?;
             message.write(&mine[..])?;
@@ -60,7 +60,7 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
             sending.wait()?;
         }
 
-        // Who wants a copy gets one.
+        // Receivers that request a copy get one.
         let sending = world.isend(mine, right, tag)?;
         let mut copy = vec![0u32; len];
         if tag % 2 == 0 {
@@ -87,7 +87,7 @@ fn refuses_other_types(lent: &mpj::ReceivedBlock, len: usize) {
     }
 }
 
-/// Values that must be checked are received by copy alone, and what is no buffer is none.
+/// Values that need validation can only be received as copies, and a block that is not a buffer message is rejected.
 pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     const LEN: usize = 1 << 20;
     let (me, size) = (world.rank(), world.size());
@@ -98,7 +98,7 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     assert!(error.class() == ErrorClass::Type && error.to_string().contains("recv"), "{error}");
     let error = lent.try_into_buffer().unwrap_err();
     assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
-    // The block went home all the same.
+    // The block was returned all the same.
     assert_eq!(sending.wait()?.0.len(), LEN);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 4).unwrap_err().class(), ErrorClass::Count);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 64).unwrap_err().class(), ErrorClass::NoMem);
@@ -107,15 +107,15 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rank 0 leaves while rank 1 looks at its block, and rank 1 while rank 0 still has another one of its: nobody hangs. Returns
-/// what rank 1 still looks at.
+/// Rank 0 leaves while rank 1 reads its block, and rank 1 returns with the block. No rank hangs. Returns the block that
+/// rank 1 still reads.
 pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failure> {
     const LEN: usize = 200_000;
     match world.rank() {
         0 => {
             let mut mine = world.alloc_slice(0u32, LEN)?;
             mine.iter_mut().zip(numbers(0, LEN)).for_each(|(place, number)| *place = number);
-            // Nobody waits for it.
+            // The request is dropped without a wait.
             drop(world.isend(mine, 1, 0)?);
             Ok(None)
         }
@@ -130,7 +130,7 @@ pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failu
     }
 }
 
-/// Whether a message is still what [`leavers`] has sent.
+/// Returns whether a message still has the contents that [`leavers`] sent.
 pub(crate) fn is_whole(lent: &mpj::ReceivedBlock) -> bool {
     lent.try_as_slice::<u32>()
         .is_ok_and(|found| found.iter().copied().eq(numbers(0, found.len())) && found.len() == 200_000)

@@ -1,4 +1,4 @@
-//! Programs whose ranks send each other messages of `mpj::buffer`, different on every rank, and what is none.
+//! Programs whose ranks exchange `mpj::buffer` messages and invalid messages. The messages differ on every rank.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use mpj::buffer::{Buffer, Reading, Writing};
@@ -7,10 +7,10 @@ use mpj::pool::{DefaultBlock, FilledBlock, Growth, Magazine, Pages, Pool, RawBuf
 use mpj::raw::{Buf, ChainSegment};
 use mpj::{ANY_SOURCE, ErrorClass, Intracomm, SendBuf, Slices, World};
 
-/// Whatever ends a rank early.
+/// Any error that ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A program of any number of ranks.
+/// A program for any number of ranks.
 pub(crate) type Program = fn(&World) -> Result<(), Failure>;
 
 /// The programs, by name.
@@ -23,10 +23,11 @@ pub(crate) const PROGRAMS: [(&str, Program); 6] = [
     ("freed", freed),
 ];
 
-/// What a message is made of: elements in the static part, and of a slice and an object in the dynamic one.
+/// The contents of a message: the number of elements in the static part, and of a slice in the dynamic part, between
+/// two objects.
 type Content = (usize, Option<usize>);
 
-/// Short and long ones, whole and in pieces: the last has three chunks at least.
+/// Short and long ones, in one or several pieces: the last has at least three chunks.
 const CONTENTS: [Content; 6] =
     [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(700_000))];
 
@@ -34,7 +35,7 @@ fn number(rank: usize, at: usize) -> u32 {
     (rank * 1_000_003 + at * 7) as u32
 }
 
-/// As long for one rank as for any: a message of one rank has room for that of another.
+/// Equally long for all ranks, so that a rank's message fits into the block of another rank's message.
 fn last(rank: usize) -> String {
     format!("last of {rank:5}")
 }
@@ -79,7 +80,7 @@ fn check<R: RawBuffer>(
     Ok(())
 }
 
-/// Around a ring, owned and borrowed, into the global pool and into one's own.
+/// Sends around a ring, owned and borrowed, receiving from the global pool and from a separate one.
 fn ring(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -89,12 +90,12 @@ fn ring(world: &World) -> Result<(), Failure> {
         let (mut theirs, status) = world.recv_buffer(left, tag)?;
         assert_eq!((status.source_rank(), status.tag(), status.bytes()), (left, tag, theirs.len()));
         check(&mut theirs, left, content)?;
-        // The operation gives the buffer back as it was; the block serves for the next message.
+        // The operation returns the buffer unchanged; its block is used for the next message.
         let (mut mine, _) = sending.wait()?;
         check(&mut mine, me, content)?;
         let mine = write(mine.clear(), me + size, content)?;
 
-        // What comes early lies in a block already; a synchronous send hears of it.
+        // An unexpected message is already in a block. Receiving it completes the synchronous send.
         let sending = world.issend(theirs, right, tag)?;
         let early = world.mprobe(left, tag)?;
         let (mut far, _) = early.recv_buffer()?;
@@ -108,7 +109,7 @@ fn ring(world: &World) -> Result<(), Failure> {
             sending.wait()?;
             Ok::<(), Failure>(())
         })?;
-        // To itself, and to nobody.
+        // To the rank itself, and to PROC_NULL.
         world.send(&mine, me, tag)?;
         check(&mut world.recv_buffer(me, tag)?.0, me + size, content)?;
         world.send(&mine, mpj::PROC_NULL, tag)?;
@@ -117,7 +118,7 @@ fn ring(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Broadcast, gather and scatter for each root, of lengths that differ by rank.
+/// Broadcast, gather and scatter for each root, with lengths that differ by rank.
 fn collectives(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let content = |rank: usize, round: usize| CONTENTS[(rank + round) % CONTENTS.len()];
@@ -132,14 +133,14 @@ fn collectives(world: &World) -> Result<(), Failure> {
             for (rank, message) in all.iter_mut().enumerate() {
                 check(message, rank, content(rank, round))?;
             }
-            // What was gathered is dealt out again: everybody has its own back.
+            // Scatter the gathered messages: every rank gets its own message back.
             check(&mut world.scatter_buffers(&all, root)?, me, content(me, round))?;
         }
         let object = world.bcast_object(vec![me; 100_000 * root], root)?;
         assert_eq!(object, vec![root; 100_000 * root]);
     }
     let few = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
-    // A cause longer than the eager limit of its sender is told without its words.
+    // If the cause is longer than the sender's eager limit, the other ranks get the failure without the text.
     let is_told = |few: &mpj::Error| {
         few.class() == ErrorClass::Count || few.to_string().ends_with("failed in a collective")
     };
@@ -147,7 +148,7 @@ fn collectives(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Slices of slices, bytes in blocks, bytes of a message as they are.
+/// Slices of slices, bytes in blocks, and the bytes of a message.
 fn pieces(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -161,7 +162,7 @@ fn pieces(world: &World) -> Result<(), Failure> {
         world.sendrecv(&sent, right, 0, &mut got, left, 0)?;
         assert_eq!(got, theirs);
 
-        // Into items that do not lie side by side.
+        // Into items that are not contiguous.
         let every_second = mpj::Datatype::of::<u32>().vector(10 * step, 1, 2)?;
         let mut spread = vec![0u32; 20 * step];
         let mut view = mpj::ViewMut::new(&mut spread, 0, &every_second, 1)?;
@@ -175,7 +176,7 @@ fn pieces(world: &World) -> Result<(), Failure> {
         world.sendrecv(&block, right, 2, &mut into, left, 2)?;
         assert!(into.as_ref().as_chunks().0.iter().map(|n| u32::from_ne_bytes(*n)).eq(theirs));
     }
-    // A message as bytes, put together from bytes: a buffer is what it is, not how it was sent.
+    // A message that is sent as bytes, from several segments, can be received as a buffer.
     let mine = message(me, CONTENTS[4])?;
     let segments: Vec<_> = mine.segments().map(std::io::IoSlice::new).collect();
     let joined = Slices::from_io_slices(&segments);
@@ -194,7 +195,7 @@ fn pieces(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is longer than a limit, or than the pool has room for, is thrown away; its sender goes on.
+/// A message that is longer than a limit, or than the space in the pool, is dropped. Its sender continues.
 fn limits(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -224,11 +225,11 @@ fn limits(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A buffer of more bytes than can be counted.
+/// A buffer whose size in bytes overflows.
 #[derive(Debug)]
 struct Endless;
 
-// SAFETY: it is refused before a byte of it is read.
+// SAFETY: it is rejected before a byte of it is read.
 #[allow(unsafe_code, reason = "a type of somebody else's, with a wrong count")]
 unsafe impl SendBuf for Endless {
     fn send_buf(&self) -> Buf {
@@ -236,7 +237,7 @@ unsafe impl SendBuf for Endless {
     }
 }
 
-/// A chain of so many segments of so many bytes each.
+/// A chain with one segment for each vector.
 struct Segments(Vec<Vec<u8>>);
 
 // SAFETY: the segments are the vectors' bytes.
@@ -247,7 +248,7 @@ unsafe impl SendBuf for Segments {
     }
 }
 
-/// What is no message of this format is an error of its receive, and of nobody else; so is what cannot be sent.
+/// A message of another format fails only its receive. A buffer that cannot be sent fails only its send.
 fn no_buffers(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -286,14 +287,14 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
     assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), ErrorClass::Count);
     let far = world.recv_buffer(size, 0).expect_err("no such rank");
     assert!(far.class() == ErrorClass::Rank && far.call() == "recv_buffer", "{far}");
-    // Nobody has heard of that.
+    // The failed calls have sent nothing.
     world.barrier()?;
     assert_eq!(world.iprobe(ANY_SOURCE, 0)?, None);
     world.barrier()?;
     Ok(())
 }
 
-/// Sends what is no buffer to the right, and sees what comes from the left refused; the sender goes on.
+/// Sends an invalid message to the right, and expects that the receive from the left fails; the sends succeed.
 fn refused<B: SendBuf + Sync + ?Sized>(
     world: &Intracomm,
     bad: &B,
@@ -310,7 +311,7 @@ fn refused<B: SendBuf + Sync + ?Sized>(
     })
 }
 
-/// Every rank frees a communicator while messages for posted receives, and one that nobody receives, are under way.
+/// Every rank frees a communicator with pending messages: some have posted receives, one is never received.
 fn freed(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (right, left) = ((me + 1) % size, (me + size - 1) % size);
@@ -330,7 +331,7 @@ fn freed(world: &World) -> Result<(), Failure> {
         }
         let failed = refused.wait().err().ok_or("nobody receives it")?;
         assert_eq!(failed.error().as_fault(), Some(&mpj::Fault::Refused { rank: right as u32 }), "{failed}");
-        // Who has left the job refuses nothing.
+        // A rank that has left the job does not send NACKs, so no rank leaves before this barrier.
         world.barrier()?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Programs in which the ranks do not call the same collective: nobody hangs, nobody is told that all went well and has
-//! something else, and what does not depend on it goes on. The same programs run as threads and under mpjrun.
+//! Programs in which the ranks do not call the same collective. No rank hangs, no rank gets Ok together with wrong
+//! data, and unrelated communication continues. The same programs run as threads and under mpjrun.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use mpj::buffer::{Buffer, Reading};
 use mpj::pool::DefaultBlock;
 use mpj::{Intracomm, Op};
 
-/// Every rank has an error within two seconds, with room for a machine that does other work.
+/// Every rank must get an error within two seconds; this limit allows for a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Declares what can be called, and the list of all of it.
+/// Declares the kinds of collectives, and a list of all of them.
 macro_rules! kinds {
     ($($kind:ident)*) => {
-        /// What can be called.
+        /// The kinds of collectives.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Kind {
             $($kind,)*
@@ -21,7 +21,7 @@ macro_rules! kinds {
 
         use Kind::*;
 
-        /// Every collective.
+        /// All kinds.
         pub(crate) const KINDS: &[Kind] = &[$($kind),*];
     };
 }
@@ -38,11 +38,11 @@ pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) count: usize,
     pub(crate) root: usize,
-    /// Whether an argument is one that is refused.
+    /// Whether an argument is invalid.
     pub(crate) wrong: bool,
 }
 
-/// A program: what one rank calls, and what all others do.
+/// A program: the call of one rank, and the call of all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) odd: usize,
@@ -70,7 +70,7 @@ fn message(items: &[u32]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
-/// Whether a message is of these items.
+/// Returns whether a message contains these items.
 fn is_of(mut message: Buffer<DefaultBlock, Reading>, items: &[u32]) -> bool {
     message.view::<u32>().is_ok_and(|got| got == items)
 }
@@ -80,12 +80,13 @@ impl Call {
         Call { kind, count, root, wrong: false }
     }
 
-    /// Makes the call; of one that succeeds, says whether this rank has what it has if all ranks call the same.
+    /// Makes the call. The flag says whether a successful call returned the data that it returns if all ranks make the
+    /// same call.
     pub(crate) fn make(&self, comm: &Intracomm) -> (mpj::Result<()>, bool) {
         let (me, size, Call { kind, count, root, wrong }) = (comm.rank(), comm.size(), *self);
         let (total, extra) = (count * size, usize::from(wrong));
         let at_root = me == root;
-        // A root that is none, or a buffer that is longer than the other.
+        // An invalid root, or a buffer that is longer than the other.
         let root_or_none = if wrong { size } else { root };
         let mine = items(me, 0, count);
         let everything = || (0..size).flat_map(|rank| items(rank, 0, count)).collect::<Vec<u32>>();
@@ -179,7 +180,8 @@ impl Call {
     }
 }
 
-/// Lengths of the others and of the odd rank: both ways, eager, announced, around rings and not, by one element.
+/// Lengths of the others and of the odd rank: both orders, eager, rendezvous, with and without ring algorithms, and
+/// differing by one element.
 const LENGTHS: [(usize, usize); 9] = [
     (10, 1),
     (1, 10),
@@ -192,9 +194,9 @@ const LENGTHS: [(usize, usize); 9] = [
     (100_000, 40_000),
 ];
 
-/// Lengths that differ: operation × who is short or long × lengths.
+/// Programs with different lengths: operation × longer or shorter rank × lengths.
 pub(crate) fn lengths(size: usize) -> Vec<Program> {
-    // Those of messages send the lengths.
+    // Collectives of objects and messages send their lengths, and a barrier has none.
     let differs =
         |kind: &&Kind| !matches!(kind, Barrier | BcastObject | BcastBuffer | GatherBuffers | ScatterBuffers);
     let mut programs = Vec::new();
@@ -209,12 +211,12 @@ pub(crate) fn lengths(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Operations that differ: every one against every other.
+/// Programs with different operations: every pair.
 pub(crate) fn operations(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
     for (at, one) in KINDS.iter().copied().enumerate() {
         for (other_at, other) in KINDS.iter().copied().enumerate() {
-            // A gather may be called with and without counts; the two ways of an allreduce are the user's to tell apart.
+            // A gather matches a gather with counts, and an allgather an allgather with counts.
             let alike = [one, other].iter().all(|kind| matches!(kind, Gather | Gatherv));
             let also = [one, other].iter().all(|kind| matches!(kind, Allgather | Allgatherv));
             if one == other || alike || also {
@@ -228,7 +230,7 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Roots that differ, so that all may wait and nobody sends.
+/// Programs with different roots, so that all ranks may wait and none sends.
 pub(crate) fn roots(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
     let rooted = [BcastObject, BcastBuffer, GatherBuffers, ScatterBuffers];
@@ -241,7 +243,7 @@ pub(crate) fn roots(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Arguments that one rank is refused, and the others are not.
+/// Programs in which one rank's arguments are rejected, and those of the others are valid.
 pub(crate) fn refusals(size: usize) -> Vec<Program> {
     let refused = |kind: &&Kind| !matches!(kind, Barrier);
     let mut programs = Vec::new();
@@ -254,7 +256,7 @@ pub(crate) fn refusals(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Plays a program on a communicator of its own: an error on every rank, soon, from the call or from those after it.
+/// Runs a program on its own communicator. Every rank must soon get an error, from the call or from a later barrier.
 pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     let (me, size) = (world.rank(), world.size());
     let text = |error: mpj::Error| error.to_string();
@@ -266,7 +268,8 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     if outcome.is_ok() && !is_right {
         return complain("Ok, and something else in the buffer".into());
     }
-    // Where all call the same, who gets a message of another length has failed before anybody leaves the next call.
+    // If all ranks make the same call, a rank that gets a message of another length fails before any rank completes the
+    // next call.
     let is_same = program.its.kind == program.others.kind && program.its.root == program.others.root;
     let (mut failed, mut barriers) = (outcome, 0);
     while failed.is_ok() {
@@ -280,7 +283,8 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     if began.elapsed() > LIMIT {
         return complain(format!("an error after {:?}: {error}", began.elapsed()));
     }
-    // It says so for ever; whose arguments were refused hears first that the others were not.
+    // The communicator stays disabled. If this rank rejected its arguments, its next call fails because the other ranks
+    // made the call.
     if call.wrong {
         comm.barrier().expect_err("the others have been told");
     }
@@ -288,7 +292,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
         Err(again) if again.to_string().contains("out of step since") => (),
         other => return complain(format!("{error}; and then {other:?}")),
     }
-    // Messages go on, and so do other communicators.
+    // Messages and other communicators still work.
     let (right, left, mut got) = ((me + 1) % size, (me + size - 1) % size, [0usize]);
     comm.sendrecv(&[me], right, 5, &mut got, left, 5).map_err(text)?;
     let mut total = [0usize];

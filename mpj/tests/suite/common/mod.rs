@@ -1,4 +1,4 @@
-//! What the rank tests share: data that differs everywhere, jobs under a watchdog.
+//! Helpers shared by the rank tests: data that differs everywhere, and jobs under a watchdog.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod lent;
@@ -17,26 +17,26 @@ use std::time::Duration;
 
 use mpj::{JobError, Receivable, RecvBuf, SendBuf, World};
 
-/// How long anything may take before it counts as a hang.
+/// How long a test may take before it counts as a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Lengths of messages: eager, at the limit, announced.
+/// Lengths of messages: eager, at the limit, and rendezvous.
 pub(crate) const SIZES: [usize; 5] = [0, 1, 2048, 2049, 300_000];
 
-/// How many ranks collectives are tested with.
+/// Numbers of ranks for tests of collectives.
 pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
-/// How many elements, with every type.
+/// Numbers of elements, for every type.
 pub(crate) const COUNTS: [usize; 4] = [0, 1, 7, 1000];
-/// How many elements, with some types.
+/// Number of elements, for some types.
 pub(crate) const LONG: usize = 100_000;
 
-/// Never drops a value, and keeps it where a search for leaks finds it.
+/// Never drops a value, and keeps it reachable, so that leak checkers do not report it.
 pub(crate) fn forget(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
 }
 
-/// Runs `f`; if it hangs, says where and ends the process, so that no test run waits for ever.
+/// Runs `f`. If it hangs, prints the location and ends the process, so that the test run ends.
 #[track_caller]
 pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     let here = Location::caller();
@@ -84,12 +84,12 @@ where
     }
 }
 
-/// An element with a value for every place, and one that is none of them.
+/// An element type with a different value for every position, and a value that occurs at no position.
 pub(crate) trait Sample: Receivable + PartialEq + Debug + Send + Sync {
-    /// The value of element `at` of rank `rank`.
+    /// Returns the value of element `at` of rank `rank`.
     fn sample(rank: usize, at: usize) -> Self;
 
-    /// What receive buffers hold before.
+    /// Returns the initial value in receive buffers.
     fn blank() -> Self;
 }
 
@@ -139,12 +139,12 @@ impl<T: Sample> Sample for [T; 3] {
     }
 }
 
-/// Elements `from..from + len` of rank `rank`.
+/// Returns elements `from..from + len` of rank `rank`.
 pub(crate) fn samples<T: Sample>(rank: usize, from: usize, len: usize) -> Vec<T> {
     (from..from + len).map(|at| T::sample(rank, at)).collect()
 }
 
-/// A buffer of a value of which all elements are the same.
+/// Returns a vector of `len` blank elements.
 pub(crate) fn blanks<T: Sample>(len: usize) -> Vec<T> {
     vec![T::blank(); len]
 }

@@ -1,8 +1,8 @@
-//! Reductions against a fold in order of rank.
+//! Compares reductions with a fold in rank order.
 
 use mpj::{Intracomm, Op, Receivable};
 
-/// The contributions of ranks `0..=last`, folded from the left.
+/// Returns the contributions of ranks `0..=last`, folded from the left.
 pub(crate) fn fold<T: Receivable>(
     last: usize,
     part: impl Fn(usize) -> Vec<T>,
@@ -17,7 +17,8 @@ pub(crate) fn fold<T: Receivable>(
     all
 }
 
-/// reduce, allreduce, scan and reduce_scatter of one operation, on data for which every order gives the same.
+/// Checks reduce, allreduce, scan and reduce_scatter with one operation, on data for which every order gives the same
+/// result.
 pub(crate) fn check<T, F>(
     comm: &Intracomm,
     op: &Op,
@@ -49,7 +50,7 @@ where
     in_place.clone_from(&mine);
     comm.scan_in_place(&mut in_place, op.clone())?;
     assert!(in_place == upto, "scan in place: {op:?}");
-    // Of all lengths, some of them 0; what does not divide goes to the last.
+    // Different lengths, some of them 0; the last rank gets the rest.
     let mut counts: Vec<usize> = (0..=last).map(|rank| all.len() / (last + 1) * (rank % 3) / 2).collect();
     counts[last] += all.len() - counts.iter().sum::<usize>();
     let at: usize = counts[..me].iter().sum();

@@ -1,4 +1,4 @@
-//! The trace of a job as its readers see it.
+//! Reads and checks the trace of a job.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// What a file says.
+/// The events of a trace file.
 pub(crate) struct Trace(Vec<Value>);
 
-/// When a slice begins and ends, and its name.
+/// Begin and end of a slice, and its name.
 type Slice<'a> = (u64, u64, &'a str);
 
-/// The nanoseconds of a time in microseconds.
+/// Converts a time in microseconds to nanoseconds.
 fn nanos(time: &Value) -> u64 {
     (time.as_f64().expect("a time") * 1000.0).round() as u64
 }
@@ -26,7 +26,7 @@ fn thread(event: &Value) -> (u64, u64) {
 }
 
 impl Trace {
-    /// Reads a file, which is an array.
+    /// Reads a trace file, which is a JSON array.
     #[track_caller]
     pub(crate) fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).expect("there is a trace");
@@ -37,13 +37,13 @@ impl Trace {
         self.0.iter().filter(move |event| event["ph"] == phase)
     }
 
-    /// The names of the ranks.
+    /// Returns the names of the ranks.
     pub(crate) fn ranks(&self) -> BTreeMap<u64, String> {
         let names = self.of_phase("M").filter(|event| event["name"] == "process_name");
         names.map(|event| (event["pid"].as_u64().unwrap(), text(&event["args"], "name").to_owned())).collect()
     }
 
-    /// The slices and instants of that name.
+    /// Returns the slices and instants with this name.
     pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
         self.0
             .iter()
@@ -51,18 +51,18 @@ impl Trace {
             .collect()
     }
 
-    /// The ranks that have events of that name.
+    /// Returns the ranks that have events with this name.
     pub(crate) fn ranks_with(&self, name: &str) -> BTreeSet<u64> {
         self.events(name).iter().map(|event| event["pid"].as_u64().unwrap()).collect()
     }
 
-    /// The last value of a counter on a rank.
+    /// Returns the last value of a counter of a rank.
     pub(crate) fn counter(&self, rank: u64, name: &str, of: &str) -> Option<u64> {
         let counts = self.of_phase("C").filter(|event| event["pid"] == rank && event["name"] == name);
         counts.max_by_key(|event| nanos(&event["ts"])).and_then(|event| event["args"][of].as_u64())
     }
 
-    /// Checks that the slices of each thread lie in each other or apart, and that all threads are named.
+    /// Checks that the slices of each thread are nested or disjoint, and that all threads are named.
     #[track_caller]
     pub(crate) fn assert_nested(&self) {
         let mut threads: BTreeMap<(u64, u64), Vec<Slice<'_>>> = BTreeMap::new();
@@ -90,8 +90,8 @@ impl Trace {
         }
     }
 
-    /// Checks that each message begins once and ends once, each time in a slice and on the rank that it should, and not
-    /// before it has begun; returns how many there are, by pair.
+    /// Checks that each message begins once and ends once, each time in a slice on the right rank, and that it does not
+    /// end before it begins. Returns the number of messages, by pair.
     #[track_caller]
     pub(crate) fn assert_flows(&self) -> BTreeMap<String, usize> {
         let by_id = |phase: &str| {
@@ -136,7 +136,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// The names of what lies there.
+    /// Returns the names of the files in the folder.
     pub(crate) fn files(&self) -> BTreeSet<String> {
         let name =
             |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
@@ -146,12 +146,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays is in the folder for such things.
+        // If the removal fails, the files stay in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Messages by each protocol in a ring, such as are waited for and such as come before, and collectives.
+/// Exchanges messages by each protocol in a ring, expected and unexpected ones, and calls collectives.
 pub(crate) fn exchange(world: &mpj::World) -> mpj::Result<()> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);

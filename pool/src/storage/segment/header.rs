@@ -11,10 +11,10 @@ pub(crate) const HEADER: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"MPJPOOL\0");
 const VERSION: u32 = 1;
 
-/// What a header says beyond its magic number, version and length.
+/// The content of a header besides its magic number, version and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub(crate) size: u64,
     /// Differs for each segment.
     pub(crate) epoch: u64,
@@ -34,7 +34,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a copied-out header; whether the size is true is for the caller to check.
+    /// Parses a copy of a header; the caller must check the size against the file.
     pub(crate) fn decode(bytes: &[u8; Header::LEN]) -> Result<Header, StorageError> {
         let magic = word(bytes, 0);
         if magic == 0 {
@@ -54,15 +54,15 @@ impl Header {
     }
 }
 
-/// Returns the little-endian word at `ptr_at`, a multiple of 8 below [`Header::LEN`].
+/// Returns the little-endian word at `at`, a multiple of 8 below [`Header::LEN`].
 fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
-/// Returns a number that no other segment on this host has: the time in nanoseconds, moved on by process and count,
-/// mixed so that neighbours do not look alike.
+/// Returns a number that no other segment on this host has: the time in nanoseconds, offset by process and count, and
+/// mixed so that successive numbers differ in many bits.
 pub(crate) fn new_epoch() -> u64 {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);

@@ -1,17 +1,17 @@
-//! What storages ask of the operating system.
+//! The operating system functions that storages need.
 //!
-//! A platform gives, in a file of its own:
-//! * `OUT_OF_MEMORY`: the number of the error that says so;
+//! Each platform defines, in a file of its own:
+//! * `OUT_OF_MEMORY`: the number of the out-of-memory error;
 //! * `page_size()`: the bytes of a page of ordinary memory;
-//! * `advise_huge(map, at, len)`: asks for huge pages behind a range of a private mapping, and says whether the system
+//! * `advise_huge(map, at, len)`: requests huge pages for a range of a private mapping, and returns whether the system
 //!   took the advice;
-//! * `fault_in(map, at, len)`: puts memory behind a range that nobody else uses yet, whose bytes are all zero;
+//! * `fault_in(map, at, len)`: allocates memory for a range that is not used yet and whose bytes are all zero;
 //! * `populate(map, at, len)`: the same for a range that others may be writing to, so it must change no byte; and
-//!   `POPULATES`: whether it can;
-//! * `reserve(len)`: maps whole huge pages of the system's reserve, or says why not.
+//!   `POPULATES`: whether it is supported;
+//! * `reserve(len)`: maps whole huge pages of the system's reserve, or returns why it cannot.
 //!
-//! [`FileStorage`](super::FileStorage) and [`SharedStorage`](super::SharedStorage) are for the systems that have what they are made of, and call it
-//! where they need it.
+//! [`FileStorage`](super::FileStorage) and [`SharedStorage`](super::SharedStorage) exist only on systems with the calls
+//! that they need, and make these calls themselves.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 mod linux;

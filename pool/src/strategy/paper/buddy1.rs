@@ -8,25 +8,25 @@ use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, Shared, bytes, pool};
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
-/// Storage that nobody else can write: no peer, no device, no other process.
+/// Storage that only this process can write: no peer, no device, no other process.
 ///
 /// # Safety
-/// Whoever writes to the memory of this storage does so through a block of a pool over it, while the block lives.
+/// The memory of this storage is written only through a live block of a pool over it.
 pub unsafe trait PrivateStorage: Storage {}
 
 // SAFETY: memory of this process's allocator.
 unsafe impl PrivateStorage for Heap {}
 // SAFETY: a private mapping.
 unsafe impl PrivateStorage for Pages {}
-// SAFETY: a mapping of a file that nobody else has.
+// SAFETY: a mapping of a file that no other process has.
 unsafe impl PrivateStorage for Huge {}
 
 /// The paper's first pool, as mpjbuf has it: small in memory, quick for its time.
 ///
-/// Every block starts with a tag: live, or free and of which level. A free block goes on with links to the next and the
-/// previous of its level. The tag is one byte, but a block starts at its alignment behind it; so a request for a power
-/// of two takes twice as much, as it does in mpjbuf. Only [`PrivateStorage`] storage will do, since who writes to a free block
-/// breaks the pool.
+/// Every block starts with a tag: live, or free and of which level. In a free block, links to the next and the previous
+/// block of its level follow. The tag is one byte, but the user's bytes start at their alignment after it; so a request
+/// for a power of two takes twice as much, as it does in mpjbuf. The storage must be [`PrivateStorage`], since a write
+/// to a free block breaks the pool.
 ///
 /// It is here to be compared with. Take [`Magazine`](crate::Magazine).
 ///
@@ -51,7 +51,7 @@ pool!(Buddy1, Buddy1Lists, PrivateStorage);
 
 /// Ends lists.
 const NIL: u32 = u32::MAX;
-/// The tag of a live block; others are the level of a free one.
+/// The tag of a live block; all other tags are the level of a free one.
 const LIVE: u8 = 255;
 
 /// Lists through the free blocks of all regions.
@@ -59,7 +59,7 @@ const LIVE: u8 = 255;
 /// # Invariants
 /// 1. Each of `bases` is the start of a region of `bytes(level)` bytes, private, which outlives this value's last use.
 /// 2. At each block's start lies its tag, at each free block's also its links, all written by this value. Users of live
-///    blocks keep away from the first `overhead` bytes, 64 at least.
+///    blocks do not access the first `overhead` bytes, 64 at least.
 #[derive(Default)]
 pub struct Buddy1Lists {
     bases: Vec<(NonNull<u8>, Level)>,
@@ -71,11 +71,11 @@ pub struct Buddy1Lists {
 unsafe impl Send for Buddy1Lists {}
 
 impl Buddy1Lists {
-    /// Returns the address of `ptr_at` bytes into a region; `at + 9` is at most the length of the region.
+    /// Returns the address of `at` bytes into a region; `at + 9` is at most the length of the region.
     fn address(&self, region: usize, at: usize) -> NonNull<u8> {
         let (base, level) = self.bases[region];
         debug_assert!(at + 9 <= bytes(level));
-        // SAFETY: invariant 1, and block starts, which is all this is called for, lie a chunk or more before the end.
+        // SAFETY: invariant 1, and block starts, the only arguments, lie a chunk or more before the end.
         unsafe { base.add(at) }
     }
 
@@ -216,8 +216,8 @@ unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
 // SAFETY: through a shared block only fields that never change are read.
 unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
 
-// SAFETY: 1: the spot lies in a region, which `shared` keeps; regions are only ever added. 2: a book grants each spot to
-// one block until it is given back, and keeps its own notes in front of `base` or elsewhere. 3: no field changes.
+// SAFETY: 1: the spot lies in a region, which `shared` keeps; regions are only ever added. 2: a book grants each spot
+// to one block until it is freed, and keeps its own notes in front of `base` or elsewhere. 3: no field changes.
 unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.base

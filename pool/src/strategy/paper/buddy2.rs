@@ -8,8 +8,8 @@ use crate::Storage;
 
 /// The paper's second pool, as mpjbuf has it: no byte of a block is its own, but it searches.
 ///
-/// Each region has a list for each level with all its blocks, live ones too. Who wants a free one, or the buddy of one,
-/// looks through the list; so the more blocks live, the longer it takes.
+/// Each region has a list for each level with all its blocks, live ones too. Allocating searches the list for a free
+/// block, and freeing searches it for the buddy, so both take longer the more blocks are live.
 ///
 /// It is here to be compared with. Take [`Magazine`](crate::Magazine).
 ///
@@ -70,7 +70,7 @@ impl FreeLists for Buddy2Lists {
                 }
                 return;
             };
-            // The later one first, so that the other stays where it is.
+            // The later one first, so that the other keeps its index.
             list.swap_remove(buddy.max(own));
             list.swap_remove(buddy.min(own));
             offset &= !bytes(level);

@@ -1,4 +1,4 @@
-//! Collectives, each alone after a barrier and back to back. Follows `coll.c`.
+//! Collectives, each measured alone after a barrier and back to back. Follows `coll.c`.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::plot::{Curve, Lines, Look, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
-/// Bytes; those in between are not in the C program.
+/// Sizes in bytes. The C program does not have those between the first and the last.
 const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
 
-/// Returns the sizes up to `max_bytes`, which is the last if it has room for an element.
+/// Returns the sizes below `max_bytes`, followed by `max_bytes` rounded down to whole elements, if that is not 0.
 fn sizes(max_bytes: usize) -> Vec<usize> {
     let most = max_bytes / size_of::<f64>() * size_of::<f64>();
     let mut sizes: Vec<usize> = SIZES.into_iter().filter(|bytes| *bytes < most).collect();
@@ -51,7 +51,8 @@ const CALLS: [(Call, &str); 10] = [
 ];
 
 impl Call {
-    /// Calls it once with vectors, or blocks for each rank, of `n` elements; `counts` has room for each rank's.
+    /// Calls the operation once with vectors, or blocks for each rank, of `n` elements; `counts` has one element for
+    /// each rank.
     #[inline]
     fn once(
         self,
@@ -80,7 +81,7 @@ impl Call {
     }
 }
 
-/// Measures all of them, for `ms` milliseconds each, up to `max_bytes`.
+/// Measures all collectives, each for `ms` milliseconds, up to `max_bytes`.
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
     let ranks = world.size();
     let sizes = sizes(max_bytes);

@@ -1,4 +1,4 @@
-//! Derived datatypes: packing and unpacking beside loops by hand, and messages of them. Follows `ddt.c`.
+//! Derived datatypes: packing and unpacking compared with loops by hand, and messages. Follows `ddt.c`.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -13,14 +13,14 @@ use super::plot::{Dots, Look, Mark, Page, Panel, Point, Row};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// Where data is packed to, and a second buffer of the same length.
+/// The buffer for packed data, and a second buffer of the same length.
 #[derive(Debug)]
 struct Buffers {
     first: Pages<u8>,
     second: Pages<u8>,
 }
 
-/// What is done with a pattern in memory.
+/// An operation on a pattern in memory.
 #[derive(Clone, Copy, Debug)]
 enum Local {
     Pack,
@@ -30,7 +30,7 @@ enum Local {
     Copy,
 }
 
-/// How a pattern goes from rank to rank.
+/// The method by which a pattern is sent from rank to rank.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Datatype,
@@ -39,12 +39,12 @@ enum Way {
     Contiguous,
 }
 
-/// A pattern of whichever elements.
+/// A pattern of any element type.
 pub(super) trait Measured {
     fn name(&self) -> &str;
-    /// Returns the packed bytes.
+    /// Returns the number of packed bytes.
     fn bytes(&self) -> usize;
-    /// Returns whether it is received as it is sent.
+    /// Returns whether the datatypes of the sender and the receiver are the same.
     fn symmetric(&self) -> bool;
     fn pack(&self, out: &mut [u8]) -> Result<(), Failure>;
     fn pack_by_hand(&self, out: &mut [u8]);
@@ -108,7 +108,7 @@ impl<T: Element> Measured for Pattern<T> {
     }
 }
 
-/// Measures all patterns: packing for `pack_ms` milliseconds a figure, and between two ranks sending for `send_ms`.
+/// Measures all patterns: packing for `pack_ms` milliseconds a figure, and, with two ranks, sending for `send_ms`.
 pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
     let mut patterns = all()?;
     let report = Report::begin(world, patterns.len() * if world.size() == 2 { 2 } else { 1 })?;
@@ -154,7 +154,7 @@ impl Local {
         Ok(())
     }
 
-    /// Returns bytes per nanosecond.
+    /// Returns the rate in bytes per nanosecond.
     fn rate(self, pattern: &mut dyn Measured, buffers: &mut Buffers, ms: f64) -> Result<Point, Failure> {
         const READINGS: usize = 301;
         for _ in 0..3 {
@@ -181,7 +181,7 @@ impl Local {
     }
 }
 
-/// Checks a pattern against the loops by hand and measures it in memory.
+/// Checks a pattern against the loops by hand, and measures it in memory.
 fn local(
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
@@ -222,7 +222,7 @@ fn local(
     Ok(Row { name: name.to_owned(), points })
 }
 
-/// Packing above, and sending below if there were two ranks.
+/// Makes the page: a panel for packing, and below it a panel for sending if there were two ranks.
 fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
     let mut panels = vec![Panel::Dots(Dots {
         title: "In memory: right is better".to_owned(),
@@ -305,7 +305,7 @@ impl Way {
     }
 }
 
-/// Returns the half round trip in microseconds.
+/// Returns the half round-trip time in microseconds.
 fn pingpong(
     world: &Intracomm,
     pattern: &mut dyn Measured,

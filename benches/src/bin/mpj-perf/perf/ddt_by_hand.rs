@@ -1,10 +1,10 @@
-//! What a program without datatypes writes: loops that pack and unpack.
+//! Loops that pack and unpack, as a program without datatypes contains them.
 
 use std::fmt;
 
-/// Where runs of elements start.
+/// The positions at which runs of elements start.
 pub(super) trait Walk: Clone + 'static {
-    /// Calls with the start of each run, in order.
+    /// Calls `visit` with the start of each run, in order.
     fn walk(&self, visit: impl FnMut(usize));
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// One loop from the beginning.
+    /// Makes a single loop from position 0.
     pub(super) fn line(count: usize, stride: usize) -> Grid {
         Grid { start: 0, outer: count, outer_stride: stride, inner: 1, inner_stride: 0 }
     }
@@ -46,7 +46,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// The runs start at `start` plus `scale` times an index.
+    /// Makes a list of runs, which start at `start` plus `scale` times an index.
     pub(super) fn new(start: usize, scale: usize, indices: &[usize]) -> List {
         List { start, scale, indices: indices.iter().map(|at| *at as u32).collect() }
     }
@@ -61,12 +61,12 @@ impl Walk for List {
     }
 }
 
-/// Packs memory.
+/// Packs from memory.
 type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
 /// Unpacks into memory.
 type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
 
-/// A part of a pattern: so many elements, and how they are packed and unpacked.
+/// A part of a pattern: its number of elements, and the functions that pack and unpack it.
 pub(super) struct Piece<T> {
     pub(super) elements: usize,
     pub(super) pack: Pack<T>,
@@ -86,7 +86,7 @@ fn count(walk: &impl Walk) -> usize {
 }
 
 impl<T: Copy + 'static> Piece<T> {
-    /// Runs of `L` elements.
+    /// Makes a part of runs of `L` elements.
     pub(super) fn fixed<const L: usize, W: Walk>(walk: W) -> Self {
         let (elements, back) = (L * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
@@ -108,7 +108,7 @@ impl<T: Copy + 'static> Piece<T> {
         Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
-    /// Runs of `len` elements.
+    /// Makes a part of runs of `len` elements.
     pub(super) fn runs(walk: impl Walk, len: usize) -> Self {
         let (elements, back) = (len * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
@@ -130,7 +130,7 @@ impl<T: Copy + 'static> Piece<T> {
         Piece { elements, pack: Box::new(pack), unpack: Box::new(unpack) }
     }
 
-    /// `count` runs of `L` elements, each with as many left out after it.
+    /// Makes a part of `count` runs of `L` elements, each followed by a gap of the same length.
     pub(super) fn every_second<const L: usize>(count: usize) -> Self {
         let pack = |data: &[T], out: &mut [T]| {
             for (run, from) in out.as_chunks_mut::<L>().0.iter_mut().zip(data.chunks_exact(2 * L)) {

@@ -8,28 +8,28 @@ use super::ddt::Measured;
 use super::ddt_by_hand::{Grid, List, Piece};
 use super::memory::{PAGE, Pages};
 
-/// What patterns are made of: `f32` or `f64`.
+/// The element type of a pattern: `f32` or `f64`.
 pub(super) trait Element: Receivable + bytemuck::Pod {}
 
 impl<T: Receivable + bytemuck::Pod> Element for T {}
 
-/// One pattern: its memory, its datatypes and the same by hand.
+/// A pattern: its memory, its datatypes, and the equivalent loops by hand.
 #[derive(Debug)]
 pub(super) struct Pattern<T> {
     pub(super) name: String,
     pub(super) data: Pages<T>,
-    /// The element at which displacement 0 lies.
+    /// The index of the element at displacement 0.
     pub(super) start: usize,
     pub(super) send: Datatype,
     pub(super) recv: Datatype,
-    /// Whether `recv` is `send`.
+    /// Whether `recv` equals `send`.
     pub(super) symmetric: bool,
     pub(super) by_hand: Vec<Piece<T>>,
 }
 
 type Patterns = Vec<Box<dyn Measured>>;
 
-/// Arrays in one piece of memory, each on pages of its own.
+/// Arrays in one allocation, each of which starts on a page.
 #[derive(Debug)]
 struct Arrays<T> {
     data: Pages<T>,
@@ -37,7 +37,7 @@ struct Arrays<T> {
 }
 
 impl<T: Element> Arrays<T> {
-    /// Makes arrays of so many elements, filled with bytes that differ.
+    /// Makes arrays with the given numbers of elements, filled with bytes that differ.
     fn new(lens: impl IntoIterator<Item = usize>) -> Result<Self, Failure> {
         let page = PAGE / size_of::<T>();
         let (mut end, mut bounds) = (0, Vec::new());
@@ -55,7 +55,8 @@ impl<T: Element> Arrays<T> {
         Ok(Arrays { data, starts: bounds.into_iter().map(|(start, _)| start).collect() })
     }
 
-    /// Returns the structure of a type at an offset, in elements, of each array.
+    /// Returns a structure with one field for each array: a datatype at an offset, in elements, from the array's
+    /// start.
     fn structure(&self, types: impl IntoIterator<Item = (usize, Datatype)>) -> Result<Datatype, Failure> {
         let field = |(start, (offset, datatype)): (&usize, _)| (1, bytes::<T>(start + offset), datatype);
         Ok(Datatype::structure(&self.starts.iter().zip(types).map(field).collect::<Vec<_>>())?)
@@ -67,7 +68,7 @@ impl<T: Element> Arrays<T> {
 }
 
 impl<T: Element> Pattern<T> {
-    /// One array of `len` elements, the pattern from element `start` on.
+    /// Makes a pattern in one array of `len` elements, with displacement 0 at element `start`.
     fn new(
         name: String,
         len: usize,
@@ -83,12 +84,12 @@ impl<T: Element> Pattern<T> {
     }
 }
 
-/// Elements in bytes.
+/// Returns the size of a number of elements in bytes.
 fn bytes<T>(elements: usize) -> i64 {
     (elements * size_of::<T>()) as i64
 }
 
-/// All patterns in the order of the C program.
+/// Returns all patterns in the order of the C program.
 pub(super) fn all() -> Result<Patterns, Failure> {
     let mut patterns = Vec::new();
     for subarray in [false, true] {
@@ -121,7 +122,7 @@ pub(super) fn all() -> Result<Patterns, Failure> {
     Ok(patterns)
 }
 
-/// Nine arrays, of which the first four have two dimensions; a box of each.
+/// Makes a box in each of nine arrays, of which the first four have two dimensions.
 fn wrf(
     direction: &str,
     subarray: bool,
@@ -136,7 +137,7 @@ fn wrf(
     let (flat_at, cube_at) = (j * d1 + i, (j * d2 + k) * d1 + i);
     let flat = float.vector(nj, ni, d1 as isize)?;
     let cube = float.vector(nk, ni, d1 as isize)?.hvector(nj, 1, bytes::<f32>(d1 * d2))?;
-    // A subarray is the box at its place in an item as large as the whole array.
+    // As a subarray, the box has its position in an item of the size of the whole array.
     let placed = |inner: &Datatype, at, whole| {
         Datatype::structure(&[(1, bytes::<f32>(at), inner.clone())])?.resized(0, bytes::<f32>(whole))
     };
@@ -160,7 +161,7 @@ fn wrf(
     Ok(arrays.pattern(name, send, by_hand).boxed())
 }
 
-/// Complex 3-vectors on a lattice of four dimensions `d`: half of a plane.
+/// Makes half of a plane of complex 3-vectors on a lattice of four dimensions `d`.
 fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     let (plane, cube, all) = (d * d / 2, d * d * d / 2, d * d * d * d / 2);
     let vector = Datatype::of::<f32>().contiguous(6)?;
@@ -170,7 +171,7 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     Ok(Pattern::<f32>::new(name, 12 * all, 0, send, Piece::runs(grid, 6 * plane))?.boxed())
 }
 
-/// The three faces of a cube with ghost cells.
+/// Makes the three faces of a cube with ghost cells.
 fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     let double = Datatype::of::<f64>();
     let face = |axis, start, send, by_hand| {
@@ -187,7 +188,7 @@ fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     Ok([x, y, z])
 }
 
-/// A row and a column of cells of five numbers.
+/// Makes a row and a column of cells of five numbers.
 fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     let (double, len) = (Datatype::of::<f64>(), 5 * (d + 2) * (d + 2));
     let row = (double.contiguous(5 * d)?, Piece::runs(Grid::line(1, 0), 5 * d));
@@ -198,7 +199,7 @@ fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     Ok([x.boxed(), y.boxed()])
 }
 
-/// A transpose: columns are sent, rows received.
+/// Makes a transpose: columns are sent and rows are received.
 fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     let n = size / 2;
     let complex = Datatype::of::<f64>().contiguous(2)?;
@@ -211,7 +212,7 @@ fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     Ok(Pattern { recv, symmetric: false, ..pattern }.boxed())
 }
 
-/// Returns `count` distinct indices below `range` in random order: those of the C program.
+/// Returns `count` distinct indices below `range` in random order, the same as those of the C program.
 fn permutation(count: usize, range: usize, seed: u32) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..range).collect();
     let mut state = u64::from(seed.wrapping_mul(2_654_435_761).wrapping_add(12345));
@@ -224,13 +225,13 @@ fn permutation(count: usize, range: usize, seed: u32) -> Vec<usize> {
     indices
 }
 
-/// Blocks of `block` elements, the n-th of which is at `block` times the n-th index.
+/// Makes blocks of `block` elements. The n-th block starts at `block` times the n-th index.
 fn indexed<T: Element>(indices: &[usize], block: usize) -> Result<Datatype, Failure> {
     let blocks: Vec<_> = indices.iter().map(|at| (block, (block * at) as isize)).collect();
     Ok(Datatype::of::<T>().indexed(&blocks)?)
 }
 
-/// Particles: an array of 3-vectors and arrays of numbers, at the same indices.
+/// Makes particles: an array of 3-vectors and arrays of numbers, all at the same indices.
 fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<dyn Measured>, Failure> {
     let indices = permutation(count, range, 7);
     let (vectors, numbers) = (indexed::<f64>(&indices, 3)?, indexed::<f64>(&indices, 1)?);
@@ -245,7 +246,7 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<d
     Ok(memory.pattern(format!("LAMMPS_{kind}_{count}"), send, by_hand).boxed())
 }
 
-/// Boundaries of the outer core, of crust and mantle, and mass terms.
+/// Makes boundaries of the outer core, of crust and mantle, and mass terms.
 fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     let core = permutation(3225, 88_881, 3);
     let by_hand = Piece::fixed::<1, _>(List::new(0, 1, &core));
@@ -266,7 +267,7 @@ fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     Ok([outer.boxed(), mantle.boxed(), mass.boxed()])
 }
 
-/// Every second block of `L` numbers.
+/// Makes every second block of `L` numbers.
 fn vector<const L: usize>(payload: usize) -> Result<Box<dyn Measured>, Failure> {
     let count = payload / size_of::<f64>() / L;
     let send = Datatype::of::<f64>().vector(count, L, 2 * L as isize)?;

@@ -1,5 +1,5 @@
-//! Many messages that meet their receives in order or in reverse: 8 bytes each, with a tag of its own. The receives are
-//! posted before the messages come, or the messages come before their receives.
+//! Many messages that match their receives in order or in reverse: 8 bytes each, each with its own tag. Either the
+//! receives are posted before the messages arrive, or the messages are unexpected.
 
 use mpj::{ANY_SOURCE, Error, Intracomm, Source, World};
 
@@ -7,23 +7,23 @@ use super::Failure;
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64};
 
-/// Who receives, and prints; the other rank sends.
+/// The rank that receives and prints; the other rank sends.
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
-/// How many messages, up to what is asked for.
+/// The numbers of messages, of which those up to the given maximum are measured.
 const MESSAGES: [usize; 4] = [100, 1000, 10_000, 100_000];
-/// Runs of each, of which the median is printed.
+/// The number of runs of each case; their median is printed.
 const RUNS: usize = 5;
 
-/// Which side waits in its queue.
+/// The queue in which entries wait to be matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Queue {
     Posted,
     Unexpected,
 }
 
-/// In which order the receives are posted; messages are sent by rising tags.
+/// The order in which the receives are posted. Messages are sent with increasing tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Same,
@@ -66,10 +66,10 @@ pub(crate) fn run(world: &World, most: usize) -> Result<(), Failure> {
     report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
-/// The tag of the message that says: begin, or that was all.
+/// The tag of the messages that start a run and that end it.
 const MARK: i32 = i32::MAX;
 
-/// Sends them all when the receiver says so, and then that this was all.
+/// Sends all messages when the receiver is ready, followed by a message that ends the run.
 fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
     world.recv(&mut 0u8, RECEIVER, MARK)?;
     world.scope(|s| {
@@ -81,7 +81,7 @@ fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
     Ok(0)
 }
 
-/// Calls `receive` for each value with the source and the tag to receive it by.
+/// Calls `receive` for each value with the source and the tag of its receive.
 fn in_order<'a>(
     values: &'a mut [u64],
     order: Order,
@@ -96,7 +96,7 @@ fn in_order<'a>(
     }
 }
 
-/// Returns the nanoseconds from the word that all receives are posted to the last message.
+/// Returns the nanoseconds from the notice that all receives are posted to the last message.
 fn meet_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.scope(|s| {
         let mut receiving = Vec::with_capacity(values.len());
@@ -113,10 +113,10 @@ fn meet_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u6
     })
 }
 
-/// Returns the nanoseconds of the receives, when all messages have come.
+/// Returns the nanoseconds that the receives take after all messages have arrived.
 fn take_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.send(&0u8, SENDER, MARK)?;
-    // The others have come before it.
+    // The other messages have arrived before this one.
     world.recv(&mut 0u8, SENDER, MARK)?;
     let start = now_ns();
     in_order(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;

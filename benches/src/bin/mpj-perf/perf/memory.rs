@@ -1,13 +1,13 @@
-//! Memory that starts on a page and has been touched, as the C programs' `page_alloc`.
+//! Memory that starts on a page boundary and has been touched, as from `page_alloc` of the C programs.
 
 use std::collections::TryReserveError;
 use std::hint::black_box;
 use std::ops::{Deref, DerefMut};
 
-/// Where memory begins.
+/// The size of a page, to which memory is aligned.
 pub(super) const PAGE: usize = 4096;
 
-/// Elements that start on a page.
+/// Elements whose memory starts on a page boundary.
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     memory: Vec<T>,
@@ -16,13 +16,13 @@ pub(super) struct Pages<T> {
 }
 
 impl<T: Copy> Pages<T> {
-    /// Returns `len` elements, every page written.
+    /// Returns `len` elements, with every page written.
     pub(super) fn filled(len: usize, value: T) -> Result<Self, TryReserveError> {
         let mut memory = Vec::new();
         let spare = PAGE / size_of::<T>();
         memory.try_reserve_exact(len.saturating_add(spare))?;
         memory.resize(len + spare, value);
-        // Seen from outside, so that zeros are not left to pages that do not exist yet.
+        // Pass the memory through `black_box`, so that zeros are really written and not left to untouched zero pages.
         black_box(&mut memory[..]).fill(value);
         let start = memory.as_ptr().align_offset(PAGE).min(spare);
         Ok(Pages { memory, start, len })

@@ -1,5 +1,6 @@
-//! The programs of `mpj-perf`. Those of ranks follow their C twins loop by loop and print the same lines, so that the
-//! figures of both can stand side by side: one pair of clock readings an iteration, the same touching, public calls only.
+//! The programs of `mpj-perf`. Those with ranks follow their C counterparts loop by loop and print the same lines, so
+//! that the figures can be compared: one pair of clock readings per iteration, the same touching of memory, and
+//! public calls only.
 
 pub(crate) mod coll;
 pub(crate) mod cores;
@@ -21,5 +22,5 @@ pub(crate) mod threads;
 mod turns;
 pub(crate) mod whole;
 
-/// Whatever ends a rank early.
+/// Any error that makes a rank return early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

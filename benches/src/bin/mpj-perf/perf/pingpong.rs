@@ -1,5 +1,5 @@
-//! Point-to-point: ping-pong with the same, rotating and freshly written buffers, message rate, windowed one-way and
-//! two-way bandwidth. Follows `pingpong.c`.
+//! Point-to-point: ping-pong with the same, rotating and freshly written buffers, message rate, and windowed one-way
+//! and two-way bandwidth. Follows `pingpong.c`.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -18,26 +18,26 @@ const SIZES: [usize; 18] = [
     4_194_304, 16_777_216,
 ];
 const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_304];
-/// Messages at once in windows of tiny messages, largest last.
+/// The numbers of concurrent small messages in a window, with the largest last.
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
 const MEBI: usize = 1 << 20;
-/// Of a pool: a terabyte.
+/// The maximum size of a buffer pool in MiB, which is a terabyte.
 const MOST_MIB: usize = MEBI;
 
-/// What is measured, and how long.
+/// The options of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Milliseconds for each point.
     pub(crate) ms: f64,
     /// The largest message in bytes.
     pub(crate) max_bytes: usize,
-    /// MiB of each of the two buffers in which messages rotate.
+    /// The size in MiB of each of the two buffers in which messages rotate.
     pub(crate) pool_mib: usize,
 }
 
 impl Options {
-    /// Returns how many rows are measured.
+    /// Returns the number of rows that are measured.
     fn rows(&self) -> usize {
         let up_to_limit = |sizes: &[usize], least: usize| {
             sizes.iter().filter(|bytes| (least..=self.max_bytes).contains(*bytes)).count()
@@ -46,7 +46,7 @@ impl Options {
         single + RATE_WINDOWS.len() + 1 + 2 * up_to_limit(&WINDOW_SIZES, 0)
     }
 
-    /// Returns why this cannot be run, if so.
+    /// Returns the reason why this cannot be run, if there is one.
     pub(crate) fn refuse(&self) -> Option<String> {
         let windows = WINDOW_SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| b * window(b));
         let single = SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| stride(b).max(b));
@@ -59,12 +59,12 @@ impl Options {
     }
 }
 
-/// Messages at once in windows of large messages.
+/// Returns the number of concurrent large messages in a window.
 fn window(bytes: usize) -> usize {
     if bytes >= MEBI { 16 } else { 64 }
 }
 
-/// The distance of rotating buffers: not all in the same sets of the caches.
+/// Returns the distance of rotating buffers, which spreads them over the sets of the caches.
 fn stride(bytes: usize) -> usize {
     if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
 }
@@ -82,14 +82,14 @@ fn touch(bytes: &mut [u8]) {
 struct Variant {
     name: &'static str,
     bytes: usize,
-    /// The distance of the buffers and how many there are.
+    /// The distance of the buffers, and below, their number.
     stride: usize,
     buffers: usize,
-    /// Writes the whole buffer before each send, as a program does.
+    /// Whether the whole buffer is written before each send, as a program does.
     fresh: bool,
 }
 
-/// Two ranks, their buffers and their time for a point.
+/// The two ranks, their buffers, and the time for each point.
 #[derive(Debug)]
 struct Bench<'a> {
     world: &'a Intracomm,
@@ -101,7 +101,7 @@ struct Bench<'a> {
     budget_ns: f64,
 }
 
-/// Measures everything, on two ranks.
+/// Measures all variants, on two ranks.
 pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result<(), Failure> {
     let report = Report::begin(world, options.rows())?;
     let (leads, pool) = (world.rank() == 0, options.pool_mib.saturating_mul(MEBI));
@@ -136,7 +136,7 @@ pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result
     }
     let mut copies = Vec::new();
     for bytes in WINDOW_SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes && svg.is_some()) {
-        // As rates, in MB/s.
+        // Convert the times to rates in MB/s.
         let Point { x, y, low, high } = memcpy(bytes, options.ms)?;
         copies.push(Point { x, y: x / y, low: x / high, high: x / low });
     }
@@ -155,7 +155,7 @@ const RATES: [(&str, &str); 3] = [
     ("memcpy", "a copy of as many bytes within one rank, while the other one waits"),
 ];
 
-/// Latency, and bandwidth beside it.
+/// Makes a page with latency and bandwidth side by side.
 fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
     let looks = [Look::of(0), Look::of(1), Look::of(2), Look::of(3), Look::of(4), Look::of(6).dashed(2)];
     let (of_latency, of_rates) = looks.split_at(BUFFERS.len());
@@ -201,7 +201,7 @@ fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
 }
 
 impl Bench<'_> {
-    /// A message there and one back, in the buffers `at` bytes into the pools.
+    /// Sends a message and receives one back, in the buffers at offset `at` of the pools.
     #[inline]
     fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
         let Variant { bytes, fresh, .. } = variant;
@@ -259,7 +259,7 @@ impl Bench<'_> {
         Ok(Point { x: bytes as f64, y: median, low: least, high: p99 })
     }
 
-    /// Sends windows of messages, one way or both, and returns the seconds taken.
+    /// Sends windows of messages, one way or both ways, and returns the seconds that they took.
     fn windows(&mut self, bytes: usize, window: usize, iterations: i64, both: bool) -> Result<f64, Error> {
         let (world, leads, other) = (self.world, self.leads, self.other);
         let (send, recv) = (&self.send[..bytes * window], &mut self.recv[..bytes * window]);

@@ -1,5 +1,6 @@
-//! The second experiment of the mpjbuf paper: ping-pong of messages that are packed into blocks of a pool, sent, and unpacked out
-//! of blocks of the same pool, by strategy and storage. The pools take turns at each size.
+//! The second experiment of the mpjbuf paper: a ping-pong of messages that are packed into pool blocks, sent,
+//! received into blocks of the same pool, and unpacked, for each strategy and storage. The pools take turns at each
+//! size.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -13,15 +14,16 @@ use super::plot::{Curve, Lines, Look, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// Bytes of the elements of a message.
+/// The sizes in bytes of the elements of a message.
 const SIZES: [usize; 12] =
     [8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 const ROUNDS: usize = 7;
 const MEBI: f64 = (1 << 20) as f64;
 
-/// One pool with its ping-pong.
+/// A pool with its ping-pong.
 trait Contender {
-    /// Returns the nanoseconds of each round trip of messages of so many numbers, as this rank sees them. Collective.
+    /// Returns the nanoseconds of each round trip of messages of `len` numbers, as this rank measures them.
+    /// Collective.
     fn times(&mut self, world: &Intracomm, len: usize, iterations: i64) -> Result<Vec<u64>, Failure>;
 
     fn stats(&self) -> PoolStats;
@@ -77,7 +79,7 @@ impl<P: Pool + 'static> Contender for Exchange<P> {
     }
 }
 
-/// The bytes of a whole message of so many numbers.
+/// Returns the size in bytes of a message of `len` numbers.
 fn room(len: usize) -> Result<usize, Failure> {
     Ok(MESSAGE_HEADER + section_len::<f64>(len).ok_or("more bytes than can be counted")?)
 }
@@ -92,7 +94,7 @@ impl strategy::Visitor for Enter {
     }
 }
 
-/// A contender, by the names of its strategy and storage.
+/// A contender, with the names of its strategy and storage.
 struct Entry {
     strategy: String,
     storage: String,
@@ -103,7 +105,7 @@ struct Entry {
 /// Makes a pool of each strategy on each storage.
 ///
 /// # Errors
-/// A name is none, or two do not go together.
+/// A name is invalid, or two names cannot be combined.
 fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
     for storage in storages {
@@ -116,7 +118,7 @@ fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Fai
     Ok(entries)
 }
 
-/// Returns why these names cannot be measured, if so.
+/// Returns the reason why these names cannot be measured, if there is one.
 pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<String> {
     struct Nothing;
     impl strategy::Visitor for Nothing {
@@ -134,7 +136,7 @@ pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<Strin
         .next()
 }
 
-/// Measures every pair up to `max_bytes`, on two ranks.
+/// Measures every pair of strategy and storage up to `max_bytes`, on two ranks.
 pub(crate) fn run(
     world: &World,
     (strategies, storages): (&[String], &[String]),
@@ -172,7 +174,7 @@ pub(crate) fn run(
     report.finish(world, svg, || page(&entries, storages))
 }
 
-/// Times one size in turns; half round trips. Collective.
+/// Times one size in turns; returns half round trips. Collective.
 fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> Result<Vec<Point>, Failure> {
     let len = bytes / size_of::<f64>();
     let mut iterations = vec![0i64; entries.len()];
@@ -185,7 +187,8 @@ fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> 
     let mut all = vec![Vec::new(); entries.len()];
     for round in 0..ROUNDS {
         for turn in 0..entries.len() {
-            // Another one first each time: nobody always inherits the cache of the same one.
+            // Rotate the order in each round, so that a pool does not always run on the cache state that the same
+            // other one left.
             let at = (turn + round) % entries.len();
             all[at].append(&mut entries[at].contender.times(world, len, iterations[at])?);
         }
@@ -197,7 +200,7 @@ fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> 
     Ok(all.iter_mut().map(point).collect())
 }
 
-/// A panel for each storage.
+/// Makes a panel for each storage.
 fn page(entries: &[Entry], storages: &[String]) -> Page {
     let panel = |storage: &String| {
         let of_storage = entries.iter().filter(|entry| entry.storage == *storage);

@@ -1,4 +1,4 @@
-//! What rank 0 prints.
+//! The output of rank 0.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,21 +12,21 @@ use super::Failure;
 use super::plot::Page;
 use super::setting::{Setting, devices};
 
-/// A median of so many times the least is a sign that ranks have shared a core.
+/// A median above this multiple of the minimum suggests that ranks have shared a core.
 const WILD: f64 = 3.0;
 
-/// Prints at rank 0 and is silent elsewhere.
+/// Prints at rank 0 and is silent at other ranks.
 #[derive(Debug)]
 pub(super) struct Report {
     prints: bool,
-    /// On a terminal; where standard error is none, nothing is shown.
+    /// A progress bar on the terminal. It is hidden if standard error is not a terminal.
     bar: ProgressBar,
     setting: Setting,
-    /// The greatest ratio of a median to the least time.
+    /// The largest ratio of a median to the minimum time.
     wildest: Cell<f64>,
 }
 
-/// Prints what rank 0 has moved, as remarks.
+/// Prints the traffic of rank 0, as remarks.
 pub(crate) fn stats(world: &World) -> Result<(), Failure> {
     let stats = if world.rank() == 0 { world.stats().to_string() } else { String::new() };
     stats.lines().try_for_each(|line| print(format_args!("# {line}")))
@@ -39,7 +39,7 @@ fn print(line: fmt::Arguments<'_>) -> Result<(), Failure> {
 }
 
 impl Report {
-    /// Begins a report of so many rows: prints which library this is and where its ranks are. Collective.
+    /// Begins a report of `rows` rows: prints the version of the library and the placement of the ranks. Collective.
     pub(super) fn begin(world: &Intracomm, rows: usize) -> Result<Report, Failure> {
         let setting = Setting::gather(world)?;
         let prints = world.rank() == 0;
@@ -52,7 +52,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Prints one line at once: a reader may be waiting for it.
+    /// Prints one line and flushes it, because a reader might be waiting for it.
     pub(super) fn line(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         if self.prints { self.bar.suspend(|| print(line)) } else { Ok(()) }
     }
@@ -68,21 +68,21 @@ impl Report {
         self.line(line)
     }
 
-    /// Takes note of a median time and the least one.
+    /// Records a median time and the minimum time.
     pub(super) fn note(&self, median: f64, least: f64) {
         if least > 0.0 {
             self.wildest.set(self.wildest.get().max(median / least));
         }
     }
 
-    /// Says whether the figures may be those of ranks that have shared a core.
+    /// Returns a warning if ranks might have shared a core.
     fn doubt(&self) -> Option<String> {
         let wildest = self.wildest.get();
         (!self.setting.is_bound() && wildest > WILD)
             .then(|| format!("a median is {wildest:.1} times the least time: ranks may have shared a core"))
     }
 
-    /// Ends the report, and draws its picture if that was asked for.
+    /// Ends the report, and draws its picture if one was requested.
     pub(super) fn finish(
         &self,
         world: &World,
@@ -103,7 +103,7 @@ impl Report {
     }
 }
 
-/// Returns a bar on the terminal, or nothing where standard error is none.
+/// Returns a progress bar on the terminal, which is hidden if standard error is not a terminal.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,4 +1,4 @@
-//! Where the ranks of a measurement are: in which processes, on which cores, by which device they reach each other.
+//! The placement of the ranks of a measurement: their processes, their cores, and the device between them.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
@@ -10,11 +10,11 @@ use mpj::{Intracomm, World};
 
 use super::Failure;
 
-/// Cores up to this number are told from each other.
+/// Cores up to this number are distinguished.
 const MOST_CORES: usize = 1024;
 const WORDS: usize = 2 + MOST_CORES / 64;
 
-/// What rank 0 knows of all ranks.
+/// The placement of all ranks, as rank 0 has gathered it.
 #[derive(Debug, Default)]
 pub(super) struct Setting {
     /// The cores of each rank.
@@ -24,7 +24,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// Asks all ranks; rank 0 gets the answers, the others nothing. Collective.
+    /// Gathers the placement of all ranks at rank 0; other ranks get an empty one. Collective.
     pub(super) fn gather(world: &Intracomm) -> Result<Setting, Failure> {
         let mut host = DefaultHasher::new();
         std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().hash(&mut host);
@@ -41,7 +41,7 @@ impl Setting {
         Ok(Setting { cores, processes: processes.len(), is_bound: are_apart(&ranks) })
     }
 
-    /// Whether no two ranks may run on the same core.
+    /// Whether no two ranks can run on the same core.
     pub(super) fn is_bound(&self) -> bool {
         self.is_bound
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Returns the devices that rank 0 has sent messages by.
+/// Returns the devices with which rank 0 has sent messages.
 pub(super) fn devices(world: &World) -> String {
     let sent = world.stats().devices.into_iter().filter(|(_, traffic)| traffic.eager.number > 0);
     let mut names: Vec<String> = sent.map(|(name, _)| name.to_string()).collect();
@@ -77,12 +77,12 @@ pub(super) fn devices(world: &World) -> String {
     names.join(" and ")
 }
 
-/// The numbers of the bits that are set.
+/// Returns the indices of the bits that are set.
 fn numbers(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
     (0..words.len() * 64).filter(|core| words[core / 64] >> (core % 64) & 1 == 1)
 }
 
-/// Whether no core of a host is in the sets of two ranks. One rank alone is not bound.
+/// Whether the sets of cores of any two ranks on a host are disjoint. A single rank does not count as bound.
 fn are_apart(ranks: &[&[u64]]) -> bool {
     let mut taken = BTreeSet::new();
     ranks.len() > 1

@@ -1,21 +1,21 @@
-//! The clock, and what is made of its readings.
+//! The clock, and statistics of its readings.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns nanoseconds since some fixed moment of this host.
+/// Returns the nanoseconds since a fixed moment of this host.
 #[inline]
 pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Sorts the readings and returns the one below which the share `q` of them lies.
+/// Sorts the readings and returns the `q`-quantile.
 pub(super) fn quantile(readings: &mut [u64], q: f64) -> f64 {
     readings.sort_unstable();
     readings[place(readings.len(), q)] as f64
 }
 
-/// As [`quantile`], of any numbers.
+/// Like [`quantile`], for any numbers.
 pub(super) fn quantile_f64(readings: &mut [f64], q: f64) -> f64 {
     readings.sort_unstable_by(f64::total_cmp);
     readings[place(readings.len(), q)]
@@ -25,7 +25,7 @@ fn place(readings: usize, q: f64) -> usize {
     (q * (readings - 1) as f64 + 0.5) as usize
 }
 
-/// Returns how often something that takes `each_ns` is repeated to fill `budget_ns`, within limits.
+/// Returns how often an operation that takes `each_ns` has to be repeated to fill `budget_ns`, within limits.
 pub(super) fn repeats(budget_ns: f64, each_ns: f64, least: i64, most: i64) -> i64 {
     ((budget_ns / each_ns) as i64).clamp(least, most)
 }

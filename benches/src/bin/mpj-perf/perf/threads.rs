@@ -1,4 +1,4 @@
-//! Several threads of a rank at once, each with a communicator of its own: what they take from each other.
+//! Several concurrent threads of a rank, each with its own communicator: measures how much they slow each other down.
 
 use std::thread;
 
@@ -8,14 +8,15 @@ use super::Failure;
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// The bytes of a message, and how many go before the receiver answers.
+/// The size of a message in bytes, and below, the number of messages before the receiver replies.
 const BYTES: usize = 8;
 const WINDOW: usize = 64;
 
-/// What one thread has measured: times of round trips in nanoseconds, and messages a second.
+/// The result of one thread: round-trip times in nanoseconds, and messages per second.
 type Measured = (Vec<u64>, f64);
 
-/// Measures one thread, then more and more up to `threads`, and one again: from the second thread on a rank takes locks.
+/// Measures one thread, then increasing numbers up to `threads`, and one again: a rank takes locks from the second
+/// thread on.
 pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();
@@ -53,13 +54,13 @@ fn measure(comm: &Intracomm, ms: f64) -> Result<Measured, Error> {
     Ok((times, rate))
 }
 
-/// Tells the other rank how often.
+/// Broadcasts the number of iterations from rank 0.
 fn agree(comm: &Intracomm, mut count: i64) -> Result<i64, Error> {
     comm.bcast(&mut count, 0)?;
     Ok(count)
 }
 
-/// Messages there and back; returns the time of each pair.
+/// Exchanges messages there and back; returns the time of each round trip.
 fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     let (send, mut recv) = ([1u8; BYTES], [0u8; BYTES]);
     comm.barrier()?;
@@ -77,7 +78,8 @@ fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     (0..count).map(|_| once()).collect()
 }
 
-/// Windows of messages from rank 0 to rank 1, each answered; returns the nanoseconds they took.
+/// Sends windows of messages from rank 0 to rank 1, which replies to each window; returns the nanoseconds that they
+/// took.
 fn windows(comm: &Intracomm, count: i64) -> Result<f64, Error> {
     let (send, mut recv) = ([1u8; BYTES], [[0u8; BYTES]; WINDOW]);
     comm.barrier()?;

@@ -1,23 +1,23 @@
-//! Things that are compared take turns in one process: what disturbs one round disturbs all, and ratios within a round
-//! hold when times do not.
+//! Runs the things to compare in turns in one process: a disturbance of a round affects all of them, so that ratios
+//! within a round hold when times do not.
 
 use super::stats::quantile_f64;
 
-/// How long and how often.
+/// The duration and the number of the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Nanoseconds of one thing in one round.
+    /// The nanoseconds of one lane in one round.
     pub(super) slice: f64,
     pub(super) rounds: usize,
 }
 
-/// One of the things.
+/// One of the things to compare.
 pub(super) struct Lane<'a> {
-    /// Makes so many calls and returns the nanoseconds of all, or `None` if it cannot.
+    /// Makes the given number of calls and returns their nanoseconds, or `None` if it fails.
     pub(super) run: Box<dyn FnMut(usize) -> Option<u64> + 'a>,
-    /// The fewest calls that say anything; calls are a multiple of it.
+    /// The smallest meaningful number of calls; every number of calls is a multiple of it.
     pub(super) least: usize,
-    /// Runs of the fewest calls before anything counts.
+    /// The number of runs of `least` calls before the first measurement.
     pub(super) settling: usize,
 }
 
@@ -26,7 +26,7 @@ impl Lane<'_> {
         (self.run)(calls).map(|ns| ns.max(1) as f64)
     }
 
-    /// Returns how many calls fill a slice.
+    /// Returns the number of calls that fill a slice.
     fn settle(&mut self, slice: f64) -> Option<usize> {
         let mut calls = self.least;
         for _ in 0..self.settling {
@@ -42,13 +42,14 @@ impl Lane<'_> {
     }
 }
 
-/// Returns the nanoseconds of one call in each round, for each lane; nothing for those that cannot.
+/// Returns the nanoseconds per call in each round for each lane, or `None` for a lane that failed.
 pub(super) fn take(lanes: &mut [Lane<'_>], effort: Effort) -> Vec<Option<Vec<f64>>> {
     let calls: Vec<Option<usize>> = lanes.iter_mut().map(|lane| lane.settle(effort.slice)).collect();
     let mut ns: Vec<Vec<f64>> = lanes.iter().map(|_| Vec::with_capacity(effort.rounds)).collect();
     for round in 0..effort.rounds {
         for turn in 0..lanes.len() {
-            // Another one first each time: nobody always inherits the cache of the same one.
+            // Rotate the order in each round, so that a lane does not always run on the cache state that the same
+            // other one left.
             let at = (turn + round) % lanes.len();
             let Some(calls) = calls[at] else { continue };
             ns[at].extend(lanes[at].time(calls).map(|time| time / calls as f64));
@@ -57,12 +58,12 @@ pub(super) fn take(lanes: &mut [Lane<'_>], effort: Effort) -> Vec<Option<Vec<f64
     ns.into_iter().map(|ns| (ns.len() == effort.rounds).then_some(ns)).collect()
 }
 
-/// Returns the median of some numbers, of which there is at least one.
+/// Returns the median of some numbers, which must not be empty.
 pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     quantile_f64(&mut numbers.into_iter().collect::<Vec<_>>(), 0.5)
 }
 
-/// Returns the least and the most of some numbers.
+/// Returns the minimum and the maximum of some numbers.
 pub(super) fn spread(numbers: &[f64]) -> (f64, f64) {
     numbers.iter().fold((f64::INFINITY, 0.0), |(low, high), number| (number.min(low), number.max(high)))
 }

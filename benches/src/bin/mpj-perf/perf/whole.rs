@@ -1,5 +1,6 @@
-//! Messages that are sent and received whole, between two ranks: a slice, a buffer of sections, a block of a pool, an object.
-//! They take turns, so that what disturbs one round disturbs all, and ratios within a round hold when times do not.
+//! Messages that are sent and received as a whole, between two ranks: a slice, a buffer of sections, a pool block, an
+//! object. They take turns: a disturbance of a round affects all of them, so that ratios within a round hold when
+//! times do not.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::report::Report;
 use super::serde::values::{Mesh, mesh};
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
-/// What is sent.
+/// The kinds of messages that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum What {
     /// As many bytes in one slice: what the others are compared with.
@@ -28,11 +29,11 @@ pub(crate) enum What {
     Object,
 }
 
-/// Bytes of the elements of a message.
+/// The sizes in bytes of the elements of a message.
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 const ROUNDS: usize = 15;
 
-/// The global pool in blocks of at most so many bytes: a dynamic part has several chunks also where it is small.
+/// The global pool with a limited block size, so that a dynamic part has several chunks even if it is small.
 #[derive(Debug)]
 struct Chunks(usize);
 
@@ -56,7 +57,7 @@ impl Pool for Chunks {
     }
 }
 
-/// Makes a message of `bytes` bytes, all of them in the static part, or nearly all of them in three chunks.
+/// Makes a message of `bytes` bytes, with all of them in the static part, or nearly all of them in three chunks.
 fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
     let fixed = if chunks { 64 } else { bytes };
     let mut message = Buffer::with_capacity(fixed + 256)?;
@@ -68,7 +69,7 @@ fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, 
     Ok(message.commit())
 }
 
-/// One of those that take turns.
+/// One of the messages that take turns.
 enum Lane<'a> {
     Slice {
         send: Pages<u8>,
@@ -80,7 +81,8 @@ enum Lane<'a> {
         recv: FilledBlock<DefaultBlock>,
     },
     Object(&'a Mesh),
-    /// The same from its parts: encodes, sends as many bytes from one slice, receives them into one, and decodes others.
+    /// The steps of sending an object: encodes, sends a slice of that length, receives it into one, and decodes
+    /// another message.
     Parts {
         mesh: &'a Mesh,
         send: Pages<u8>,
@@ -141,7 +143,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Returns the nanoseconds of one way, each time, as rank 0 sees them.
+    /// Returns the nanoseconds of each one-way transfer, as rank 0 measures them.
     fn times(&mut self, world: &Intracomm, iterations: usize) -> Result<Vec<u64>, Failure> {
         let (leads, other) = (world.rank() == 0, 1 - world.rank());
         let mut times = vec![0; iterations];
@@ -161,7 +163,7 @@ impl Lane<'_> {
     }
 }
 
-/// What came of one lane: the median of each round, and the least of all.
+/// The results of one lane: the median of each round, and the minimum of all times.
 struct Figures {
     rounds: Vec<f64>,
     least: u64,
@@ -171,7 +173,7 @@ fn up_to(max_bytes: usize) -> impl Iterator<Item = usize> {
     SIZES.into_iter().filter(move |bytes| *bytes <= max_bytes)
 }
 
-/// Measures what was asked for, with elements of at most so many bytes, on two ranks.
+/// Measures the requested messages on two ranks, with elements of at most `max_bytes` bytes.
 pub(crate) fn run(world: &World, what: &[What], ms: f64, max_bytes: usize) -> Result<(), Failure> {
     let is_asked = |wanted| what.contains(&wanted);
     let (buffers, blocks) = (is_asked(What::Buffer), is_asked(What::Block));
@@ -211,7 +213,7 @@ pub(crate) fn run(world: &World, what: &[What], ms: f64, max_bytes: usize) -> Re
     report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
-/// Prints a lane's figures, beside those of another.
+/// Prints a lane's figures, compared with those of another.
 fn line(
     report: &Report,
     name: &str,
@@ -240,7 +242,8 @@ fn in_turns(world: &Intracomm, lanes: &mut [(&str, Lane<'_>)], ms: f64) -> Resul
         lanes.iter().map(|_| Figures { rounds: Vec::new(), least: u64::MAX }).collect();
     for round in 0..ROUNDS {
         for turn in 0..lanes.len() {
-            // Another one first each time: nobody always inherits the cache of the same one.
+            // Rotate the order in each round, so that a lane does not always run on the cache state that the same
+            // other one left.
             let at = (turn + round) % lanes.len();
             let mut times = lanes[at].1.times(world, iterations[at] as usize)?;
             figures[at].rounds.push(quantile(&mut times, 0.5).max(1.0));

@@ -1,7 +1,7 @@
-//! The NAS Parallel Benchmarks, after their specification: classes, report and verification.
+//! The NAS Parallel Benchmarks according to their specification: classes, report and verification.
 //!
-//! The kernels follow *The NAS Parallel Benchmarks* (report RNR-94-007) and the arrangement of the
-//! MPI version 3.x; the numbers that decide success are the published ones.
+//! The kernels follow *The NAS Parallel Benchmarks* (report RNR-94-007) and the structure of the MPI version 3.x. The
+//! published numbers decide whether a run verifies.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) mod random;
 /// A problem size, as the specification names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The sample: a check that takes no time.
+    /// The sample size, which takes almost no time.
     S,
     /// The size of a workstation of the nineties.
     W,
@@ -24,10 +24,10 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Every class that can be run.
+    /// All supported classes.
     pub(crate) const ALL: [Self; 5] = [Self::S, Self::W, Self::A, Self::B, Self::C];
 
-    /// Reads the letter of a class, of either case.
+    /// Parses the letter of a class in either case.
     pub(crate) fn parse(name: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
@@ -42,7 +42,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a run leaves behind, printed as NPB prints it.
+/// The result of a run, printed in NPB's form.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     /// Two letters: `CG`.
@@ -51,28 +51,28 @@ pub(crate) struct Report {
     pub(crate) class: Class,
     /// A line that describes the problem.
     pub(crate) size: String,
-    /// How many outer iterations were timed.
+    /// The number of timed outer iterations.
     pub(crate) iterations: usize,
-    /// How many the class asks for.
+    /// The number of outer iterations that the class specifies.
     pub(crate) official_iterations: usize,
-    /// How many ranks took part.
+    /// The number of ranks.
     pub(crate) ranks: usize,
-    /// The slowest rank's time of the timed part.
+    /// The slowest rank's time of the timed part, in seconds.
     pub(crate) seconds: f64,
-    /// Millions of floating-point operations in the timed part, by the formula of NPB.
+    /// Millions of floating-point operations in the timed part, by NPB's formula.
     pub(crate) mop: f64,
     /// The answer and the official one.
     pub(crate) answer: Answer,
 }
 
-/// A computed number beside the published one.
+/// A computed number and the published one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// What the number is called.
+    /// The name of the number.
     pub(crate) name: &'static str,
-    /// What was computed.
+    /// The computed value.
     pub(crate) value: f64,
-    /// What was published.
+    /// The published value.
     pub(crate) official: f64,
     /// The relative error that the verification routine of the benchmark allows.
     pub(crate) tolerance: f64,
@@ -84,16 +84,16 @@ impl Answer {
         ((self.value - self.official) / self.official).abs()
     }
 
-    /// Whether the answer is the official one. A NaN is not.
+    /// Returns whether the answer is the official one. A NaN is not.
     pub(crate) fn verified(&self) -> bool {
         self.error() <= self.tolerance
     }
 }
 
 impl Report {
-    /// Whether the run is the one that the specification asks for, and its answer the official one.
+    /// Returns whether the run has the specified number of iterations, and the official answer.
     ///
-    /// The answer alone does not tell: CG's zeta has its 13 digits a few iterations before the last.
+    /// The answer alone is not sufficient: CG's zeta has its 13 digits a few iterations before the last one.
     pub(crate) fn verified(&self) -> bool {
         self.iterations == self.official_iterations && self.answer.verified()
     }

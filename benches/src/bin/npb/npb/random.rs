@@ -1,14 +1,14 @@
 //! The pseudorandom numbers of NPB (report RNR-94-007, section 2.3).
 //!
-//! The generator is linear congruential, `x' = a·x mod 2^46` with `a = 5^13`; a number is `x·2^-46`.
-//! The published routines split each operand in halves because a double holds no product of two
-//! 46-bit integers. A `u64` does not either, but its product is exact modulo 2^64, and 2^46 divides
-//! 2^64: one multiplication and a mask give the same sequence bit for bit.
+//! The generator is linear congruential, `x' = a·x mod 2^46` with `a = 5^13`; a number is `x·2^-46`. The published
+//! routines split each operand into halves, because a double cannot hold the product of two 46-bit integers. A `u64`
+//! cannot either, but its product is exact modulo 2^64, and 2^46 divides 2^64: one multiplication and a mask give the
+//! same sequence bit for bit.
 
 /// The multiplier, 5^13.
 pub(crate) const MULTIPLIER: u64 = 1_220_703_125;
 
-/// Bits of the state.
+/// The number of bits of the state.
 pub(crate) const BITS: u32 = 46;
 
 const MASK: u64 = (1 << BITS) - 1;
@@ -32,7 +32,7 @@ impl Lcg {
 
     /// `randlc`: steps once and returns a number between 0 and 1.
     pub(crate) fn next(&mut self) -> f64 {
-        // The conversion is exact: 46 bits fit the significand.
+        // The conversion is exact, because 46 bits fit into the significand.
         self.step() as f64 * SCALE
     }
 
@@ -47,7 +47,7 @@ impl Lcg {
         out.fill_with(|| self.next());
     }
 
-    /// Moves ahead by `steps` as if [`step`](Self::step) had been called so often.
+    /// Advances the state by `steps` calls of [`step`](Self::step).
     #[cfg_attr(not(test), expect(dead_code, reason = "for the kernels whose ranks start apart: EP, IS, FT"))]
     pub(crate) fn skip(&mut self, steps: u64) {
         self.0 = self.0.wrapping_mul(power(MULTIPLIER, steps)) & MASK;
@@ -71,7 +71,7 @@ pub(crate) fn power(base: u64, mut exponent: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// `randlc` as published: halves of 23 bits in doubles.
+    /// `randlc` as published, with halves of 23 bits in doubles.
     fn randlc(x: &mut f64, a: f64) -> f64 {
         let (r23, t23) = (2.0_f64.powi(-23), 2.0_f64.powi(23));
         let a1 = (r23 * a).trunc();

@@ -4,8 +4,9 @@
 //! ```text
 //!   pingpong [MILLISECONDS FOR EACH SIZE, 300] [LARGEST MESSAGE IN BYTES, 4194304]
 //! ```
-//! It prints the lines `PP,same,bytes,iterations,median us,least us,99 % us,MB/s` of `mpj-perf pingpong`: half round trips,
-//! from one buffer and into one buffer. Both processes use the first device. They meet through the pipes of the second one.
+//! It prints the lines `PP,same,bytes,iterations,median us,least us,99 % us,MB/s` of `mpj-perf pingpong`: half round
+//! trips, with one send buffer and one receive buffer. Both processes use the first device. They exchange their
+//! addresses through the pipes of the second process.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -18,13 +19,13 @@ use ibverbs_sys::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_qp_type};
 
 type Failure = Box<dyn Error>;
 
-/// The sizes of `mpj-perf pingpong`, except 0: the crate cannot send without a piece, and some adapters take a piece of
-/// length 0 for 2 GiB.
+/// The sizes of `mpj-perf pingpong`, except 0: the crate cannot send without a scatter/gather element, and some
+/// adapters take an element of length 0 for 2 GiB.
 const SIZES: [usize; 17] = [
     1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
     4_194_304, 16_777_216,
 ];
-/// The argument of the process that answers.
+/// The argument of the process that replies.
 const ANSWERS: &str = "--answers";
 /// Polls before a waiting process yields its core after each.
 const SPINS: usize = 200;
@@ -93,7 +94,7 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Answers until the other process has closed the pipe or has measured all sizes.
+/// Replies until the other process has closed the pipe or has measured all sizes.
 fn answer(most: &str) -> Result<(), Failure> {
     let most = most.parse()?;
     connected(most, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
@@ -116,9 +117,9 @@ struct End<'a, W, R> {
     recv: MemoryRegion<u8>,
     to: W,
     from: R,
-    /// Whether the completion of the last send is still to come.
+    /// Whether the completion of the last send is outstanding.
     sending: bool,
-    /// Whether a message has come that nobody has waited for yet.
+    /// Whether a message has arrived that no call has waited for yet.
     received: bool,
 }
 
@@ -136,7 +137,7 @@ fn connected<W: Write, R: BufRead>(
     let queue = context.create_cq(16, 0)?;
     let domain = context.alloc_pd()?;
     let mut builder = domain.create_qp(&queue, &queue, ibv_qp_type::IBV_QPT_RC);
-    // The crate's own patience of 65 µs is too short for an emulated processor.
+    // The crate's default timeout of 65 µs is too short for an emulated processor.
     builder.set_max_send_wr(2).set_max_recv_wr(2).set_timeout(14).set_retry_count(7).set_rnr_retry(7);
     if let Some(index) = gid_index(&context) {
         builder.set_gid_index(index);
@@ -145,7 +146,7 @@ fn connected<W: Write, R: BufRead>(
     let mine = prepared.endpoint();
     let gid = mine.gid.map_or_else(String::new, |gid| {
         let gid = ibv_gid::from(gid);
-        // SAFETY: any bits are bytes.
+        // SAFETY: every bit pattern is a valid byte array.
         let raw = unsafe { gid.raw };
         format!("{:032x}", u128::from_be_bytes(raw))
     });
@@ -167,10 +168,10 @@ fn connected<W: Write, R: BufRead>(
     })
 }
 
-/// Returns the index of an IPv4 address of RoCE v2; InfiniBand needs none.
+/// Returns the index of an IPv4 address of RoCE v2. InfiniBand does not need one.
 fn gid_index(context: &Context) -> Option<u32> {
     let is_ipv4 = |gid: ibv_gid| {
-        // SAFETY: any bits are bytes.
+        // SAFETY: every bit pattern is a valid byte array.
         let raw = unsafe { gid.raw };
         raw.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
     };
@@ -209,7 +210,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
         line(&mut self.from)
     }
 
-    /// Sends and waits for the answer, and hands over the time of each.
+    /// Sends a message, waits for the reply, and passes each round-trip time to `taken`.
     fn lead(&mut self, bytes: usize, times: usize, mut taken: impl FnMut(Duration)) -> Result<(), Failure> {
         self.hear()?;
         for _ in 0..times {
@@ -233,7 +234,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
             }
             self.post_send(0..bytes)?;
         }
-        // The last answer must have left before this process ends.
+        // The last reply must have been sent before this process exits.
         self.wait_until_sent()
     }
 
@@ -245,7 +246,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
     }
 
     fn post_receive(&mut self, range: Range<usize>) -> Result<(), Failure> {
-        // SAFETY: the memory is registered, lives as long as the queue pair, and nobody reads it meanwhile.
+        // SAFETY: the memory is registered, lives as long as the queue pair, and is not read meanwhile.
         Ok(unsafe { self.pair.post_receive(&mut self.recv, range, RECEIVED) }?)
     }
 
@@ -257,7 +258,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
         self.wait(|end| !end.sending)
     }
 
-    /// Polls until `done`.
+    /// Polls until `done` returns true.
     fn wait(&mut self, done: impl Fn(&mut Self) -> bool) -> Result<(), Failure> {
         let mut completions = [ibv_wc::default(); 4];
         let mut polls = 0;
@@ -271,7 +272,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
                     _ => self.received = true,
                 }
             }
-            // Soft-RoCE runs on the same cores: a process that only spins keeps it from working.
+            // Soft-RoCE runs on the same cores: a process that only spins keeps it from running.
             polls += 1;
             if polls > SPINS {
                 std::thread::yield_now();

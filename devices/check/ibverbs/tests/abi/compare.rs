@@ -1,4 +1,4 @@
-//! Each struct, field, function and constant beside its generated one.
+//! Compares each struct, field, function and constant with its generated one.
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -6,7 +6,7 @@ use ibverbs_sys as sys;
 
 use super::*;
 
-/// A type of ours, and the generated one that is passed in its place.
+/// A type of `ibvdev`, and the generated type that is passed in its place.
 trait Generated {
     type Type;
 }
@@ -14,7 +14,7 @@ trait Generated {
 macro_rules! themselves {
     ($($number:ty),*) => { $(impl Generated for $number { type Type = $number; })* };
 }
-// Enumerations of C are generated as `c_uint`.
+// bindgen generates C enumerations as `c_uint`.
 themselves!(u8, u16, u32, u64, usize, c_int, c_char, c_void);
 
 impl<T: Generated> Generated for *mut T {
@@ -42,10 +42,10 @@ impl<R: Generated, A: Generated, B: Generated, C: Generated> Generated
 macro_rules! opaque {
     ($($ours:ident = $theirs:ident),*) => { $(impl Generated for $ours { type Type = sys::$theirs; })* };
 }
-// What `ibvdev` has pointers to and does not read.
+// Types that `ibvdev` has pointers to and does not read.
 opaque!(Device = ibv_device, Pd = ibv_pd, Ah = ibv_ah);
 
-/// Compiles if the type of a field is the generated one. The arguments are never called.
+/// Compiles only if the type of a field is the generated one. The arguments are never called.
 fn same_type<S, F: Generated, T>(_: fn(*const S) -> *const F, _: fn(*const T) -> *const F::Type) {}
 
 fn size_of_field<S, F>(_: fn(*const S) -> *const F) -> usize {
@@ -59,9 +59,9 @@ macro_rules! field {
     };
 }
 
-/// `Ours is theirs { field: theirs, … }`, where `begins` instead of `is` stands for a struct of which we declare the first
-/// fields. `field: first ..= last` is a field that spans several of theirs, or whose type is another of the same size. A
-/// name in parentheses is the type that functions take.
+/// Each entry is `Ours is theirs { field: theirs, … }`. `begins` instead of `is` marks a struct of which `ibvdev`
+/// declares only the first fields. `field: first ..= last` is a field that spans several of theirs, or whose type is
+/// another one of the same size. A name in parentheses is the type that functions take.
 macro_rules! layouts {
     ($($ours:ident $how:ident $theirs:ident $(($passed:ident))? {
         $($field:ident: $first:ident $(..= $last:ident)?),* $(,)?
@@ -71,7 +71,7 @@ macro_rules! layouts {
         #[test]
         #[allow(non_snake_case)]
         fn $ours() {
-            // Without `..`: a field that is not listed is an error.
+            // Without `..`, a field that is not listed is an error.
             let _ = |whole: &$ours| { let $ours { $($field: _),* } = whole; };
             $(
                 assert_eq!(
@@ -246,7 +246,7 @@ impl Generated for Wc {
     type Type = sys::ibv_wc;
 }
 
-/// The crate declares completions by hand, too, with five private fields, which have functions that read them.
+/// The crate also declares completions by hand. Five of their fields are private and are read with functions.
 #[test]
 fn completion_is_read_alike() {
     let Wc {
@@ -280,18 +280,18 @@ fn completion_is_read_alike() {
     assert_eq!(align_of::<Wc>(), align_of::<sys::ibv_wc>());
 
     let ours = Wc { id: 1 << 40 | 2, status: WC_FLUSHED, _opcode: 4, _vendor: 5, len: 6, ..Wc::default() };
-    // SAFETY: both are plain data of one size, and 4 is a number of theirs for an operation.
+    // SAFETY: both are plain data of the same size, and 4 is a valid operation code of the crate.
     let theirs: sys::ibv_wc = unsafe { core::mem::transmute(ours) };
     assert_eq!((theirs.wr_id(), theirs.error(), theirs.opcode()), (1 << 40 | 2, Some((WC_FLUSHED, 5)), 4));
     assert_eq!(theirs.len(), 6);
 }
 
-/// The number of a port lies where `AsyncEvent::port` reads it.
+/// `AsyncEvent::port` reads the port number where the generated struct has it.
 #[test]
 fn port_of_an_event_is_read_alike() {
     let mut event = sys::ibv_async_event { event_type: EVENT_PORT_ERROR, ..Default::default() };
     event.element.port_num = 7;
-    // SAFETY: both are plain data of one size.
+    // SAFETY: both are plain data of the same size.
     let ours: AsyncEvent = unsafe { core::mem::transmute(event) };
     assert_eq!((ours.port(), ours.kind), (7, EVENT_PORT_ERROR));
 }

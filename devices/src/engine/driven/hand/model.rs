@@ -1,4 +1,4 @@
-//! Models of threads that poll one operation, whoever goes first.
+//! Models of threads that poll one task, in all orders.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use loom::thread;
 use super::*;
 use crate::sync::cell::UnsafeCell;
 
-/// An operation that has ended when as many things have moved as it waits for.
+/// A task that is complete when `moved` reaches `waits_for`.
 struct Operation {
     hand: PollState,
     moved: AtomicUsize,
     waits_for: usize,
-    /// How often it was polled: loom sees two polls at once, and one that does not see what the last one wrote.
+    /// Number of polls: loom reports two polls at once, and a poll that does not see the writes of the last one.
     polls: UnsafeCell<usize>,
 }
 
 impl Operation {
     fn poll(&self, is_news: bool) -> bool {
         self.hand.poll(is_news, || {
-            // SAFETY: one thread at a time polls, which is what the model tries.
+            // SAFETY: one thread at a time polls, which is the property that the model checks.
             #[expect(unsafe_code, reason = "see above")]
             self.polls.with_mut(|polls| unsafe { *polls += 1 });
             self.moved.load(Ordering::Relaxed) == self.waits_for
         })
     }
 
-    /// Notes that something has moved, and polls.
+    /// Records that something has moved, and polls.
     fn hear(&self) -> bool {
         self.moved.fetch_add(1, Ordering::Relaxed);
         self.poll(true)
     }
 }
 
-/// `others` threads do what they do while this one hears of something: the operation ends once, on one of them.
+/// The `others` run while this thread records a movement: exactly one thread completes the task.
 fn ends_once(others: &'static [fn(&Operation) -> bool], waits_for: usize) {
     loom::model(move || {
         let (hand, moved, polls) = (PollState::new(), AtomicUsize::new(0), UnsafeCell::new(0));

@@ -1,4 +1,4 @@
-//! What is sent: bytes in one piece, in equal and in unequal pieces, and an object.
+//! The messages: contiguous bytes, equal and unequal blocks, and an object.
 
 use std::fmt;
 use std::hint::black_box;
@@ -9,16 +9,16 @@ use mpj::{Datatype, Intracomm, PoolSlice, Request, View, ViewMut, World};
 use super::super::Failure;
 use super::super::memory::Pages;
 
-/// How the elements of a message lie.
+/// The layout of the elements of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Shape {
-    /// In one piece.
+    /// Contiguous.
     Contiguous,
     /// Every second element.
     Strided,
-    /// Blocks of 1 to 7 elements, with as many between them.
+    /// Blocks of 1 to 7 elements, each followed by a gap of the same length.
     Indexed,
-    /// A vector of pairs, encoded by serde and decoded into a new one.
+    /// A vector of pairs, which serde encodes and decodes into a new vector.
     Object,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A message, with the memory it is sent from and that it is received into.
+/// A message, with the memory it is sent from and received into.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: usize,
@@ -51,7 +51,7 @@ enum Kind {
         send: Pages<f64>,
         recv: Pages<f64>,
     },
-    /// A run that is lent: one of the two.
+    /// Contiguous elements that are sent by ownership: either the slice or its pending send is present.
     Lent {
         send: Option<PoolSlice<f64>>,
         sending: Option<Request<PoolSlice<f64>>>,
@@ -62,7 +62,7 @@ enum Kind {
 }
 
 impl Message {
-    /// A message of `bytes` bytes, a multiple of 64.
+    /// Makes a message of `bytes` bytes, which must be a multiple of 64.
     pub(super) fn new(shape: Shape, bytes: usize) -> Result<Self, Failure> {
         let len = bytes / size_of::<f64>();
         let pages = || Ok::<_, Failure>((Pages::filled(2 * len, 1.5)?, Pages::filled(2 * len, 2.5)?));
@@ -82,7 +82,7 @@ impl Message {
         Ok(Message { bytes, kind })
     }
 
-    /// A message in one piece in a block of the rank's pool, which is read where it lies.
+    /// Makes a contiguous message in a block of the rank's pool, which the receiver reads in place.
     pub(super) fn lent(world: &World, bytes: usize) -> Result<Self, Failure> {
         let send = Some(world.alloc_slice(1.5, bytes / size_of::<f64>())?);
         Ok(Message { bytes, kind: Kind::Lent { send, sending: None } })
@@ -92,7 +92,7 @@ impl Message {
         self.bytes
     }
 
-    /// Writes to every cache line of what is sent, as a program does that has computed it.
+    /// Writes to every cache line of the data to send, as a program does that has just computed it.
     pub(super) fn write(&mut self) -> Result<(), Failure> {
         match &mut self.kind {
             Kind::Lent { send, sending } => {
@@ -146,7 +146,7 @@ impl Message {
     }
 }
 
-/// Waits for a slice that was sent.
+/// Waits for the pending send of a slice, if there is one, and gets the slice back.
 fn take_back(
     send: &mut Option<PoolSlice<f64>>,
     sending: &mut Option<Request<PoolSlice<f64>>>,
@@ -157,7 +157,7 @@ fn take_back(
     Ok(())
 }
 
-/// Blocks of `len` elements in all, each followed by as many that are left out.
+/// Returns blocks of `len` elements in all, each followed by a gap of the same length.
 fn blocks(len: usize) -> Vec<(usize, isize)> {
     let (mut blocks, mut taken) = (Vec::new(), 0);
     while taken < len {

@@ -1,6 +1,7 @@
-//! By which path messages go fastest, between two ranks: through blocks of the pool at both ends, without copies, or as the
-//! library chooses; by shape, by size, freshly written and as they were. What lies in one piece is also lent: sent by ownership
-//! from a block of the rank's pool, and read where it lies. The ways take turns.
+//! Measures which data path is fastest between two ranks: through bounce buffers at both ends, with zero copy, or as
+//! the library chooses. It does so for each shape and size, with freshly written and with unmodified data. Contiguous
+//! data is also sent by ownership from a block of the rank's pool, and read in place by the receiver. The paths take
+//! turns.
 
 mod message;
 mod picture;
@@ -26,8 +27,8 @@ const PATHS: [(&str, DataPath); 3] =
     [("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)];
 const ROUNDS: usize = 5;
 
-/// The curves of one shape, written freshly before each send or not: one for each path, if the shape can be lent one for that,
-/// and the limit.
+/// The curves of one shape, with data that is either freshly written before each send or unmodified: one for each
+/// path, one for a message that is sent by ownership if the shape permits it, and the limit.
 #[derive(Debug)]
 struct Family {
     shape: Shape,
@@ -37,7 +38,7 @@ struct Family {
     memcpy: Vec<Point>,
 }
 
-/// Measures everything up to `max_bytes`, on two ranks.
+/// Measures all shapes and sizes up to `max_bytes`, on two ranks.
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePath>) -> Result<(), Failure> {
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
     let families = || Shape::value_variants().iter().flat_map(|shape| [(*shape, true), (*shape, false)]);
@@ -75,7 +76,8 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
     report.finish(world, svg, || picture::page(&found))
 }
 
-/// What a copy within one rank takes: no message through memory is faster than two of these, or one without copies.
+/// Measures a copy within one rank: no message through memory is faster than two copies, and none with zero copy is
+/// faster than one.
 pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     let (from, mut to) = (Pages::filled(bytes, 1u8)?, Pages::filled(bytes, 2u8)?);
     let mut copy = || {
@@ -88,10 +90,10 @@ pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     Ok(Times::of(bytes, &mut times, 1e3).middle)
 }
 
-/// What came of one way at one size.
+/// The times of one path at one size.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// The median, and the middle half of all times.
+    /// The median and the middle half of all times.
     middle: Point,
     least: f64,
     p99: f64,
@@ -105,15 +107,15 @@ impl Times {
     }
 }
 
-/// One of those that take turns.
+/// One of the message and path pairs that take turns.
 struct Lane {
     name: &'static str,
-    /// By which path it goes.
+    /// The communicator, which selects the path.
     world: Intracomm,
     message: Message,
 }
 
-/// Returns a message of a shape by each path, and a lent one if it can be lent.
+/// Returns a message of a shape for each path, and one that is sent by ownership if the shape permits it.
 fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure> {
     let mut lanes = Vec::new();
     for (name, path) in PATHS {
@@ -126,7 +128,7 @@ fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure
     Ok(lanes)
 }
 
-/// Times messages in turns, so that what disturbs one disturbs all; half round trips. Collective.
+/// Times messages in turns, so that a disturbance affects all of them; returns half round trips. Collective.
 fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Result<Vec<Times>, Failure> {
     let mut iterations = vec![0i64; lanes.len()];
     for (lane, iterations) in lanes.iter_mut().zip(&mut iterations) {
@@ -138,7 +140,8 @@ fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Resu
     let mut all = vec![Vec::new(); lanes.len()];
     for round in 0..ROUNDS {
         for turn in 0..lanes.len() {
-            // Another one first each time: nobody always inherits the cache of the same one.
+            // Rotate the order in each round, so that a path does not always run on the cache state that the same
+            // other one left.
             let at = (turn + round) % lanes.len();
             all[at].append(&mut times(&mut lanes[at], fresh, iterations[at])?);
         }
@@ -146,7 +149,7 @@ fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Resu
     Ok(lanes.iter().zip(&mut all).map(|(lane, times)| Times::of(lane.message.bytes(), times, 2e3)).collect())
 }
 
-/// Returns the nanoseconds of each round trip, as this rank sees them.
+/// Returns the nanoseconds of each round trip, as this rank measures them.
 fn times(lane: &mut Lane, fresh: bool, iterations: i64) -> Result<Vec<u64>, Failure> {
     let Lane { world, message, .. } = lane;
     let (leads, other) = (world.rank() == 0, 1 - world.rank());

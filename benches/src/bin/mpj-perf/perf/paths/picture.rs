@@ -1,16 +1,17 @@
-//! What the figures say: a sentence and a panel for each shape.
+//! The findings from the figures: a sentence and a panel for each shape.
 
 use super::super::plot::{Curve, Lines, Look, Meaning, Page, Panel, Point};
 use super::super::pools::size;
 use super::{Family, PATHS};
 
-/// Auto is as good as the better one if it is within this.
+/// `auto` counts as good as the better path if it is within this factor.
 const CLOSE: f64 = 1.05;
 
-/// From so many bytes on a copy is drawn: of shorter messages it takes next to no part.
+/// The message size in bytes from which the curve of copies is drawn: a copy is a negligible part of shorter
+/// messages.
 const COPIES: f64 = 4096.0;
 
-/// What the curves are.
+/// The names of the curves and their meanings.
 const MEANINGS: [(&str, &str); 5] = [
     ("auto", "the library chooses the way for each message"),
     ("buffered", "through blocks of the pool at both ends: the sender copies in, the receiver copies out"),
@@ -23,13 +24,14 @@ fn looks() -> [Look; MEANINGS.len()] {
     [Look::of(0).strong(), Look::of(1), Look::of(2), Look::of(3), Look::of(6).dashed(2)]
 }
 
-/// By how much the first is slower than the second, on the average of all sizes.
+/// Returns the factor by which the first is slower than the second, as the geometric mean over all sizes.
 fn ratio(ours: &[Point], others: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = ours.iter().zip(others).map(|(point, other)| (point.y / other).ln()).collect();
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Says at which sizes one way is faster than another by more than the spread: the middle halves of their times do not meet.
+/// Describes the sizes at which one path is faster than another by more than the spread: the middle halves of their
+/// times do not overlap.
 fn faster(ours: &[Point], others: &[Point]) -> Option<String> {
     let wins: Vec<(f64, bool)> = ours.iter().zip(others).map(|(a, b)| (a.x, a.high < b.low)).collect();
     let runs = wins.chunk_by(|one, next| one.1 == next.1).filter(|run| run[0].1);
@@ -44,7 +46,7 @@ fn faster(ours: &[Point], others: &[Point]) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// Says which of the two ways is faster where, as far as the points show it.
+/// Describes the sizes at which each of the two paths is clearly faster.
 fn finding([_, buffered, zero_copy]: &[Vec<Point>; PATHS.len()]) -> String {
     let said = [("zerocopy", faster(zero_copy, buffered)), ("buffered", faster(buffered, zero_copy))];
     let said: Vec<String> =
@@ -57,7 +59,7 @@ fn name(family: &Family) -> String {
     format!("{}, {state}", family.shape)
 }
 
-/// Says in a sentence which path is best for a shape, and whether the library chooses it.
+/// Describes in a sentence which path is best for a shape, and whether the library chooses it.
 pub(super) fn sentence(family: &Family) -> String {
     let [auto, buffered, zero_copy] = &family.paths;
     let best = buffered.iter().zip(zero_copy).map(|(a, b)| a.y.min(b.y));
@@ -69,7 +71,7 @@ pub(super) fn sentence(family: &Family) -> String {
     format!("{name}: {finding}; auto is {chosen} ({auto:.2} × its time on the average){lent}")
 }
 
-/// A panel for each shape and state, with what it shows as its title.
+/// Makes a panel for each shape and state of the data, with the finding as its title.
 pub(super) fn page(families: &[Family]) -> Page {
     let panel = |family: &Family| {
         let copies = family.memcpy.iter().filter(|copy| copy.x >= COPIES).copied().collect();
@@ -90,7 +92,7 @@ pub(super) fn page(families: &[Family]) -> Page {
         })
     };
     let meaning = |((name, what), look)| Meaning { look, name, what };
-    // Those freshly written above, the others below.
+    // Freshly written data in the upper row, unmodified data in the lower one.
     let (above, below): (Vec<&Family>, Vec<&Family>) = families.iter().partition(|family| family.fresh);
     Page {
         title: "The ways of a message: through blocks of a pool, or without copies".to_owned(),
@@ -115,7 +117,7 @@ pub(super) fn page(families: &[Family]) -> Page {
 mod tests {
     use super::*;
 
-    /// Points of which each may be slower or faster by a tenth.
+    /// Makes points whose spread is a tenth in both directions.
     fn points(times: [f64; 4]) -> Vec<Point> {
         let sizes = [64.0, 1024.0, 65536.0, 1_048_576.0];
         let point = |(y, x)| Point { x, y, low: 0.9 * y, high: 1.1 * y };
@@ -126,7 +128,7 @@ mod tests {
     fn a_way_is_called_faster_only_where_the_spreads_do_not_meet() {
         let finding = |zero| finding(&[points([1.0; 4]), points([1.0, 2.0, 3.0, 10.0]), points(zero)]);
         assert_eq!(finding([1.0, 1.9, 3.2, 10.5]), "zerocopy and buffered: no clear difference");
-        // One point at the end that is noisy takes nothing away from those before.
+        // A noisy point at the end does not change the finding for those before it.
         assert_eq!(
             finding([1.5, 1.0, 1.0, 10.5]),
             "zerocopy is faster at 1 KiB to 64 KiB; buffered is faster at 64 B"

@@ -1,4 +1,4 @@
-//! From which length on a device should move messages without copies, by measurement: written as a file of parameters.
+//! Measures the message length from which a device should use zero copy, and writes it to a file of parameters.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path as FilePath;
@@ -31,11 +31,11 @@ const SIZES: [usize; 13] = [
     4 << 20,
 ];
 
-/// What a device calls the length.
+/// The parameter of a device that sets the length.
 struct Limit {
     device: &'static str,
     parameter: &'static Number,
-    /// Whether it names the last length that is copied, and not the first that is not.
+    /// Whether the parameter is the last length that is copied, rather than the first one that is not.
     is_last: bool,
 }
 
@@ -46,17 +46,18 @@ const LIMITS: [Limit; 4] = [
     Limit { device: "ibvdev", parameter: &IBV_REGISTER, is_last: false },
 ];
 
-/// Without copies must be as fast within this, or faster by as much where copies are the rule.
+/// The factor for the decision. By default, zero copy must be at most this much slower. If the device's parameter is
+/// 0 by default, it must be faster by this factor.
 const CLOSE: f64 = 1.02;
 
 impl Limit {
-    /// Returns the value for messages without copies from `from` on.
+    /// Returns the value of the parameter for zero copy of messages from `from` bytes on.
     fn value(&self, from: Option<usize>) -> u64 {
         let (least, most) = self.parameter.range;
         let value = match (from, self.is_last) {
             (Some(from), false) => from as u64,
             (Some(from), true) => from as u64 / 2,
-            // Shorter than all that was measured is copied, as is all of it.
+            // Zero copy never pays: copy at least all the measured lengths.
             (None, true) => most,
             (None, false) if least == 0 => 0,
             (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
@@ -64,7 +65,7 @@ impl Limit {
         value.clamp(least, most)
     }
 
-    /// Says in a sentence what was found, and what it changes.
+    /// Describes in a sentence the result and the change.
     fn outcome(&self, from: Option<usize>, value: u64) -> String {
         let Limit { device, parameter, .. } = self;
         let found = match from {
@@ -83,20 +84,20 @@ impl Limit {
         }
     }
 
-    /// Whether messages that take `ratio` of the time of copies should go without them.
+    /// Whether messages should use zero copy, if it takes `ratio` of the time of copies.
     fn pays(&self, ratio: f64) -> bool {
         let is_rule = self.parameter.default == 0;
         if is_rule { ratio * CLOSE < 1.0 } else { ratio < CLOSE }
     }
 }
 
-/// Measures the device of two ranks, and writes what is best to a file: other parameters in it stay.
+/// Measures the device of two ranks, and writes the best value to a file. Other parameters in the file stay.
 pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
     if world.rank() == 0 {
-        // Before it has measured for long.
+        // Fail early, before the long measurement.
         prepare(path)?;
     }
-    // So that the device is known that they speak by.
+    // The barrier makes the ranks communicate, so that their device is known.
     world.barrier()?;
     let report = Report::begin(world, SIZES.len())?;
     let name = devices(world);
@@ -137,9 +138,9 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
     report.finish(world, None, || unreachable!("no picture was asked for"))
 }
 
-/// Makes a file that can be written to, if there is none; what is there stays.
+/// Creates the file if it does not exist, and checks that it is writable. An existing file keeps its content.
 fn prepare(path: &FilePath) -> Result<(), String> {
-    // A device may have no end, and a pipe lets nobody in.
+    // Reading a device might never end, and opening a pipe might block.
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }
@@ -155,7 +156,8 @@ fn prepare(path: &FilePath) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns a file with a line in place of that of the same parameter, and of the remark on the same device before it.
+/// Returns the text with `line` in place of the line of the same parameter, and with `remark` in place of the remark
+/// on the same device before it.
 fn with(text: &str, line: &str, remark: &str) -> String {
     let name = |line: &str| line.split_once('=').map(|(name, _)| name.trim().to_owned());
     let device = |remark: &str| remark.split_once(':').map(|(device, _)| device.to_owned());
@@ -182,7 +184,7 @@ mod tests {
         let both = with(&first, "MPJ_B=2", "# b: then");
         assert_eq!(both, "# a: then\nMPJ_A=1\n# b: then\nMPJ_B=2\n");
         assert_eq!(with(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
-        // What others have remarked stays.
+        // Other remarks stay.
         assert_eq!(with("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
     }
 

@@ -1,16 +1,16 @@
-//! Axes: where a value is, and which values are marked.
+//! Axes: the positions of values, and the values that are marked.
 
-/// How values become places.
+/// The mapping from values to positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Scale {
-    /// Equal ratios are equal distances.
+    /// Equal ratios have equal distances.
     #[default]
     Logarithmic,
-    /// From 0 on, equal differences are equal distances.
+    /// The axis starts at 0, and equal differences have equal distances.
     Linear,
 }
 
-/// An axis: the values at its ends, and where these are in the picture.
+/// An axis: the values at its ends, and their positions in the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     scale: Scale,
@@ -19,13 +19,13 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis that ends with the first and the last of some sizes.
+    /// Makes an axis that ends with the first and the last of some sizes.
     pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, places: (f64, f64)) -> Axis {
         let (low, high) = ends(sizes);
         Axis { scale: Scale::Logarithmic, values: (low, if high > low { high } else { low * 2.0 }), places }
     }
 
-    /// An axis around some values, of which those that are not above 0 do not count. Both ends are marked.
+    /// Makes an axis that contains the values above 0, with marks at both ends.
     pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, places: (f64, f64)) -> Axis {
         let (low, high) = ends(values);
         let values = match scale {
@@ -51,7 +51,7 @@ impl Axis {
         first + (last - first) * share
     }
 
-    /// The values to mark, and whether each is a main one.
+    /// Returns the values to mark, and whether each is a main one.
     pub(super) fn marks(&self) -> Vec<(f64, bool)> {
         let (low, high) = self.values;
         match self.scale {
@@ -76,7 +76,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Returns the next of 1, 2, 5, 10, 20 … below or above.
+/// Returns the next lower or higher of 1, 2, 5, 10, 20 …
 fn round(value: f64, slack: f64, up: bool) -> f64 {
     let decade = 10f64.powf((value * slack).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);
@@ -87,12 +87,12 @@ fn round(value: f64, slack: f64, up: bool) -> f64 {
     found.unwrap_or(value)
 }
 
-/// Returns the distance of marks from 0 to `high`: 5 to 10 of them.
+/// Returns the distance of marks from 0 to `high`, so that there are 5 to 10 of them.
 fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }
 
-/// Returns a number with as many digits as it needs.
+/// Formats a number with only the digits it needs.
 pub(super) fn short(value: f64) -> String {
     let trimmed = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
     match value {
@@ -117,7 +117,7 @@ mod tests {
         let marks = axis.marks().into_iter().map(|(value, _)| short(value));
         assert!(marks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
         assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(short), ["0.05", "2.5", "20k", "10M"]);
-        // Nothing, or one value, is no reason to divide by 0.
+        // An empty set or a single value must not divide by 0.
         for scale in [Scale::Logarithmic, Scale::Linear] {
             assert!(Axis::around([].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
             assert!(Axis::around([5.0].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());

@@ -1,14 +1,14 @@
-//! Figures of named things: a row for each, a marker for each figure, and a line over its spread.
+//! Figures of named things: a row for each thing, a marker for each figure, and a line for its spread.
 
 use std::fmt::{self, Write as _};
 
 use super::axis::{Axis, Scale, short};
 use super::{Frame, Look, MARGIN, Point, text, text_width};
 
-/// Of a row.
+/// The height of a row.
 const ROW: f64 = 22.0;
 const RIGHT: f64 = 40.0;
-/// Above the rows: the title and the legend.
+/// The height above the rows, for the title and the legend.
 const TOP: f64 = 72.0;
 
 /// A panel of rows.
@@ -16,12 +16,12 @@ const TOP: f64 = 72.0;
 pub(crate) struct Dots {
     pub(crate) title: String,
     pub(crate) x: &'static str,
-    /// What the markers of each row stand for, in order.
+    /// The meanings of the markers of each row, in order.
     pub(crate) marks: Vec<Mark>,
     pub(crate) rows: Vec<Row>,
 }
 
-/// A marker: what it stands for, its look, and how far from the middle of the row it is, so that none covers another.
+/// A marker: its meaning, its look, and its offset from the middle of the row, so that markers do not overlap.
 #[derive(Debug)]
 pub(crate) struct Mark(pub(crate) &'static str, pub(crate) Look, pub(crate) f64);
 
@@ -29,7 +29,7 @@ pub(crate) struct Mark(pub(crate) &'static str, pub(crate) Look, pub(crate) f64)
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// A figure for each mark; its `x` is not used.
+    /// A figure for each mark. Its `x` is unused.
     pub(crate) points: Vec<Point>,
 }
 
@@ -84,7 +84,7 @@ impl Dots {
                 look.colour
             )?;
         }
-        // The first is what the picture is about, and lies on top.
+        // Draw in reverse order, so that the first marker, the subject of the picture, is on top.
         for (Mark(_, look, beside), point) in shown().collect::<Vec<_>>().into_iter().rev() {
             look.mark(svg, (x.at(point.y), y + beside))?;
         }

@@ -1,12 +1,12 @@
-//! Names of curves beside their ends, where they cover nothing.
+//! Names of curves next to their ends, placed so that they do not overlap.
 
-/// Between two labels.
+/// The distance between two labels.
 pub(super) const LINE: f64 = 19.0;
 
-/// Moves sorted places apart, at least [`LINE`], as little as that takes, between `top` and `bottom`: those that touch are a
-/// group around its middle.
+/// Moves sorted positions to distances of at least [`LINE`], as little as possible, between `top` and `bottom`.
+/// Labels that touch form a group around its middle.
 pub(super) fn apart(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
-    // Each group: the sum of where its members would start it, and their number.
+    // Each group: the sum of the starts that its members would give it, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();
     let start = |(sum, count): (f64, usize)| {
         let (start, height) = (sum / count as f64, (count - 1) as f64 * LINE);

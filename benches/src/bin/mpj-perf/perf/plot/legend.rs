@@ -1,10 +1,10 @@
-//! What a curve means, in a line above the panels.
+//! The meanings of curves, each in a line above the panels.
 
 use std::fmt::{self, Write as _};
 
 use super::{Look, MARGIN, text};
 
-/// A curve's look and name, and what it is.
+/// The look, the name and the meaning of a curve.
 #[derive(Debug)]
 pub(crate) struct Meaning {
     pub(crate) look: Look,

@@ -1,4 +1,4 @@
-//! Curves over sizes, each point with a bar for its spread.
+//! Curves over sizes, in which each point has a bar for its spread.
 
 use std::fmt::{self, Write as _};
 
@@ -7,11 +7,11 @@ use super::labels::{LINE, apart};
 use super::{Frame, Look, MARGIN, Point, text, text_width};
 use crate::perf::pools::size;
 
-/// Within the frame.
+/// Distances of the plot from the edges of the frame.
 const LEFT: f64 = 88.0;
 const TOP: f64 = 62.0;
 const BELOW: f64 = 74.0;
-/// Right of the plot: lines and markers before the names, or nothing.
+/// The width right of the plot: lines and markers in front of the names, or only an edge.
 const SAMPLES: f64 = 78.0;
 const EDGE: f64 = 24.0;
 
@@ -19,7 +19,7 @@ const EDGE: f64 = 24.0;
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) title: String,
-    /// What the figures say, if anything.
+    /// The finding from the figures, which can be empty.
     pub(crate) finding: String,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
 }
 
-/// Where the plot is.
+/// The position of the plot.
 #[derive(Clone, Copy, Debug)]
 struct Plot {
     x: Axis,
@@ -47,7 +47,7 @@ struct Plot {
 }
 
 impl Curve {
-    /// The points that a logarithmic axis has a place for.
+    /// Returns the points that a logarithmic axis can show.
     fn shown(&self) -> impl Iterator<Item = Point> + Clone + '_ {
         self.points.iter().copied().filter(|point| point.x > 0.0 && point.y > 0.0)
     }
@@ -58,13 +58,14 @@ impl Lines {
         self.curves.iter().flat_map(Curve::shown)
     }
 
-    /// Draws the panel, with axes around some points: its own, and perhaps those of others.
+    /// Draws the panel. Its axes contain the points in `around`: its own, and those of other panels if the scale is
+    /// shared.
     pub(super) fn draw(&self, svg: &mut String, frame: Frame, around: &[Point]) -> fmt::Result {
         let (left, top, bottom) = (frame.left + LEFT, frame.top + TOP, frame.top + frame.height - BELOW);
         let names = self.curves.iter().map(|curve| text_width(&curve.label, 15.0)).fold(0.0, f64::max);
         let right = frame.left + frame.width - if frame.has_labels { SAMPLES + names + EDGE } else { EDGE };
         let x = Axis::of_sizes(around.iter().map(|point| point.x), (left, right));
-        // Around the figures; a spread that leaves the picture is cut.
+        // The axis contains the figures; a bar that exceeds the plot is cut.
         let y = Axis::around(around.iter().map(|point| point.y), self.scale, (bottom, top));
         let plot = Plot { x, y, left, right, top, bottom };
         text(
@@ -77,11 +78,11 @@ impl Lines {
         self.grid(svg, plot)?;
         let apart = 4.0f64.min(14.0 / self.curves.len() as f64);
         for (index, curve) in self.curves.iter().enumerate() {
-            // Beside each other: bars of several curves remain readable.
+            // Shift the bars of the curves, so that they remain readable.
             let beside = apart * (index as f64 - (self.curves.len() - 1) as f64 / 2.0);
             bars(svg, curve, plot, beside)?;
         }
-        // What the picture is about lies on top.
+        // The subject of the picture is on top.
         let (strong, others): (Vec<_>, Vec<_>) = self.curves.iter().partition(|curve| curve.look.is_strong);
         for curve in others.into_iter().chain(strong) {
             line(svg, curve, (x, y))?;
@@ -96,13 +97,13 @@ impl Lines {
             let place = y.at(value);
             let grey = if is_main { "#ddd" } else { "#f0f0f0" };
             writeln!(svg, r#"<path d="M{left:.1} {place:.1}H{right:.1}" stroke="{grey}" fill="none"/>"#)?;
-            // With few powers of ten, those between are named, too.
+            // With few powers of ten, also label the marks between them.
             if is_main || mains <= 2 {
                 let attributes = r#"font-size="14" text-anchor="end""#;
                 text(svg, (left - 8.0, place + 5.0), attributes, &short(value))?;
             }
         }
-        // Powers of two, of which as many are named as there is room for.
+        // Label every n-th power of two, so that the labels fit.
         let (low, high) = (x.values.0.log2().ceil() as u32, x.values.1.log2().floor() as u32);
         let room = ((right - left) / 74.0) as u32;
         let each = ((high.saturating_sub(low)) / room.max(1) + 1).max(1);
@@ -123,7 +124,7 @@ impl Lines {
         text(svg, (left.midpoint(right), bottom + 46.0), r#"font-size="15" text-anchor="middle""#, self.x)
     }
 
-    /// Writes each curve's name beside its end, moved apart as far as they must be, with its line and marker.
+    /// Writes each curve's name next to its end, with its line and marker. Names that would overlap are moved apart.
     fn labels(&self, svg: &mut String, Plot { y, right, top, bottom, .. }: Plot) -> fmt::Result {
         let last = |curve: &Curve| curve.shown().last().map(|point| y.at(point.y));
         let mut ends: Vec<_> = self.curves.iter().filter_map(|curve| Some((last(curve)?, curve))).collect();
@@ -155,7 +156,7 @@ impl Lines {
 fn bars(svg: &mut String, curve: &Curve, plot: Plot, beside: f64) -> fmt::Result {
     let colour = curve.look.colour;
     for point in curve.shown().filter(|p| p.low > 0.0 && p.high > p.low) {
-        // Within the plot, also at its ends.
+        // Bars stay within the plot, even at its ends.
         let at = (plot.x.at(point.x) + beside).clamp(plot.left, plot.right);
         let (low, high) = (plot.y.at(point.low), plot.y.at(point.high));
         writeln!(

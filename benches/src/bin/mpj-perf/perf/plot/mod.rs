@@ -1,4 +1,4 @@
-//! Pictures of what was measured, as SVG: a title, how and where it was measured, what each curve means, and panels.
+//! SVG pictures of measurements: a title, the method and the machine, the meaning of each curve, and panels.
 
 mod axis;
 mod dots;
@@ -20,14 +20,14 @@ pub(super) use self::machine::described as machine;
 pub(super) use self::style::Look;
 use super::Failure;
 
-/// The left end of titles.
+/// The horizontal position of titles.
 const MARGIN: f64 = 32.0;
 
 /// A figure and its spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) x: f64,
-    /// What is typical: the median.
+    /// The typical value, which is the median.
     pub(super) y: f64,
     pub(super) low: f64,
     pub(super) high: f64,
@@ -44,27 +44,27 @@ pub(super) enum Panel {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) title: String,
-    /// Who measured: ranks, device and binding. The report fills it in for programs of ranks.
+    /// The ranks, the device and the binding. The report sets it for programs with ranks.
     pub(super) setting: String,
-    /// How it was measured, a line each.
+    /// Notes on the method, one per line.
     pub(super) notes: Vec<String>,
-    /// What curves mean whose names do not say it.
+    /// The meanings of curves whose names are not self-explanatory.
     pub(super) legend: Vec<Meaning>,
-    /// Panels beside each other: 1, 2 or 4.
+    /// The number of panels side by side: 1, 2 or 4.
     pub(super) columns: usize,
     /// Whether all panels of curves have the same axes, so that they can be compared.
     pub(super) is_one_scale: bool,
     pub(super) panels: Vec<Panel>,
 }
 
-/// Where a panel is.
+/// The position of a panel.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     left: f64,
     top: f64,
     width: f64,
     height: f64,
-    /// Whether there is room for names beside the ends of curves.
+    /// Whether there is room for names next to the ends of curves.
     has_labels: bool,
 }
 
@@ -124,7 +124,7 @@ impl Page {
         writeln!(svg, "</svg>")
     }
 
-    /// The points that set the axes of a panel of curves.
+    /// Returns the points that determine the axes of a panel of curves.
     fn around<'a>(&'a self, own: &'a Lines) -> Vec<Point> {
         let lines = self.panels.iter().filter_map(|panel| match panel {
             Panel::Lines(lines) if self.is_one_scale => Some(lines),
@@ -151,12 +151,12 @@ impl Panel {
     }
 }
 
-/// Returns about how wide a text is.
+/// Returns the approximate width of a text.
 fn text_width(text: &str, font_size: f64) -> f64 {
     0.58 * font_size * text.chars().count() as f64
 }
 
-/// Breaks a text into lines that are no wider than `width`.
+/// Breaks a text into lines of at most `width`.
 fn wrapped(text: &str, width: f64, font_size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,5 @@
-//! How curves differ: colours of Okabe and Ito, which all eyes tell apart, and for who sees none, dashes and markers.
+//! The looks of curves: the colours of Okabe and Ito, which are distinct with any colour vision, and dashes and
+//! markers, which are distinct without colours.
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +7,7 @@ const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00
 const DASHES: [&str; 4] = ["none", "10 4", "3 3", "12 3 3 3"];
 const MARKERS: usize = 6;
 
-/// How one curve looks.
+/// The look of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
     pub(super) colour: &'static str,
@@ -16,7 +17,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// The look of curve number `index`: 84 of them differ.
+    /// Returns the look of curve number `index`; 84 looks are distinct.
     pub(crate) fn of(index: usize) -> Look {
         Look {
             colour: COLOURS[index % COLOURS.len()],
@@ -26,12 +27,12 @@ impl Look {
         }
     }
 
-    /// The same in other dashes.
+    /// Returns the same look with other dashes.
     pub(crate) fn dashed(self, dashes: usize) -> Look {
         Look { dashes: DASHES[dashes % DASHES.len()], ..self }
     }
 
-    /// The same, drawn strongly: what the picture is about.
+    /// Returns the same look, drawn strongly, for the subject of the picture.
     pub(crate) fn strong(self) -> Look {
         Look { is_strong: true, ..self }
     }

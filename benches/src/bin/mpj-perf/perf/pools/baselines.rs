@@ -1,4 +1,4 @@
-//! What the tests take without allocating.
+//! Baselines: the time that the tests take without allocating.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use super::second::{Meet, Ring};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
-/// Returns all of them.
+/// Returns all baselines.
 pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
     let mut all: Vec<Box<dyn Contender + Send>> = vec![Box::new(Warm::new()?), Box::<JustRing>::default()];
     all.push(Box::new(Region { storage: "pages", make: |bytes| Pages::create(bytes).map(boxed) }));
@@ -22,7 +22,7 @@ pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
     Ok(all)
 }
 
-/// Writes memory that has been written before.
+/// Writes to memory that has been written before.
 struct Warm(Mutex<DefaultBlock>);
 
 impl Warm {
@@ -53,18 +53,18 @@ impl Contender for Warm {
     }
 }
 
-/// Memory that two threads share, a cache line each.
+/// A cache line of memory that two threads share.
 #[repr(align(64))]
 struct Line(AtomicU64);
 
-/// More than are under way: none is written before it has been read.
+/// More lines than the ring can hold, so that no line is written again before it has been read.
 static LINES: [Line; 4 * Ring::<Message>::PLACES] =
     [const { Line(AtomicU64::new(0)) }; 4 * Ring::<Message>::PLACES];
 
-/// What a message carries: as long as a block's handle.
+/// A message in the ring, which has the size of a block's handle.
 type Message = (&'static Line, [usize; 3]);
 
-/// Hands lines over that nobody allocates, written on one side and read on the other.
+/// Passes lines between threads without allocating: one side writes them, the other reads them.
 #[derive(Default)]
 struct JustRing {
     meet: Meet,
@@ -109,7 +109,7 @@ impl Contender for JustRing {
     }
 }
 
-/// Makes regions, as a pool does when it grows; their end is not counted.
+/// Creates regions, as a pool does when it grows. The time to free them is not counted.
 struct Region {
     storage: &'static str,
     make: fn(usize) -> Result<Box<dyn Storage>, StorageError>,

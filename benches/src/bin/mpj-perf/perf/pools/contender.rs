@@ -1,4 +1,4 @@
-//! Those that are compared: anything that hands out blocks, timed in loops that know its type.
+//! The contenders: any allocator of blocks, timed in loops that know its type.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use super::stream::{LIVE, Random, STEPS, Stream};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
-/// What a block can do; dropping it frees it.
+/// A block of a contender, which is freed when it is dropped.
 pub(super) trait Block: Send + 'static {
     fn bytes(&mut self) -> &mut [MaybeUninit<u8>];
 }
 
-/// Where blocks come from.
+/// An allocator of blocks.
 pub(super) trait Source: Send + Sync + 'static {
     type Block: Block;
 
-    /// Returns a block of at least `len` bytes, or `None` if there is no memory.
+    /// Allocates a block of at least `len` bytes. Returns `None` if the memory is exhausted.
     fn get(&self, len: usize) -> Option<Self::Block>;
 }
 
@@ -43,7 +43,7 @@ impl<P: Pool + 'static> Source for Ours<P> {
     }
 }
 
-/// What a contender is called, and whom it is compared with.
+/// The name of a contender, and its kind, which decides what it is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
     pub(super) strategy: &'static str,
@@ -51,52 +51,52 @@ pub(super) struct Name {
     pub(super) kind: Kind,
 }
 
-/// What a contender is.
+/// The kind of a contender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A strategy of this project.
     Ours,
     /// A general allocator.
     General,
-    /// An allocator over one region, behind a lock.
+    /// An allocator within one region, behind a lock.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Arena,
     /// A pool of objects of one size.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Fixed,
-    /// What the test takes without allocating: compared with nobody.
+    /// The cost of the test without allocating. It is not compared with others.
     Baseline,
 }
 
-/// Something that is timed.
+/// A contender that can be timed.
 pub(super) trait Contender: Sync {
     fn name(&self) -> Name;
 
-    /// Returns whether this test can be run with it.
+    /// Returns whether this test can be run with the contender.
     fn takes(&self, test: Test) -> bool {
         !matches!(test, Test::Fixed | Test::Start)
     }
 
-    /// Gets ready for a task that [`run`](Self::run) and [`assist`](Self::assist) will do together.
+    /// Prepares a task that [`run`](Self::run) and [`assist`](Self::assist) will perform together.
     fn prepare(&self) {}
 
-    /// Returns the nanoseconds of all calls, or `None` if memory ran out.
+    /// Returns the nanoseconds of all calls, or `None` if the memory is exhausted.
     fn run(&self, task: Task) -> Option<u64>;
 
-    /// Does the second thread's part of a task that takes two.
+    /// Performs the second thread's part of a task for two threads.
     fn assist(&self, _: Task) {}
 
-    /// Frees what is kept between rounds.
+    /// Frees the blocks that are kept between rounds.
     fn rest(&self) {}
 
-    /// Walks through `steps` steps of the mix, writing to each page, and returns the most bytes that were asked for at
-    /// one time.
+    /// Performs `steps` steps of the mix, writing to each page, and returns the peak number of bytes that were
+    /// requested.
     fn fill(&self, _steps: usize) -> Option<usize> {
         None
     }
 }
 
-/// A source that takes part.
+/// A source that takes part in the comparison.
 pub(super) struct Entrant<S: Source> {
     name: Name,
     source: S,
@@ -110,9 +110,9 @@ struct Mix<B> {
     stream: Stream,
 }
 
-/// The blocks that each of two threads holds.
+/// The number of blocks that each of two threads holds.
 const PAIR: usize = 16;
-/// The blocks that are written before the first is freed.
+/// The number of blocks that are written before the first one is freed.
 const MANY: usize = 8;
 
 impl<S: Source> Entrant<S> {
@@ -146,14 +146,14 @@ impl<S: Source> Entrant<S> {
             }
             Some(())
         };
-        // The others have been here since: what this one knows is no longer in the cache.
+        // Other contenders have run since, so refill the cache with the state of this one.
         walk(STEPS)?;
         let start = now_ns();
         walk(calls)?;
         Some(now_ns() - start)
     }
 
-    /// Frees and allocates among few blocks of one size, while another thread does the same.
+    /// Frees and allocates among a few blocks of one size, while another thread does the same.
     fn pair(&self, bytes: usize, calls: usize, seed: u64) -> Option<u64> {
         let mut random = Random(seed);
         let mut live: Vec<_> = (0..PAIR).map(|_| self.source.get(bytes)).collect();
@@ -198,7 +198,7 @@ impl<S: Source> Entrant<S> {
         });
     }
 
-    /// Writes blocks from the first byte to the last, `many` of them before the first is freed.
+    /// Writes all bytes of blocks, `many` of which are allocated before the first one is freed.
     fn touch(&self, bytes: usize, calls: usize, many: usize) -> Option<u64> {
         let mut live = Vec::with_capacity(many);
         let mut walk = |calls| {
@@ -227,7 +227,7 @@ impl<S: Source> Contender for Entrant<S> {
     fn takes(&self, test: Test) -> bool {
         match (test, self.name.kind) {
             (Test::Start, _) => false,
-            // The default pool stands beside the pools of one size, too.
+            // The default pool is also compared with the pools of one size.
             (Test::Fixed, _) => self.name.kind == Kind::Fixed || self.name.strategy == "magazine",
             (Test::Mix | Test::Pair | Test::Handoff, _) if self.name.strategy == "none" => false,
             _ => self.name.kind != Kind::Fixed,
@@ -253,7 +253,7 @@ impl<S: Source> Contender for Entrant<S> {
     fn assist(&self, Task { test, bytes, calls }: Task) {
         match test {
             Test::Pair => {
-                // The other thread's time is the one that is told.
+                // Only the other thread's time is reported.
                 let _ = self.pair(bytes, calls, 2);
             }
             Test::Handoff => self.consume(),
@@ -290,7 +290,7 @@ impl<S: Source> Contender for Entrant<S> {
     }
 }
 
-/// Writes the first eight bytes of a block, as whoever asks for one does.
+/// Writes the first eight bytes of a block, as any user of a block does.
 #[inline(always)]
 fn mark<B: Block>(block: &mut B) {
     let bytes = block.bytes();
@@ -298,7 +298,7 @@ fn mark<B: Block>(block: &mut B) {
     black_box(bytes.as_mut_ptr());
 }
 
-/// Writes all of a block.
+/// Writes all bytes of a block.
 pub(super) fn write_all(bytes: &mut [MaybeUninit<u8>]) {
     bytes.fill(MaybeUninit::new(1));
     black_box(bytes.as_mut_ptr());

@@ -6,13 +6,14 @@ use std::ptr::NonNull;
 
 use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
 
-/// What C's `malloc` promises. The pools promise more; who asks a general allocator for more waits longer.
+/// The alignment that C's `malloc` guarantees. The pools guarantee more, but a general allocator is slower at larger
+/// alignments.
 const ALIGN: usize = 16;
 
 /// A general allocator that lives for ever.
 pub(super) struct Heap<A: 'static>(&'static A);
 
-/// One block of it.
+/// A block of a general allocator.
 ///
 /// # Invariants
 /// 1. `at` is a live allocation of `heap`, of `len` bytes aligned to [`ALIGN`], which this handle alone knows.
@@ -22,20 +23,20 @@ pub(super) struct HeapBlock<A: GlobalAlloc + 'static> {
     heap: &'static A,
 }
 
-/// The allocator that every program has.
+/// The system's allocator.
 pub(super) const SYSTEM: Name = Name {
     strategy: if cfg!(target_env = "gnu") { "glibc" } else { "system" },
     storage: "heap",
     kind: Kind::General,
 };
 
-/// Lets it take part.
+/// Makes the system's allocator a contender.
 pub(super) fn system() -> Box<dyn Contender + Send> {
     static HEAP: System = System;
     enter(SYSTEM, &HEAP)
 }
 
-/// Lets an allocator take part.
+/// Makes an allocator a contender.
 pub(super) fn enter<A: GlobalAlloc + Send + Sync>(name: Name, heap: &'static A) -> Box<dyn Contender + Send> {
     Box::new(Entrant::new(name, Heap(heap)))
 }
@@ -50,7 +51,7 @@ impl<A: GlobalAlloc + Send + Sync> Source for Heap<A> {
     #[inline(always)]
     fn get(&self, len: usize) -> Option<HeapBlock<A>> {
         let layout = layout(len)?;
-        // SAFETY: the layout has bytes.
+        // SAFETY: the layout has a size above 0.
         let at = unsafe { self.0.alloc(layout) };
         Some(HeapBlock { at: NonNull::new(at)?, len, heap: self.0 })
     }
@@ -72,7 +73,7 @@ impl<A: GlobalAlloc> Drop for HeapBlock<A> {
     fn drop(&mut self) {
         // SAFETY: invariant 1: the block was made with this layout, by `get` above.
         let layout = unsafe { Layout::from_size_align_unchecked(self.len, ALIGN) };
-        // SAFETY: invariant 1; the handle ends here.
+        // SAFETY: invariant 1; the handle is not used afterwards.
         unsafe { self.heap.dealloc(self.at.as_ptr(), layout) };
     }
 }

@@ -1,4 +1,4 @@
-//! How much memory the mix takes, by what the system says of a process of its own for each contender.
+//! The memory that the mix needs, as the system reports it for a separate process of each contender.
 
 use std::fs;
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use super::contender::{Contender, Name};
 use crate::perf::Failure;
 
-/// Steps of the mix.
+/// The number of steps of the mix.
 const STEPS: usize = 4096;
 
-/// What a contender had in memory at most, and what was asked for at most.
+/// The peak resident memory of a contender, and the peak of the requested bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peak {
     pub(super) live: usize,
     pub(super) resident: usize,
 }
 
-/// Runs this program again, for one contender, and reads what [`print`] says there.
+/// Runs this program again for one contender, and parses what [`print`] writes there.
 pub(super) fn of(name: Name) -> Result<Peak, Failure> {
     let this = std::env::current_exe()?;
     let chosen = format!("{},{}", name.strategy, name.storage);
@@ -31,7 +31,7 @@ pub(super) fn of(name: Name) -> Result<Peak, Failure> {
     }
 }
 
-/// Walks through the mix, and returns what that took beyond what the process had before.
+/// Performs the mix, and returns the memory that it needed in addition to the initial memory of the process.
 pub(super) fn measure(
     make: impl FnOnce() -> Result<Box<dyn Contender + Send>, Failure>,
 ) -> Result<Peak, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn measure(
     Ok(Peak { live, resident: status("VmHWM:")?.saturating_sub(before) })
 }
 
-/// Returns one of the sizes that the system tells of this process, in bytes.
+/// Returns a size in bytes that the system reports for this process.
 fn status(field: &str) -> Result<usize, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));

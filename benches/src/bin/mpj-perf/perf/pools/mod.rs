@@ -1,7 +1,7 @@
-//! Pools: the mpjbuf paper's figure 8, and what servers and simulations do, beside the allocators that there are.
+//! Pools: figure 8 of the mpjbuf paper, and the patterns of servers and simulations, compared with other allocators.
 //!
-//! All contenders run in turns in one process, each in loops that know its type; the figures are medians of the rounds,
-//! the ratios medians of the rounds' ratios.
+//! All contenders run in turns in one process, each in loops that know its type. The figures are medians of the
+//! rounds, and the ratios are medians of the rounds' ratios.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ mod tests;
 pub(super) use self::report::{lines, size};
 pub(crate) use self::tests::Test;
 
-/// What to measure and where to put it.
+/// The tests to run, and the form of the output.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) tests: Vec<Test>,
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// Runs the tests one after the other and tells of each.
+/// Runs the tests one after the other, and reports each.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let effort = Effort { slice: options.ms * 1e6, rounds: options.rounds };
     let plan: Vec<(Test, usize)> =
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what the mix takes of one contender's memory; run by [`run`], in a process of its own.
+/// Prints the memory that the mix needs with one contender. [`run`] runs this in a separate process.
 pub(crate) fn print_memory(chosen: &str) -> Result<(), Failure> {
     let name = names().find(|name| chosen.split_once(',') == Some((name.strategy, name.storage)));
     let name = name.ok_or_else(|| format!("no contender {chosen:?}"))?;
@@ -105,7 +105,7 @@ pub(crate) fn print_memory(chosen: &str) -> Result<(), Failure> {
     report::lines([format!("{live} {resident}")])
 }
 
-/// Returns all contenders but pools of one size and baselines.
+/// Returns the names of all contenders except pools of one size and baselines.
 fn names() -> impl Iterator<Item = Name> {
     #[cfg(feature = "comparators")]
     let others = others::names();

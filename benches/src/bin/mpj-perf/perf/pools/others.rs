@@ -1,4 +1,4 @@
-//! What others offer: general allocators, allocators over one region, pools of one size.
+//! Comparators: general allocators, allocators within one region, and pools of one size.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::mem::MaybeUninit;
@@ -17,21 +17,21 @@ use super::tests::Test;
 use crate::perf::Failure;
 use mpj_pool::{Heap, Pages, Storage};
 
-/// The region that each allocator over one region has.
+/// The size of the region of each allocator within one region.
 const REGION: usize = 256 << 20;
 
 const GENERAL: [&str; 2] = ["mimalloc", "jemalloc"];
 const ARENAS: [&str; 4] = ["buddy_system", "talc", "rlsf", "offset"];
 
-/// Returns all that are compared, but pools of one size.
+/// Returns the names of all comparators except pools of one size.
 pub(super) fn names() -> impl Iterator<Item = Name> {
     let general = GENERAL.map(|strategy| Name { strategy, storage: "heap", kind: Kind::General });
     let arenas = ARENAS.map(|strategy| Name { strategy, storage: "pages", kind: Kind::Arena });
     general.into_iter().chain(arenas)
 }
 
-/// Makes the one of that name; `faulted` says whether its region has all of its pages from the start, as those of this
-/// project's pools on pages have.
+/// Makes the named comparator. If `faulted` is set, all pages of its region are present from the start, as those of
+/// this project's pools on pages are.
 pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
     static MIMALLOC: mimalloc::MiMalloc = mimalloc::MiMalloc;
     static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -55,7 +55,7 @@ pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
     })
 }
 
-/// Returns memory that is never given back.
+/// Returns memory that is never freed.
 fn region(faulted: bool) -> Result<&'static mut [MaybeUninit<u8>], Failure> {
     let storage: Box<dyn Storage> =
         if faulted { Box::new(Pages::create(REGION)?) } else { Box::new(Heap::create(REGION)?) };
@@ -66,7 +66,7 @@ fn region(faulted: bool) -> Result<&'static mut [MaybeUninit<u8>], Failure> {
 
 fn buddy_system(region: &'static mut [MaybeUninit<u8>]) -> &'static LockedHeap<32> {
     let heap: &LockedHeap<32> = Box::leak(Box::default());
-    // SAFETY: the memory is this heap's alone, for ever.
+    // SAFETY: only this heap uses the memory, for ever.
     unsafe { heap.lock().init(region.as_mut_ptr().expose_provenance(), region.len()) };
     heap
 }
@@ -75,7 +75,7 @@ type Talc = TalcLock<Mutex<()>, Manual>;
 
 fn talc(region: &'static mut [MaybeUninit<u8>]) -> &'static Talc {
     let heap: &Talc = Box::leak(Box::new(TalcLock::new(Manual)));
-    // SAFETY: the memory is this heap's alone, for ever.
+    // SAFETY: only this heap uses the memory, for ever.
     unsafe { heap.lock().claim(region.as_mut_ptr().cast(), region.len()) };
     heap
 }
@@ -89,7 +89,7 @@ fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {
     Box::leak(Box::new(Rlsf(Mutex::new(heap))))
 }
 
-// SAFETY: Tlsf gives out blocks that fit the layout and do not overlap, and takes them back by the same alignment.
+// SAFETY: Tlsf returns blocks that fit the layout and do not overlap, and frees them by the same alignment.
 unsafe impl GlobalAlloc for Rlsf {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.lock().allocate(layout).map_or(ptr::null_mut(), NonNull::as_ptr)
@@ -103,7 +103,7 @@ unsafe impl GlobalAlloc for Rlsf {
     }
 }
 
-/// Offsets in units of a cache line, and the memory they mean.
+/// An allocator of offsets in units of a cache line, and the memory at these offsets.
 struct Offsets {
     region: NonNull<u8>,
     allocator: &'static Mutex<offset_allocator::Allocator>,
@@ -128,7 +128,7 @@ impl Offsets {
     }
 }
 
-// SAFETY: the region is the allocator's alone, and that is behind a lock.
+// SAFETY: only the allocator uses the region, and it is behind a lock.
 unsafe impl Send for Offsets {}
 // SAFETY: as above.
 unsafe impl Sync for Offsets {}
@@ -189,7 +189,7 @@ impl Source for Objects {
     }
 }
 
-/// One of its byte strings.
+/// A byte string of the pool.
 struct Object(RefGuard<'static, Maker, Bytes>);
 
 impl Block for Object {

@@ -8,13 +8,13 @@ use super::contender::{Contender, Entrant, Kind, Name, Ours};
 /// The paper's direct and indirect buffers: mapped pages, and memory of the global allocator.
 const STORAGES: [&str; 2] = ["pages", "heap"];
 
-/// Returns the strategies on both storages.
+/// Returns the names of the strategies on both storages.
 pub(super) fn names() -> impl Iterator<Item = Name> {
     let named = |strategy| STORAGES.map(|storage| Name { strategy, storage, kind: Kind::Ours });
     STRATEGIES.into_iter().flat_map(named)
 }
 
-/// Makes the pool of that name.
+/// Makes the named pool.
 pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, PoolNameError> {
     let growth = match name.strategy {
         "magazine" | "buddy" => Growth::DEFAULT,

@@ -1,4 +1,4 @@
-//! The paper's figure 8: time by size, a curve for each contender.
+//! The paper's figure 8: time by size, with a curve for each contender.
 
 use super::contender::{Kind, Name};
 use super::report::size;
@@ -43,7 +43,7 @@ fn is_default(name: Name) -> bool {
     name.strategy == "magazine" && name.storage == "pages"
 }
 
-/// Says what was found.
+/// Describes the finding.
 fn title(series: &[&Series]) -> String {
     let ns = series.iter().flat_map(|s| s.rows.iter().filter(|row| is_default(row.name)).map(|row| row.ns));
     let (low, high) = ns.fold((f64::INFINITY, 0f64), |(low, high), ns| (low.min(ns), high.max(ns)));
@@ -57,7 +57,7 @@ fn title(series: &[&Series]) -> String {
     }
 }
 
-/// A colour and a marker for each strategy, dots for its heap.
+/// Makes curves with a colour and a marker for each strategy, dotted for its heap.
 fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
     let (mut names, mut strategies): (Vec<Name>, Vec<&str>) = (Vec::new(), Vec::new());
     for name in series.iter().flat_map(|series| series.rows.iter().map(|row| row.name)) {

@@ -1,4 +1,4 @@
-//! What is printed: comma-separated lines, or tables to read.
+//! The output: comma-separated lines, or tables to read.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use super::rounds::{Row, Series};
 use super::tests::Test;
 use crate::perf::Failure;
 
-/// The sizes that have room in a table; the CSV has all.
+/// The sizes that a table shows; the CSV has all of them.
 const SHOWN: [usize; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
-/// Prints lines on standard output.
+/// Prints lines to standard output.
 pub(in crate::perf) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
@@ -94,7 +94,7 @@ pub(super) fn memory_table(peaks: &[(Name, Peak)]) -> Vec<String> {
     lines
 }
 
-/// Returns what a contender is called in tables.
+/// Returns the name of a contender in tables.
 fn title(name: Name) -> String {
     match name.kind {
         Kind::General | Kind::Arena | Kind::Fixed => name.strategy.to_owned(),
@@ -102,7 +102,7 @@ fn title(name: Name) -> String {
     }
 }
 
-/// Returns a size with its unit.
+/// Formats a size with its unit.
 pub(in crate::perf) fn size(bytes: usize) -> String {
     match bytes {
         0 => "mixed".to_owned(),
@@ -112,7 +112,7 @@ pub(in crate::perf) fn size(bytes: usize) -> String {
     }
 }
 
-/// Returns nanoseconds, as exactly as they are worth.
+/// Formats nanoseconds with the digits that are significant.
 fn time(ns: f64) -> String {
     match ns {
         ..100.0 => format!("{ns:.1}"),

@@ -1,11 +1,11 @@
-//! Contenders in turns, and whom each is compared with.
+//! Runs contenders in turns, and compares each with the best other one.
 
 use super::contender::{Contender, Kind, Name};
 use super::second::Second;
 use super::tests::{Task, Test};
 use crate::perf::turns::{Effort, Lane, median, ratio, spread, take};
 
-/// What came of one test at one size.
+/// The results of one test at one size.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) test: Test,
@@ -13,19 +13,19 @@ pub(super) struct Series {
     pub(super) rows: Vec<Row>,
 }
 
-/// What came of one contender.
+/// The results of one contender.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: Name,
-    /// The median of the rounds, for one call.
+    /// The median of the rounds, per call.
     pub(super) ns: f64,
-    /// The least and the most of the rounds.
+    /// The minimum and the maximum of the rounds.
     pub(super) spread: (f64, f64),
-    /// The median of the rounds' ratios to the best that is another strategy, and who that is.
+    /// The median of the rounds' ratios to the best contender of another strategy, and its name.
     pub(super) ratio: Option<(f64, Name)>,
 }
 
-/// Runs one test at one size with all that take it. Who runs out of memory has no row.
+/// Runs one test at one size with all contenders that support it. A contender that runs out of memory has no row.
 pub(super) fn measure(
     field: &[Box<dyn Contender + Send>],
     (test, bytes): (Test, usize),
@@ -57,7 +57,7 @@ pub(super) fn measure(
     Series { test, bytes, rows: rows(&named) }
 }
 
-/// Compares each with the best that is another strategy; baselines are nobody's rivals.
+/// Compares each contender with the best one of another strategy. Baselines are not compared.
 fn rows(lanes: &[(Name, &[f64])]) -> Vec<Row> {
     let medians: Vec<f64> = lanes.iter().map(|(_, ns)| median(ns.iter().copied())).collect();
     let best = |name: Name| {

@@ -1,4 +1,4 @@
-//! The second thread, for what is measured with two.
+//! The second thread, for tests with two threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,15 @@ use super::contender::Contender;
 use super::tests::Task;
 use crate::perf::cores;
 
-/// A thread that assists, on a core of its own; it sleeps when it has nothing to do.
+/// A thread that assists, on its own core. It sleeps while it has no task.
 pub(super) struct Second {
     tasks: SyncSender<(usize, Task)>,
     done: Receiver<()>,
 }
 
 impl Second {
-    /// Starts the thread on the second core, and keeps this one on the first; `None` if there is only one.
+    /// Starts the thread on the second core, and binds this one to the first. Returns `None` if there is only one
+    /// core.
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         field: &'env [Box<dyn Contender + Send>],
@@ -40,7 +41,7 @@ impl Second {
         Some(Second { tasks, done })
     }
 
-    /// Runs a task of the contender with that index on both threads.
+    /// Runs a task of the contender with this index on both threads.
     pub(super) fn run(&self, index: usize, contender: &dyn Contender, task: Task) -> Option<u64> {
         contender.prepare();
         self.tasks.send((index, task)).ok()?;
@@ -50,7 +51,7 @@ impl Second {
     }
 }
 
-/// Where two threads wait for each other, awake.
+/// A spinning barrier for two threads.
 #[derive(Default)]
 pub(super) struct Meet(AtomicUsize);
 
@@ -64,20 +65,20 @@ impl Meet {
     }
 }
 
-/// A ring from the first thread to the second, a new one for each run.
+/// A ring from the first thread to the second, which is renewed for each run.
 pub(super) struct Ring<T> {
     sender: Mutex<Option<Sender<T>>>,
     receiver: Mutex<Option<Receiving<T>>>,
 }
 
-/// The end that blocks are pushed into; the other notices when it goes.
+/// The sending end of the ring. The other end detects when it is dropped.
 pub(super) struct Sender<T>(Producer<T>);
 
-/// The end that blocks come out of.
+/// The receiving end of the ring.
 pub(super) struct Receiving<T>(Consumer<T>);
 
 impl<T> Ring<T> {
-    /// What is in the ring at most.
+    /// The capacity of the ring.
     pub(super) const PLACES: usize = 64;
 
     pub(super) fn renew(&self) {
@@ -104,7 +105,7 @@ impl<T> Default for Ring<T> {
 }
 
 impl<T> Sender<T> {
-    /// Pushes, when there is room.
+    /// Pushes an item, and waits while the ring is full.
     #[inline(always)]
     pub(super) fn give(&mut self, mut item: T) {
         let mut turn = 0;
@@ -116,7 +117,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiving<T> {
-    /// Takes until the other end has gone.
+    /// Takes items until the other end has been dropped.
     #[inline(always)]
     pub(super) fn take_all(&mut self, mut use_up: impl FnMut(T)) {
         let mut turn = 0;
@@ -126,7 +127,7 @@ impl<T> Receiving<T> {
                     turn = 0;
                     use_up(item);
                 }
-                // Looked at again: something may have been pushed before the other end went.
+                // Check again: an item may have been pushed before the other end was dropped.
                 Err(_) if self.0.is_abandoned() && self.0.is_empty() => return,
                 Err(_) => pause(&mut turn),
             }
@@ -134,7 +135,7 @@ impl<T> Receiving<T> {
     }
 }
 
-/// Waits a moment; after many, lets others run.
+/// Waits for a moment; after many calls, yields.
 #[inline(always)]
 fn pause(turn: &mut u32) {
     *turn += 1;

@@ -1,19 +1,20 @@
-//! The sizes of the mix: the same for all.
+//! The sizes of the mix, which are the same for all contenders.
 
-/// Blocks that live at one time.
+/// The number of live blocks.
 pub(super) const LIVE: usize = 256;
 
-/// Steps before the stream begins again. Runs are whole rounds of it: parts of it differ in what they ask for.
+/// The number of steps before the stream repeats. Runs are whole repetitions, because parts of the stream request
+/// different sizes.
 pub(super) const STEPS: usize = 1 << 14;
 
-/// One step: which of the live blocks goes, and how large the next one is.
+/// A step: which live block is freed, and the size of the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) place: usize,
     pub(super) bytes: usize,
 }
 
-/// Steps at random, the same each time.
+/// Pseudorandom steps, the same each time.
 #[derive(Debug)]
 pub(super) struct Stream {
     steps: Box<[Step]>,
@@ -45,7 +46,7 @@ impl Random {
         (((self.0 >> 32) * end as u64) >> 32) as usize
     }
 
-    /// Returns 64 B to 8 MiB, mostly small: 64 · 2^(17 u³).
+    /// Returns a size from 64 B to 8 MiB, in most cases a small one: 64 · 2^(17 u³).
     fn size(&mut self) -> usize {
         let u = self.below(1 << 24) as f64 / f64::from(1 << 24);
         (64.0 * (17.0 * u * u * u).exp2()) as usize

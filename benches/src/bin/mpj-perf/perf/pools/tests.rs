@@ -1,4 +1,4 @@
-//! What is measured.
+//! The tests of the pools.
 
 use clap::ValueEnum;
 
@@ -48,7 +48,7 @@ impl Test {
         }
     }
 
-    /// Returns what the table is headed with.
+    /// Returns the title of the table.
     pub(super) fn title(self) -> &'static str {
         match self {
             Test::One => "One block: allocate, write 8 bytes, free",
@@ -64,7 +64,7 @@ impl Test {
         }
     }
 
-    /// Returns the sizes; none is the mix's own.
+    /// Returns the sizes; the size 0 stands for the mix, which has its own sizes.
     pub(super) fn sizes(self) -> Vec<usize> {
         match self {
             Test::One => (6..=23).map(|power| 1 << power).collect(),
@@ -78,12 +78,12 @@ impl Test {
         }
     }
 
-    /// Returns whether it takes a second thread.
+    /// Returns whether the test needs a second thread.
     pub(super) fn pairs(self) -> bool {
         matches!(self, Test::Pair | Test::Handoff)
     }
 
-    /// Returns the fewest calls that say anything; calls are a multiple of it.
+    /// Returns the smallest meaningful number of calls; every number of calls is a multiple of it.
     pub(super) fn least(self) -> usize {
         match self {
             Test::Mix => STEPS,
@@ -93,7 +93,8 @@ impl Test {
         }
     }
 
-    /// Returns how many runs of the fewest calls pass before the first round, so that pools have grown as far as they will.
+    /// Returns how many runs of the smallest number of calls precede the first round, so that pools have grown to
+    /// their final size.
     pub(super) fn settling(self) -> usize {
         match self {
             Test::Mix => 3,

@@ -1,4 +1,4 @@
-//! Codecs: objects in the dynamic part of a message, beside other serializers.
+//! Codecs: objects in the dynamic part of a message, compared with other serializers.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ mod ours;
 mod report;
 pub(super) mod values;
 
-/// How long to measure and how to tell.
+/// The duration of the measurement, and the form of the output.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Milliseconds that one codec runs at a time.
@@ -27,15 +27,15 @@ pub(crate) struct Options {
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// What a codec is, for its comparison.
+/// The kind of a codec, which decides what it is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// One of this project, through serde.
+    /// A codec of this project, which uses serde.
     Ours,
-    /// Another that works through serde.
+    /// Another serializer that uses serde.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Serde,
-    /// Another with derives of its own.
+    /// Another serializer with its own derive macros.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Derive,
     /// A copy of the bytes.
@@ -63,22 +63,23 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// What came of one codec, one way.
+/// The results of one codec in one direction.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
     kind: Kind,
     bytes: usize,
     ns: f64,
-    /// The least and the most of the rounds.
+    /// The minimum and the maximum of the rounds.
     spread: (f64, f64),
-    /// Its time over that of the best other serializer through serde, of the best other at all, and of the copy.
+    /// The ratios of its time to those of the best other serializer with serde, of the best other one, and of the
+    /// copy.
     to_serde: Option<f64>,
     to_best: Option<f64>,
     to_copy: Option<f64>,
 }
 
-/// What came of one value, one way.
+/// The results of one value in one direction.
 #[derive(Debug)]
 struct Series {
     value: &'static str,
@@ -107,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     report::lines(report::head(options))?;
     for (value, rivals) in &mut fields {
         bar.set_message(*value);
-        // The size of the plainest of its forms.
+        // The copy has the size of the shortest encoding.
         rivals.push(copy(rivals.iter().map(|rival| rival.bytes).min().unwrap_or(0)));
         for way in ["encode", "decode"] {
             let series = measure(value, way, rivals, options);
@@ -120,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     options.svg.as_ref().map_or(Ok(()), |path| report::page(&all, options.rounds).write(path))
 }
 
-/// Returns the copy of so many bytes: into memory that is there, and into a new vector.
+/// Returns a copy of `bytes` bytes as a rival: it encodes into existing memory, and decodes into a new vector.
 fn copy<'a>(bytes: usize) -> Rival<'a> {
     let from = vec![1u8; bytes];
     let again = from.clone();

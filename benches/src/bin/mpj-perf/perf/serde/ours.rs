@@ -1,4 +1,5 @@
-//! The codecs of this project, as a message uses them: into blocks of the pool, out of a message that has arrived.
+//! The codecs of this project, as a message uses them: they encode into pool blocks, and decode from an arrived
+//! message.
 
 use std::hint::black_box;
 
@@ -10,10 +11,10 @@ use serde::de::DeserializeOwned;
 use super::{Kind, Rival};
 use crate::perf::Failure;
 
-/// The static part of a message that holds one object.
+/// The size in bytes of the static part of a message with one object.
 const STATIC: usize = 256;
 
-/// Returns both codecs.
+/// Returns both codecs as rivals.
 pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     value: &T,
 ) -> Result<Vec<Rival<'_>>, Failure> {
@@ -23,7 +24,7 @@ pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     ])
 }
 
-/// Returns the fast codec with the numbers marked as plain memory.
+/// Returns the fixed codec, with the numbers marked as plain memory.
 pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Rival<'a>, Failure> {
     rival::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| back)
 }

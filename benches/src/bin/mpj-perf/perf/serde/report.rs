@@ -1,4 +1,4 @@
-//! What is printed: comma-separated lines, or tables to read.
+//! The output: comma-separated lines, or tables to read.
 
 use super::{Kind, Options, Row, Series};
 use crate::perf::plot::{self, Dots, Look, Mark, Page, Panel, Point};
@@ -35,7 +35,7 @@ pub(super) fn page(all: &[Series], rounds: usize) -> Page {
     }
 }
 
-/// Returns what stands in front.
+/// Returns the remarks in front of the lines.
 pub(super) fn head(options: &Options) -> Vec<String> {
     let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
     let mut lines = vec![
@@ -61,7 +61,7 @@ impl Row {
         }
     }
 
-    /// Returns bytes per nanosecond.
+    /// Returns the rate in bytes per nanosecond.
     fn rate(&self) -> Point {
         let rate = |ns: f64| self.bytes as f64 / ns;
         Point { x: 0.0, y: rate(self.ns), low: rate(self.spread.1), high: rate(self.spread.0) }
@@ -78,7 +78,7 @@ impl Series {
     pub(super) fn csv(&self) -> Vec<String> {
         let Series { value, way, rows } = self;
         let line = |row: &Row| {
-            // Names have commas of their own.
+            // Names can contain commas.
             let name = row.name.replace(", ", " ");
             let ratios = row.ratios().join(",");
             format!("SERDE,{value},{name},{},{way},{},{:.0},{ratios}", row.kind(), row.bytes, row.ns)
@@ -88,7 +88,7 @@ impl Series {
 
     /// Returns a table to read.
     pub(super) fn table(&self) -> Vec<String> {
-        // Without others there is nothing to compare with.
+        // Without comparators there is nothing to compare with.
         let others = |serde: &str, best: &str| match cfg!(feature = "comparators") {
             true => format!("{serde:>14}{best:>9}"),
             false => String::new(),

@@ -1,8 +1,8 @@
-//! What is written and read.
+//! The values that are encoded and decoded.
 
 use serde::{Deserialize, Serialize};
 
-/// An unstructured mesh: few long vectors, many short ones.
+/// An unstructured mesh, with a few long vectors and many short ones.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "comparators",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(in super::super) struct Mesh {
     pub(super) name: String,
     pub(super) points: Vec<[f64; 3]>,
-    /// The corners of each cell, 4 to 8.
+    /// The 4 to 8 corners of each cell.
     pub(super) cells: Vec<Vec<u32>>,
     /// The cells next to each cell.
     pub(super) neighbours: Vec<Vec<u32>>,
@@ -51,7 +51,7 @@ pub(super) struct Record {
     pub(super) tags: Vec<(String, i64)>,
 }
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "comparators",

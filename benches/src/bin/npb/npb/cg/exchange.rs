@@ -4,7 +4,7 @@ use mpj::{Error, Intracomm};
 
 use super::grid::Grid;
 
-/// Tags, so that a trace tells the kinds of messages apart.
+/// Separate tags let a trace distinguish the kinds of messages.
 const SUM: i32 = 1;
 const FOLD: i32 = 2;
 const TRANSPOSE: i32 = 3;
@@ -15,7 +15,7 @@ pub(crate) struct Exchange<'a> {
     comm: &'a Intracomm,
     rank: usize,
     grid: &'a Grid,
-    /// Where partial sums of the partner arrive.
+    /// The buffer for the partner's partial sums.
     arrived: Vec<f64>,
 }
 
@@ -25,10 +25,10 @@ impl<'a> Exchange<'a> {
         Self { comm, rank: comm.rank(), grid, arrived: vec![0.0; grid.piece.len()] }
     }
 
-    /// Sums each of `values` over the grid row: over a whole vector, as every grid row holds one.
+    /// Sums each of `values` over the grid row. Since every grid row holds a whole vector, this sums over the vector.
     ///
-    /// Ranks exchange in pairs; as `a + b` is `b + a` to the last bit, all of them end with the same
-    /// sum and take the same number of steps everywhere.
+    /// Ranks exchange values in pairs. `a + b` equals `b + a` to the last bit, so all of them end with the same sum
+    /// and take the same number of steps.
     pub(crate) fn sum<const N: usize>(&self, mut values: [f64; N]) -> Result<[f64; N], Error> {
         let mut other = [0.0; N];
         for fold in &self.grid.folds {
@@ -40,7 +40,8 @@ impl<'a> Exchange<'a> {
         Ok(values)
     }
 
-    /// Completes the product `partial`, lying along the rows, and stores it along the columns.
+    /// Completes the product `partial`, which is distributed along the rows, and stores it distributed along the
+    /// columns.
     pub(crate) fn complete(&mut self, partial: &mut [f64], product: &mut [f64]) -> Result<(), Error> {
         for fold in &self.grid.folds {
             let send = &partial[fold.send.clone()];

@@ -1,10 +1,10 @@
-//! The 2-D grid of processors of CG and who exchanges what with whom in it.
+//! The 2-D grid of processors of CG, and the exchanges between them.
 //!
-//! The matrix is cut in `rows × cols` blocks, one for each rank in row-major order, where `cols` is
-//! `rows` or twice that (NPB MPI version, `setup_proc_info` and `setup_submatrix_info`). A vector
-//! that is multiplied lies along the columns: ranks of one grid column hold the same piece of it.
-//! The product lies along the rows, as partial sums, until it is summed over the grid row (*fold*)
-//! and sent to the rank across the diagonal (*transpose*), after which it lies along the columns.
+//! The matrix is cut into `rows × cols` blocks, one for each rank in row-major order, where `cols` is `rows` or twice
+//! that (NPB MPI version, `setup_proc_info` and `setup_submatrix_info`). A vector that is multiplied is distributed
+//! along the columns: ranks of one grid column hold the same piece of it. The product is distributed along the rows,
+//! as partial sums. It is summed over the grid row (*fold*) and sent to the rank across the diagonal (*transpose*),
+//! and is then distributed along the columns.
 //!
 //! ```text
 //!        8 ranks, 2 × 4                       after the fold     after the transpose
@@ -25,22 +25,22 @@ pub(crate) struct Fold {
     pub(crate) partner: usize,
     /// The local rows whose partial sums are sent.
     pub(crate) send: Range<usize>,
-    /// The local rows to which what arrives is added.
+    /// The local rows to which the received partial sums are added.
     pub(crate) receive: Range<usize>,
 }
 
-/// One rank's place in the grid.
+/// The position of a rank in the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
     /// The rows of the matrix that this rank holds.
     pub(crate) block_rows: Range<usize>,
     /// The columns of the matrix that this rank holds.
     pub(crate) block_cols: Range<usize>,
-    /// The exchanges that sum a product over the grid row, in order. None on a grid of one column.
+    /// The exchanges that sum a product over the grid row, in order. It is empty on a grid of one column.
     pub(crate) folds: Vec<Fold>,
     /// The local rows that are complete on this rank after the folds.
     pub(crate) piece: Range<usize>,
-    /// The rank across the diagonal: it holds this rank's columns as its piece, and the reverse.
+    /// The rank across the diagonal, which holds this rank's columns as its piece, and vice versa.
     pub(crate) across: usize,
 }
 
@@ -55,8 +55,8 @@ impl Grid {
 
         let block_rows = share(row, rows, order);
         let height = block_rows.len();
-        // On a grid that is twice as wide as high the rows' cut serves the columns too, each part
-        // halved: pairs of neighbours hold what one rank across the diagonal row holds.
+        // On a grid that is twice as wide as it is high, the cut of the rows also serves the columns, with each part
+        // halved: a pair of neighbours holds the columns that one rank across the diagonal holds as rows.
         let (block_cols, piece, across) = if halved {
             let pair = share(col / 2, rows, order);
             let columns = half(col % 2, pair.len());
@@ -69,8 +69,8 @@ impl Grid {
         let folds = (0..cols.ilog2())
             .map(|stage| Fold {
                 partner: row * cols + (col ^ (1 << stage)),
-                // Neighbours give each other the half that the other keeps; later stages add whole
-                // pieces of ranks of the same parity.
+                // Neighbours send each other the half that the other one keeps. Later stages add whole pieces of
+                // ranks of the same parity.
                 send: if halved && stage == 0 { half(1 - col % 2, height) } else { piece.clone() },
                 receive: piece.clone(),
             })
@@ -78,14 +78,14 @@ impl Grid {
         Self { block_rows, block_cols, folds, piece, across }
     }
 
-    /// Returns the greatest number of ranks that leaves each a piece of a few elements.
+    /// Returns the largest number of ranks with which each rank has a piece of a few elements.
     pub(crate) fn most_ranks(order: usize) -> usize {
         let side = 1_usize << (order / LEAST_PIECE).max(1).ilog2();
         side * side
     }
 }
 
-/// The fewest columns worth a rank: a cache line of doubles. Fewer would only be exchanged.
+/// The minimum number of columns per rank: a cache line of doubles. With fewer, communication would dominate.
 const LEAST_PIECE: usize = 8;
 
 /// Returns the `index`-th of `parts` nearly equal parts of `0..len`, the longer ones first.
@@ -95,7 +95,7 @@ fn share(index: usize, parts: usize, len: usize) -> Range<usize> {
     start..start + short + usize::from(index < longer)
 }
 
-/// Returns the first or the second half of `0..len`, the first the longer one.
+/// Returns the first or the second half of `0..len`; the first one is the longer one if `len` is odd.
 fn half(which: usize, len: usize) -> Range<usize> {
     share(which, 2, len)
 }

@@ -1,8 +1,8 @@
 //! The matrix of CG: a random sparse one with a known condition (RNR-94-007, section 2.7.3, `makea`).
 //!
-//! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and
-//! `ωᵢ` falls from 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because how many random
-//! numbers one takes is known only after drawing it; a rank then sums only its own block.
+//! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and `ωᵢ` falls from
+//! 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because the number of random numbers that one needs is
+//! known only after drawing it. A rank then sums only its own block.
 
 use super::super::random::Lcg;
 use super::Params;
@@ -27,7 +27,7 @@ impl Outer {
     }
 }
 
-/// Makes the block of the matrix that `grid` gives this rank. Columns are counted from the block's first.
+/// Makes the block of the matrix that `grid` assigns to this rank. Columns are relative to the block's first one.
 pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
     let outer = draw(params);
     let using = transposed(&outer, params.order, grid);
@@ -59,7 +59,7 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
         if cols.contains(&row) {
             add(row as u32, params.rcond - params.shift);
         }
-        // Ascending columns read the multiplied vector forwards.
+        // With ascending columns, the multiplied vector is read forwards.
         touched.sort_unstable();
         matrix.push_row(touched.drain(..).map(|local| {
             seen[local as usize] = false;
@@ -72,10 +72,10 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
 /// Draws the vectors (`sprnvc` and `vecset`).
 fn draw(params: &Params) -> Outer {
     let n = params.order;
-    // Indices are drawn below the power of two that holds them all; too great ones are thrown away.
+    // Indices are drawn below the power of two that holds them all; those of `n` and above are discarded.
     let bits = n.next_power_of_two().ilog2();
     let mut random = Lcg::new(SEED);
-    // NPB draws one number before the matrix, for zeta, and forgets it.
+    // NPB draws one number before the matrix, for zeta, and does not use it.
     random.step();
 
     let entries = n * (params.nonzeros + 1);
@@ -107,7 +107,7 @@ fn draw(params: &Params) -> Outer {
     outer
 }
 
-/// Lists for each row of the block the vectors that are not zero there, with the value.
+/// Lists, for each row of the block, the vectors that are not zero there, with their values.
 fn transposed(outer: &Outer, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
     let rows = &grid.block_rows;
     let mut using = vec![Vec::new(); rows.len()];
@@ -122,7 +122,7 @@ fn transposed(outer: &Outer, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> 
     using
 }
 
-/// Returns the weights `ωᵢ`, multiplied up one by one as NPB does.
+/// Returns the weights `ωᵢ`, computed by repeated multiplication as in NPB.
 fn weights(params: &Params) -> Vec<f64> {
     let ratio = params.rcond.powf(1.0 / params.order as f64);
     std::iter::successors(Some(1.0), |weight| Some(weight * ratio)).take(params.order).collect()

@@ -1,29 +1,29 @@
-//! A sparse matrix by rows and its product with a vector: where CG spends its time.
+//! A sparse matrix by rows, and its product with a vector, in which CG spends most of its time.
 //!
-//! The matrix is read once for each product and does not fit a core's own caches, so the bytes of
-//! an entry are what the product costs. A block of at most 2^16 columns stores them in 16 bits:
-//! 10 bytes an entry instead of 12, and class A on one rank gains about a quarter.
+//! The matrix is read once for each product and does not fit into a core's own caches, so the bytes per entry
+//! determine the cost of the product. A block of at most 2^16 columns stores them in 16 bits: 10 bytes per entry
+//! instead of 12, and class A on one rank gains about a quarter.
 
 /// The block of the matrix that a rank holds.
 #[derive(Debug)]
 pub(crate) enum Csr {
     /// At most 2^16 columns.
     Narrow(Rows<u16>),
-    /// More.
+    /// More than 2^16 columns.
     Wide(Rows<u32>),
 }
 
 impl Csr {
-    /// Starts a matrix of so many columns, without rows.
+    /// Makes a matrix of `cols` columns without rows.
     pub(crate) fn new(cols: usize) -> Self {
         if cols <= 1 << u16::BITS { Self::Narrow(Rows::new(cols)) } else { Self::Wide(Rows::new(cols)) }
     }
 
-    /// Adds a row, of entries in this order.
+    /// Adds a row with the entries in this order.
     ///
     /// # Panics
     ///
-    /// When the matrix has no such column.
+    /// If the matrix does not have such a column.
     pub(crate) fn push_row(&mut self, entries: impl Iterator<Item = (u32, f64)>) {
         match self {
             Self::Narrow(rows) => rows.push_row(entries),
@@ -31,11 +31,11 @@ impl Csr {
         }
     }
 
-    /// Stores the product with `x` in `y`.
+    /// Computes the product with `x` and stores it in `y`.
     ///
     /// # Panics
     ///
-    /// When `x` has not as many elements as the matrix columns, or `y` not as many as rows.
+    /// If the length of `x` is not the number of columns, or that of `y` is not the number of rows.
     pub(crate) fn multiply(&self, x: &[f64], y: &mut [f64]) {
         match self {
             Self::Narrow(rows) => rows.multiply(x, y),
@@ -53,22 +53,22 @@ impl Csr {
     }
 }
 
-/// A sparse matrix, row after row, whose columns are numbered by `I`: `u16` or `u32`.
+/// A sparse matrix, row after row, whose column indices have the type `I`: `u16` or `u32`.
 ///
 /// # Invariants
 ///
 /// 1. Every element of `at` is less than `cols`.
-/// 2. `at` and `value` have one length, `ends` never falls, and its last element is that length.
+/// 2. `at` and `value` have the same length, `ends` never decreases, and its last element is that length.
 #[derive(Debug)]
 pub(crate) struct Rows<I> {
     cols: usize,
-    /// Where each row ends. It starts where the one before ends.
+    /// The end of each row. A row starts where the previous one ends.
     ends: Vec<usize>,
     at: Vec<I>,
     value: Vec<f64>,
 }
 
-/// Sums that a row is added up in. One alone would wait for every addition before the next.
+/// The number of partial sums of a row. With only one, every addition would wait for the previous one.
 const LANES: usize = 8;
 
 impl<I: Copy + Into<u32> + TryFrom<u32>> Rows<I> {
@@ -78,7 +78,7 @@ impl<I: Copy + Into<u32> + TryFrom<u32>> Rows<I> {
 
     fn push_row(&mut self, entries: impl Iterator<Item = (u32, f64)>) {
         for (col, value) in entries {
-            // Invariant 1. It is this check that pays for the missing ones below.
+            // Invariant 1: this check permits the unchecked accesses below.
             let at = I::try_from(col).ok().filter(|_| (col as usize) < self.cols);
             self.at.push(at.unwrap_or_else(|| panic!("column {col} of {}", self.cols)));
             self.value.push(value);
@@ -130,7 +130,7 @@ impl<I: Copy + Into<u32> + TryFrom<u32>> Rows<I> {
 mod tests {
     use super::*;
 
-    /// Rows of every length from 0 to beyond two chunks, on the first and the last columns.
+    /// Checks rows of every length from 0 to more than two chunks, on the first and the last columns.
     fn check(cols: usize) {
         let mut matrix = Csr::new(cols);
         let lengths = 0..2 * LANES + 2;

@@ -1,7 +1,7 @@
 //! CG: the smallest eigenvalue of a sparse matrix by inverse iteration (RNR-94-007, section 2.7).
 //!
-//! Each outer iteration solves `A·z = x` by [`solve`], estimates `zeta = shift + 1/(x·z)` and goes on
-//! with `x = z/‖z‖`. It is the kernel of irregular memory and of long-distance messages.
+//! Each outer iteration solves `A·z = x` with [`solve`], estimates `zeta = shift + 1/(x·z)` and continues with `x =
+//! z/‖z‖`. It is the kernel with irregular memory accesses and long-distance messages.
 
 use mpj::{Error, Op, World};
 
@@ -26,7 +26,7 @@ pub(crate) struct Params {
     pub(crate) nonzeros: usize,
     /// Timed outer iterations (`niter`).
     pub(crate) iterations: usize,
-    /// What is subtracted from the diagonal.
+    /// The number that is subtracted from the diagonal.
     pub(crate) shift: f64,
     /// Reciprocal of the condition of the sum of products.
     pub(crate) rcond: f64,
@@ -54,7 +54,7 @@ impl Params {
         }
     }
 
-    /// Says why so many ranks cannot run this class, if they cannot.
+    /// Returns the reason why `ranks` ranks cannot run this class, if there is one.
     pub(crate) fn refuse(&self, ranks: usize) -> Option<String> {
         let most = Grid::most_ranks(self.order);
         if !ranks.is_power_of_two() {
@@ -66,7 +66,7 @@ impl Params {
         }
     }
 
-    /// Millions of operations of so many outer iterations, as NPB counts them.
+    /// Returns the millions of operations of `iterations` outer iterations, as NPB counts them.
     fn mop(&self, iterations: usize) -> f64 {
         let (order, nonzeros) = (self.order as f64, self.nonzeros as f64);
         let row = nonzeros * (nonzeros + 1.0);
@@ -75,7 +75,7 @@ impl Params {
     }
 }
 
-/// What one outer iteration found.
+/// The results of one outer iteration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iteration {
     /// The norm of the residual of the solution.
@@ -86,8 +86,8 @@ pub(crate) struct Iteration {
 
 /// Runs `iterations` timed outer iterations of `class` on all ranks of `world`.
 ///
-/// `each` is called on every rank after every timed iteration. The time in the report is that of
-/// the slowest rank on rank 0; other ranks report their own.
+/// `each` is called on every rank after every timed iteration. On rank 0, the time in the report is that of the
+/// slowest rank; other ranks report their own.
 pub(crate) fn run(
     world: &World,
     class: Class,
@@ -100,7 +100,7 @@ pub(crate) fn run(
     let mut exchange = Exchange::new(world, &grid);
     let mut vectors = Vectors::new(grid.block_rows.len(), grid.block_cols.len());
 
-    // One untimed iteration touches all memory and makes all connections; then all starts afresh.
+    // One untimed iteration touches all memory and makes all connections. Then the vectors are reset.
     vectors.x.fill(1.0);
     iterate(&params, &matrix, &mut exchange, &mut vectors)?;
     vectors.x.fill(1.0);
@@ -130,7 +130,7 @@ pub(crate) fn run(
     })
 }
 
-/// Takes one step of inverse iteration.
+/// Performs one step of inverse iteration.
 fn iterate(
     params: &Params,
     matrix: &matvec::Csr,

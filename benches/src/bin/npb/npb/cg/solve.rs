@@ -5,10 +5,10 @@ use mpj::Error;
 use super::exchange::Exchange;
 use super::matvec::Csr;
 
-/// Steps that every solution takes; the residual is reported, not tested.
+/// The number of steps of every solution. The residual is reported, but not tested.
 pub(crate) const STEPS: usize = 25;
 
-/// The vectors of one rank. All but `partial` lie along the columns of the grid.
+/// The vectors of one rank. All except `partial` are distributed along the columns of the grid.
 #[derive(Debug)]
 pub(crate) struct Vectors {
     /// The right-hand side.
@@ -21,19 +21,19 @@ pub(crate) struct Vectors {
     q: Vec<f64>,
     /// The residual.
     r: Vec<f64>,
-    /// A product that is not yet summed over the grid row; along the rows.
+    /// A product that is not yet summed over the grid row, distributed along the rows.
     partial: Vec<f64>,
 }
 
 impl Vectors {
-    /// Makes vectors for a block of so many rows and columns.
+    /// Makes vectors for a block of `rows` rows and `cols` columns.
     pub(crate) fn new(rows: usize, cols: usize) -> Self {
         let along = || vec![0.0; cols];
         Self { x: along(), z: along(), p: along(), q: along(), r: along(), partial: vec![0.0; rows] }
     }
 }
 
-/// Solves `A·z = x` roughly and returns the norm of `x − A·z`.
+/// Solves `A·z = x` approximately and returns the norm of `x − A·z`.
 pub(crate) fn conj_grad(matrix: &Csr, exchange: &mut Exchange<'_>, v: &mut Vectors) -> Result<f64, Error> {
     let Vectors { x, z, p, q, r, partial } = v;
     z.fill(0.0);
@@ -67,7 +67,7 @@ pub(crate) fn conj_grad(matrix: &Csr, exchange: &mut Exchange<'_>, v: &mut Vecto
 
 /// Returns the local part of the inner product.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    // Independent sums, as in the matrix product: the compiler may not reorder additions itself.
+    // Independent sums, as in the matrix product: the compiler must not reorder floating-point additions itself.
     const LANES: usize = 8;
     let ((a, a_left), (b, b_left)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];

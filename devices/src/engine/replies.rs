@@ -1,4 +1,4 @@
-//! What ranks tell each other about messages: that one may come, has been received or will not be, and how much room there is.
+//! Control frames about messages: CTS, FIN and NACK as replies to a message, and credit frames.
 
 use std::sync::atomic::Ordering;
 
@@ -13,9 +13,9 @@ use crate::header::{FrameKind, Head};
 use crate::steps::{KillPoint, reach};
 
 impl Engine {
-    /// Answers a message that a peer has announced on a channel: [`Kind::Cts`] or [`Kind::Fin`].
+    /// Replies to a message that a peer has announced on a channel: [`FrameKind::Cts`] or [`FrameKind::Fin`].
     pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
-        // Only of a rank that does not exist there is no peer. One that cannot be reached is reported (`take_answer`).
+        // This fails only for a rank that does not exist. A peer that cannot be reached is reported by `take_answer`.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         self.bind(&mut out, channel);
@@ -31,13 +31,13 @@ impl Engine {
         }
     }
 
-    /// Tells a peer that nobody will receive a message that it has announced.
+    /// Sends a NACK for a message that the peer has announced and that will not be received.
     pub(crate) fn refuse(&self, to: PeerId, context: u64, op: u64) {
         self.trace_refused(to, context, op);
         self.end_there(to, context, op, 1);
     }
 
-    /// Tells a peer that the body which its receive waits for was taken back.
+    /// Sends a NACK for a receive of the peer, because the body that it waits for was cancelled.
     pub(crate) fn tell_gone(&self, to: PeerId, context: u64, op: u64) {
         self.end_there(to, context, op, 0);
     }
@@ -48,7 +48,7 @@ impl Engine {
         head.hash.set(context);
         head.op.set(op);
         head.extra.set(announced);
-        // A refusal may come before the death that it follows from: it names the rank.
+        // A NACK may arrive before the report of the death that caused it, so it names the dead rank.
         head.count.set(self.first_death().map_or(0, |(rank, _)| u64::from(rank) + 1));
         let mut out = peer.outbox();
         if announced != 0 {
@@ -57,7 +57,7 @@ impl Engine {
         self.push(&mut out, head);
     }
 
-    /// Gives a peer eager room back, and more of it if there is.
+    /// Grants a peer eager credit that its messages have freed, and more if the budget allows.
     pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
@@ -69,7 +69,7 @@ impl Engine {
         let is_short = grown == 0 && out.credit_given < self.credit.max;
         out.credit_given += grown;
         let bytes = bytes + grown;
-        // Counted before the frame goes: the peer may use the room as soon as it has it.
+        // Counted before the frame is sent: the peer may use the credit as soon as the frame arrives.
         peer.granted.fetch_add(bytes, Ordering::Release);
         self.push(&mut out, credit(CreditKind::Grant, bytes));
         drop(out);
@@ -81,8 +81,8 @@ impl Engine {
         }
     }
 
-    /// Asks a peer that was granted nothing for some time to return what its room has grown by: another needs it, and grows when it
-    /// has come.
+    /// Recalls additional credit from a peer that was granted nothing for some time. Another peer needs it, and its
+    /// credit can grow once the reply has come.
     #[cold]
     fn recall(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
@@ -95,8 +95,8 @@ impl Engine {
         }
     }
 
-    /// Returns room to a peer that asks for it: as much of it as no message has taken. `None` if it asks again before the answer
-    /// has left: it has not waited for that, and answers without end would pile up here.
+    /// Returns unused credit to a peer that has recalled it, up to `asked`. Returns `None` if an earlier reply has
+    /// not been sent yet: the peer has not waited for that reply, and unsent replies would accumulate without limit.
     pub(super) fn give_back(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
         if out.contact == Wireup::Connected && !out.gone {
@@ -113,11 +113,11 @@ impl Engine {
         Some(())
     }
 
-    /// Takes the room that a peer returns; `None` if it was not asked for so much. It has not used it.
+    /// Takes the credit that a peer returns; `None` if the peer was not asked for that much.
     pub(super) fn take_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.gone {
-            // All of its room has come back.
+            // All of its credit was reclaimed.
             return Some(());
         }
         if out.recalled == 0 || bytes > out.recalled {
@@ -134,9 +134,10 @@ impl Engine {
         Some(())
     }
 
-    /// Notes eager room freed by a receive of an early message, and returns it to the sender as [`Inbox::free_credit`] does.
+    /// Records eager credit that the receive of an unexpected message has freed, and grants it to the sender as
+    /// [`Inbox::free_credit`] does.
     ///
-    /// [`Inbox::free_credit`]: super::inbox::Inbox::free
+    /// [`Inbox::free_credit`]: super::inbox::Inbox::free_credit
     pub(crate) fn release(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant(from, bytes);
@@ -151,7 +152,7 @@ impl Engine {
     }
 }
 
-/// Returns the head of a frame of credit.
+/// Returns the head of a credit frame.
 fn credit(say: CreditKind, bytes: u64) -> Head {
     let mut head = Head::new(FrameKind::Credit, 0, 0, 0);
     head.op.set(say as u64);
@@ -162,7 +163,7 @@ fn credit(say: CreditKind, bytes: u64) -> Head {
 /// Counts a message that will be announced to a peer.
 ///
 /// # Errors
-/// As many as may wait for an answer do.
+/// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
 pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
     if out.announced.saturating_sub(peer.replies_received.load(Ordering::Relaxed)) >= MAX_AWAITING_REPLY {
         return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
@@ -171,7 +172,7 @@ pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault>
     Ok(())
 }
 
-/// Counts an answer to a message that the peer had announced, before the peer can hear of it; its outbox is locked.
+/// Counts a reply to an announced message of the peer, before the peer can receive it; its outbox is locked.
 fn note_answer(peer: &Peer) {
     let answered = peer.replies_sent.load(Ordering::Relaxed);
     peer.replies_sent.store(answered + 1, Ordering::Release);
