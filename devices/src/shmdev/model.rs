@@ -171,7 +171,7 @@ fn a_card_that_was_asked_for_is_found() {
             thread::spawn(move || {
                 for of in owner.put_card(b"card") {
                     assert_eq!(of, ASKER);
-                    if asker.desk.notify(0, Light::new()) {
+                    if asker.desk.set_ready(0, Light::new()) {
                         asker.wake();
                     }
                 }
