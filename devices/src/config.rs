@@ -33,7 +33,7 @@ pub const PREFIX: &str = "MPJ_";
 
 /// Parameters of one part of the stack, in the order in which they are listed.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
+pub struct ParameterGroup {
     /// The name of the part.
     pub name: &'static str,
     /// Its parameters.
@@ -41,17 +41,17 @@ pub struct Group {
 }
 
 /// The parameters of the engine and the devices.
-pub const GROUPS: &[Group] = &[
-    Group { name: "general", parameters: &[&PATH, &SPIN, &YIELD, &BUDGET, &CREDIT, &CONF] },
-    Group { name: "start-up", parameters: &[&CORES] },
-    Group { name: "reports", parameters: &[&TRACE, &TRACE_EVENTS] },
-    Group { name: "smdev", parameters: &[&SM_EAGER, &SM_FRAGMENTS] },
-    Group {
+pub const GROUPS: &[ParameterGroup] = &[
+    ParameterGroup { name: "general", parameters: &[&PATH, &SPIN, &YIELD, &BUDGET, &CREDIT, &CONF] },
+    ParameterGroup { name: "start-up", parameters: &[&CORES] },
+    ParameterGroup { name: "reports", parameters: &[&TRACE, &TRACE_EVENTS] },
+    ParameterGroup { name: "smdev", parameters: &[&SM_EAGER, &SM_FRAGMENTS] },
+    ParameterGroup {
         name: "shmdev",
         parameters: &[&SHM_EAGER, &SHM_SINGLE_COPY, &SHM_FRAGMENTS, &SHM_RINGS, &SHM_POOL],
     },
-    Group { name: "niodev", parameters: &[&NIO_EAGER, &NIO_FRAGMENT, &NIO_HOST] },
-    Group {
+    ParameterGroup { name: "niodev", parameters: &[&NIO_EAGER, &NIO_FRAGMENT, &NIO_HOST] },
+    ParameterGroup {
         name: "ibvdev",
         parameters: &[
             &IBV_DEVICE,
@@ -69,7 +69,7 @@ pub const GROUPS: &[Group] = &[
 ];
 
 /// Returns all parameters of these groups.
-pub fn all(groups: &[Group]) -> Vec<&'static dyn Parameter> {
+pub fn all(groups: &[ParameterGroup]) -> Vec<&'static dyn Parameter> {
     groups.iter().flat_map(|group| group.parameters.iter().copied()).collect()
 }
 

@@ -4,7 +4,7 @@
 //! an invalid value, or a name that is nearly one of these, is an error then.
 
 pub use mpj_devices::config::{
-    Choice, Config, ConfigError, GROUPS, Group, Names, Number, PREFIX, Parameter, Text, Value, all,
+    Choice, Config, ConfigError, GROUPS, Names, Number, PREFIX, Parameter, ParameterGroup, Text, Value, all,
     closest_name,
 };
 
@@ -42,12 +42,12 @@ pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
 }
 
 /// Returns every parameter by group: those of the engine, of the devices, and of this crate.
-pub fn groups() -> Vec<Group> {
-    const OWN: &[Group] = &[
-        Group { name: "general", parameters: &[&DEV] },
-        Group { name: "collectives", parameters: tuning::PARAMETERS },
-        Group { name: "start-up", parameters: &[&LAUNCHER] },
-        Group { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },
+pub fn groups() -> Vec<ParameterGroup> {
+    const OWN: &[ParameterGroup] = &[
+        ParameterGroup { name: "general", parameters: &[&DEV] },
+        ParameterGroup { name: "collectives", parameters: tuning::PARAMETERS },
+        ParameterGroup { name: "start-up", parameters: &[&LAUNCHER] },
+        ParameterGroup { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },
     ];
     [GROUPS, OWN].concat()
 }

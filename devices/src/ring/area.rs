@@ -16,7 +16,7 @@
 //! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
 //! fragments of a peer come back when its receiving end stores `gone`. A process that is killed does not store it.
 //! After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come back once the peer's
-//! process has exited ([`Exit`]). The report of a death is not enough: it may be false, and memory that a living peer
+//! process has exited ([`ExitCheck`]). The report of a death is not enough: it may be false, and memory that a living peer
 //! reads must not be written. After `peer_gone` the peer's counts are not read any more.
 
 use std::collections::VecDeque;
@@ -130,23 +130,23 @@ impl Fragments {
 }
 
 /// Tells whether the process of a peer has exited and so reads no memory any more.
-pub(crate) struct Exit(Box<dyn Fn() -> bool + Send>);
+pub(crate) struct ExitCheck(Box<dyn Fn() -> bool + Send>);
 
-impl Exit {
-    /// Makes an `Exit` that calls `has_exited`. Once it has returned true, it must always do so.
+impl ExitCheck {
+    /// Makes an `ExitCheck` that calls `has_exited`. Once it has returned true, it must always do so.
     pub(crate) fn new(has_exited: impl Fn() -> bool + Send + 'static) -> Self {
-        Exit(Box::new(has_exited))
+        ExitCheck(Box::new(has_exited))
     }
 
-    /// Makes an `Exit` that is never true, for a peer that is a thread of this process.
+    /// Makes an `ExitCheck` that is never true, for a peer that is a thread of this process.
     pub(crate) fn never() -> Self {
-        Exit::new(|| false)
+        ExitCheck::new(|| false)
     }
 }
 
-impl fmt::Debug for Exit {
+impl fmt::Debug for ExitCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exit")
+        f.write_str("ExitCheck")
     }
 }
 
@@ -169,7 +169,7 @@ struct Hand {
 #[derive(Debug)]
 struct PeerFragments {
     ring: Arc<Ring>,
-    exit: Exit,
+    exit: ExitCheck,
     /// Indices of the fragments that were sent and not reclaimed, in the order in which they were sent.
     out: VecDeque<u32>,
     /// Number of fragments that were reclaimed.
@@ -218,7 +218,7 @@ impl FragmentPool {
     }
 
     /// Adds the peer at the other end of a ring.
-    pub(crate) fn open(&self, ring: Arc<Ring>, exit: Exit) -> PeerSlot {
+    pub(crate) fn open(&self, ring: Arc<Ring>, exit: ExitCheck) -> PeerSlot {
         let mut hand = self.hand.lock();
         hand.loans.push(PeerFragments {
             ring,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::area::{FragmentGrant, PeerSlot};
 use super::memory::{INLINE, Ring};
-use super::{Exit, FragmentPool, Malformed, PeerNotifier, Producer};
+use super::{ExitCheck, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
@@ -42,7 +42,7 @@ struct Cut {
 
 impl<B: PeerNotifier> RingLink<B> {
     /// Makes the sending side of `ring`, of which there is one. `exit` is the peer's.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentPool>, bell: B, exit: Exit) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentPool>, bell: B, exit: ExitCheck) -> Self {
         let borrower = area.open(Arc::clone(&ring), exit);
         RingLink { producer: Producer::new(ring), area, borrower, cut: None, bell }
     }

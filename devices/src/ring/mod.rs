@@ -36,7 +36,7 @@ mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use area::{Exit, FragmentPool, Fragments};
+pub(crate) use area::{ExitCheck, FragmentPool, Fragments};
 pub(crate) use bell::PeerNotifier;
 pub(crate) use consumer::Consumer;
 pub(crate) use inlet::{RingReceiver, TURN};

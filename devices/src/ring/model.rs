@@ -9,7 +9,7 @@ use loom::{cell::UnsafeCell, thread};
 use std::sync::Arc;
 
 use super::area::{FragmentGrant, PeerSlot};
-use super::{Consumer, Exit, FragmentPool, Fragments, Producer, Ring};
+use super::{Consumer, ExitCheck, FragmentPool, Fragments, Producer, Ring};
 use crate::biased::Bias;
 use crate::fence::heavy_fence;
 use crate::sync::{Condvar, Mutex, lock};
@@ -103,7 +103,7 @@ impl Scene {
     /// The two ends of a ring to a peer.
     fn peer(&self) -> (Producer, PeerSlot, Consumer) {
         let ring = Arc::new(Ring::new(4));
-        let borrower = self.area.open(Arc::clone(&ring), Exit::never());
+        let borrower = self.area.open(Arc::clone(&ring), ExitCheck::never());
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
         (Producer::new(ring), borrower, consumer)
     }

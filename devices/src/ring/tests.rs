@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::consumer::Frames;
 use super::memory::{CellHeader, CellKind, INLINE, Line};
-use super::{Consumer, Exit, FragmentPool, Fragments, Malformed, PeerNotifier, Producer, Ring, RingReceiver};
+use super::{
+    Consumer, ExitCheck, FragmentPool, Fragments, Malformed, PeerNotifier, Producer, Ring, RingReceiver,
+};
 use crate::biased::Bias;
 use crate::device::{Body, Endpoint, Landing, OpToken, PeerId, PostError, Sink};
 use crate::sync::atomic::Ordering;
@@ -32,11 +34,11 @@ fn area(count: u32) -> Arc<FragmentPool> {
 
 /// Makes a ring to a new peer of the owner of `area`.
 fn peer(area: &Arc<FragmentPool>) -> (RingLink, Consumer, Arc<Ring>) {
-    peer_until(area, Exit::never())
+    peer_until(area, ExitCheck::never())
 }
 
 /// Makes a ring to a new peer with the given exit.
-fn peer_until(area: &Arc<FragmentPool>, exit: Exit) -> (RingLink, Consumer, Arc<Ring>) {
+fn peer_until(area: &Arc<FragmentPool>, exit: ExitCheck) -> (RingLink, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
     (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake, exit), consumer, ring)
@@ -199,7 +201,7 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
 /// peer then gets.
 fn left_after(has_exited: bool, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
     let area = area(16);
-    let (mut link, consumer, _) = peer_until(&area, Exit::new(move || has_exited));
+    let (mut link, consumer, _) = peer_until(&area, ExitCheck::new(move || has_exited));
     while post(&mut link, 0, 300).is_ok() {}
     let _held = end(&mut link, consumer);
     let (mut other, _consumer, _) = peer(&area);
@@ -225,7 +227,7 @@ fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
     let has_exited = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let exit = Arc::clone(&has_exited);
     let area = area(16);
-    let (mut link, _consumer, _) = peer_until(&area, Exit::new(move || exit.load(Ordering::Relaxed)));
+    let (mut link, _consumer, _) = peer_until(&area, ExitCheck::new(move || exit.load(Ordering::Relaxed)));
     while post(&mut link, 0, 300).is_ok() {}
     link.peer_gone();
     let (mut other, _reads, _) = peer(&area);
@@ -238,7 +240,7 @@ fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
 fn who_has_gone_is_not_said_to_write_nonsense() {
     for has_exited in [false, true] {
         let area = area(8);
-        let exit = Exit::new(move || has_exited);
+        let exit = ExitCheck::new(move || has_exited);
         let ((mut link, consumer, _), (mut other, _reader, _)) = (peer_until(&area, exit), peer(&area));
         while post(&mut link, 0, 300).is_ok() {}
         drop(consumer);
@@ -254,8 +256,8 @@ fn who_has_gone_is_not_said_to_write_nonsense() {
 #[test]
 fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
     let area = area(8);
-    // The name by which the peer's process is found was overwritten, so `Exit` is wrong.
-    let (mut link, mut accused, _) = peer_until(&area, Exit::new(|| true));
+    // The name by which the peer's process is found was overwritten, so `ExitCheck` is wrong.
+    let (mut link, mut accused, _) = peer_until(&area, ExitCheck::new(|| true));
     while post(&mut link, 0, 300).is_ok() {}
     link.peer_gone();
     // All of its fragments go to another peer.

@@ -42,7 +42,7 @@ use crate::device::{
 };
 use crate::header::MAX_INLINE_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{Exit, FragmentPool, RingLink};
+use crate::ring::{ExitCheck, FragmentPool, RingLink};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
@@ -244,7 +244,7 @@ unsafe impl Device for ShmDevice {
         bell.call();
         let copies = Copies::new(Arc::clone(&ring), to);
         let of_peer = Arc::clone(segment);
-        let exit = Exit::new(move || of_peer.has_exited(to));
+        let exit = ExitCheck::new(move || of_peer.has_exited(to));
         let ring = RingLink::new(ring, Arc::clone(&self.area), bell, exit);
         let window =
             at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_open);

@@ -26,7 +26,7 @@ use crate::device::{
 };
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
-use crate::ring::{Consumer, Exit, FragmentPool, Fragments, Ring, RingLink, RingReceiver};
+use crate::ring::{Consumer, ExitCheck, FragmentPool, Fragments, Ring, RingLink, RingReceiver};
 use crate::site::Site;
 use bell::LateBell;
 use hub::Mailbox;
@@ -147,7 +147,7 @@ unsafe impl Device for SmDevice {
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
         let bell = LateBell::new(move || bells.bell(peer));
-        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, Exit::never());
+        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, ExitCheck::never());
         Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.wants_help }))
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL_VAR;
-use mpj::config::{Config, DEV, Group, Names, PREFIX, Parameter, TIMEOUT, all};
+use mpj::config::{Config, DEV, Names, PREFIX, Parameter, ParameterGroup, TIMEOUT, all};
 use mpj_devices::config::CORES;
 use mpj_devices::cores::BIND;
 use mpj_devices::trace::TRACE;
@@ -27,10 +27,11 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
 pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEV, &TIMEOUT, &TRACE];
 
 /// The parameters that `mpjrun` itself reads.
-const OWN: &[Group] = &[Group { name: "start-up", parameters: &[&BIND, &HOST_ID, &KILL_AFTER] }];
+const OWN: &[ParameterGroup] =
+    &[ParameterGroup { name: "start-up", parameters: &[&BIND, &HOST_ID, &KILL_AFTER] }];
 
 /// Returns all parameters, in groups.
-pub(crate) fn groups() -> Vec<Group> {
+pub(crate) fn groups() -> Vec<ParameterGroup> {
     [&mpj::config::groups(), OWN].concat()
 }
 
