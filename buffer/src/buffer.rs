@@ -6,10 +6,10 @@ use std::sync::Arc;
 use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region, RegionKey};
 
 use crate::block::FilledRange;
-use crate::check::{self, Layout};
 use crate::dynamic::Dynamic;
 use crate::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, align_up};
 use crate::read::Reading;
+use crate::validate::{self, CheckedMessage};
 use crate::write::Writing;
 use crate::{Element, FormatError, FromBlockError, Overflow};
 
@@ -194,7 +194,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         // SAFETY: the caller promises that `start..end` is initialised, and `end` was checked against the capacity; the
         // headroom, which ends at `start`, has just been pushed.
         unsafe { block.assume_filled(end) };
-        match check::message(&block.bytes()[room..]) {
+        match validate::message(&block.bytes()[room..]) {
             Ok(layout) => Ok(Self::checked(block, room, layout)),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
@@ -205,7 +205,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// The block back, if it is too small or the bytes are not exactly one message.
     pub fn from_bytes(block: R, bytes: &[u8]) -> Result<Self, FromBlockError<R, FormatError>> {
-        let layout = match check::message(bytes) {
+        let layout = match validate::message(bytes) {
             Ok(layout) => layout,
             Err(error) => return Err(FromBlockError { block, error }),
         };
@@ -220,7 +220,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         }
     }
 
-    pub(crate) fn checked(block: FilledRange<R>, room: usize, layout: Layout) -> Self {
+    pub(crate) fn checked(block: FilledRange<R>, room: usize, layout: CheckedMessage) -> Self {
         let mode = Reading::new(layout.order, layout.sections_end);
         Self { block, room, chain: Dynamic::default(), mode }
     }
@@ -279,7 +279,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
 
     /// Returns the bytes of the static part, from the message header on.
     #[inline]
-    pub(crate) fn fixed(&self) -> &[u8] {
+    pub(crate) fn static_part(&self) -> &[u8] {
         &self.block.bytes()[self.room..]
     }
 

@@ -20,7 +20,7 @@ mod source;
 use self::source::ChunkBlock;
 pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
-use crate::header::{Head, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, align_up};
+use crate::header::{RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, SectionHeader, align_up};
 
 /// Bytes of the first chunk; a page, since most messages with objects hold few and small ones.
 const FIRST_CHUNK: usize = 4096;
@@ -36,7 +36,7 @@ const MAX_KEPT: usize = 160 << 10;
 /// Blocks begin at a page; large vectors at a page, or 16 bytes after one. Without the lead the first value would lie
 /// 24 bytes after a page, just above its source modulo 4096. There loads wait for unrelated stores with the same low
 /// address bits: the copy takes a sixth longer.
-const LEAD: usize = 64;
+const CHUNK_OFFSET: usize = 64;
 
 #[derive(Debug)]
 struct Chunk {
@@ -151,7 +151,7 @@ impl Chain {
         fill: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
         // Also undoes a record whose `fill` panicked.
-        self.undo();
+        self.rollback();
         (self.failure, self.poisoned) = (None, false);
         if self.complete == 0 {
             self.begin(hint.saturating_add(SECTION_HEADER + RECORD_HEADER))?;
@@ -163,13 +163,13 @@ impl Chain {
         let start = self.written();
         // The value's length is stored after it is known.
         if let Err(error) = self.push_length(hint) {
-            self.undo();
+            self.rollback();
             return Err(error.into());
         }
         let value = self.written();
         let result = fill(self);
         if result.is_err() {
-            self.undo();
+            self.rollback();
             return result;
         }
         self.complete = self.written();
@@ -192,13 +192,13 @@ impl Chain {
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
         // A value that is split in any case takes whole chunks after the first.
-        let here = if needed <= MAX_WHOLE - LEAD { needed } else { SECTION_HEADER + RECORD_HEADER };
+        let here = if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER + RECORD_HEADER };
         if self.left() < here {
             self.tail = None;
-            self.grow(here + LEAD)?;
+            self.grow(here + CHUNK_OFFSET)?;
         }
         // Its length is stored by `finish`.
-        self.push(&Head::dynamic_bytes(0))
+        self.push(&SectionHeader::dynamic_bytes(0))
     }
 
     /// Discards all records. Chunks are returned to their pool, except the last chunk of the global pool that is not
@@ -210,7 +210,7 @@ impl Chain {
         while let Some(tail) = &mut self.tail {
             if tail.bytes.capacity() <= most {
                 tail.start = 0;
-                tail.bytes.restart(LEAD);
+                tail.bytes.restart(CHUNK_OFFSET);
                 break;
             }
             self.tail = self.full.pop();
@@ -273,9 +273,9 @@ impl Chain {
 
     /// Drops the rest of a rejected value, and stores the length of the whole in its header.
     fn finish(&mut self) {
-        self.undo();
+        self.rollback();
         if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
-            self.store(0, &Head::dynamic_bytes(len));
+            self.store(0, &SectionHeader::dynamic_bytes(len));
         }
     }
 
@@ -325,9 +325,9 @@ impl Chain {
     fn grow(&mut self, needed: usize) -> Result<(), AllocError> {
         let double = self.tail.as_ref().map_or(FIRST_CHUNK, |tail| tail.bytes.capacity().saturating_mul(2));
         let size = if needed <= MAX_WHOLE { double.min(MAX_CHUNK).max(needed) } else { MAX_CHUNK };
-        let piece = source::piece(self.source.as_deref(), size)?;
+        let piece = source::alloc_chunk(self.source.as_deref(), size)?;
         let start = self.written();
-        let lead = if start == 0 && piece.capacity() >= FIRST_CHUNK { LEAD } else { 0 };
+        let lead = if start == 0 && piece.capacity() >= FIRST_CHUNK { CHUNK_OFFSET } else { 0 };
         if let Ok(bytes) = FilledRange::empty(piece, lead) {
             self.full.extend(self.tail.replace(Chunk { start, bytes }));
         }
@@ -336,7 +336,7 @@ impl Chain {
 
     /// Drops the rest of a rejected value.
     #[inline]
-    fn undo(&mut self) {
+    fn rollback(&mut self) {
         if self.written() > self.complete {
             self.shorten();
         }

@@ -134,7 +134,7 @@ impl fmt::Display for ElementKind {
 /// another one. Write them as `u64` and `i64`.
 ///
 /// Sealed: a kind is part of the wire format. Structs travel through `mpj-datatypes` or as objects.
-pub trait Element: private::Load + NoUninit + CheckedBitPattern {
+pub trait Element: private::WireElement + NoUninit + CheckedBitPattern {
     /// The kind on the wire.
     const KIND: ElementKind;
 }
@@ -144,7 +144,7 @@ pub(crate) mod private {
 
     /// Copies elements out of wire bytes, and turns them for the wire.
     #[expect(unnameable_types, reason = "seals `Element`")]
-    pub trait Load: Sized {
+    pub trait WireElement: Sized {
         /// Returns the index of the first invalid element as the error.
         fn check(src: &[u8], swap: bool) -> Result<(), usize>;
 
@@ -163,7 +163,7 @@ pub(crate) mod private {
     }
 }
 
-use private::Load;
+use private::WireElement;
 
 macro_rules! plain {
     ($($type:ty, $kind:ident, $swap:path, $turned:expr;)*) => {$(
@@ -171,7 +171,7 @@ macro_rules! plain {
             const KIND: ElementKind = ElementKind::$kind;
         }
 
-        impl Load for $type {
+        impl WireElement for $type {
             #[inline]
             fn check(_src: &[u8], _swap: bool) -> Result<(), usize> {
                 Ok(())
@@ -241,7 +241,7 @@ impl Element for bool {
     const KIND: ElementKind = ElementKind::Bool;
 }
 
-impl Load for bool {
+impl WireElement for bool {
     fn check(src: &[u8], _swap: bool) -> Result<(), usize> {
         // First without an exit in the middle, many bytes at a time.
         if src.iter().fold(0, |all, b| all | *b) <= 1 {
@@ -275,7 +275,7 @@ fn scalar(code: u32, swap: bool) -> Option<char> {
     char::from_u32(if swap { code.swap_bytes() } else { code })
 }
 
-impl Load for char {
+impl WireElement for char {
     fn check(src: &[u8], swap: bool) -> Result<(), usize> {
         let codes = src.as_chunks::<4>().0.iter().map(|b| u32::from_ne_bytes(*b));
         if codes.clone().fold(true, |good, code| good & scalar(code, swap).is_some()) {

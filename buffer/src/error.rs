@@ -53,7 +53,7 @@ pub enum FormatError {
         /// Bytes it needs.
         needed: u64,
         /// Bytes that are left there.
-        left: u64,
+        available: u64,
     },
     /// More bytes are there than the message announces.
     Trailing {

@@ -78,7 +78,7 @@ impl MessageHeader {
             return Err(FormatError::Truncated {
                 at: 0,
                 needed: MESSAGE_HEADER as u64,
-                left: bytes.len() as u64,
+                available: bytes.len() as u64,
             });
         };
         // The magic and the version come first: a later version may define every other byte differently.
@@ -130,10 +130,10 @@ pub struct Section {
 
 /// A section header: that of a section the user wrote, or that of the dynamic part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Head {
+pub(crate) enum SectionHeader {
     /// The tag does not contain the byte order.
     Section {
-        tag: Tag,
+        tag: SectionTag,
         kind: ElementKind,
         order: ByteOrder,
         count: u64,
@@ -145,9 +145,9 @@ pub(crate) enum Head {
 
 /// The kind, encoding, codec and schema of a section in one word, as they lie at the front of its header.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tag(u32);
+pub(crate) struct SectionTag(u32);
 
-impl Tag {
+impl SectionTag {
     /// The tag of no section.
     pub(crate) const NONE: Self = Self(0);
 
@@ -213,7 +213,7 @@ impl Tag {
     }
 }
 
-impl fmt::Debug for Tag {
+impl fmt::Debug for SectionTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NONE => f.write_str("none"),
@@ -228,7 +228,7 @@ pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
     usize::try_from(count).ok()?.checked_mul(kind.size())
 }
 
-impl Head {
+impl SectionHeader {
     /// Returns the header of a dynamic part with `len` bytes after it, in native order.
     pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
         zerocopy::transmute!(RawSection {
@@ -249,7 +249,7 @@ impl Head {
             return Err(FormatError::Truncated {
                 at,
                 needed: SECTION_HEADER as u64,
-                left: bytes.len() as u64,
+                available: bytes.len() as u64,
             });
         };
         let (element, count) = (order.u32(raw.element), order.u64(raw.count));
@@ -262,7 +262,7 @@ impl Head {
             ElementKind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
         let turned = raw.encoding & TURNED != 0;
         let encoding = raw.encoding & !TURNED;
-        let tag = Tag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
+        let tag = SectionTag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
         let fits = element as usize == kind.size()
             && !(turned && element <= 1)
             && if kind == ElementKind::Object {

@@ -81,22 +81,22 @@
 )]
 mod block;
 mod buffer;
-mod check;
 pub mod codec;
 #[expect(unsafe_code, reason = "a block of one of two types is a block; counts what the sink has pushed")]
 mod dynamic;
+mod dynamic_slice;
 mod element;
 mod error;
 mod header;
 mod object;
 mod order;
-mod place;
 mod read;
-mod slice;
+mod scatter_gather;
+mod segments;
 mod stream;
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls what AVX2 was found for"))]
 mod swap;
-mod wire;
+mod validate;
 mod write;
 
 pub use mpj_pool as pool;
@@ -107,7 +107,7 @@ pub use self::element::{Element, ElementKind};
 pub use self::error::{CodecError, FormatError, FromBlockError, IndexError, Overflow, ReadError, WriteError};
 pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
 pub use self::order::ByteOrder;
-pub use self::place::IndexInt;
 pub use self::read::Reading;
+pub use self::scatter_gather::IndexInt;
 pub use self::stream::{ByteWriter, MessageReader, ReceiveError, Received, Receiver};
 pub use self::write::Writing;

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::RecordWriter;
-use crate::header::Tag;
-use crate::read::piece;
+use crate::header::SectionTag;
+use crate::read::contiguous_bytes;
 use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
@@ -31,7 +31,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         value: &T,
     ) -> Result<(), WriteError> {
         const { assert!(C::ID != 0, "0 is the id of no codec") };
-        let tag = Tag::objects(C::ID, C::schema::<T>());
+        let tag = SectionTag::objects(C::ID, C::schema::<T>());
         // First the value, then its section: a rejected value leaves no empty section.
         if !self.is_open(tag) {
             self.fits(0)?;
@@ -59,7 +59,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Errors
     /// [`Overflow`] if the static part has no room for the header.
     pub fn object_section(&mut self) -> Result<(), Overflow> {
-        self.open(Tag::objects(Postcard::ID, 0))
+        self.open(SectionTag::objects(Postcard::ID, 0))
     }
 }
 
@@ -69,7 +69,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// As [`section`](Self::section), [`ReadError::WrongCodec`].
     pub fn object_section(&mut self) -> Result<u64, ReadError> {
-        self.open_next(Tag::objects(Postcard::ID, 0))
+        self.open_next(SectionTag::objects(Postcard::ID, 0))
     }
 
     /// Reads an object written by [`write_object`](Buffer::write_object).
@@ -85,11 +85,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// [`ReadError`]; the object is still unread then.
     pub fn read_object_with<C: Codec, T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
-        let value = self.next_value(Tag::objects(C::ID, C::schema::<T>()))?;
+        let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
         // Borrowed, unless the value lies in several chunks of a message that has never left this process.
         let bytes = self.range(value.at, value.len)?;
         let object = C::decode(&bytes).map_err(ReadError::Codec)?;
-        self.mode.took(value);
+        self.mode.finish_record(value);
         Ok(object)
     }
 
@@ -111,11 +111,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn view_object_with<'a, C: Codec, T: Deserialize<'a>>(&'a mut self) -> Result<T, ReadError> {
-        let value = self.next_value(Tag::objects(C::ID, C::schema::<T>()))?;
+        let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
         // Not through a method of `self`: the mode changes while the value is held.
-        let bytes = piece(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
+        let bytes = contiguous_bytes(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
         let object = C::decode(bytes).map_err(ReadError::Codec)?;
-        self.mode.took(value);
+        self.mode.finish_record(value);
         Ok(object)
     }
 }

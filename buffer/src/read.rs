@@ -7,12 +7,12 @@
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::RawBuffer;
 
-mod walk;
+mod cursor;
 
-pub use self::walk::Reading;
-pub(crate) use self::walk::piece;
-use self::walk::{OpenSection, part};
-use crate::header::{MESSAGE_HEADER, Tag};
+pub use self::cursor::Reading;
+pub(crate) use self::cursor::contiguous_bytes;
+use self::cursor::{OpenSection, part};
+use crate::header::{MESSAGE_HEADER, SectionTag};
 use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
@@ -39,7 +39,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// is in the other byte order.
     #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
-        let open = self.target(Tag::of::<T>())?;
+        let open = self.target(SectionTag::of::<T>())?;
         self.view_open(open, open.left)
     }
 
@@ -49,7 +49,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// As `view`, and [`ReadError::PastSection`] if fewer are left.
     #[inline]
     pub fn view_n<T: Element>(&mut self, count: usize) -> Result<&[T], ReadError> {
-        let open = self.target(Tag::of::<T>())?;
+        let open = self.target(SectionTag::of::<T>())?;
         self.view_open(open, count as u64)
     }
 
@@ -83,7 +83,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Errors
     /// [`ReadError::Unread`] if the open section has elements left, [`ReadError::WrongType`], [`ReadError::End`].
     pub fn section<T: Element>(&mut self) -> Result<u64, ReadError> {
-        self.open_next(Tag::of::<T>())
+        self.open_next(SectionTag::of::<T>())
     }
 
     /// Skips `count` of the elements that [`peek`](Self::peek) shows: of the rest of the open section, or of the next
@@ -134,7 +134,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 
     /// Returns the position of the next record after `count` elements of a section of `tag`.
-    fn behind(&self, tag: Tag, count: u64) -> Result<usize, ReadError> {
+    fn behind(&self, tag: SectionTag, count: u64) -> Result<usize, ReadError> {
         let mut record = self.mode.record;
         if tag.kind() == ElementKind::Object {
             for _ in 0..count {
@@ -195,7 +195,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         count: usize,
         take: impl FnOnce(&[u8], bool) -> Result<(), ReadError>,
     ) -> Result<usize, ReadError> {
-        let mut open = self.target(Tag::of::<T>())?;
+        let mut open = self.target(SectionTag::of::<T>())?;
         let past = ReadError::PastSection { needed: count as u64, left: open.left };
         open.left = open.left.checked_sub(count as u64).ok_or(past)?;
         open.touched |= count > 0;

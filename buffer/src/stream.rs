@@ -122,7 +122,7 @@ impl fmt::Debug for MessageReader<'_> {
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns the bytes of the message as a stream, whatever has been read of its sections.
     pub fn reader(&self) -> MessageReader<'_> {
-        MessageReader { chain: &self.chain, piece: self.fixed(), next: 0, left: self.len() }
+        MessageReader { chain: &self.chain, piece: self.static_part(), next: 0, left: self.len() }
     }
 
     /// Writes the message to a stream: with one call, if the stream takes all its pieces at once.

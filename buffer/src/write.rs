@@ -3,7 +3,7 @@
 use mpj_pool::RawBuffer;
 
 use crate::block::SpareWriter;
-use crate::header::{ALIGN, COUNT_AT, MessageHeader, SECTION_HEADER, Tag, align_up};
+use crate::header::{ALIGN, COUNT_AT, MessageHeader, SECTION_HEADER, SectionTag, align_up};
 use crate::read::Reading;
 use crate::{Buffer, ByteOrder, Element, Overflow};
 
@@ -11,7 +11,7 @@ use crate::{Buffer, ByteOrder, Element, Overflow};
 #[derive(Debug)]
 pub struct Writing {
     /// The tag of the open section; `NONE` if no section is open.
-    tag: Tag,
+    tag: SectionTag,
     /// Offset of its header in the message.
     at: usize,
     /// Elements written to it. They reach its header when it is closed.
@@ -20,7 +20,7 @@ pub struct Writing {
 
 impl Writing {
     pub(crate) fn new() -> Self {
-        Self { tag: Tag::NONE, at: 0, count: 0 }
+        Self { tag: SectionTag::NONE, at: 0, count: 0 }
     }
 }
 
@@ -63,7 +63,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Errors
     /// [`Overflow`] if the static part has no room for the header.
     pub fn section<T: Element>(&mut self) -> Result<(), Overflow> {
-        self.open(Tag::of::<T>())
+        self.open(SectionTag::of::<T>())
     }
 
     /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. Methods that
@@ -93,7 +93,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     pub fn section_with_order<T: Element>(&mut self, order: ByteOrder) -> Result<(), Overflow> {
         // Single bytes have no order.
         let turned = order.is_foreign() && size_of::<T>() > 1;
-        self.open(if turned { Tag::of::<T>().turned() } else { Tag::of::<T>() })
+        self.open(if turned { SectionTag::of::<T>().turned() } else { SectionTag::of::<T>() })
     }
 
     /// Ends writing. The message can be read, and sent, from now on.
@@ -123,7 +123,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     /// Returns whether nothing has been written yet, not even an empty section.
     pub fn is_empty(&self) -> bool {
-        self.mode.tag == Tag::NONE
+        self.mode.tag == SectionTag::NONE
     }
 
     /// Returns how many more bytes of elements the open section can take, which is the unused rest of the static part.
@@ -140,7 +140,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         count: usize,
         fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
-        let tag = Tag::of::<T>();
+        let tag = SectionTag::of::<T>();
         let bytes = count.saturating_mul(size_of::<T>());
         if self.is_open(tag) {
             let left = self.remaining_capacity();
@@ -180,12 +180,12 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 
     #[inline]
-    pub(crate) fn is_open(&self, tag: Tag) -> bool {
+    pub(crate) fn is_open(&self, tag: SectionTag) -> bool {
         self.mode.tag == tag
     }
 
     /// Opens a section if its header fits.
-    pub(crate) fn open(&mut self, tag: Tag) -> Result<(), Overflow> {
+    pub(crate) fn open(&mut self, tag: SectionTag) -> Result<(), Overflow> {
         let padding = self.fits(0)?;
         let at = self.fixed_len() + padding;
         self.block.push_with(padding + SECTION_HEADER, |spare| {
@@ -214,7 +214,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     #[inline]
     fn close(&mut self) {
-        if self.mode.tag != Tag::NONE {
+        if self.mode.tag != SectionTag::NONE {
             self.store(self.mode.at + COUNT_AT, &self.mode.count.to_ne_bytes());
         }
     }

@@ -1,24 +1,24 @@
 //! The state that packers and unpackers share: the location of the items, and the packed position reached.
 
-use crate::kernels::{Job, Side};
+use crate::kernels::{KernelArgs, Side};
 use crate::node::Node;
-use crate::{Datatype, OutOfRangeError, range};
+use crate::{Datatype, OutOfRangeError, slice_bounds};
 use core::fmt;
 use std::borrow::Cow;
 
 impl Node {
     /// Returns the job for the packed bytes of `count` items from `position` on, at most `room` bytes.
     #[inline]
-    pub(crate) fn job(
+    pub(crate) fn kernel_args(
         &self,
         user: *mut u8,
         count: usize,
         position: usize,
         packed: *mut u8,
         room: usize,
-    ) -> Job {
+    ) -> KernelArgs {
         let len = self.size.saturating_mul(count).saturating_sub(position).min(room);
-        Job { user, packed, len, position, count, stride: self.extent.extent() }
+        KernelArgs { user, packed, len, position, count, stride: self.extent.extent() }
     }
 }
 
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
         origin: usize,
         count: usize,
     ) -> Result<Cursor<'a>, OutOfRangeError> {
-        let total = range::check(&datatype, origin, count, available)?;
+        let total = slice_bounds::check(&datatype, origin, count, available)?;
         Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
     }
 

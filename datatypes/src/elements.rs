@@ -28,7 +28,7 @@ impl Datatype {
             }
             done = done.concat(datatype.signature().repeat(whole));
             if left > 0 {
-                (datatype, count) = cut(&datatype, |len, inner| {
+                (datatype, count) = locate_boundary(&datatype, |len, inner| {
                     let all = len as u64 * inner.element_count();
                     let inside = left <= all;
                     if !inside {
@@ -66,7 +66,7 @@ impl Datatype {
             // At most `bytes`, as a primitive has a byte.
             done += whole as u64 * datatype.element_count();
             if left > 0 {
-                (datatype, count) = cut(&datatype, |len, inner| {
+                (datatype, count) = locate_boundary(&datatype, |len, inner| {
                     let all = len * inner.size();
                     let inside = left <= all;
                     if !inside {
@@ -124,7 +124,7 @@ impl Datatype {
             // At most `count`.
             done = done.checked_add((whole as usize).checked_mul(datatype.size())?)?;
             if left > 0 {
-                (datatype, count) = cut(&datatype, |len, inner| {
+                (datatype, count) = locate_boundary(&datatype, |len, inner| {
                     let all = len as u64 * inner.element_count();
                     let inside = left <= all;
                     if !inside {
@@ -177,7 +177,7 @@ impl Datatype {
                 return (left > 0).then_some((width, position % width, left));
             }
             position = position.checked_rem(size)?;
-            (datatype, count) = cut(&datatype, |len, inner| {
+            (datatype, count) = locate_boundary(&datatype, |len, inner| {
                 let all = len * inner.size();
                 let inside = position < all;
                 if !inside {
@@ -202,7 +202,7 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
     }
     for _ in 0..count {
         // The search ends in no piece, so it visits all of them.
-        cut(datatype, |len, inner| {
+        locate_boundary(datatype, |len, inner| {
             add_rows(inner, len, rows);
             false
         });
@@ -213,7 +213,10 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
 /// `ends_in` returns true. `None` for primitives, which have no pieces.
 ///
 /// The order of the pieces of a regular type is that of its items, so that these count as one piece.
-fn cut(datatype: &Datatype, mut ends_in: impl FnMut(usize, &Datatype) -> bool) -> Option<(Datatype, usize)> {
+fn locate_boundary(
+    datatype: &Datatype,
+    mut ends_in: impl FnMut(usize, &Datatype) -> bool,
+) -> Option<(Datatype, usize)> {
     let node = datatype.node();
     let items = |inner: &Datatype| node.size.checked_div(inner.size());
     match &node.envelope {

@@ -1,6 +1,6 @@
 //! Bounds and extents: where an item begins and ends, and where it really touches memory (MPI 4.1 §5.1.7, §5.1.8).
 
-use crate::plan::Level;
+use crate::plan::Loop;
 use crate::{Primitive, TypeError};
 
 /// The bounds of one item, in bytes relative to its origin.
@@ -62,7 +62,7 @@ impl BoundsBuilder {
         &mut self,
         inner: &Extent,
         displacement: i64,
-        levels: &[Level],
+        levels: &[Loop],
     ) -> Result<(), TypeError> {
         let nothing = inner.leaves.is_none() && inner.markers.is_none();
         if nothing || levels.iter().any(|level| level.count == 0) {

@@ -2,7 +2,7 @@
 //!
 //! `usize` and `isize` are as wide as on this machine, `bool` one byte, `char` four.
 
-use crate::{Datatype, Packer, TooLongError, Unpacker, range};
+use crate::{Datatype, Packer, TooLongError, Unpacker, slice_bounds};
 use core::mem::MaybeUninit;
 
 /// Bytes that are swapped at a time before they are unpacked.
@@ -43,7 +43,7 @@ impl Datatype {
                     let out = &mut out[done..done + len];
                     // SAFETY: the caller's promise.
                     unsafe { self.pack(src, count, position + done, out) };
-                    turn(out, width);
+                    swap_in_place(out, width);
                     done += len;
                 }
             }
@@ -76,7 +76,7 @@ impl Datatype {
                 Piece::Whole { len, width } => {
                     let stage = &mut stage[..len];
                     stage.copy_from_slice(&input[done..done + len]);
-                    turn(range::view_mut(stage), width);
+                    swap_in_place(slice_bounds::view_mut(stage), width);
                     // SAFETY: the caller's promise.
                     unsafe { self.unpack(dst, count, position + done, stage) };
                     done += len;
@@ -117,7 +117,7 @@ impl Packer<'_> {
     pub fn fill_external32(&mut self, out: &mut [u8]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named were checked when the packer was made, are initialised, and are borrowed.
-        let n = unsafe { datatype.pack_external32(at, count, position, range::view_mut(out)) };
+        let n = unsafe { datatype.pack_external32(at, count, position, slice_bounds::view_mut(out)) };
         self.cursor.skip(n);
         n
     }
@@ -154,7 +154,7 @@ impl Unpacker<'_> {
 }
 
 /// Turns numbers of `width` bytes from the native order to big-endian, or back.
-fn turn(bytes: &mut [MaybeUninit<u8>], width: usize) {
+fn swap_in_place(bytes: &mut [MaybeUninit<u8>], width: usize) {
     if cfg!(target_endian = "big") {
         return;
     }

@@ -59,7 +59,7 @@ mod construct;
 mod cursor;
 #[allow(unsafe_code)] // A trait whose contract memory safety rests on.
 #[doc(hidden)]
-pub mod derived;
+pub mod derive_support;
 mod elements;
 mod envelope;
 #[allow(unsafe_code)] // Traits whose contract memory safety rests on.
@@ -68,8 +68,13 @@ mod error;
 mod extent;
 #[allow(unsafe_code)] // The raw face of the portable form.
 mod external32;
+mod iov;
 #[allow(unsafe_code)] // The copy loops.
 mod kernels;
+mod made_of;
+#[cfg(feature = "ndarray")]
+#[allow(unsafe_code)] // Elements of views seen as bytes.
+mod ndarray;
 mod node;
 mod normalise;
 mod overlap;
@@ -80,20 +85,15 @@ mod plan;
 #[allow(unsafe_code)] // Traits whose contract memory safety rests on.
 mod pod;
 mod primitive;
-#[allow(unsafe_code)] // Slices seen as bytes.
-mod range;
-mod runs;
 mod signature;
+#[allow(unsafe_code)] // Slices seen as bytes.
+mod slice_bounds;
 #[allow(unsafe_code)] // The raw face of the kernels.
 mod transpack;
 #[allow(unsafe_code)] // The raw face of the kernels.
 mod unpack;
 #[allow(unsafe_code)] // The raw face of the checks.
 mod validate;
-#[cfg(feature = "ndarray")]
-#[allow(unsafe_code)] // Elements of views seen as bytes.
-mod views;
-mod whole;
 
 /// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the
 /// fields in the order in which they are declared; padding is not sent.
@@ -185,11 +185,11 @@ pub use construct::{ArrayOrder, DistributedDim, Distribution, Subrange};
 pub use envelope::TypeEnvelope;
 pub use equivalent::{Equivalent, Receivable};
 pub use error::{InvalidValueError, OutOfRangeError, OverlapError, TooLongError, TypeError};
+pub use iov::{Run, Runs};
 pub use node::Datatype;
 pub use pack::Packer;
 #[cfg(feature = "bytemuck")]
 pub use pod::PodElement;
 pub use primitive::Primitive;
-pub use runs::{Run, Runs};
 pub use signature::Signature;
 pub use unpack::Unpacker;

@@ -34,16 +34,16 @@ impl PrimitiveSet {
 pub(crate) struct Node {
     pub(crate) envelope: TypeEnvelope,
     pub(crate) size: usize,
-    pub(crate) elements: u64,
+    pub(crate) element_count: u64,
     pub(crate) signature: Signature,
     pub(crate) leaves: PrimitiveSet,
-    pub(crate) needs_check: bool,
+    pub(crate) needs_validation: bool,
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
     /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
     pub(crate) lowered: Option<Datatype>,
-    pub(crate) apart: DisjointUpTo,
+    pub(crate) disjoint: DisjointUpTo,
     /// Answers [`Datatype::is_contiguous`]; written by [`Datatype::from_node`].
     pub(crate) contiguous: bool,
 }
@@ -94,15 +94,15 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: TypeEnvelope::Primitive(p),
         size: p.size(),
-        elements: 1,
+        element_count: 1,
         signature: Signature::of(p),
         leaves: PrimitiveSet::One(p),
-        needs_check: p.needs_check(),
+        needs_validation: p.needs_check(),
         extent: Extent::of(p),
         plan: Plan::block(0, p.size()),
         depth: 0,
         lowered: None,
-        apart: DisjointUpTo::default(),
+        disjoint: DisjointUpTo::default(),
         contiguous: true,
     })
 });
@@ -224,7 +224,7 @@ impl Datatype {
 
     /// Returns the number of primitives in one item.
     pub fn element_count(&self) -> u64 {
-        self.node().elements
+        self.node().element_count
     }
 
     /// Returns whether any number of items is one run of `count * size()` bytes at offset 0, in pack order: then
@@ -263,7 +263,7 @@ impl Datatype {
     pub fn needs_validation(&self) -> bool {
         match &self.0 {
             Handle::Primitive(primitive) => primitive.needs_check(),
-            Handle::Shared(node) => node.needs_check,
+            Handle::Shared(node) => node.needs_validation,
         }
     }
 
@@ -348,7 +348,7 @@ impl fmt::Debug for Datatype {
             .field("size", &node.size)
             .field("lb", &node.extent.lb())
             .field("extent", &node.extent.extent())
-            .field("elements", &node.elements)
+            .field("elements", &node.element_count)
             .field("plan", &form)
             .finish()
     }

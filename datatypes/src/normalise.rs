@@ -5,7 +5,7 @@
 
 use crate::kernels;
 use crate::plan::{
-    BlockList, Body, ItemList, LEVELS, Level, Offsets, PIECES, Plan, Repeat, RunList, Sequence, Strided,
+    BlockList, Body, ItemList, LEVELS, Loop, Offsets, PIECES, Plan, Repeat, RunList, Sequence, Strided,
 };
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ const UNROLLED: usize = 8;
 
 /// `count` repetitions of `plan`, `stride` bytes apart. The packed size must have been checked by the caller.
 pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
-    nest(plan, &[Level { count, stride }])
+    nest(plan, &[Loop { count, stride }])
 }
 
 /// `plan` in loops, the innermost first. The packed size must have been checked by the caller.
-pub(crate) fn nest(plan: &Plan, mut levels: &[Level]) -> Plan {
+pub(crate) fn nest(plan: &Plan, mut levels: &[Loop]) -> Plan {
     if plan.size == 0 || levels.iter().any(|level| level.count == 0) {
         return Plan::empty();
     }
@@ -33,7 +33,7 @@ pub(crate) fn nest(plan: &Plan, mut levels: &[Level]) -> Plan {
 
 /// Wraps loops over blocks in the first of `levels`, as far as the plan has room for them, and removes these from
 /// `levels`. Returns other plans unchanged.
-fn absorb_loops(plan: &Plan, levels: &mut &[Level]) -> Plan {
+fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     let Body::Strided(strided) = &plan.body else { return plan.clone() };
     let Strided { mut block, mut depth, levels: mut nest, .. } = *strided;
     let mut size = plan.size;
@@ -58,8 +58,8 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Level]) -> Plan {
 }
 
 /// Returns a loop around a plan that has no room for one more.
-fn again(plan: &Plan, level: Level) -> Plan {
-    let Level { count, stride } = level;
+fn again(plan: &Plan, level: Loop) -> Plan {
+    let Loop { count, stride } = level;
     if count == 1 {
         return plan.clone();
     }
@@ -76,7 +76,7 @@ fn again(plan: &Plan, level: Level) -> Plan {
             assembly.finish()
         }
         Body::Repeat(inner) if continues(inner.level, stride) => {
-            let level = Level { count: inner.level.count * count, stride: inner.level.stride };
+            let level = Loop { count: inner.level.count * count, stride: inner.level.stride };
             let body = Body::Repeat(Arc::new(Repeat { level, body: inner.body.clone() }));
             Plan::new(plan.offset, plan.size * count, body)
         }
@@ -85,11 +85,11 @@ fn again(plan: &Plan, level: Level) -> Plan {
 }
 
 /// Whether a next round of the loop, `stride` bytes on, just continues its steps.
-fn continues(level: Level, stride: i64) -> bool {
+fn continues(level: Loop, stride: i64) -> bool {
     i64::try_from(level.count).ok().and_then(|n| n.checked_mul(level.stride)) == Some(stride)
 }
 
-fn around(plan: &Plan, level: Level) -> Plan {
+fn around(plan: &Plan, level: Loop) -> Plan {
     let body = plan.clone().shifted(plan.offset.wrapping_neg());
     Plan::new(plan.offset, plan.size * level.count, Body::Repeat(Arc::new(Repeat { level, body })))
 }
@@ -148,7 +148,7 @@ impl PlanBuilder {
     /// Appends the same piece at each of `places`, of which there is at least one.
     fn push_at(&mut self, piece: &Plan, places: &[i64]) {
         let runs: Vec<_> =
-            crate::runs::pieces(piece, 0).take(UNROLLED + 1).map(|r| (r.offset, r.len)).collect();
+            crate::iov::pieces(piece, 0).take(UNROLLED + 1).map(|r| (r.offset, r.len)).collect();
         let few = runs.len().saturating_mul(places.len()) <= UNROLLED;
         let alike = runs.len() <= UNROLLED && runs.iter().all(|run| run.1 == runs[0].1);
         if few || alike {
@@ -205,7 +205,7 @@ impl PlanBuilder {
         match &plan.body {
             Body::Empty | Body::Items(_) | Body::Sequence(_) | Body::Repeat(_) => {}
             Body::Strided(strided) if strided.depth < 2 => {
-                let Level { count, stride } = strided.levels[0];
+                let Loop { count, stride } = strided.levels[0];
                 for i in 0..count as i64 {
                     self.push_run(plan.offset.wrapping_add(i.wrapping_mul(stride)), strided.block);
                 }
@@ -272,7 +272,7 @@ impl PlanBuilder {
 /// Whether a plan continues the steps of the loop before it.
 fn follows(last: &Plan, next: &Plan) -> bool {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return false };
-    let Level { count, stride } = a.levels[0];
+    let Loop { count, stride } = a.levels[0];
     let end = (count as i64).checked_mul(stride).and_then(|span| last.offset.checked_add(span));
     (a.depth, a.block) == (1, b.block)
         && (b.depth == 0 || (b.depth == 1 && b.levels[0].stride == stride))
@@ -282,7 +282,7 @@ fn follows(last: &Plan, next: &Plan) -> bool {
 /// The loop of `last` with the steps that continue it.
 fn longer(last: &Plan, next: &Plan) -> Plan {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return last.clone() };
-    let level = Level { count: a.levels[0].count + b.levels[0].count, ..a.levels[0] };
+    let level = Loop { count: a.levels[0].count + b.levels[0].count, ..a.levels[0] };
     Plan::new(last.offset, last.size + next.size, Body::Strided(Strided::new(a.block, &[level])))
 }
 
@@ -317,7 +317,7 @@ fn items(piece: &Plan, places: &[i64]) -> Plan {
     let span = high.checked_sub(low).unwrap_or(-1);
     let offsets = Offsets::from_low(places.iter().copied(), low, span);
     let mut pieces: Box<[_]> =
-        crate::runs::pieces(piece, 0).take(PIECES + 1).map(|run| (run.offset, run.len)).collect();
+        crate::iov::pieces(piece, 0).take(PIECES + 1).map(|run| (run.offset, run.len)).collect();
     if pieces.len() > PIECES {
         pieces = Box::default();
     }

@@ -1,11 +1,11 @@
 //! Whether a layout names a byte twice: memory to receive into must not (MPI 4.1 §3.2.4, §5.1.11).
 
-use crate::plan::{Body, LEVELS, Level, Plan, Strided};
+use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Steps of a search through loops in loops.
-const PATIENCE: usize = 1 << 16;
+const MAX_SEARCH_STEPS: usize = 1 << 16;
 /// Pieces that are sorted if no cheaper test decides. The limit is [`TIMES`] the number that the type lists, if that is
 /// more: a type that is cheap to describe stays cheap to check.
 const PIECES: usize = 1 << 16;
@@ -38,7 +38,7 @@ impl Datatype {
     #[inline]
     pub fn check_overlap(&self, count: usize) -> Result<(), OverlapError> {
         // Relaxed: it is only a number, and a thread that reads an old one repeats the check.
-        if self.is_contiguous() || count <= self.node().apart.0.load(Ordering::Relaxed) {
+        if self.is_contiguous() || count <= self.node().disjoint.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.look_for_overlap(count)
@@ -50,15 +50,15 @@ impl Datatype {
         if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
             let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
-            search(&plan, 0, &mut Left { steps: PATIENCE, pieces })?;
+            search(&plan, 0, &mut SearchBudget { steps: MAX_SEARCH_STEPS, pieces })?;
         }
-        self.node().apart.0.fetch_max(count, Ordering::Relaxed);
+        self.node().disjoint.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
     }
 }
 
 /// The budget that remains.
-struct Left {
+struct SearchBudget {
     steps: usize,
     pieces: usize,
 }
@@ -79,7 +79,7 @@ fn listed(plan: &Plan) -> usize {
 }
 
 /// Looks for a byte that is named twice by a plan at `base`, with what is `left`.
-fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
+fn search(plan: &Plan, base: i64, left: &mut SearchBudget) -> Result<(), OverlapError> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
@@ -115,7 +115,7 @@ fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
         Body::Repeat(repeat) => {
             search(&repeat.body, base, left)?;
             let (low, high) = hull(&repeat.body, base);
-            let Level { count, stride } = repeat.level;
+            let Loop { count, stride } = repeat.level;
             let distance = i128::from(stride).abs();
             if distance >= high - low {
                 return Ok(());
@@ -133,10 +133,10 @@ fn search(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
 }
 
 /// Looks at all pieces, if they are not too many.
-fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapError> {
+fn one_by_one(plan: &Plan, base: i64, left: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs: one run may be made of any number of pieces.
-    for run in crate::runs::pieces(plan, base.wrapping_sub(plan.offset)) {
+    for run in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
         let Some(rest) = left.pieces.checked_sub(1) else { return Ok(()) };
         left.pieces = rest;
         pieces.push((run.offset, run.len));
@@ -146,7 +146,7 @@ fn one_by_one(plan: &Plan, base: i64, left: &mut Left) -> Result<(), OverlapErro
 
 /// A piece that is repeated in steps of one length, from `start` on.
 #[derive(Clone, Copy)]
-struct Lane {
+struct StridedPiece {
     /// Its position within a step; a step is at most 2^63 long, and the piece no longer than one.
     place: u64,
     start: i64,
@@ -157,7 +157,7 @@ struct Lane {
 /// Decides for loops side by side whose steps all have the same length, such as those of real and imaginary parts, or
 /// of columns. If their pieces lie in separate lanes, no number of steps leads from one into another. Returns `None` if
 /// that does not decide.
-fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapError>> {
+fn in_lanes(plan: &Plan, base: i64, left: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();
     let parts = match &plan.body {
@@ -166,7 +166,7 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapErr
     };
     for part in parts {
         let at = if matches!(plan.body, Body::Sequence(_)) { base.wrapping_add(part.offset) } else { base };
-        let (Level { count, stride }, round) = match &part.body {
+        let (Loop { count, stride }, round) = match &part.body {
             Body::Strided(Strided { depth: 1, block, levels, .. }) => (levels[0], Plan::block(0, *block)),
             Body::Repeat(repeat) => (repeat.level, repeat.body.clone()),
             _ => return None,
@@ -177,12 +177,12 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapErr
         }
         // If the loop goes backwards, the lowest round is the last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
-        for piece in crate::runs::pieces(&round, lowest) {
+        for piece in crate::iov::pieces(&round, lowest) {
             if lanes.len() == left.pieces || piece.len as u64 > length {
                 return None;
             }
             let place = i128::from(piece.offset).rem_euclid(length.into()) as u64;
-            lanes.push(Lane { place, start: piece.offset, len: piece.len, count });
+            lanes.push(StridedPiece { place, start: piece.offset, len: piece.len, count });
         }
     }
     lanes.sort_unstable_by_key(|lane| (lane.place, lane.start));
@@ -190,7 +190,7 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapErr
     if lanes.len() == 1 {
         return Some(Ok(()));
     }
-    let around = (last, Lane { place: first.place + distance, ..first });
+    let around = (last, StridedPiece { place: first.place + distance, ..first });
     let next = lanes.windows(2).map(|pair| (pair[0], pair[1]));
     let mut close =
         next.chain([around]).filter(|(one, other)| one.place + one.len as u64 > other.place).peekable();
@@ -203,7 +203,7 @@ fn in_lanes(plan: &Plan, base: i64, left: &Left) -> Option<Result<(), OverlapErr
 }
 
 /// Returns a byte that is in both pieces, of which each has gone some steps.
-fn meet(one: Lane, other: Lane, distance: i128) -> Option<i64> {
+fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
     let apart = i128::from(other.start) - i128::from(one.start);
     let steps = apart.div_euclid(distance);
     [steps, steps + 1].into_iter().find_map(|steps| {
@@ -214,7 +214,7 @@ fn meet(one: Lane, other: Lane, distance: i128) -> Option<i64> {
         if !touch || !taken {
             return None;
         }
-        let start = |lane: Lane, steps: i128| i128::from(lane.start) + steps.max(0) * distance;
+        let start = |lane: StridedPiece, steps: i128| i128::from(lane.start) + steps.max(0) * distance;
         i64::try_from(start(one, steps).max(start(other, -steps))).ok()
     })
 }
@@ -254,7 +254,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
             let block = of(base, i128::from(base) + strided.block as i128);
             strided.nest().iter().fold(block, |hull, level| stretch(hull, level.count, level.stride))
         }
-        Body::Blocks(_) | Body::Runs(_) => crate::runs::of_plan(plan, base.wrapping_sub(plan.offset))
+        Body::Blocks(_) | Body::Runs(_) => crate::iov::of_plan(plan, base.wrapping_sub(plan.offset))
             .map(|run| of(run.offset, i128::from(run.offset) + run.len as i128))
             .fold((i128::MAX, i128::MIN), join),
         Body::Items(items) => {

@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::kernels;
-use crate::{Datatype, Equivalent, OutOfRangeError, range};
+use crate::{Datatype, Equivalent, OutOfRangeError, slice_bounds};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -42,7 +42,7 @@ impl Datatype {
     ) -> usize {
         let packed = out.as_mut_ptr().cast();
         let node = self.node();
-        let job = node.job(src.cast_mut(), count, position, packed, out.len());
+        let job = node.kernel_args(src.cast_mut(), count, position, packed, out.len());
         if job.len > 0 {
             // SAFETY: the job ends with the items and with `out`, which is exclusive; the caller promises the bytes in
             // memory, which packing only reads.
@@ -97,7 +97,7 @@ impl<'a> Packer<'a> {
         origin: usize,
         count: usize,
     ) -> Result<Packer<'a>, OutOfRangeError> {
-        Packer::over(Cow::Borrowed(datatype), range::view(src), origin, count)
+        Packer::over(Cow::Borrowed(datatype), slice_bounds::view(src), origin, count)
     }
 
     /// Starts to pack all elements of `src` as items of [`T::datatype()`](Equivalent::datatype).
@@ -105,7 +105,7 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does.
     pub fn of_slice<T: Equivalent>(src: &'a [T]) -> Result<Packer<'a>, OutOfRangeError> {
-        Packer::over(Cow::Owned(T::datatype()), range::view(src), 0, src.len())
+        Packer::over(Cow::Owned(T::datatype()), slice_bounds::view(src), 0, src.len())
     }
 
     /// `src` must be initialised wherever the type names it.
@@ -143,7 +143,7 @@ impl<'a> Packer<'a> {
     /// The same as [`fill`](Packer::pack_into) for memory that is initialised already.
     #[inline]
     pub fn fill_bytes(&mut self, out: &mut [u8]) -> usize {
-        self.pack_into(range::view_mut(out))
+        self.pack_into(slice_bounds::view_mut(out))
     }
 
     /// Returns the packed bytes still to come.

@@ -12,7 +12,7 @@ pub(crate) const LEVELS: usize = 4;
 
 /// One loop: `count` steps of `stride` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Level {
+pub(crate) struct Loop {
     pub(crate) count: usize,
     pub(crate) stride: i64,
 }
@@ -27,21 +27,21 @@ pub(crate) struct Level {
 pub(crate) struct Strided {
     pub(crate) block: usize,
     pub(crate) depth: usize,
-    pub(crate) levels: [Level; LEVELS],
+    pub(crate) levels: [Loop; LEVELS],
     pub(crate) sheets: (TileKernel, TileKernel),
 }
 
 impl Strided {
     /// Blocks in loops, the outermost first; there are at most `LEVELS`.
-    pub(crate) fn new(block: usize, nest: &[Level]) -> Strided {
-        let mut levels = [Level { count: 1, stride: 0 }; LEVELS];
+    pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
+        let mut levels = [Loop { count: 1, stride: 0 }; LEVELS];
         levels[..nest.len()].copy_from_slice(nest);
         let sheets = kernels::sheets(block, nest);
         Strided { block, depth: nest.len(), levels, sheets }
     }
 
     /// The loops that are in use, outermost first.
-    pub(crate) fn nest(&self) -> &[Level] {
+    pub(crate) fn nest(&self) -> &[Loop] {
         &self.levels[..self.depth]
     }
 
@@ -149,7 +149,7 @@ impl Sequence {
 /// A loop around a plan that cannot take it up into its own loops.
 #[derive(Debug)]
 pub(crate) struct Repeat {
-    pub(crate) level: Level,
+    pub(crate) level: Loop,
     pub(crate) body: Plan,
 }
 

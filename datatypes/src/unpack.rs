@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::kernels;
-use crate::{Datatype, OutOfRangeError, Receivable, TooLongError, range};
+use crate::{Datatype, OutOfRangeError, Receivable, TooLongError, slice_bounds};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -23,7 +23,7 @@ impl Datatype {
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
         let packed = input.as_ptr().cast_mut();
         let node = self.node();
-        let job = node.job(dst, count, position, packed, input.len());
+        let job = node.kernel_args(dst, count, position, packed, input.len());
         if job.len > 0 {
             // SAFETY: the job ends with the items and with `input`, which unpacking only reads; the caller promises the
             // bytes in memory.
@@ -67,7 +67,7 @@ impl<'a> Unpacker<'a> {
         origin: usize,
         count: usize,
     ) -> Result<Unpacker<'a>, OutOfRangeError> {
-        Unpacker::over(Cow::Borrowed(datatype), range::view_mut(dst), origin, count)
+        Unpacker::over(Cow::Borrowed(datatype), slice_bounds::view_mut(dst), origin, count)
     }
 
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
@@ -117,7 +117,7 @@ impl<'a> Unpacker<'a> {
         if datatype.needs_validation() {
             return Err(OutOfRangeError { lowest: 0, highest: available as i64, origin: 0, available: 0 });
         }
-        Unpacker::over(Cow::Owned(datatype), range::view_mut(dst), 0, count)
+        Unpacker::over(Cow::Owned(datatype), slice_bounds::view_mut(dst), 0, count)
     }
 
     /// Unpacks the next packed bytes and returns how many: all of `input`.

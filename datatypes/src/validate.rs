@@ -27,14 +27,14 @@ impl Datatype {
     /// assert_eq!(received, [1, 0, 0, 1]);
     /// ```
     pub unsafe fn validate(&self, dst: *mut u8, count: usize, bytes: usize) -> Result<(), InvalidValueError> {
-        let mut scan = Scan { bytes, position: 0, first: Ok(()) };
+        let mut scan = Validator { bytes, position: 0, first: Ok(()) };
         // SAFETY: the caller promises the memory of `count` items at `dst`.
         unsafe { scan.items(self, dst, count) };
         scan.first
     }
 }
 
-struct Scan {
+struct Validator {
     /// The packed bytes to check.
     bytes: usize,
     /// The packed position reached; it stays at `usize::MAX` when a layout that overlaps itself would pass that.
@@ -42,7 +42,7 @@ struct Scan {
     first: Result<(), InvalidValueError>,
 }
 
-impl Scan {
+impl Validator {
     fn done(&self) -> bool {
         self.position >= self.bytes
     }

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fence::{self, Light};
+use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::{self, thread_local};
@@ -29,7 +29,7 @@ use crate::sync::{self, thread_local};
 pub struct Bias {
     /// The number of the thread to which the locks are biased, [`REVOKING`] or [`SHARED`].
     owner: AtomicU64,
-    light: Light,
+    light: LightFence,
 }
 
 /// All threads take real locks.
@@ -68,7 +68,7 @@ impl Bias {
     pub fn new() -> Arc<Self> {
         let is_possible = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_possible { this_thread() } else { SHARED };
-        Arc::new(Bias { owner: AtomicU64::new(owner), light: Light::new() })
+        Arc::new(Bias { owner: AtomicU64::new(owner), light: LightFence::new() })
     }
 
     /// Revokes the bias. When this returns, a lock that the owner holds by the bias can be seen to be held.

@@ -300,11 +300,11 @@ impl From<&[u8]> for ChainSegment {
 
 /// Bytes in any number of pieces.
 #[derive(Clone)]
-pub struct Chain(Box<Links>);
+pub struct Chain(Box<ChainLinks>);
 
 /// Behind one pointer: descriptions are moved on every call, and few are chains. There is no reference count, as each
 /// send would then need a locked instruction. A buffer with few blocks has few enough segments for the inline storage.
-type Links = SmallVec<[Link; 8]>;
+type ChainLinks = SmallVec<[Link; 8]>;
 
 /// A segment, and the end of its bytes within the chain: positions are found by binary search.
 #[derive(Clone, Copy)]
@@ -315,7 +315,7 @@ struct Link {
 
 impl Chain {
     fn new(segments: impl IntoIterator<Item = ChainSegment>) -> Self {
-        let (mut end, mut links) = (0usize, Links::new());
+        let (mut end, mut links) = (0usize, ChainLinks::new());
         for segment in segments.into_iter().filter(|segment| segment.len > 0) {
             end = end.saturating_add(segment.len);
             links.push(Link { segment, end });

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use crate::fault::Fault;
-use crate::layout::{Envelope, Target};
+use crate::message::{Envelope, Target};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::cell::UnsafeCell;
 use crate::sync::thread_local;
@@ -167,7 +167,7 @@ impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
         if !self.node().has_ended() {
-            return detach(Abandoned(self.0));
+            return detach(Detached(self.0));
         }
         // SAFETY: invariant 1: the completer is done, the node is ours; invariant 2: the outcome was written.
         unsafe { self.node().drop_outcome() };
@@ -177,21 +177,21 @@ impl Drop for Completion {
 }
 
 /// The node of a pending operation whose [`Completion`] was dropped.
-struct Abandoned(NonNull<Node>);
+struct Detached(NonNull<Node>);
 
 // SAFETY: `Node` is `Send`.
-unsafe impl Send for Abandoned {}
+unsafe impl Send for Detached {}
 
 /// The nodes of operations whose [`Completion`] was dropped. Each addition occasionally recycles those that are
 /// complete. A completer therefore need not know whether its completion still exists, which would take a locked
 /// instruction.
-static ABANDONED: std::sync::Mutex<(Vec<Abandoned>, usize)> = std::sync::Mutex::new((Vec::new(), FEW));
+static ABANDONED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), FEW));
 
 /// Up to this number, the list is not searched.
 const FEW: usize = 64;
 
 #[cold]
-fn detach(node: Abandoned) {
+fn detach(node: Detached) {
     let mut guard = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let (nodes, limit) = &mut *guard;
     nodes.push(node);
@@ -205,7 +205,7 @@ fn detach(node: Abandoned) {
 fn reclaim() {
     let lock = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut nodes = std::mem::take(&mut lock().0);
-    nodes.retain(|Abandoned(node)| {
+    nodes.retain(|Detached(node)| {
         // SAFETY: it lives until it is recycled, below.
         let ended = unsafe { node.as_ref() };
         if !ended.has_ended() {

@@ -14,19 +14,20 @@ use std::fmt;
 use std::path::Path;
 
 pub use crate::cores::CORES;
-pub use crate::engine::{BUDGET, CREDIT};
+pub use crate::data_path::DATA_PATH;
+pub use crate::engine::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
 pub use crate::ibvdev::{
-    IBV_DEPTH, IBV_DEVICE, IBV_EAGER, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_READ, IBV_REGISTER, IBV_SL,
+    IBV_DEVICE, IBV_EAGER_LIMIT, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_RDMA_READ_MIN,
+    IBV_REGISTER_MIN, IBV_SEND_WINDOW, IBV_SL,
 };
-pub use crate::niodev::{NIO_EAGER, NIO_FRAGMENT, NIO_HOST};
-pub use crate::path::PATH;
-pub use crate::shmdev::{SHM_EAGER, SHM_FRAGMENTS, SHM_POOL, SHM_RINGS, SHM_SINGLE_COPY};
-pub use crate::smdev::{SM_EAGER, SM_FRAGMENTS};
-pub use crate::trace::{TRACE, TRACE_EVENTS};
-pub use crate::wait::{SPIN, YIELD};
-pub use file::CONF;
+pub use crate::niodev::{NIO_EAGER_LIMIT, NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
+pub use crate::shmdev::{SHM_EAGER_LIMIT, SHM_FRAGMENTS, SHM_POOL_MIB, SHM_RING_KIB, SHM_SINGLE_COPY_MIN};
+pub use crate::smdev::{SM_EAGER_LIMIT, SM_FRAGMENTS};
+pub use crate::trace::{TRACE, TRACE_MAX_EVENTS};
+pub use crate::wait::{SPIN_US, YIELD_US};
+pub use file::CONFIG_FILE;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
-pub use spelling::{Names, closest_name};
+pub use spelling::{ParameterNames, closest_name};
 
 /// The common prefix of all our variables.
 pub const PREFIX: &str = "MPJ_";
@@ -42,28 +43,34 @@ pub struct ParameterGroup {
 
 /// The parameters of the engine and the devices.
 pub const GROUPS: &[ParameterGroup] = &[
-    ParameterGroup { name: "general", parameters: &[&PATH, &SPIN, &YIELD, &BUDGET, &CREDIT, &CONF] },
+    ParameterGroup {
+        name: "general",
+        parameters: &[&DATA_PATH, &SPIN_US, &YIELD_US, &EAGER_CREDIT_TOTAL, &EAGER_CREDIT, &CONFIG_FILE],
+    },
     ParameterGroup { name: "start-up", parameters: &[&CORES] },
-    ParameterGroup { name: "reports", parameters: &[&TRACE, &TRACE_EVENTS] },
-    ParameterGroup { name: "smdev", parameters: &[&SM_EAGER, &SM_FRAGMENTS] },
+    ParameterGroup { name: "reports", parameters: &[&TRACE, &TRACE_MAX_EVENTS] },
+    ParameterGroup { name: "smdev", parameters: &[&SM_EAGER_LIMIT, &SM_FRAGMENTS] },
     ParameterGroup {
         name: "shmdev",
-        parameters: &[&SHM_EAGER, &SHM_SINGLE_COPY, &SHM_FRAGMENTS, &SHM_RINGS, &SHM_POOL],
+        parameters: &[&SHM_EAGER_LIMIT, &SHM_SINGLE_COPY_MIN, &SHM_FRAGMENTS, &SHM_RING_KIB, &SHM_POOL_MIB],
     },
-    ParameterGroup { name: "niodev", parameters: &[&NIO_EAGER, &NIO_FRAGMENT, &NIO_HOST] },
+    ParameterGroup {
+        name: "niodev",
+        parameters: &[&NIO_EAGER_LIMIT, &NIO_MAX_SEND_SIZE, &NIO_LISTEN_ADDRESS],
+    },
     ParameterGroup {
         name: "ibvdev",
         parameters: &[
             &IBV_DEVICE,
             &IBV_PORT,
-            &IBV_GID,
+            &IBV_GID_INDEX,
             &IBV_MTU,
-            &IBV_PKEY,
+            &IBV_PKEY_INDEX,
             &IBV_SL,
-            &IBV_EAGER,
-            &IBV_READ,
-            &IBV_REGISTER,
-            &IBV_DEPTH,
+            &IBV_EAGER_LIMIT,
+            &IBV_RDMA_READ_MIN,
+            &IBV_REGISTER_MIN,
+            &IBV_SEND_WINDOW,
         ],
     },
 ];
@@ -74,10 +81,10 @@ pub fn all(groups: &[ParameterGroup]) -> Vec<&'static dyn Parameter> {
 }
 
 // With the default settings, every eager message fits into the credit.
-const _: () = assert!(SM_EAGER.default <= CREDIT.default);
-const _: () = assert!(SHM_EAGER.default <= CREDIT.default);
-const _: () = assert!(NIO_EAGER.default <= CREDIT.default);
-const _: () = assert!(IBV_EAGER.default <= CREDIT.default);
+const _: () = assert!(SM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
+const _: () = assert!(SHM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
+const _: () = assert!(NIO_EAGER_LIMIT.default <= EAGER_CREDIT.default);
+const _: () = assert!(IBV_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 
 /// An error in a value, or in the name of a variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,7 +115,7 @@ impl Config {
     /// A value outside the parameter's range; a variable whose name is similar to one of these; a file that cannot be
     /// read.
     pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
-        Names::of(parameters).check(
+        ParameterNames::of(parameters).check(
             "in the environment",
             std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
         )?;
@@ -126,7 +133,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let set = |parameter: &dyn Parameter| variable(&format!("{PREFIX}{}", parameter.name()));
         let mut config = Config::default();
-        if let Some(path) = set(&CONF).filter(|path| !path.is_empty()) {
+        if let Some(path) = set(&CONFIG_FILE).filter(|path| !path.is_empty()) {
             file::read(&mut config, parameters, Path::new(&path))?;
         }
         for parameter in parameters {

@@ -12,8 +12,8 @@
 //!   protects it.
 
 mod body;
+mod endpoint;
 mod inlet;
-mod link;
 mod memory;
 
 use std::fmt;
@@ -22,14 +22,15 @@ use std::time::Duration;
 use mpj_pool::{Access, Region, RegisterError, Storage, StorageError};
 
 use crate::config::Config;
-pub use crate::layout::{KeepAlive, Pieces};
+pub use crate::message::{KeepAlive, Pieces};
 use crate::site::Site;
 use crate::sys::{self, BorrowedFd};
-pub use body::{Body, Packed, PackedBody};
+pub use body::{Body, PackSource, PackedBody};
+pub use endpoint::Endpoint;
 pub use inlet::{Inlet, Landing, Sink};
-pub use link::Endpoint;
 pub use memory::{
-    KEY_MAX, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Reach, Registration, RemoteKey, View,
+    KEY_MAX, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Registration, RemoteKey, SizeRange,
+    View,
 };
 
 /// The longest head of a frame in bytes: with the ring's own 8 bytes it fills a cache line.
@@ -66,13 +67,13 @@ pub struct Caps {
     /// Sizes for which [`Endpoint::get`] is worthwhile, if it is supported: the receiver copies the body from the
     /// sender's memory. If the device copies the bytes within the call, other sends to that peer wait meanwhile;
     /// [`Reach::max`] limits that time.
-    pub get: Option<Reach>,
+    pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] is worthwhile, if it is supported: the sender copies the body to the
     /// receiver's memory. No protocol of the engine uses it yet.
-    pub put: Option<Reach>,
+    pub put: Option<SizeRange>,
     /// Sizes for which [`Endpoint::post_zcopy`] is worthwhile, if it is supported: the device sends them from the
     /// user's memory.
-    pub zcopy: Option<Reach>,
+    pub zcopy: Option<SizeRange>,
     /// Whether [`Endpoint::get`] and [`Endpoint::put`] support every layout, and chains. Otherwise they are used only
     /// for contiguous memory.
     pub noncontiguous: bool,

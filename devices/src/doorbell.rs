@@ -11,21 +11,21 @@ use std::io;
 use std::time::Duration;
 
 #[cfg(loom)]
-use counter::Event;
+use counter::EventFd;
 
-use crate::fence::{self, Light};
+use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::BorrowedFd;
 #[cfg(not(loom))]
-use crate::sys::Event;
+use crate::sys::EventFd;
 
 /// An event to wait for, and a flag that shows whether its owner waits.
 #[derive(Debug)]
 pub struct Doorbell {
-    event: Event,
+    event: EventFd,
     /// Not 0 if the owner sleeps or is about to sleep.
     asleep: AtomicU32,
-    light: Light,
+    light: LightFence,
 }
 
 impl Doorbell {
@@ -34,7 +34,7 @@ impl Doorbell {
     /// # Errors
     /// If there is no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Doorbell { event: Event::new()?, asleep: AtomicU32::new(0), light: Light::new() })
+        Ok(Doorbell { event: EventFd::new()?, asleep: AtomicU32::new(0), light: LightFence::new() })
     }
 
     /// Wakes the owner if it sleeps. Call it after the new work was written. Takes a few nanoseconds if the owner does

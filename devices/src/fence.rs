@@ -23,13 +23,13 @@ pub(crate) fn is_asymmetric() -> bool {
 
 /// The sender's side: between its write and its read of the sleep flag.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Light {
+pub(crate) struct LightFence {
     asymmetric: bool,
 }
 
-impl Light {
+impl LightFence {
     pub(crate) fn new() -> Self {
-        Light { asymmetric: is_asymmetric() }
+        LightFence { asymmetric: is_asymmetric() }
     }
 
     #[inline]

@@ -78,6 +78,8 @@ pub mod conformance;
 #[allow(unsafe_code, reason = "a few bytes, by pointer and length")]
 mod copy;
 pub mod cores;
+mod data_path;
+mod deferred_drop;
 pub mod device;
 mod doorbell;
 mod engine;
@@ -85,18 +87,21 @@ mod fault;
 mod fence;
 mod group;
 mod header;
-#[allow(unsafe_code, reason = "hints to the processor")]
-mod hint;
 mod hosts;
 mod ibvdev;
-mod later;
-#[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
-mod layout;
+#[cfg(not(feature = "conformance"))]
+mod kill_points;
+#[cfg(feature = "conformance")]
+#[doc(hidden)]
+pub mod kill_points;
 mod liveness;
 mod matching;
+#[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
+mod message;
 mod niodev;
 mod order;
-mod path;
+#[allow(unsafe_code, reason = "hints to the processor")]
+mod prefetch;
 mod registry;
 #[allow(unsafe_code, reason = "cells and fragments are handed over between threads without locks")]
 mod ring;
@@ -105,11 +110,6 @@ mod shmdev;
 mod site;
 #[allow(unsafe_code, reason = "offers: one copy from one rank's memory to another's")]
 mod smdev;
-#[cfg(not(feature = "conformance"))]
-mod steps;
-#[cfg(feature = "conformance")]
-#[doc(hidden)]
-pub mod steps;
 pub mod stub;
 #[doc(hidden)]
 pub mod sync;
@@ -119,28 +119,28 @@ mod wait;
 
 pub use buf::{Buf, BufError, Chain, ChainSegment, Origin, RegionRef};
 pub use completion::{Completion, Outcome, Receive, Started};
+pub use data_path::DataPath;
+pub use deferred_drop::{drop_deferred, drop_panic_payload, with_deferred_drops};
 pub use device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink,
 };
 pub use doorbell::Doorbell;
 pub use engine::{
-    BlockedThread, Calls, Cards, Channel, Coalesce, Count, Engine, LocalTraffic, Matched, MatchedMessage,
-    Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD, WaitReason,
+    BlockedThread, Calls, CardExchange, Channel, Coalesce, Count, Engine, LocalTraffic, Matched,
+    MatchedMessage, Mode, ProgressTask, RankPool, Sent, Stats, Traffic, ViewedMessage, WORLD, WaitReason,
 };
 pub use fault::{Content, Fault};
 pub use group::{Group, Processes};
 pub use hosts::{HostId, HostRanks, Hosts, HostsError};
 pub use ibvdev::IbvDriver;
-pub use later::{drop_deferred, drop_panic_payload, with_deferred_drops};
-pub use layout::{Envelope, KeepAlive, Source, Target};
 pub use liveness::{Broadcaster, Exit, ExitEvent, Roster};
 pub use matching::{ANY_SOURCE, ANY_TAG, Pattern, UnexpectedCounts};
+pub use message::{Envelope, KeepAlive, Source, Target};
 pub use niodev::NioDriver;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
-pub use niodev::strangers;
-pub use path::DataPath;
-pub use registry::{Openings, Registry};
+pub use niodev::fuzzing;
+pub use registry::{OpenedDevices, Registry};
 pub use shmdev::{Segment, SegmentError, ShmDriver};
 pub use site::{Callback, JobKey, Lane, Site};
 pub use smdev::{Hub, SmDriver};

@@ -83,13 +83,13 @@ pub trait Broadcaster: Send + Sync + fmt::Debug {
 pub struct Roster {
     known: AtomicUsize,
     has_death: AtomicBool,
-    events: Mutex<Events>,
+    events: Mutex<ExitLog>,
     bells: Mutex<Vec<Arc<Doorbell>>>,
     carrier: OnceLock<Arc<dyn Broadcaster>>,
 }
 
 #[derive(Debug, Default)]
-struct Events {
+struct ExitLog {
     all: Vec<ExitEvent>,
     /// The index of the last event of each rank.
     last: HashMap<u32, usize>,
@@ -99,7 +99,7 @@ struct Events {
     told: HashMap<u32, u32>,
 }
 
-impl Events {
+impl ExitLog {
     /// Returns whether an exit of a rank is new: a closing rank may still exit or die, and then nothing follows.
     fn is_news(&self, rank: u32, end: &Exit) -> bool {
         let last = self.last.get(&rank).map(|at| &self.all[*at].exit);
@@ -151,7 +151,7 @@ impl Roster {
         self.events().is_news(event.rank, &event.exit)
     }
 
-    fn events(&self) -> MutexGuard<'_, Events> {
+    fn events(&self) -> MutexGuard<'_, ExitLog> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +185,7 @@ impl Roster {
     }
 
     /// Publishes the counts for readers without the lock.
-    fn publish(&self, events: &Events) {
+    fn publish(&self, events: &ExitLog) {
         self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
         // SYNC roster-known (release)
         self.known.store(events.all.len(), Ordering::Release);

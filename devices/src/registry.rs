@@ -15,7 +15,7 @@ pub struct Registry {
 
 /// The result of opening the devices of a registry.
 #[derive(Debug)]
-pub struct Openings {
+pub struct OpenedDevices {
     /// The devices, in order.
     pub opened: Vec<Opened>,
     /// The devices that could not be opened, with the reasons.
@@ -47,7 +47,7 @@ impl Registry {
     /// Adds the name of a device that is unavailable here: choosing it fails with the reason `why`.
     #[must_use]
     pub fn without(self, name: &'static str, why: &'static str) -> Self {
-        self.with(Missing(OpenError { device: name, why: why.into() }))
+        self.with(Unavailable(OpenError { device: name, why: why.into() }))
     }
 
     /// Keeps only the devices with these names, in this order.
@@ -87,8 +87,8 @@ impl Registry {
     ///
     /// # Errors
     /// If no device could be opened; the error contains the reason of each.
-    pub fn open(&self, site: &Site, config: &Config) -> Result<Openings, OpenError> {
-        let mut openings = Openings { opened: Vec::new(), failed: Vec::new() };
+    pub fn open(&self, site: &Site, config: &Config) -> Result<OpenedDevices, OpenError> {
+        let mut openings = OpenedDevices { opened: Vec::new(), failed: Vec::new() };
         for driver in &self.drivers {
             match driver.open(site, config) {
                 Ok(opened) => {
@@ -112,11 +112,11 @@ impl Registry {
 
 /// A device that is unavailable.
 #[derive(Debug)]
-struct Missing(OpenError);
+struct Unavailable(OpenError);
 
 // SAFETY: it opens nothing.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Driver for Missing {
+unsafe impl Driver for Unavailable {
     fn name(&self) -> &'static str {
         self.0.device
     }
@@ -137,7 +137,7 @@ mod tests {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(StubDriver).without("far", "it is far away");
         assert_eq!(registry.names(), ["stub", "far"]);
-        let Openings { opened, failed: refused } = registry.open(&site, &Config::default()).unwrap();
+        let OpenedDevices { opened, failed: refused } = registry.open(&site, &Config::default()).unwrap();
         assert_eq!((opened.len(), refused.len()), (1, 1));
         assert_eq!(refused[0].to_string(), "far: it is far away");
         let none = registry.clone().select(&["far"]).unwrap().open(&site, &Config::default()).unwrap_err();

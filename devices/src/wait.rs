@@ -18,16 +18,16 @@ use crate::config::{Config, Number};
 use crate::cores;
 
 /// The time for which a waiting rank polls before it yields.
-pub const SPIN: Number = Number {
-    name: "SPIN",
+pub const SPIN_US: Number = Number {
+    name: "SPIN_US",
     default: 20,
     range: (0, 1_000_000),
     help: "microseconds that a waiting rank polls before it yields its core; 0 by default when ranks outnumber cores",
 };
 
 /// The time for which a waiting rank polls and yields before it sleeps.
-pub const YIELD: Number = Number {
-    name: "YIELD",
+pub const YIELD_US: Number = Number {
+    name: "YIELD_US",
     default: 1000,
     range: (0, 10_000_000),
     help: "microseconds that a waiting rank polls and yields before it sleeps",
@@ -40,13 +40,13 @@ pub(crate) struct Policy {
     awake: Duration,
     /// Number of coming waits that yield after a few polls, since the core was found to be oversubscribed. Threads may
     /// overwrite each other's count: it is an estimate that affects only the speed.
-    shared: AtomicU32,
+    spin_skips: AtomicU32,
     /// Whether these waits sleep without a yield, since another program kept the core for a time slice.
     is_kept: AtomicBool,
     /// Empty polls since the last yield or the last success, and the number of them after which the next yield is due.
     /// Both are estimates, too.
-    vain: AtomicU32,
-    due: AtomicU32,
+    empty_polls: AtomicU32,
+    yield_after: AtomicU32,
 }
 
 /// A yield that takes this long has let another thread run; one that has not takes a fifth of it.
@@ -69,25 +69,25 @@ impl Policy {
     /// Reads the times from the parameters. With more ranks than cores a wait yields at once, since a polling rank
     /// would prevent the awaited one from running.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
-        let spin = if cores::are_outnumbered(config, local) && !config.is_set(&SPIN) {
+        let spin = if cores::are_outnumbered(config, local) && !config.is_set(&SPIN_US) {
             0
         } else {
-            config.number(&SPIN)
+            config.number(&SPIN_US)
         };
         Policy {
             spin: Duration::from_micros(spin),
-            awake: Duration::from_micros(config.number(&YIELD)),
-            shared: AtomicU32::new(0),
+            awake: Duration::from_micros(config.number(&YIELD_US)),
+            spin_skips: AtomicU32::new(0),
             is_kept: AtomicBool::new(false),
-            vain: AtomicU32::new(0),
-            due: AtomicU32::new(EMPTY_POLLS.0),
+            empty_polls: AtomicU32::new(0),
+            yield_after: AtomicU32::new(EMPTY_POLLS.0),
         }
     }
 
     /// Records a poll that found something.
     #[inline]
     pub(crate) fn note_hit(&self) {
-        self.vain.store(0, Ordering::Relaxed);
+        self.empty_polls.store(0, Ordering::Relaxed);
     }
 
     /// Records an empty poll, and yields if there were enough of them.
@@ -100,9 +100,9 @@ impl Policy {
 
     #[inline]
     fn is_due(&self) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed).saturating_add(1);
-        self.vain.store(vain, Ordering::Relaxed);
-        vain >= self.due.load(Ordering::Relaxed)
+        let vain = self.empty_polls.load(Ordering::Relaxed).saturating_add(1);
+        self.empty_polls.store(vain, Ordering::Relaxed);
+        vain >= self.yield_after.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -115,18 +115,18 @@ impl Policy {
     /// Sets the number of empty polls before the next yield, depending on the duration of the last one.
     fn adapt(&self, yielded: Duration) {
         let (few, many) = EMPTY_POLLS;
-        let more = (2 * self.due.load(Ordering::Relaxed)).clamp(few, many);
-        self.due.store(if yielded >= CONTEXT_SWITCH { 1 } else { more }, Ordering::Relaxed);
-        self.vain.store(0, Ordering::Relaxed);
+        let more = (2 * self.yield_after.load(Ordering::Relaxed)).clamp(few, many);
+        self.yield_after.store(if yielded >= CONTEXT_SWITCH { 1 } else { more }, Ordering::Relaxed);
+        self.empty_polls.store(0, Ordering::Relaxed);
     }
 
     /// Returns how long a wait that begins now polls at least, and how long it polls and yields before it sleeps.
     #[inline]
     fn times(&self) -> (Duration, Duration) {
-        match self.shared.load(Ordering::Relaxed) {
+        match self.spin_skips.load(Ordering::Relaxed) {
             0 => (self.spin, self.awake),
             left => {
-                self.shared.store(left - 1, Ordering::Relaxed);
+                self.spin_skips.store(left - 1, Ordering::Relaxed);
                 match self.is_kept.load(Ordering::Relaxed) {
                     true => (self.spin, Duration::ZERO),
                     false => (Duration::ZERO, self.awake),
@@ -140,14 +140,14 @@ impl Policy {
         if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
             let is_kept = yielded >= SLICE;
             self.is_kept.store(is_kept, Ordering::Relaxed);
-            self.shared.store(if is_kept { WARY } else { SPIN_SKIPS }, Ordering::Relaxed);
+            self.spin_skips.store(if is_kept { WARY } else { SPIN_SKIPS }, Ordering::Relaxed);
         }
     }
 }
 
 /// The action after a poll that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub(crate) enum IdleStep {
     Poll,
     Sleep,
 }
@@ -185,27 +185,27 @@ impl<'a> Waiter<'a> {
 
     /// Pauses or yields after a poll that found nothing, and returns whether it is time to sleep.
     #[inline]
-    pub(crate) fn idle(&mut self) -> Next {
+    pub(crate) fn idle(&mut self) -> IdleStep {
         self.polls = self.polls.wrapping_add(1);
         if self.spin.is_zero() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
             return self.look();
         }
         std::hint::spin_loop();
-        Next::Poll
+        IdleStep::Poll
     }
 
     #[cold]
-    fn look(&mut self) -> Next {
+    fn look(&mut self) -> IdleStep {
         let is_brief = !self.is_long && !self.awake.is_zero();
         if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
             std::thread::yield_now();
-            return Next::Poll;
+            return IdleStep::Poll;
         }
         let now = Instant::now();
         let waited = now - *self.since.get_or_insert(now);
         if waited >= self.awake {
             self.is_long = true;
-            return Next::Sleep;
+            return IdleStep::Sleep;
         }
         if waited >= self.spin {
             std::thread::yield_now();
@@ -213,7 +213,7 @@ impl<'a> Waiter<'a> {
             // From now on every empty poll yields.
             self.spin = Duration::ZERO;
         }
-        Next::Poll
+        IdleStep::Poll
     }
 
     /// Starts again after an event.
@@ -271,7 +271,7 @@ mod tests {
         policy.note(SLICE);
         for wait in 0..WARY {
             let mut waiter = Waiter::new(&policy);
-            let polls = (1..).find(|_| waiter.idle() == Next::Sleep);
+            let polls = (1..).find(|_| waiter.idle() == IdleStep::Sleep);
             assert_eq!(polls, Some(POLLS_PER_LOOK), "wait {wait}");
         }
         assert_eq!(policy.times(), (policy.spin, policy.awake), "it is tried again");
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn who_is_told_not_to_poll_does_not_try() {
         let mut config = Config::default();
-        config.set(&SPIN, 0).expect("in its range");
+        config.set(&SPIN_US, 0).expect("in its range");
         let policy = Policy::new(&config, 1);
         for _ in 0..3 * SPIN_SKIPS {
             policy.note(CONTEXT_SWITCH * 5);

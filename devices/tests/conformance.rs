@@ -90,16 +90,16 @@ const VOLUMES: &[&str] = &[
 fn little_room(device: &str) {
     let mut config = Config::default();
     for (parameter, value) in [
-        (config::SM_EAGER, 48),
+        (config::SM_EAGER_LIMIT, 48),
         (config::SM_FRAGMENTS, 2),
-        (config::SHM_EAGER, 48),
+        (config::SHM_EAGER_LIMIT, 48),
         (config::SHM_FRAGMENTS, 2),
-        (config::IBV_EAGER, 48),
-        (config::IBV_DEPTH, 4),
+        (config::IBV_EAGER_LIMIT, 48),
+        (config::IBV_SEND_WINDOW, 4),
     ] {
         config.set(&parameter, value).unwrap();
     }
-    config.set(&config::CREDIT, 1 << 16).unwrap();
+    config.set(&config::EAGER_CREDIT, 1 << 16).unwrap();
     let (others, sizes) = if device == "ibvdev" { (VOLUMES, 1) } else { (&[][..], 2) };
     for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..sizes.min(case.ranks.len())]);
@@ -121,7 +121,7 @@ const HELD: &[&str] = &["a_flood_of_eager_messages"];
 /// Runs the whole suite with a data path that the device did not choose. Only the way of the bytes may differ.
 fn by_path(device: &str, path: &str) {
     let mut config = Config::default();
-    config.read(&config::PATH, path).unwrap();
+    config.read(&config::DATA_PATH, path).unwrap();
     let others = if path == "zerocopy" { EAGER } else { HELD };
     for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..1]);

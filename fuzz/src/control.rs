@@ -8,8 +8,8 @@ use mpj::boot::wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::allocated;
 use crate::input::Input;
+use crate::peak_memory;
 
 /// Feeds frames, valid and invalid, to either side in pieces of any length. Accepted messages are encoded and decoded
 /// again.
@@ -46,7 +46,7 @@ where
         frames.push(now);
         rest = later;
         loop {
-            let (next, most) = allocated::most(|| frames.next::<T>());
+            let (next, most) = peak_memory::most(|| frames.next::<T>());
             assert!(most <= 256 * wire.len() + (64 << 10), "{most} bytes for {}", wire.len());
             match next {
                 Ok(None) => break,

@@ -6,8 +6,8 @@ use mpj_buffer::codec::{MAX_DEPTH, MAX_ZERO_SIZED};
 use mpj_buffer::{Buffer, Codec, CodecError, Fixed, Postcard, RawVec};
 use serde::{Deserialize, Serialize};
 
-use crate::allocated;
 use crate::input::Input;
+use crate::peak_memory;
 
 #[derive(Serialize, Deserialize)]
 enum Shape {
@@ -70,7 +70,7 @@ fn one<C: Codec>(shape: usize, bytes: &[u8]) {
 }
 
 fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
-    let (decoded, most) = allocated::most(|| C::decode::<T>(bytes));
+    let (decoded, most) = peak_memory::most(|| C::decode::<T>(bytes));
     // A byte can become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(most <= bound, "{most} bytes of memory for {} bytes", bytes.len());

@@ -23,17 +23,17 @@
 //! bytes therefore get past the magic numbers: they build a valid structure, except for the fields that they choose
 //! to make invalid.
 
-mod allocated;
 mod control;
 mod decode;
 mod envelopes;
-mod format;
 mod frames;
 mod input;
 mod network;
 mod numbers;
+mod peak_memory;
 mod pool;
 mod receiver;
+mod reference_parser;
 mod round_trip;
 mod sections;
 mod segment;

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use mpj_devices::device::{Landing, OpToken};
-use mpj_devices::strangers::{Answer, Connection, Talk};
+use mpj_devices::fuzzing::{Answer, FuzzConnection, FuzzHandshake};
 use mpj_devices::{PeerId, Sink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
@@ -125,7 +125,7 @@ pub fn network(bytes: &[u8]) {
     wire.extend(input.bytes(20));
     let wanted = wanted(&wire);
     let (ours, theirs) = pair();
-    let mut connection = Connection::new(theirs, 1).expect("a poller");
+    let mut connection = FuzzConnection::new(theirs, 1).expect("a poller");
     let mut keeper = Keeper::default();
     let mut rest = wire.as_slice();
     let mut closed = false;
@@ -164,8 +164,8 @@ pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();
     let (nonce, other) = ([input.byte(); 32], [input.byte(); 32]);
-    let (mut connects, hello) = Talk::connect([1; 32], nonce);
-    let mut accepts = Talk::accept([if same { 1 } else { 2 }; 32], other);
+    let (mut connects, hello) = FuzzHandshake::connect([1; 32], nonce);
+    let mut accepts = FuzzHandshake::accept([if same { 1 } else { 2 }; 32], other);
     let mut honest = same;
     let mut say = hello;
     let mut answers = Vec::new();

@@ -5,8 +5,8 @@ use mpj_datatypes::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::allocated;
 use crate::input::Input;
+use crate::peak_memory;
 
 /// An upper bound, in seconds of CPU time, for calls that should take next to no time.
 const SOON: i64 = 5;
@@ -23,14 +23,14 @@ pub fn numbers(bytes: &[u8]) {
             break;
         }
         let other = datatype.clone();
-        let (built, most) = allocated::most(|| level(&datatype, &other, &mut input));
+        let (built, most) = peak_memory::most(|| level(&datatype, &other, &mut input));
         assert!(most < 1 << 16, "{most} bytes for a few numbers");
         match built {
             Ok(built) => datatype = built,
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
-    let (_, most) = allocated::most(|| questions(&datatype, &mut input));
+    let (_, most) = peak_memory::most(|| questions(&datatype, &mut input));
     assert!(most < 4 << 20, "{most} bytes for a question");
     assert!(seconds() - begin < SOON, "{datatype:?}");
 }

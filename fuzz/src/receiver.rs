@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read};
 use mpj_buffer::{Buffer, MESSAGE_HEADER, ReceiveError, Received, Receiver};
 use mpj_pool::DefaultPool;
 
-use crate::allocated;
-use crate::format;
 use crate::input::Input;
+use crate::peak_memory;
+use crate::reference_parser;
 use crate::sections::message;
 
 /// Longer messages are rejected.
@@ -27,7 +27,7 @@ pub fn receiver(bytes: &[u8]) {
     let (taken, end) = whole(&wire);
 
     let ways = input.rest();
-    let (fed, most) = allocated::most(|| feed(&wire, &mut Input::new(ways)));
+    let (fed, most) = peak_memory::most(|| feed(&wire, &mut Input::new(ways)));
     // The pool's memory is not counted here, except for the cost of making a region.
     assert!(most <= 4 * wire.len() + (256 << 10), "{most} bytes for {}", wire.len());
     let (read, ended) = read(&wire, &mut Input::new(ways));
@@ -73,7 +73,7 @@ fn whole(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
         let Some((message, later)) = bytes.split_at_checked(total as usize) else {
             return (taken, End::Midway);
         };
-        if format::parse(message).is_none() {
+        if reference_parser::parse(message).is_none() {
             return (taken, End::NoMessage);
         }
         taken.push(message);

@@ -9,8 +9,8 @@ use mpj_buffer::{
 };
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-use crate::format;
 use crate::input::Input;
+use crate::reference_parser;
 
 /// Writes to a buffer, and reads from it with the same calls or with equivalent ones: in this process, from the bytes
 /// of the message, and from the same message in the other byte order. A model predicts the lengths.
@@ -41,8 +41,8 @@ pub fn round_trip(bytes: &[u8]) {
     let ways = input.rest();
     let local = buffer.commit();
     let wire = local.to_vec();
-    assert_eq!((wire.len(), format::parse(&wire).is_some()), (local.len(), true));
-    let turned = format::turned(&wire);
+    assert_eq!((wire.len(), reference_parser::parse(&wire).is_some()), (local.len(), true));
+    let turned = reference_parser::turned(&wire);
     let from = |bytes: &[u8]| {
         let block = mpj_pool::global().alloc(bytes.len()).expect("memory");
         Buffer::from_bytes(block, bytes).map_err(|refused| refused.error).expect("a good message")

@@ -3,8 +3,8 @@
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Fixed, ReadError, Reading};
 use mpj_pool::{DefaultBlock, Pool};
 
-use crate::format::{self, Message};
 use crate::input::Input;
+use crate::reference_parser::{self, Message};
 
 /// Builds a message, changes some of its fields, and reads it in every way. Messages that a second reader of the
 /// format accepts are accepted, and no others.
@@ -12,7 +12,7 @@ pub fn sections(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let bytes = message(&mut input);
     let block = mpj_pool::global().alloc(bytes.len()).expect("memory for a short message");
-    let found = format::parse(&bytes);
+    let found = reference_parser::parse(&bytes);
     let mut stream = bytes.as_slice();
     let streamed = Buffer::read_from(&mut stream, mpj_pool::global(), bytes.len());
     match (Buffer::from_bytes(block, &bytes), found) {
@@ -54,7 +54,7 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
                 put(&mut bytes, count as u64, 8);
             }
             kind => {
-                let size = format::size(kind).expect("1 to 18");
+                let size = reference_parser::size(kind).expect("1 to 18");
                 // Sometimes in the other byte order than the message.
                 bytes.extend([kind, if choice < 22 || size == 1 { 0 } else { 2 }, 0, 0]);
                 put(&mut bytes, size as u64, 4);

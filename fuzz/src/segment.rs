@@ -74,7 +74,7 @@ impl Rank {
         let engine = &self.member.engine;
         let found = engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: LENT });
         let Some(message) = found.ok().flatten() else { return };
-        match engine.recv_lent(message) {
+        match engine.recv_view(message) {
             Ok(lent) => {
                 assert!(touched || is_whole(&lent), "another message");
                 self.looks.push(lent);
@@ -110,9 +110,9 @@ struct Scene {
 fn scene() -> Scene {
     static CONFIG: LazyLock<Config> = LazyLock::new(|| {
         let mut config = Config::default();
-        config.set(&config::CREDIT, 1 << 16).expect("within its range");
+        config.set(&config::EAGER_CREDIT, 1 << 16).expect("within its range");
         config.set(&config::SHM_FRAGMENTS, 2).expect("within its range");
-        config.set(&config::SHM_POOL, 2).expect("within its range");
+        config.set(&config::SHM_POOL_MIB, 2).expect("within its range");
         config
     });
     let memory = Segment::create(RANKS, &CONFIG).expect("memory");

@@ -4,8 +4,8 @@
 //! an invalid value, or a name that is nearly one of these, is an error then.
 
 pub use mpj_devices::config::{
-    Choice, Config, ConfigError, GROUPS, Names, Number, PREFIX, Parameter, ParameterGroup, Text, Value, all,
-    closest_name,
+    Choice, Config, ConfigError, GROUPS, Number, PREFIX, Parameter, ParameterGroup, ParameterNames, Text,
+    Value, all, closest_name,
 };
 
 use crate::boot::LAUNCHER;
@@ -15,8 +15,8 @@ use crate::testing::TEST_TIMEOUT;
 use crate::world::STATS;
 
 /// Which devices messages may go by.
-pub const DEV: Text = Text {
-    name: "DEV",
+pub const DEVICES: Text = Text {
+    name: "DEVICES",
     default: "auto",
     form: "devices, such as auto or shmdev,niodev",
     accepts: |text| devices(text).is_ok(),
@@ -44,7 +44,7 @@ pub fn devices(text: &str) -> Result<Option<Vec<String>>, String> {
 /// Returns every parameter by group: those of the engine, of the devices, and of this crate.
 pub fn groups() -> Vec<ParameterGroup> {
     const OWN: &[ParameterGroup] = &[
-        ParameterGroup { name: "general", parameters: &[&DEV] },
+        ParameterGroup { name: "general", parameters: &[&DEVICES] },
         ParameterGroup { name: "collectives", parameters: tuning::PARAMETERS },
         ParameterGroup { name: "start-up", parameters: &[&LAUNCHER] },
         ParameterGroup { name: "reports", parameters: &[&TIMEOUT, &STATS, &TEST_TIMEOUT] },

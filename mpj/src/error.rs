@@ -65,11 +65,11 @@ pub struct Error {
 struct Inner {
     class: ErrorClass,
     call: &'static str,
-    why: Why,
+    why: Reason,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Why {
+enum Reason {
     Fault(Fault),
     Text(Arc<str>),
     /// In the words of this rank of the world, which has failed first.
@@ -90,7 +90,7 @@ pub(crate) fn followed(failure: &str) -> Option<u32> {
 
 impl Error {
     pub(crate) fn new(class: ErrorClass, call: &'static str, why: impl Into<Arc<str>>) -> Self {
-        Error { inner: Box::new(Inner { class, call, why: Why::Text(why.into()) }) }
+        Error { inner: Box::new(Inner { class, call, why: Reason::Text(why.into()) }) }
     }
 
     /// Returns the error of a call that fails because rank `first` of the world has failed, with that rank's message.
@@ -101,11 +101,11 @@ impl Error {
         why: impl Into<Arc<str>>,
         first: u32,
     ) -> Self {
-        Error { inner: Box::new(Inner { class, call, why: Why::Told(why.into(), first) }) }.noted()
+        Error { inner: Box::new(Inner { class, call, why: Reason::Told(why.into(), first) }) }.noted()
     }
 
     #[cold]
-    pub(crate) fn fault(call: &'static str, fault: Fault) -> Self {
+    pub(crate) fn from_fault(call: &'static str, fault: Fault) -> Self {
         let class = match &fault {
             Fault::Truncated { .. } => ErrorClass::Truncate,
             Fault::TypeMismatch { .. } | Fault::InvalidValue { .. } => ErrorClass::Type,
@@ -120,12 +120,12 @@ impl Error {
             // `SendCancelled`, `TooManyChannels`, and variants that are added later.
             _ => ErrorClass::Other,
         };
-        Error { inner: Box::new(Inner { class, call, why: Why::Fault(fault) }) }.noted()
+        Error { inner: Box::new(Inner { class, call, why: Reason::Fault(fault) }) }.noted()
     }
 
     /// Returns the error with the name of the public call that made the failing one.
     #[cold]
-    pub(crate) fn within(mut self, call: &'static str) -> Self {
+    pub(crate) fn with_call(mut self, call: &'static str) -> Self {
         self.inner.call = call;
         self.noted()
     }
@@ -133,7 +133,7 @@ impl Error {
     /// Keeps in mind which rank it follows from, if it follows from one.
     #[cold]
     fn noted(self) -> Self {
-        if let Some(rank) = self.first_failed().or_else(|| self.failed_rank()) {
+        if let Some(rank) = self.origin_rank().or_else(|| self.failed_rank()) {
             // A thread that is ending runs no rank.
             let _ = FOLLOWED.try_with(|last| last.replace(Some((self.to_string(), rank))));
         }
@@ -168,18 +168,18 @@ impl Error {
     /// Returns what went wrong with the operation, if it got as far as the engine.
     pub fn as_fault(&self) -> Option<&Fault> {
         match &self.inner.why {
-            Why::Fault(fault) => Some(fault),
-            Why::Text(_) | Why::Told(..) => None,
+            Reason::Fault(fault) => Some(fault),
+            Reason::Text(_) | Reason::Told(..) => None,
         }
     }
 
     /// Returns the world rank that failed first: the rank that reported its own failure, even if it goes on, or the
     /// peer that died.
-    pub(crate) fn first_failed(&self) -> Option<u32> {
+    pub(crate) fn origin_rank(&self) -> Option<u32> {
         match &self.inner.why {
-            Why::Told(_, first) => Some(*first),
-            Why::Fault(Fault::Abandoned { dead, .. }) => Some(*dead),
-            Why::Fault(_) | Why::Text(_) => None,
+            Reason::Told(_, first) => Some(*first),
+            Reason::Fault(Fault::Abandoned { dead, .. }) => Some(*dead),
+            Reason::Fault(_) | Reason::Text(_) => None,
         }
     }
 
@@ -198,11 +198,11 @@ impl Error {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Fault(fault) => fault.fmt(f),
-            Why::Text(text) | Why::Told(text, _) => f.write_str(text),
+            Reason::Fault(fault) => fault.fmt(f),
+            Reason::Text(text) | Reason::Told(text, _) => f.write_str(text),
         }
     }
 }

@@ -74,7 +74,7 @@
 //!   receiver's memory, even if unexpected; a rendezvous message with all of its body.
 //! * Registrations of memory, and exits of other ranks with their causes, are instants. The counts of [`World::stats`],
 //!   including the copies, are counters.
-//! * `MPJ_TRACE_EVENTS` is the number of events that a rank keeps. The last event of a rank says how many more there
+//! * `MPJ_TRACE_MAX_EVENTS` is the number of events that a rank keeps. The last event of a rank says how many more there
 //!   were. Events are written after every few thousand, twice a second, and at the end. So the last second of a killed
 //!   rank may be missing.
 //! * Each rank writes `job.json.rankN`. `mpjrun`, or the process that hosts all ranks, joins and removes these files
@@ -94,13 +94,13 @@
 //! * `ndarray`: arrays, and any view of one, as buffers;
 //! * `bytes`: `Bytes` and `BytesMut` as buffers, and what `buffer` and `pool` have for them.
 
+mod address;
 pub mod boot;
 #[allow(unsafe_code, reason = "schedules work on the memory of `raw`'s callers")]
 mod collective;
 #[allow(unsafe_code, reason = "passes the typed face's borrows on to `raw`")]
 mod comm;
 pub mod config;
-mod endpoint;
 mod error;
 #[allow(unsafe_code, reason = "reductions work on the memory of `raw`'s callers")]
 mod op;
@@ -153,17 +153,16 @@ pub mod datatypes {
     pub use mpj_datatypes_derive::MpjDatatype as Datatype;
 }
 
+pub use address::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
 pub use comm::{Intracomm, Message, ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
 pub use datatypes::Datatype;
-pub use endpoint::{ANY_SOURCE, ANY_TAG, Dest, IntoDest, IntoSource, PROC_NULL, ProcNull, Source, Tag};
 pub use error::{BoxError, Error, ErrorClass, Result};
-pub use mpj_attr::test;
 /// Messages of typed sections and serde values: the crate `mpj-buffer`.
 pub use mpj_buffer as buffer;
 #[cfg(feature = "bytemuck")]
 pub use mpj_datatypes::PodElement;
 #[doc(hidden)]
-pub use mpj_datatypes::derived;
+pub use mpj_datatypes::derive_support;
 pub use mpj_datatypes::{
     ArrayOrder, DistributedDim, Distribution, Equivalent, Packer, Primitive, Receivable, TypeError, Unpacker,
 };
@@ -171,6 +170,7 @@ pub use mpj_datatypes::{
 /// `mpj-devices`.
 pub use mpj_devices as devices;
 pub use mpj_devices::{DataPath, Fault, Stats};
+pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;
 pub use op::{Op, UserOp};

@@ -133,9 +133,9 @@ impl Op {
                 let offset = at * size_of::<T>();
                 let (from, into) = (from.wrapping_add(offset), into.wrapping_add(offset));
                 // SAFETY: `fold` is only called by `Op::fold`, with `count` items of `T`'s datatype at both.
-                let from: T = unsafe { take(from, padded) };
+                let from: T = unsafe { read_item(from, padded) };
                 // SAFETY: as above.
-                let old: T = unsafe { take(into, padded) };
+                let old: T = unsafe { read_item(into, padded) };
                 let new = match order {
                     OperandOrder::IncomingFirst => function(&from, &old),
                     OperandOrder::IncomingLast => function(&old, &from),
@@ -190,7 +190,7 @@ impl Op {
 
     /// Returns a code for the operation, with which ranks check that all name the same one. User operations differ only
     /// in whether they are commutative.
-    pub(crate) fn code(&self) -> u8 {
+    pub(crate) fn wire_code(&self) -> u8 {
         match self {
             Op::Sum => 0,
             Op::Prod => 1,
@@ -224,7 +224,8 @@ impl Op {
         let Some(primitive) = datatype.single_primitive() else {
             return Some(format!("{self:?} is not defined for a mixed datatype"));
         };
-        (!defined(self, primitive)).then(|| format!("{self:?} is not defined for {}", primitive.name()))
+        (!is_defined_for(self, primitive))
+            .then(|| format!("{self:?} is not defined for {}", primitive.name()))
     }
 
     /// Combines `count` items at `from` into those at `into`.
@@ -274,7 +275,7 @@ impl Op {
 /// # Safety
 /// The bytes that `T`'s datatype names at `at` are those of a value, and `padded` is `None` or their runs.
 #[inline]
-unsafe fn take<T: Receivable>(at: *const u8, padded: Option<&[Run]>) -> T {
+unsafe fn read_item<T: Receivable>(at: *const u8, padded: Option<&[Run]>) -> T {
     let Some(runs) = padded else {
         // SAFETY: the type names all its bytes.
         return unsafe { at.cast::<T>().read_unaligned() };
@@ -342,7 +343,7 @@ unsafe fn from_right(
 }
 
 /// Whether [`predefined`] has an arm for the operation on this primitive.
-fn defined(op: &Op, primitive: Primitive) -> bool {
+fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
     use Primitive::*;
     let (is_number, has_bits) = match primitive {
         I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64 | I128 | U128 | Usize | Isize => (true, true),

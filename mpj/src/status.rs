@@ -3,7 +3,7 @@
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::Envelope;
 
-use crate::endpoint::{Dest, PROC_NULL_NUMBER, Source};
+use crate::address::{Dest, PROC_NULL_NUMBER, Source};
 
 /// The sender, tag and length of a received message.
 ///

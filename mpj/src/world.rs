@@ -8,7 +8,7 @@ use mpj_datatypes::Equivalent;
 use mpj_devices::config::{Config, Number};
 use mpj_devices::{Engine, Exit, OpenError, RankPool, Registry, Stats};
 
-use crate::boot::{Boot, BootCards};
+use crate::boot::{Boot, KvsCards};
 use crate::collective::tuning::Tuning;
 use crate::comm::Intracomm;
 use crate::error::{Error, ErrorClass, Result};
@@ -35,19 +35,19 @@ pub struct World {
     comm: Intracomm,
     boot: Arc<dyn Boot>,
     /// Whether the rank prints its traffic when it leaves.
-    tells_stats: bool,
-    _membership: Option<Arc<Membership>>,
+    prints_stats: bool,
+    _membership: Option<Arc<FinalizeGuard>>,
 }
 
 /// Leaves the job when it is dropped.
 #[derive(Debug)]
-struct Membership {
+struct FinalizeGuard {
     world: World,
     /// Dropped last.
     _traced: TraceGuard,
 }
 
-impl Drop for Membership {
+impl Drop for FinalizeGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.world.report_death("panicked");
@@ -63,17 +63,17 @@ impl World {
     pub(crate) fn join(boot: Arc<dyn Boot>, registry: &Registry, config: &Config) -> Result<Self> {
         let refuse = |why: String| Error::new(ErrorClass::Other, "start", why);
         let site = boot.site().map_err(refuse)?;
-        let cards = Arc::new(BootCards(Arc::clone(&boot)));
+        let cards = Arc::new(KvsCards(Arc::clone(&boot)));
         let engine = Engine::open(site, registry, config, cards, boot.roster())?;
         boot.attach_engine(&engine);
         let comm = Intracomm::new(raw::Comm::world(engine, Tuning::new(config))?);
         let tells_stats = config.number(&STATS) != 0;
-        Ok(World { comm, boot, tells_stats, _membership: None })
+        Ok(World { comm, boot, prints_stats: tells_stats, _membership: None })
     }
 
     /// Makes the last clone leave the job, and end its trace, when it is dropped.
-    pub(crate) fn leaving_on_drop(self, traced: TraceGuard) -> Self {
-        World { _membership: Some(Arc::new(Membership { world: self.clone(), _traced: traced })), ..self }
+    pub(crate) fn finalize_on_drop(self, traced: TraceGuard) -> Self {
+        World { _membership: Some(Arc::new(FinalizeGuard { world: self.clone(), _traced: traced })), ..self }
     }
 
     /// Returns the communicator, to keep or pass on.
@@ -118,7 +118,7 @@ impl World {
 
     /// Returns the pool of this rank. If the rank reaches others of its host by a device with shared memory, these can
     /// read the blocks in place: a message in such a block that is sent by [`isend`](Intracomm::isend) need not be
-    /// copied, see [`recv_block`](Intracomm::recv_block). Without such a device, or when `MPJ_SHM_POOL` is used up, it
+    /// copied, see [`recv_block`](Intracomm::recv_block). Without such a device, or when `MPJ_SHM_POOL_MIB` is used up, it
     /// is an ordinary pool.
     pub fn pool(&self) -> &RankPool {
         self.engine().pool()
@@ -159,8 +159,8 @@ impl World {
     }
 
     /// Ends the trace of this rank, if it is traced.
-    fn end_trace(&self) {
-        if let Err(why) = self.engine().end_trace() {
+    fn close_trace(&self) {
+        if let Err(why) = self.engine().close_trace() {
             print_error(&format_args!("rank {}: {why}", self.rank()));
         }
     }
@@ -169,8 +169,8 @@ impl World {
     /// it.
     pub(crate) fn finalize(&self) -> Option<RankStats> {
         self.engine().close();
-        self.end_trace();
-        let stats = self.tells_stats.then(|| RankStats::of(&self.stats()))?;
+        self.close_trace();
+        let stats = self.prints_stats.then(|| RankStats::of(&self.stats()))?;
         if self.boot.has_launcher() {
             self.boot.tell_stats(stats);
             return None;
@@ -182,7 +182,7 @@ impl World {
     pub(crate) fn report_death(&self, cause: &str) {
         self.boot.roster().report(self.comm.as_raw().rank(), Exit::Died(cause.into()));
         self.engine().fail_all_and_wait(cause);
-        self.end_trace();
+        self.close_trace();
     }
 }
 

@@ -212,14 +212,14 @@ fn check() -> ExitCode {
 
 /// Prints one line and runs no rank, for one rank or several, with `run_with` or `run_on`.
 fn wrong_parameters_are_refused_without_a_launcher() {
-    let there = "there are smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEV or mpjrun --dev)";
+    let there = "there are smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEVICES or mpjrun --dev)";
     for (name, value, why) in [
-        ("MPJ_DEV", "foo", format!("no device is named 'foo'; {there}")),
-        ("MPJ_DEV", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
-        ("MPJ_DEV", "smdev,", "MPJ_DEV=smdev, is not devices, such as auto".to_owned()),
-        ("MPJ_DEV", "niodev", "no device could be opened: niodev: the job has no key".to_owned()),
-        ("MPJ_SPIN", "fast", "MPJ_SPIN=fast is not a number".to_owned()),
-        ("MPJ_NIO_HOST", "here", "MPJ_NIO_HOST=here is not an address".to_owned()),
+        ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
+        ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
+        ("MPJ_DEVICES", "smdev,", "MPJ_DEVICES=smdev, is not devices, such as auto".to_owned()),
+        ("MPJ_DEVICES", "niodev", "no device could be opened: niodev: the job has no key".to_owned()),
+        ("MPJ_SPIN_US", "fast", "MPJ_SPIN_US=fast is not a number".to_owned()),
+        ("MPJ_NIO_LISTEN_ADDRESS", "here", "MPJ_NIO_LISTEN_ADDRESS=here is not an address".to_owned()),
     ] {
         for mode in ["one", "good"] {
             let (output, text) = output(command(mode).env(name, value));
@@ -227,9 +227,9 @@ fn wrong_parameters_are_refused_without_a_launcher() {
             assert!(text.contains(&why), "{name}={value}: {text}");
         }
     }
-    let (output_on, text) = output(command("abort-on").env("MPJ_DEV", "foo"));
+    let (output_on, text) = output(command("abort-on").env("MPJ_DEVICES", "foo"));
     assert_eq!((output_on.status.code(), text.lines().count()), (Some(1), 1), "{text}");
-    let (output, text) = output(command("good").env("MPJ_DEV", "smdev"));
+    let (output, text) = output(command("good").env("MPJ_DEVICES", "smdev"));
     assert_eq!((output.status.code(), &*text), (Some(0), ""));
 }
 

@@ -6,17 +6,17 @@ use core::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use crate::block::Block;
-use crate::buddy::Map;
-use crate::cache::{self, Budget, DeferredFree, Depot, PLAIN, RegionTag};
+use crate::buddy::BuddyMap;
+use crate::cache::{self, Budget, DeferredFree, Depot, RegionTag, UNCACHED};
 use crate::class::{Class, MAX_ALIGN, MOST, alignment};
 use crate::registration::RegisteredStorage;
 use crate::sync::{ByteBudget, Lock};
 use crate::{AllocError, AllocErrorKind, Growth, MIN_BLOCK, PoolStats, Storage, StorageError};
 
-mod entry;
-mod kept;
+mod cached;
+mod region;
 mod state;
-use entry::{BlockLocation, Division};
+use region::{BlockLocation, Division};
 use state::State;
 
 /// Makes storages of at least the given number of bytes.
@@ -25,7 +25,7 @@ pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + 
 /// One storage, and the data that leads from a block to its arena. Immutable.
 #[derive(Debug)]
 #[repr(align(256))]
-pub(crate) struct Region<S: Storage> {
+pub(crate) struct ArenaRegion<S: Storage> {
     pub(crate) storage: RegisteredStorage<S>,
     pub(crate) arena: NonNull<Arena<S>>,
     /// The number of the arena, which is unique in this process, or `PLAIN`.
@@ -33,9 +33,9 @@ pub(crate) struct Region<S: Storage> {
     slot: usize,
 }
 
-const _: () = assert!(align_of::<Region<crate::Pages>>() == RegionTag::ALIGN);
+const _: () = assert!(align_of::<ArenaRegion<crate::Pages>>() == RegionTag::ALIGN);
 
-impl<S: Storage> Region<S> {
+impl<S: Storage> ArenaRegion<S> {
     /// Returns the distance in bytes of an address in this region from its start.
     #[inline]
     pub(crate) fn offset(&self, at: NonNull<u8>) -> usize {
@@ -118,9 +118,9 @@ impl<S: Storage> Arena<S> {
     pub(crate) fn fixed(storage: S, keeping: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
         let size = storage.size();
         let leaves = (size / MIN_BLOCK) as u64;
-        let most = Map::MAX_LEAVES as usize * MIN_BLOCK;
-        let map = Map::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
-        let greatest = Map::greatest(leaves).bytes();
+        let most = BuddyMap::MAX_LEAVES as usize * MIN_BLOCK;
+        let map = BuddyMap::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
+        let greatest = BuddyMap::greatest(leaves).bytes();
         let arena = Self::place(Arena {
             this: NonNull::dangling(),
             lock: Lock::new(State::new()),
@@ -159,7 +159,7 @@ impl<S: Storage> Arena<S> {
 
     /// Returns the number of an arena whose blocks are cached by threads.
     pub(crate) fn id(&self) -> u64 {
-        self.keeping.as_ref().map_or(PLAIN, |keeping| keeping.id)
+        self.keeping.as_ref().map_or(UNCACHED, |keeping| keeping.id)
     }
 
     /// Returns the class of the block for `len` bytes, if it shares a region.
@@ -201,9 +201,9 @@ impl<S: Storage> Arena<S> {
         let class = self.class(len);
         // Another thread may have made a region, or freed blocks, meanwhile; or the blocks that this thread keeps will
         // do.
-        let mut found = Self::look(&mut self.lock.lock(), class, len);
+        let mut found = Self::try_regions(&mut self.lock.lock(), class, len);
         if found.is_none() && self.drain() {
-            found = Self::look(&mut self.lock.lock(), class, len);
+            found = Self::try_regions(&mut self.lock.lock(), class, len);
         }
         if let Some(block) = found {
             return Ok(block);
@@ -217,7 +217,7 @@ impl<S: Storage> Arena<S> {
         let made = source(size).and_then(|storage| {
             let division = match class {
                 Some(_) => {
-                    let map = Map::new((storage.size() / MIN_BLOCK) as u64);
+                    let map = BuddyMap::new((storage.size() / MIN_BLOCK) as u64);
                     map.map(|map| Division::Split(map.merging(self.growth.eager)))
                 }
                 None => Some(Division::Whole { taken: false }),
@@ -231,7 +231,7 @@ impl<S: Storage> Arena<S> {
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
         // Before another thread takes it.
-        let block = Self::look(&mut state, class, len);
+        let block = Self::try_regions(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.refuse(len, self.full()))
     }
@@ -244,7 +244,7 @@ impl<S: Storage> Arena<S> {
     }
 
     /// Takes what is free in a region that is there.
-    fn look(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
+    fn try_regions(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
         let entry = match class {
             Some(class) => state.grant(class, len),
             None => state.grant_whole(len),
@@ -323,9 +323,9 @@ impl<S: Storage> Arena<S> {
     /// This is a block of an arena of this type, live or cached, so that its region lives (invariant 2).
     #[inline]
     unsafe fn place_of(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
-        let region: NonNull<Region<S>> = block.home.region().cast();
+        let region: NonNull<ArenaRegion<S>> = block.home.region().cast();
         // SAFETY: the caller's promise.
-        let Region { arena, slot, .. } = unsafe { region.as_ref() };
+        let ArenaRegion { arena, slot, .. } = unsafe { region.as_ref() };
         (*arena, BlockLocation { slot: *slot, base: block.base, class: block.home.class() })
     }
 
@@ -372,7 +372,7 @@ impl<S: Storage> Arena<S> {
         let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
         drop(state);
         // Unmapping is slow, so it happens here, with the lock open.
-        idle.iter().map(entry::Entry::size).sum()
+        idle.iter().map(region::RegionEntry::size).sum()
     }
 
     pub(crate) fn stats(&self) -> PoolStats {

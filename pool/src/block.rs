@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use crate::arena::{Arena, Region};
+use crate::arena::{Arena, ArenaRegion};
 use crate::cache::BlockPtr;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
@@ -31,7 +31,7 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 ///    They are granted to this block alone until the arena takes it back, and are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
     raw: BlockPtr,
-    region: PhantomData<NonNull<Region<S>>>,
+    region: PhantomData<NonNull<ArenaRegion<S>>>,
 }
 
 /// The value of freed bytes in debug builds.
@@ -101,7 +101,7 @@ impl<S: Storage> Block<S> {
         bytes[..len].fill(core::mem::MaybeUninit::new(POISON));
     }
 
-    fn region_of(&self) -> &Region<S> {
+    fn region_of(&self) -> &ArenaRegion<S> {
         // SAFETY: invariant 1: this block is live, so the region lives.
         unsafe { self.raw.home.region().cast().as_ref() }
     }

@@ -53,7 +53,7 @@
 //! | the most that is resident, for 256 blocks of 64 B to 8 MiB at random | | 1.35 times what lives at most on [`Heap`], 1.5 times on [`Pages`] |
 //! | bookkeeping | | 0.8 % of a region, outside of it; 40 KiB a thread |
 //!
-//! `cargo run --release -p mpj-pool --example cost` prints the figures of your machine.
+//! `cargo run --release -p mpj-pool --example pool_timings` prints the figures of your machine.
 //!
 //! # Examples
 //! A server: one thread receives into blocks, others work on them and drop them there.
@@ -121,23 +121,24 @@ pub mod strategy;
 mod arena;
 #[allow(unsafe_code, reason = "promises that its bytes are its own")]
 mod block;
+#[allow(unsafe_code, reason = "knows which bytes are written")]
+mod filled_block;
 #[cfg(feature = "allocator-api2")]
 #[allow(unsafe_code, reason = "keeps a handle in front of a collection's bytes")]
-mod collect;
+mod pool_allocator;
 #[allow(unsafe_code, reason = "drops a storage unless a device may still write to it")]
 mod registration;
 #[allow(unsafe_code, reason = "the cell under the lock")]
 mod sync;
-#[allow(unsafe_code, reason = "knows which bytes are written")]
-mod written;
 
 use std::sync::OnceLock;
 
 pub use block::Block;
 pub use class::{MAX_ALIGN, MIN_BLOCK, alignment};
-#[cfg(feature = "allocator-api2")]
-pub use collect::PoolAllocator;
 pub use error::{AllocError, AllocErrorKind};
+pub use filled_block::{FilledBlock, Overflow};
+#[cfg(feature = "allocator-api2")]
+pub use pool_allocator::PoolAllocator;
 pub use raw::{Pool, RawBuffer, RegionKey};
 pub use registration::{Access, Region, RegionRegistration, RegisterError, Registrations};
 pub use stats::PoolStats;
@@ -147,7 +148,6 @@ pub use storage::{Backing, Heap, Huge, Pages, Storage, StorageError};
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 pub use storage::{FileStorage, SegmentView};
 pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, PrivateStorage, Unpooled};
-pub use written::{FilledBlock, Overflow};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -127,7 +127,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 /// The storages that devices have not let go of, for as long as the process lives.
-static KEPT: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
+static LEAKED: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
 /// A storage, and what devices know of it.
 ///
@@ -167,7 +167,7 @@ impl<S: Storage> Drop for RegisteredStorage<S> {
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
         if !self.region.registrations.release() {
             // Where a search for leaks finds it: this one is meant.
-            KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
+            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }
 }

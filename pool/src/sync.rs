@@ -159,11 +159,11 @@ impl Drop for Unlock {
 ///
 /// A thread that reads a value sees everything that the writer did before it wrote the value.
 #[derive(Debug)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct OwnerCounter(AtomicU64);
 
-impl Count {
-    pub(crate) fn new() -> Count {
-        Count(AtomicU64::new(0))
+impl OwnerCounter {
+    pub(crate) fn new() -> OwnerCounter {
+        OwnerCounter(AtomicU64::new(0))
     }
 
     /// Adds `more`; only one thread may do so at a time, otherwise counts are lost (and nothing worse).

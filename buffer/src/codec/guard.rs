@@ -10,7 +10,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, Error, Visitor};
 use super::limits::Limits;
 
 /// Something of serde's, guarded.
-pub(super) struct Guard<'g, T> {
+pub(super) struct LimitGuard<'g, T> {
     inner: T,
     limits: &'g Limits,
     /// Whether the number of elements is read from the bytes, and all so far were zero-sized. False for the fields of a
@@ -18,14 +18,14 @@ pub(super) struct Guard<'g, T> {
     announced: bool,
 }
 
-impl<'g, T> Guard<'g, T> {
+impl<'g, T> LimitGuard<'g, T> {
     pub(super) fn new(inner: T, limits: &'g Limits) -> Self {
         Self { inner, limits, announced: false }
     }
 
     #[inline]
-    fn with<U>(&self, inner: U) -> Guard<'g, U> {
-        Guard::new(inner, self.limits)
+    fn with<U>(&self, inner: U) -> LimitGuard<'g, U> {
+        LimitGuard::new(inner, self.limits)
     }
 }
 
@@ -47,13 +47,13 @@ macro_rules! nests {
             if $moved {
                 self.limits.moved.set(true);
             }
-            let visitor = Guard { announced: $announced, ..self.with(visitor) };
+            let visitor = LimitGuard { announced: $announced, ..self.with(visitor) };
             self.limits.inside(|| self.inner.$method($($arg,)* visitor))
         }
     )*};
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for LimitGuard<'_, D> {
     type Error = D::Error;
 
     leaves! {
@@ -101,7 +101,7 @@ macro_rules! visits {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for LimitGuard<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,13 +137,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<'_, V> {
 
     #[inline]
     fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        let guarded = Guard { announced: self.announced, ..self.with(seq) };
+        let guarded = LimitGuard { announced: self.announced, ..self.with(seq) };
         self.inner.visit_seq(guarded)
     }
 
     #[inline]
     fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        let guarded = Guard { announced: self.announced, ..self.with(map) };
+        let guarded = LimitGuard { announced: self.announced, ..self.with(map) };
         self.inner.visit_map(guarded)
     }
 
@@ -154,7 +154,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<'_, V> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Guard<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for LimitGuard<'_, S> {
     type Value = S::Value;
 
     #[inline]
@@ -164,7 +164,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Guard<'_, S> {
     }
 }
 
-impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<'_, A> {
+impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for LimitGuard<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -185,7 +185,7 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<'_, A> {
     }
 }
 
-impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<'_, A> {
+impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for LimitGuard<'_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -212,19 +212,19 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<'_, A> {
     }
 }
 
-impl<'de, 'g, A: de::EnumAccess<'de>> de::EnumAccess<'de> for Guard<'g, A> {
+impl<'de, 'g, A: de::EnumAccess<'de>> de::EnumAccess<'de> for LimitGuard<'g, A> {
     type Error = A::Error;
-    type Variant = Guard<'g, A::Variant>;
+    type Variant = LimitGuard<'g, A::Variant>;
 
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let limits = self.limits;
         let (value, variant) = self.inner.variant_seed(seed)?;
-        Ok((value, Guard::new(variant, limits)))
+        Ok((value, LimitGuard::new(variant, limits)))
     }
 }
 
-impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for Guard<'_, A> {
+impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for LimitGuard<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {

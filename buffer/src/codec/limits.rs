@@ -10,7 +10,7 @@ use crate::CodecError;
 /// The limits that remain while one value is decoded.
 pub(super) struct Limits {
     depth: Cell<u32>,
-    empty: Cell<u32>,
+    zero_sized: Cell<u32>,
     /// For how many further elements sequences may reserve memory.
     room: Cell<usize>,
     /// Whether anything that takes bytes has been read since this was last cleared.
@@ -23,7 +23,7 @@ impl Limits {
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             depth: Cell::new(MAX_DEPTH),
-            empty: Cell::new(MAX_ZERO_SIZED),
+            zero_sized: Cell::new(MAX_ZERO_SIZED),
             room: Cell::new(bytes),
             moved: Cell::new(false),
             failure: Cell::new(None),
@@ -73,8 +73,8 @@ impl Limits {
         let value = read()?;
         let moved = self.moved.replace(true);
         if value.is_some() && !moved {
-            match self.empty.get().checked_sub(1) {
-                Some(empty) => self.empty.set(empty),
+            match self.zero_sized.get().checked_sub(1) {
+                Some(empty) => self.zero_sized.set(empty),
                 None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })),
             }
         }

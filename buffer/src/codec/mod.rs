@@ -24,17 +24,17 @@ mod guard;
 mod limits;
 mod postcard;
 pub mod raw;
-#[expect(unsafe_code, reason = "writes through a pointer into the block that is being filled; proofs inside")]
-mod sink;
 #[expect(unsafe_code, reason = "spares strings of ASCII the walk over their bytes; proof inside")]
-mod text;
+mod utf8;
+#[expect(unsafe_code, reason = "writes through a pointer into the block that is being filled; proofs inside")]
+mod writer;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::fixed::Fixed;
 pub use self::postcard::Postcard;
 pub use self::raw::{Raw, RawVec};
-pub use self::sink::RecordWriter;
+pub use self::writer::RecordWriter;
 use crate::CodecError;
 
 /// How deep a value may be nested: each sequence, map, tuple, struct, enum, newtype and option is one level.

@@ -4,7 +4,7 @@ use postcard::Error;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
-use super::guard::Guard;
+use super::guard::LimitGuard;
 use super::limits::Limits;
 use super::{Codec, RecordWriter};
 use crate::CodecError;
@@ -17,13 +17,13 @@ impl Codec for Postcard {
     const ID: u8 = 1;
 
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError> {
-        postcard::serialize_with_flavor(value, Straight(out)).map_err(from_postcard)
+        postcard::serialize_with_flavor(value, SinkFlavor(out)).map_err(from_postcard)
     }
 
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
         let limits = Limits::new(bytes.len());
         let mut reader = postcard::Deserializer::from_bytes(bytes);
-        let value = T::deserialize(Guard::new(&mut reader, &limits))
+        let value = T::deserialize(LimitGuard::new(&mut reader, &limits))
             .map_err(|error| limits.failure().unwrap_or(from_postcard(error)))?;
         match reader.finalize().map_err(from_postcard)? {
             [] => Ok(value),
@@ -33,9 +33,9 @@ impl Codec for Postcard {
 }
 
 /// Pushes straight into the chain: no vector in between.
-struct Straight<'a, 'b>(&'a mut RecordWriter<'b>);
+struct SinkFlavor<'a, 'b>(&'a mut RecordWriter<'b>);
 
-impl Flavor for Straight<'_, '_> {
+impl Flavor for SinkFlavor<'_, '_> {
     type Output = ();
 
     #[inline]

@@ -57,7 +57,7 @@ pub struct RawVec<T>(pub Vec<T>);
 /// # Errors
 /// The error of `serializer`.
 pub fn serialize<T: Element, S: Serializer>(elements: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(&little(elements))
+    serializer.serialize_bytes(&to_le_bytes(elements))
 }
 
 /// Reads elements that were written in one piece.
@@ -70,7 +70,7 @@ pub fn deserialize<'de, T: Element, D: Deserializer<'de>>(deserializer: D) -> Re
 }
 
 /// Returns the bytes of the elements in little endian.
-fn little<T: Element>(elements: &[T]) -> Cow<'_, [u8]> {
+fn to_le_bytes<T: Element>(elements: &[T]) -> Cow<'_, [u8]> {
     let bytes = bytemuck::cast_slice(elements);
     if cfg!(target_endian = "little") || size_of::<T>() == 1 {
         return Cow::Borrowed(bytes);

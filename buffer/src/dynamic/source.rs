@@ -23,7 +23,7 @@ where
 }
 
 /// Returns a block of about `len` bytes, enough for a section header.
-pub(super) fn piece(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
+pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
     let piece = match source {
         Some(source) => ChunkBlock::Other(source.block(len)?),
         None => {

@@ -21,7 +21,7 @@ impl fmt::Display for IndexError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { at, needed, left } => {
+            Self::Truncated { at, needed, available: left } => {
                 write!(f, "message cut off at byte {at}: {needed} bytes needed, {left} left")
             }
             Self::Trailing { total, given } => write!(f, "message of {total} bytes, but {given} were given"),

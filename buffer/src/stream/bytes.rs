@@ -9,7 +9,7 @@ use mpj_pool::RawBuffer;
 use super::{ByteWriter, MessageReader};
 use crate::block::FilledRange;
 use crate::dynamic::Dynamic;
-use crate::{Buffer, FormatError, FromBlockError, Reading, check};
+use crate::{Buffer, FormatError, FromBlockError, Reading, validate};
 
 impl Buf for MessageReader<'_> {
     fn remaining(&self) -> usize {
@@ -57,7 +57,7 @@ struct Owner<R: RawBuffer>(Buffer<R, Reading>);
 
 impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
     fn as_ref(&self) -> &[u8] {
-        self.0.fixed()
+        self.0.static_part()
     }
 }
 
@@ -92,7 +92,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
             }
             message.advance(count);
         }
-        match check::message(block.bytes()) {
+        match validate::message(block.bytes()) {
             Ok(layout) => Ok(Self::checked(block, 0, layout)),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }

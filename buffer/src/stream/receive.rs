@@ -15,8 +15,8 @@ use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use mpj_pool::{AllocError, AllocErrorKind, Pool, RawBuffer};
 
 use crate::block::FilledRange;
-use crate::check;
 use crate::header::{MESSAGE_HEADER, MessageHeader};
+use crate::validate;
 use crate::{Buffer, FormatError, Reading};
 
 /// At once this much is read.
@@ -94,12 +94,12 @@ impl From<ReceiveError> for io::Error {
 ///
 /// # Invariants
 /// 1. `bytes.len() <= total <= bytes.capacity()`.
-struct Body<R> {
+struct MessageBody<R> {
     bytes: FilledRange<R>,
     total: usize,
 }
 
-impl<R: RawBuffer> Body<R> {
+impl<R: RawBuffer> MessageBody<R> {
     /// Takes a block for the message that the header announces, which is put there.
     fn open<P: Pool<Block = R>>(
         header: [u8; MESSAGE_HEADER],
@@ -142,12 +142,12 @@ impl<R: RawBuffer> Body<R> {
 
     /// Checks the message, all of which is there.
     fn close(self) -> Result<Buffer<R, Reading>, ReceiveError> {
-        let layout = check::message(self.bytes.bytes()).map_err(ReceiveError::Format)?;
+        let layout = validate::message(self.bytes.bytes()).map_err(ReceiveError::Format)?;
         Ok(Buffer::checked(self.bytes, 0, layout))
     }
 }
 
-impl<R: RawBuffer> Write for Body<R> {
+impl<R: RawBuffer> Write for MessageBody<R> {
     fn write(&mut self, mut src: &[u8]) -> io::Result<usize> {
         let given = src.len();
         self.take(&mut src);
@@ -194,7 +194,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ) -> Result<Self, ReceiveError> {
         let mut header = [0; MESSAGE_HEADER];
         stream.read_exact(&mut header)?;
-        let mut body = Body::open(header, pool, limit)?;
+        let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
         // `copy` reads into memory of its own, or of the writer, which need not be zeroed.
         let mut rest = stream.take(missing as u64);
@@ -268,7 +268,7 @@ pub struct Receiver<P: Pool> {
     pool: P,
     limit: usize,
     partial: Partial<P::Block>,
-    ahead: Ahead,
+    ahead: ReadAhead,
 }
 
 /// The message that is coming in.
@@ -277,12 +277,12 @@ struct Partial<R> {
     /// Bytes of the header that are there.
     have: usize,
     /// Once the header is there and allowed.
-    body: Option<Body<R>>,
+    body: Option<MessageBody<R>>,
 }
 
 /// Bytes that were read; `memory[from..to]` is not consumed by a message yet.
 #[derive(Default)]
-struct Ahead {
+struct ReadAhead {
     memory: Vec<u8>,
     from: usize,
     to: usize,
@@ -308,7 +308,7 @@ impl<R: RawBuffer> Partial<R> {
                 if self.have < MESSAGE_HEADER {
                     return Ok(None);
                 }
-                Body::open(self.header, pool, limit)?
+                MessageBody::open(self.header, pool, limit)?
             }
         };
         body.take(input);
@@ -325,7 +325,7 @@ impl<P: Pool> Receiver<P> {
     /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, or a reference to one, or an
     /// `Arc`.
     pub fn new(pool: P, limit: usize) -> Self {
-        Self { pool, limit, partial: Partial::EMPTY, ahead: Ahead::default() }
+        Self { pool, limit, partial: Partial::EMPTY, ahead: ReadAhead::default() }
     }
 
     /// Allows messages of at most `limit` bytes from now on, except for a message whose block is allocated already.

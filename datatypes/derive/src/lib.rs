@@ -85,11 +85,11 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
     // A bound that mentions a lifetime is looked at when the implementation is used: a structure with a field that may
     // only be sent is then not `Receivable`, and no error.
     let received = types.iter().map(|ty| -> WherePredicate {
-        parse_quote!(for<'received> #ty: #krate::derived::Received<'received>)
+        parse_quote!(for<'received> #ty: #krate::derive_support::Received<'received>)
     });
     generics.make_where_clause().predicates.extend(received);
     let (_, own_generics, _) = input.generics.split_for_impl();
-    let itself = parse_quote!(for<'received> #name #own_generics: #krate::derived::Sent<'received>);
+    let itself = parse_quote!(for<'received> #name #own_generics: #krate::derive_support::Sent<'received>);
     generics.make_where_clause().predicates.push(itself);
 
     let (impl_generics, type_generics, sent_clause) = sent.split_for_impl();

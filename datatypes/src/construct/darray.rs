@@ -66,7 +66,7 @@ impl Datatype {
         }
         let mut lowered = self.clone();
         for d in order.fastest_first(dimensions.len()) {
-            lowered = lowered.dealt(d, &dimensions[d], places[d])?;
+            lowered = lowered.distribute_dim(d, &dimensions[d], places[d])?;
         }
         let envelope =
             TypeEnvelope::Darray { rank, dimensions: dimensions.into(), order, inner: self.clone() };
@@ -74,7 +74,12 @@ impl Datatype {
     }
 
     /// The items of one dimension that belong to process `place`, with the bounds of all.
-    fn dealt(&self, dimension: usize, along: &DistributedDim, place: usize) -> Result<Datatype, TypeError> {
+    fn distribute_dim(
+        &self,
+        dimension: usize,
+        along: &DistributedDim,
+        place: usize,
+    ) -> Result<Datatype, TypeError> {
         let DistributedDim { size, processes, distribution: how } = *along;
         let refused = TypeError::Distribution { dimension, size, processes };
         let block = match how {

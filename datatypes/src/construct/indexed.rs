@@ -1,6 +1,6 @@
 //! Lists of blocks.
 
-use super::Build;
+use super::TypeBuilder;
 use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
@@ -20,7 +20,7 @@ impl Datatype {
     /// ```
     pub fn indexed(&self, blocks: &[(usize, isize)]) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::Indexed { blocks: blocks.into(), inner: self.clone() };
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         let extent = self.extent();
         let scaled = blocks.iter().map(|&(len, displacement)| {
             let at = if len == 0 { Some(0) } else { (displacement as i64).checked_mul(extent) };
@@ -36,7 +36,7 @@ impl Datatype {
     /// [`TypeError`] if its size or bounds do not fit.
     pub fn hindexed(&self, blocks: &[(usize, i64)]) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         build.list(self, blocks.iter().copied().map(Ok))?;
         build.finish(envelope)
     }
@@ -58,7 +58,7 @@ impl Datatype {
     pub fn indexed_block(&self, block: usize, displacements: &[isize]) -> Result<Datatype, TypeError> {
         let envelope =
             TypeEnvelope::IndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         if block > 0 {
             let extent = self.extent();
             let scaled = displacements.iter().map(|&displacement| {
@@ -77,7 +77,7 @@ impl Datatype {
     pub fn hindexed_block(&self, block: usize, displacements: &[i64]) -> Result<Datatype, TypeError> {
         let envelope =
             TypeEnvelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         build.list(self, displacements.iter().map(|&displacement| Ok((block, displacement))))?;
         build.finish(envelope)
     }

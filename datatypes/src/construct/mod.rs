@@ -15,7 +15,7 @@ use crate::extent::{self, BoundsBuilder};
 use crate::node::{Node, PrimitiveSet};
 use crate::normalise::{self, PlanBuilder};
 use crate::overlap::DisjointUpTo;
-use crate::plan::Level;
+use crate::plan::Loop;
 use crate::{Datatype, Signature, TypeEnvelope, TypeError};
 
 /// How deep types may be nested: walks over a type recurse, and a thread's stack is small.
@@ -36,7 +36,7 @@ impl Datatype {
             plan: node.plan.clone(),
             depth: deeper(node.depth)?,
             lowered: Some(lowered.clone()),
-            apart: DisjointUpTo::default(),
+            disjoint: DisjointUpTo::default(),
             ..*node
         }))
     }
@@ -47,7 +47,7 @@ fn deeper(depth: usize) -> Result<usize, TypeError> {
 }
 
 /// A type in the making.
-struct Build {
+struct TypeBuilder {
     size: usize,
     elements: u64,
     signature: Signature,
@@ -58,9 +58,9 @@ struct Build {
     depth: usize,
 }
 
-impl Build {
-    fn new() -> Build {
-        Build {
+impl TypeBuilder {
+    fn new() -> TypeBuilder {
+        TypeBuilder {
             size: 0,
             elements: 0,
             signature: Signature::EMPTY,
@@ -81,8 +81,8 @@ impl Build {
         count: usize,
         stride: i64,
     ) -> Result<(), TypeError> {
-        let item = Level { count: block, stride: inner.extent() };
-        self.nest(inner, displacement, &[item, Level { count, stride }])
+        let item = Loop { count: block, stride: inner.extent() };
+        self.nest(inner, displacement, &[item, Loop { count, stride }])
     }
 
     /// Appends `len` items, one after the other.
@@ -101,7 +101,7 @@ impl Build {
     }
 
     /// Appends items in loops, the innermost first.
-    fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Level]) -> Result<(), TypeError> {
+    fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Loop]) -> Result<(), TypeError> {
         let node = inner.node();
         self.depth = self.depth.max(deeper(node.depth)?);
         self.hull.add(&node.extent, displacement, levels)?;
@@ -165,10 +165,10 @@ impl Build {
         }
         self.size = size;
         // At most `bytes`, so that neither of the two can overflow.
-        self.elements += node.elements * items as u64;
+        self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
         self.leaves = self.leaves.and(node.leaves);
-        self.needs_check |= node.needs_check;
+        self.needs_check |= node.needs_validation;
         Ok(())
     }
 
@@ -176,15 +176,15 @@ impl Build {
         Ok(Datatype::from_node(Node {
             envelope,
             size: self.size,
-            elements: self.elements,
+            element_count: self.elements,
             signature: self.signature,
             leaves: self.leaves,
-            needs_check: self.needs_check,
+            needs_validation: self.needs_check,
             extent: self.hull.finish()?,
             plan: self.assembly.finish(),
             depth: self.depth,
             lowered: None,
-            apart: DisjointUpTo::default(),
+            disjoint: DisjointUpTo::default(),
             contiguous: false,
         }))
     }

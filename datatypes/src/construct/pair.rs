@@ -1,6 +1,6 @@
 //! A value with an index, for the reductions that find where the least or the greatest is.
 
-use super::Build;
+use super::TypeBuilder;
 use crate::{Datatype, Primitive, TypeEnvelope};
 
 impl Datatype {
@@ -17,7 +17,7 @@ impl Datatype {
     /// ```
     pub fn pair(value: Primitive, index: Primitive) -> Datatype {
         let offset = value.size().next_multiple_of(index.align()) as i64;
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         let fields = [(value, 0), (index, offset)];
         let added = fields.iter().try_for_each(|&(p, at)| build.add(&Datatype::primitive(p), 1, at, 1, 0));
         match added.and_then(|()| build.finish(TypeEnvelope::Pair { value, index })) {

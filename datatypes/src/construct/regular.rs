@@ -1,6 +1,6 @@
 //! Blocks at equal distances, resized types, and duplicates.
 
-use super::{Build, deeper};
+use super::{TypeBuilder, deeper};
 use crate::node::Node;
 use crate::overlap::DisjointUpTo;
 use crate::{Datatype, TypeEnvelope, TypeError};
@@ -77,7 +77,7 @@ impl Datatype {
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
-            apart: DisjointUpTo::default(),
+            disjoint: DisjointUpTo::default(),
             ..*inner
         }))
     }
@@ -93,7 +93,7 @@ impl Datatype {
             plan: inner.plan.clone(),
             depth: deeper(inner.depth)?,
             lowered: None,
-            apart: DisjointUpTo::default(),
+            disjoint: DisjointUpTo::default(),
             ..*inner
         }))
     }
@@ -105,7 +105,7 @@ impl Datatype {
         block: usize,
         stride: i64,
     ) -> Result<Datatype, TypeError> {
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         build.add(self, block, 0, count, stride)?;
         build.finish(envelope)
     }

@@ -1,6 +1,6 @@
 //! Fields of different types.
 
-use super::Build;
+use super::TypeBuilder;
 use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
@@ -22,7 +22,7 @@ impl Datatype {
     /// ```
     pub fn structure(fields: &[(usize, i64, Datatype)]) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::Structure { fields: fields.into() };
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         for (len, displacement, inner) in fields {
             build.field(inner, *len, *displacement)?;
         }

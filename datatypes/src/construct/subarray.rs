@@ -1,7 +1,7 @@
 //! A block out of an array of any rank.
 
-use super::Build;
-use crate::plan::Level;
+use super::TypeBuilder;
+use crate::plan::Loop;
 use crate::{Datatype, TypeEnvelope, TypeError};
 use std::sync::Arc;
 
@@ -73,11 +73,11 @@ impl Datatype {
         let ranges: Arc<[Subrange]> =
             numbers.map(|((&size, &sub), &start)| Subrange { size, sub_size: sub, start }).collect();
         let (mut displacement, mut whole) = (0i64, self.extent());
-        let (mut few, mut many) = ([Level { count: 1, stride: 0 }; FEW], Vec::new());
+        let (mut few, mut many) = ([Loop { count: 1, stride: 0 }; FEW], Vec::new());
         let levels = match few.get_mut(..rank) {
             Some(levels) => levels,
             None => {
-                many.resize(rank, Level { count: 1, stride: 0 });
+                many.resize(rank, Loop { count: 1, stride: 0 });
                 &mut many[..]
             }
         };
@@ -92,9 +92,9 @@ impl Datatype {
             whole = stride.checked_mul(steps).ok_or(too_far)?;
             // At most `size` strides.
             displacement = displacement.checked_add(stride.wrapping_mul(start as i64)).ok_or(too_far)?;
-            *level = Level { count: sub, stride };
+            *level = Loop { count: sub, stride };
         }
-        let mut build = Build::new();
+        let mut build = TypeBuilder::new();
         build.nest(self, displacement, levels)?;
         if rank > 0 {
             build.hull.mark(0, whole);

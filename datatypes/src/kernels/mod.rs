@@ -13,38 +13,38 @@
 //! | `records` `cross` | many items of a few pieces; blocks at one distance to blocks at another |
 //! | `transpack` | from layout to layout |
 
-#[cfg(target_arch = "x86_64")]
-mod alternate;
-mod bulk;
+mod block_copy;
+mod block_list;
 pub(crate) mod check;
-mod copy;
-mod cross;
-#[cfg(target_arch = "x86_64")]
-mod far;
-mod indexed;
+mod contiguous;
 mod isa;
-mod items;
-mod listed;
+mod item_batches;
+mod item_list;
 mod nested;
-mod records;
-mod sheet;
+mod run_list;
+#[cfg(target_arch = "x86_64")]
+mod sparse;
+#[cfg(target_arch = "x86_64")]
+mod stride2;
 mod strided;
+mod strided_copy;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod transpack;
-mod turned;
+mod transpose;
 
-pub(crate) use listed::ListKernel;
-pub(crate) use sheet::TileKernel;
+pub(crate) use block_list::ListKernel;
+pub(crate) use tile::TileKernel;
 pub(crate) use transpack::{Side, transpack};
 
-use crate::plan::{Body, Level, Plan};
-use copy::{Gather, Scatter};
+use crate::plan::{Body, Loop, Plan};
+use block_copy::{Gather, Scatter};
 
 /// The work of one kernel call: to move `len` packed bytes from packed position `position` on. The items are `count`
 /// repetitions of the plan, `stride` bytes apart, the first at `user`.
 #[derive(Clone, Copy)]
-pub(crate) struct Job {
+pub(crate) struct KernelArgs {
     pub(crate) user: *mut u8,
     pub(crate) packed: *mut u8,
     pub(crate) len: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Job {
 /// 3. `packed` is writable (to pack) or readable and initialised (to unpack) for `len` bytes.
 /// 4. The bytes of 2 and 3 do not overlap.
 /// 5. The kernel is the one of `plan`.
-pub(crate) type Kernel = unsafe fn(&Plan, Job);
+pub(crate) type Kernel = unsafe fn(&Plan, KernelArgs);
 
 /// `pointer` moved by `count` strides. It may pass over addresses outside of the buffer, which wrapping arithmetic
 /// allows as long as nothing is accessed there.
@@ -77,7 +77,7 @@ fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
 /// # Safety
 /// That of [`Kernel`].
 #[inline]
-pub(crate) unsafe fn pack(plan: &Plan, job: Job) {
+pub(crate) unsafe fn pack(plan: &Plan, job: KernelArgs) {
     // SAFETY: the caller's promise; the kernel is the plan's own.
     unsafe { (plan.kernels.0)(plan, job) }
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn pack(plan: &Plan, job: Job) {
 /// # Safety
 /// That of [`Kernel`].
 #[inline]
-pub(crate) unsafe fn unpack(plan: &Plan, job: Job) {
+pub(crate) unsafe fn unpack(plan: &Plan, job: KernelArgs) {
     // SAFETY: the caller's promise; the kernel is the plan's own.
     unsafe { (plan.kernels.1)(plan, job) }
 }
@@ -96,27 +96,27 @@ pub(crate) unsafe fn unpack(plan: &Plan, job: Job) {
 ///
 /// # Safety
 /// None needed; the signature is that of [`Kernel`].
-unsafe fn nothing(_: &Plan, _: Job) {}
+unsafe fn nothing(_: &Plan, _: KernelArgs) {}
 
 /// The kernels (pack, unpack) for a body.
 pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
     match body {
         Body::Empty => (nothing, nothing),
         Body::Strided(_) => (strided::run::<Gather>, strided::run::<Scatter>),
-        Body::Blocks(_) => (listed::run::<Gather>, listed::run::<Scatter>),
-        Body::Runs(_) => (indexed::run::<Gather>, indexed::run::<Scatter>),
-        Body::Items(_) => (items::run::<Gather>, items::run::<Scatter>),
+        Body::Blocks(_) => (block_list::run::<Gather>, block_list::run::<Scatter>),
+        Body::Runs(_) => (run_list::run::<Gather>, run_list::run::<Scatter>),
+        Body::Items(_) => (item_list::run::<Gather>, item_list::run::<Scatter>),
         Body::Sequence(_) => (nested::sequence::<Gather>, nested::sequence::<Scatter>),
         Body::Repeat(_) => (nested::repeat::<Gather>, nested::repeat::<Scatter>),
     }
 }
 
 /// The kernels for the inner loops of a nest.
-pub(crate) fn sheets(block: usize, nest: &[Level]) -> (TileKernel, TileKernel) {
-    sheet::choose(block, nest)
+pub(crate) fn sheets(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
+    tile::choose(block, nest)
 }
 
 /// The kernels for lists of blocks of `block` bytes, all of them inside of `span` bytes.
 pub(crate) fn lists(block: usize, span: i64) -> (ListKernel, ListKernel) {
-    listed::choose(block, span)
+    block_list::choose(block, span)
 }

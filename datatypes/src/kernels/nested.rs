@@ -1,12 +1,12 @@
 //! Plans made of plans: the position is computed once per part, never per block.
 
-use super::Job;
-use super::copy::Direction;
+use super::KernelArgs;
+use super::block_copy::Direction;
 use crate::plan::{Body, Plan};
 
 /// Cuts a job into whole and partial repetitions: yields (origin of the repetition, start and length in it, packed).
-pub(super) fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
-    let Job { user, mut packed, mut len, position, stride, .. } = job;
+pub(super) fn repetitions(plan: &Plan, job: KernelArgs) -> impl Iterator<Item = KernelArgs> {
+    let KernelArgs { user, mut packed, mut len, position, stride, .. } = job;
     let size = plan.size;
     let (item, mut within) = if position < size { (0, position) } else { (position / size, position % size) };
     let mut origin = super::step(user.wrapping_offset(plan.offset as isize), stride, item);
@@ -15,7 +15,7 @@ pub(super) fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
             return None;
         }
         let n = len.min(size - within);
-        let one = Job { user: origin, packed, len: n, position: within, count: 1, stride: 0 };
+        let one = KernelArgs { user: origin, packed, len: n, position: within, count: 1, stride: 0 };
         packed = packed.wrapping_add(n);
         len -= n;
         within = 0;
@@ -28,11 +28,11 @@ pub(super) fn repetitions(plan: &Plan, job: Job) -> impl Iterator<Item = Job> {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: Job) {
+pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: KernelArgs) {
     let Body::Repeat(repeat) = &plan.body else { return };
     let kernel = D::of(repeat.body.kernels);
     for one in repetitions(plan, job) {
-        let inner = Job { count: repeat.level.count, stride: repeat.level.stride, ..one };
+        let inner = KernelArgs { count: repeat.level.count, stride: repeat.level.stride, ..one };
         // SAFETY: the inner job names a part of the bytes of `job`: one repetition is `level.count` of the body, and
         // the kernel is the body's.
         unsafe { kernel(&repeat.body, inner) };
@@ -43,16 +43,22 @@ pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: Job) {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: Job) {
+pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: KernelArgs) {
     let Body::Sequence(sequence) = &plan.body else { return };
     for one in repetitions(plan, job) {
-        let Job { user, mut packed, mut len, mut position, .. } = one;
+        let KernelArgs { user, mut packed, mut len, mut position, .. } = one;
         let mut i = if position == 0 { 0 } else { sequence.ends.partition_point(|&end| end <= position) };
         while len > 0 {
             let n = len.min(sequence.ends[i] - position);
             let part = &sequence.parts[i];
-            let inner =
-                Job { user, packed, len: n, position: position - sequence.start(i), count: 1, stride: 0 };
+            let inner = KernelArgs {
+                user,
+                packed,
+                len: n,
+                position: position - sequence.start(i),
+                count: 1,
+                stride: 0,
+            };
             // SAFETY: the inner job names the bytes of `job` that lie in part i, and the kernel is that part's.
             unsafe { D::of(part.kernels)(part, inner) };
             packed = packed.wrapping_add(n);

@@ -1,13 +1,13 @@
 //! Blocks of one size in nested loops: finds the place, then hands whole sheets to the chosen kernel.
 
-use super::copy::{Direction, bytes};
-use super::sheet::{Tile, steps};
-use super::{Job, bulk, step};
-use crate::plan::{Body, LEVELS, Level, Plan, Strided};
+use super::block_copy::{Direction, bytes};
+use super::tile::{Tile, steps};
+use super::{KernelArgs, contiguous, step};
+use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 
 /// The loops of a strided body with the repetition of the whole around them, and a place in them.
 pub(super) struct Odometer {
-    pub(super) levels: [Level; LEVELS + 1],
+    pub(super) levels: [Loop; LEVELS + 1],
     pub(super) at: [usize; LEVELS + 1],
     pub(super) depth: usize,
     pub(super) cursor: *mut u8,
@@ -16,8 +16,8 @@ pub(super) struct Odometer {
 impl Odometer {
     /// Sets the loops on block `index`.
     #[inline(always)]
-    pub(super) fn new(nest: &[Level], outer: Level, origin: *mut u8, mut index: usize) -> Odometer {
-        let mut levels = [Level { count: 1, stride: 0 }; LEVELS + 1];
+    pub(super) fn new(nest: &[Loop], outer: Loop, origin: *mut u8, mut index: usize) -> Odometer {
+        let mut levels = [Loop { count: 1, stride: 0 }; LEVELS + 1];
         levels[0] = outer;
         levels[1..=nest.len()].copy_from_slice(nest);
         let depth = nest.len() + 1;
@@ -42,7 +42,7 @@ impl Odometer {
         self.at[d] += steps;
         self.cursor = step(self.cursor, self.levels[d].stride, steps);
         while self.at[d] >= self.levels[d].count && d > 0 {
-            let Level { count, stride } = self.levels[d];
+            let Loop { count, stride } = self.levels[d];
             self.cursor = step(self.cursor, stride.wrapping_neg(), count);
             self.at[d] = 0;
             d -= 1;
@@ -62,21 +62,21 @@ impl Odometer {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: Job) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
     let Body::Strided(strided) = &plan.body else { return };
-    let Job { user, packed, len, position, count, stride } = job;
+    let KernelArgs { user, packed, len, position, count, stride } = job;
     let origin = user.wrapping_offset(plan.offset as isize);
     let block = strided.block;
     if strided.depth == 0 && (count == 1 || stride == block as i64) {
         // SAFETY: all repetitions are one run from `origin` on, of which the job names `position..position + len`.
-        unsafe { bulk::run::<D>(origin.wrapping_add(position), packed, len) };
+        unsafe { contiguous::run::<D>(origin.wrapping_add(position), packed, len) };
         return;
     }
     // The whole of a layout of up to two loops is one sheet.
     if position == 0 && plan.size.checked_mul(count) == Some(len) {
         let (row, column) = match (strided.nest(), count) {
-            (&[], _) => (Level { count: 1, stride: 0 }, Level { count, stride }),
-            (&[only], _) => (Level { count, stride }, only),
+            (&[], _) => (Loop { count: 1, stride: 0 }, Loop { count, stride }),
+            (&[only], _) => (Loop { count, stride }, only),
             (&[row, column], 1) => (row, column),
             _ => {
                 // SAFETY: the same job.
@@ -105,11 +105,11 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: Job) {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
-unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: Job) {
-    let Job { mut packed, mut len, position, count, stride, .. } = job;
+unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: KernelArgs) {
+    let KernelArgs { mut packed, mut len, position, count, stride, .. } = job;
     let block = strided.block;
     let (index, within) = if position == 0 { (0, 0) } else { (position / block, position % block) };
-    let mut o = Odometer::new(strided.nest(), Level { count, stride }, origin, index);
+    let mut o = Odometer::new(strided.nest(), Loop { count, stride }, origin, index);
     let last = o.depth - 1;
     if within > 0 {
         let n = len.min(block - within);

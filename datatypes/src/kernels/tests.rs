@@ -1,8 +1,8 @@
 //! Every instruction set that this machine has, not only the best, against a loop over bytes.
 
-use super::copy::{BlockCopy, Gather, Pick, Scatter, by_length};
-use super::listed::{self, ListKernel};
-use super::sheet::{self, Tile, TileKernel, steps};
+use super::block_copy::{BlockCopy, Gather, Pick, Scatter, by_length};
+use super::block_list::{self, ListKernel};
+use super::tile::{self, Tile, TileKernel, steps};
 
 /// The kernels of one shape: (pack, unpack) for each instruction set.
 struct Sheets;
@@ -11,14 +11,14 @@ impl Pick for Sheets {
     type Out = Vec<(TileKernel, TileKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
-        let mut all: Self::Out = vec![(sheet::base::<Gather, S>, sheet::base::<Scatter, S>)];
+        let mut all: Self::Out = vec![(tile::base::<Gather, S>, tile::base::<Scatter, S>)];
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx2") {
-                all.push((sheet::avx2::<Gather, S>, sheet::avx2::<Scatter, S>));
+                all.push((tile::avx2::<Gather, S>, tile::avx2::<Scatter, S>));
             }
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                all.push((sheet::avx512::<Gather, S>, sheet::avx512::<Scatter, S>));
+                all.push((tile::avx512::<Gather, S>, tile::avx512::<Scatter, S>));
             }
         }
         all
@@ -31,14 +31,15 @@ impl Pick for Lists {
     type Out = Vec<(ListKernel, ListKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
-        let mut all: Self::Out = vec![(listed::base::<Gather, S, false>, listed::base::<Scatter, S, true>)];
+        let mut all: Self::Out =
+            vec![(block_list::base::<Gather, S, false>, block_list::base::<Scatter, S, true>)];
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx2") {
-                all.push((listed::avx2::<Gather, S, true>, listed::avx2::<Scatter, S, false>));
+                all.push((block_list::avx2::<Gather, S, true>, block_list::avx2::<Scatter, S, false>));
             }
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                all.push((listed::avx512::<Gather, S, true>, listed::avx512::<Scatter, S, true>));
+                all.push((block_list::avx512::<Gather, S, true>, block_list::avx512::<Scatter, S, true>));
             }
         }
         all

@@ -4,8 +4,8 @@
 //! directly. Otherwise the bytes pass through a stack buffer that stays in the first cache.
 
 use super::strided::Odometer;
-use super::{Job, cross};
-use crate::plan::{Body, LEVELS, Level, Plan, Strided};
+use super::{KernelArgs, strided_copy};
+use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 use core::mem::MaybeUninit;
 
 /// One side: items in memory, and where to begin.
@@ -28,9 +28,9 @@ impl Side<'_> {
     }
 
     /// The job of the `len` packed bytes that come after the next `skip`.
-    fn job(&self, packed: *mut u8, len: usize, skip: usize) -> Job {
+    fn job(&self, packed: *mut u8, len: usize, skip: usize) -> KernelArgs {
         let position = self.position + skip;
-        Job { user: self.user, packed, len, position, count: self.count, stride: self.stride }
+        KernelArgs { user: self.user, packed, len, position, count: self.count, stride: self.stride }
     }
 }
 
@@ -64,13 +64,13 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
 /// to the caller.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
-    let mut nest = [Level { count: 1, stride: 0 }; LEVELS + 1];
+    let mut nest = [Loop { count: 1, stride: 0 }; LEVELS + 1];
     nest[..strided.depth].copy_from_slice(strided.nest());
     let pieces = strided.block / block;
     let origin = side.user.wrapping_offset(side.plan.offset as isize);
-    let outer = Level { count: side.count, stride: side.stride };
+    let outer = Loop { count: side.count, stride: side.stride };
     if pieces > 1 && strided.depth < LEVELS {
-        nest[strided.depth] = Level { count: pieces, stride: block as i64 };
+        nest[strided.depth] = Loop { count: pieces, stride: block as i64 };
         (Odometer::new(&nest[..strided.depth + 1], outer, origin, index), 1)
     } else {
         (Odometer::new(&nest[..strided.depth], outer, origin, index / pieces), pieces)
@@ -95,7 +95,7 @@ unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: us
         // Not 0: the job ends before the loops of either side do.
         let now = left.min(a.left(last_a)).min(b.left(last_b));
         // SAFETY: the next blocks of both sides, up to the end of the innermost loop of one of them.
-        unsafe { cross::run(a.cursor, stride_a, b.cursor, stride_b, now, block) };
+        unsafe { strided_copy::run(a.cursor, stride_a, b.cursor, stride_b, now, block) };
         a.advance(last_a, now);
         b.advance(last_b, now);
         left -= now;

@@ -74,10 +74,10 @@ mod views {
     #[test]
     fn dimensions_without_a_second_element_cost_nothing() {
         let cell = Array::from_elem(vec![1; 1000], 7u8);
-        let (one, plain) = (Datatype::of_view(&cell.view()).unwrap(), Datatype::of::<u8>());
+        let (one, plain) = (Datatype::of_array_view(&cell.view()).unwrap(), Datatype::of::<u8>());
         assert_eq!((one.size(), one.signature()), (1, plain.signature()));
         let none = Array::from_elem(vec![0; 1000], 7u8);
-        assert_eq!(Datatype::of_view(&none.view()).unwrap().size(), 0);
+        assert_eq!(Datatype::of_array_view(&none.view()).unwrap().size(), 0);
     }
 
     /// A view may repeat its elements; a size in bytes that overflows is rejected.
@@ -88,14 +88,14 @@ mod views {
         let mut got = [0; 24];
         Packer::view(thrice).unwrap().fill_bytes(&mut got);
         assert_eq!(got.as_chunks().0.iter().map(|b| u64::from_ne_bytes(*b)).sum::<u64>(), 21);
-        assert!(Datatype::of_view(&one.broadcast(isize::MAX as usize).unwrap()).is_err());
+        assert!(Datatype::of_array_view(&one.broadcast(isize::MAX as usize).unwrap()).is_err());
     }
 
     #[test]
     fn what_must_be_checked_is_refused() {
         let mut flags = Array::from_elem(4, false);
         assert!(Unpacker::view(flags.view_mut()).is_err());
-        assert!(Datatype::of_view(&flags.view()).unwrap().needs_validation());
+        assert!(Datatype::of_array_view(&flags.view()).unwrap().needs_validation());
     }
 }
 

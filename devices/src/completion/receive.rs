@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 
 use super::{Completer, Completion, Outcome, pair};
 use crate::buf::{Buf, BufError};
-use crate::layout::{Envelope, KeepAlive, Target};
-use crate::path::DataPath;
+use crate::data_path::DataPath;
+use crate::message::{Envelope, KeepAlive, Target};
 
 /// The [`Completer`] of a receive, with the target to receive into. The target is in the node from the start of the
 /// receive to its completion, and is not moved with the handle.

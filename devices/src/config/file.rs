@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{Config, ConfigError, Names, PREFIX, Parameter, Text};
+use super::{Config, ConfigError, PREFIX, Parameter, ParameterNames, Text};
 
 /// A file with more parameters.
-pub const CONF: Text = Text {
-    name: "CONF",
+pub const CONFIG_FILE: Text = Text {
+    name: "CONFIG_FILE",
     default: "",
     form: "a path",
     accepts: |_| true,
@@ -24,9 +24,9 @@ pub(super) fn read(
     path: &Path,
 ) -> Result<(), ConfigError> {
     let refuse =
-        |why: String| ConfigError { why: format!("{PREFIX}{}: {}: {why}", CONF.name, path.display()) };
+        |why: String| ConfigError { why: format!("{PREFIX}{}: {}: {why}", CONFIG_FILE.name, path.display()) };
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let names = Names::of(parameters);
+    let names = ParameterNames::of(parameters);
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -37,7 +37,7 @@ pub(super) fn read(
             .ok_or_else(|| refuse(format!("line {number} is not {PREFIX}NAME=VALUE: {line}")))
             .map(|(name, value)| (name.trim_end(), value.trim_start()))?;
         let place = format!("line {number}");
-        if name.strip_prefix(PREFIX) == Some(CONF.name) {
+        if name.strip_prefix(PREFIX) == Some(CONFIG_FILE.name) {
             return Err(refuse(format!("{place} names another file, which is not read")));
         }
         names.check(&place, std::iter::once(name.to_owned())).map_err(|error| refuse(error.why))?;
@@ -54,7 +54,7 @@ mod tests {
     use std::collections::HashMap;
     use std::ffi::OsString;
 
-    use super::super::{GROUPS, SPIN, YIELD, all};
+    use super::super::{GROUPS, SPIN_US, YIELD_US, all};
     use super::*;
 
     fn config(file: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
@@ -63,7 +63,7 @@ mod tests {
         std::fs::write(&path, file).unwrap();
         let mut set: HashMap<String, OsString> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), value.into())).collect();
-        set.insert("MPJ_CONF".to_owned(), path.clone().into());
+        set.insert("MPJ_CONFIG_FILE".to_owned(), path.clone().into());
         let config = Config::from_vars(&all(GROUPS), |name| set.get(name).cloned());
         std::fs::remove_file(&path).unwrap();
         config.map_err(|error| error.why.replace(&path.display().to_string(), "FILE"))
@@ -71,27 +71,27 @@ mod tests {
 
     #[test]
     fn what_is_not_set_otherwise_is_read_from_the_file() {
-        let file = "# of this machine\n\nMPJ_SPIN=7\n  MPJ_YIELD = 9  \nMPJ_COLOUR=red\n";
+        let file = "# of this machine\n\nMPJ_SPIN_US=7\n  MPJ_YIELD_US = 9  \nMPJ_COLOUR=red\n";
         let alone = config(file, &[]).unwrap();
-        assert_eq!((alone.number(&SPIN), alone.number(&YIELD)), (7, 9));
-        let both = config(file, &[("MPJ_SPIN", "8")]).unwrap();
-        assert_eq!((both.number(&SPIN), both.number(&YIELD)), (8, 9));
+        assert_eq!((alone.number(&SPIN_US), alone.number(&YIELD_US)), (7, 9));
+        let both = config(file, &[("MPJ_SPIN_US", "8")]).unwrap();
+        assert_eq!((both.number(&SPIN_US), both.number(&YIELD_US)), (8, 9));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         for (file, why) in [
-            ("MPJ_SPIN=7\nSPIN=7", "MPJ_CONF: FILE: line 2 is not MPJ_NAME=VALUE: SPIN=7"),
-            ("MPJ_SPIN", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN"),
-            ("MPJ_SPINN=7", "line 1, no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"),
-            ("\nMPJ_SPIN=fast", "line 2: MPJ_SPIN=fast is not a number"),
-            ("MPJ_SPIN=7\nMPJ_CONF=more", "line 2 names another file, which is not read"),
+            ("MPJ_SPIN_US=7\nSPIN=7", "MPJ_CONFIG_FILE: FILE: line 2 is not MPJ_NAME=VALUE: SPIN=7"),
+            ("MPJ_SPIN_US", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN_US"),
+            ("MPJ_SPINN=7", "line 1, no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"),
+            ("\nMPJ_SPIN_US=fast", "line 2: MPJ_SPIN_US=fast is not a number"),
+            ("MPJ_SPIN_US=7\nMPJ_CONFIG_FILE=more", "line 2 names another file, which is not read"),
         ] {
             let said = config(file, &[]).unwrap_err();
             assert!(said.contains(why), "{file}: {said}");
         }
-        let nowhere = |name: &str| (name == "MPJ_CONF").then(|| OsString::from("/nowhere/at/all"));
+        let nowhere = |name: &str| (name == "MPJ_CONFIG_FILE").then(|| OsString::from("/nowhere/at/all"));
         let said = Config::from_vars(&all(GROUPS), nowhere).unwrap_err().why;
-        assert!(said.starts_with("MPJ_CONF: /nowhere/at/all: "), "{said}");
+        assert!(said.starts_with("MPJ_CONFIG_FILE: /nowhere/at/all: "), "{said}");
     }
 }

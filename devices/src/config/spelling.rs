@@ -6,6 +6,41 @@ use super::{ConfigError, PREFIX, Parameter};
 /// rank.
 const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
+/// Former names of parameters, with the names that they have now.
+const RENAMED: &[(&str, &str)] = &[
+    ("SPIN", "SPIN_US"),
+    ("YIELD", "YIELD_US"),
+    ("CREDIT", "EAGER_CREDIT"),
+    ("BUDGET", "EAGER_CREDIT_TOTAL"),
+    ("CONF", "CONFIG_FILE"),
+    ("PATH", "DATA_PATH"),
+    ("DEV", "DEVICES"),
+    ("HOST_ID", "SIMULATED_HOSTS"),
+    ("TRACE_EVENTS", "TRACE_MAX_EVENTS"),
+    ("ALLREDUCE", "ALLREDUCE_ALGORITHM"),
+    ("ALLREDUCE_RING", "ALLREDUCE_RING_MIN"),
+    ("ALLGATHER", "ALLGATHER_ALGORITHM"),
+    ("ALLGATHER_DIRECT", "ALLGATHER_LINEAR_MAX"),
+    ("ALLTOALL", "ALLTOALL_ALGORITHM"),
+    ("ALLTOALL_DIRECT", "ALLTOALL_LINEAR_MAX"),
+    ("FLAT_RANKS", "LINEAR_MAX_RANKS"),
+    ("FLAT_BYTES", "LINEAR_MAX_BYTES"),
+    ("SM_EAGER", "SM_EAGER_LIMIT"),
+    ("SHM_EAGER", "SHM_EAGER_LIMIT"),
+    ("NIO_EAGER", "NIO_EAGER_LIMIT"),
+    ("IBV_EAGER", "IBV_EAGER_LIMIT"),
+    ("SHM_SINGLE_COPY", "SHM_SINGLE_COPY_MIN"),
+    ("SHM_RINGS", "SHM_RING_KIB"),
+    ("SHM_POOL", "SHM_POOL_MIB"),
+    ("NIO_FRAGMENT", "NIO_MAX_SEND_SIZE"),
+    ("NIO_HOST", "NIO_LISTEN_ADDRESS"),
+    ("IBV_READ", "IBV_RDMA_READ_MIN"),
+    ("IBV_REGISTER", "IBV_REGISTER_MIN"),
+    ("IBV_DEPTH", "IBV_SEND_WINDOW"),
+    ("IBV_GID", "IBV_GID_INDEX"),
+    ("IBV_PKEY", "IBV_PKEY_INDEX"),
+];
+
 /// Returns the name that was probably meant, if one is so similar that it is unlikely to be another word.
 pub fn closest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = if typed.len() < 5 { 1 } else { 2 };
@@ -15,12 +50,12 @@ pub fn closest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -
 
 /// The names of parameters.
 #[derive(Clone, Debug)]
-pub struct Names(Vec<&'static str>);
+pub struct ParameterNames(Vec<&'static str>);
 
-impl Names {
+impl ParameterNames {
     /// Returns the names of these parameters.
     pub fn of(parameters: &[&'static dyn Parameter]) -> Self {
-        Names(parameters.iter().map(|parameter| parameter.name()).collect())
+        ParameterNames(parameters.iter().map(|parameter| parameter.name()).collect())
     }
 
     /// Returns `None` for the name of one of our variables, without the prefix; otherwise the name that was probably
@@ -29,7 +64,8 @@ impl Names {
         if self.0.contains(&name) || OTHERS.contains(&name) {
             return None;
         }
-        Some(closest_name(&name.to_uppercase(), self.0.iter().copied()))
+        let renamed = RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
+        Some(renamed.or_else(|| closest_name(&name.to_uppercase(), self.0.iter().copied())))
     }
 
     /// Rejects a set of variables if one is misspelt; `place` names the source of the variables in the message. A name
@@ -64,18 +100,37 @@ mod tests {
 
     #[test]
     fn misspelt_variables_are_refused_and_those_of_others_are_not() {
-        let names = Names::of(&all(GROUPS));
+        let names = ParameterNames::of(&all(GROUPS));
         let said = |name: &str| {
             names.check("in the environment", [name.to_owned()].into_iter()).map_err(|error| error.why)
         };
-        for name in ["MPJ_SPIN", "MPJ_NIO_HOST", "MPJ_RANK", "MPJ_KILL_AT", "MPJ_COLOUR", "SPINN", "MPJ_"] {
+        for name in [
+            "MPJ_SPIN_US",
+            "MPJ_NIO_LISTEN_ADDRESS",
+            "MPJ_RANK",
+            "MPJ_KILL_AT",
+            "MPJ_COLOUR",
+            "SPINN",
+            "MPJ_",
+        ] {
             assert_eq!(said(name), Ok(()), "{name}");
         }
-        for (name, meant) in
-            [("MPJ_SPINN", "MPJ_SPIN"), ("MPJ_credit", "MPJ_CREDIT"), ("MPJ_NIO_HOTS", "MPJ_NIO_HOST")]
-        {
+        for (name, meant) in [
+            ("MPJ_SPIN_SU", "MPJ_SPIN_US"),
+            ("MPJ_eager_credit", "MPJ_EAGER_CREDIT"),
+            ("MPJ_NIO_FRAGMENT", "MPJ_NIO_MAX_SEND_SIZE"),
+            ("MPJ_DEV", "MPJ_DEVICES"),
+        ] {
             let why = format!("in the environment, no parameter is named {name}: did you mean {meant}?");
             assert_eq!(said(name), Err(why));
+        }
+    }
+    #[test]
+    fn no_parameter_has_a_former_name_of_another() {
+        let names = ParameterNames::of(&all(GROUPS));
+        for (old, new) in RENAMED {
+            assert_eq!(names.unknown(old), Some(Some(*new)));
+            assert!(RENAMED.iter().all(|(old, _)| old != new), "{new}");
         }
     }
 }

@@ -20,19 +20,17 @@
 //! | `late` | a device that completes operations late and in any order, made of one that does not |
 //! | `member` `owned` `harness` `pinboard` | tools to write and run cases |
 
+mod async_driver;
 mod chains;
 mod channels;
 mod closing;
-mod driven;
-mod early;
-mod ends;
+mod coalesced;
+mod exits;
+mod exports;
 mod faults;
 mod harness;
-mod held;
 mod idle;
-mod late;
 mod layouts;
-mod lent;
 mod member;
 mod model;
 mod order;
@@ -40,10 +38,12 @@ mod owned;
 mod pinboard;
 mod pressure;
 mod sizes;
+mod tasks;
 mod threads;
+mod unexpected;
 
+pub use async_driver::LateDriver;
 pub use harness::{run_threads, unavailable};
-pub use late::LateDriver;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};
 pub use pinboard::Pinboard;
@@ -89,16 +89,16 @@ macro_rules! for_each_case {
             chains::many_pieces [2, 3]
             chains::in_pieces_to_oneself [1, 2]
             chains::in_pieces_and_strided [2, 3]
-            early::ten_thousand_in_order [2, 3]
-            early::two_thousand_in_reverse_order_of_tags [2, 3, 5]
-            early::probes_tell_what_comes [2, 3, 5]
-            early::a_matched_probe_takes_the_message [2, 3, 5]
-            early::cancel_takes_back_an_unmatched_receive [2, 3, 5]
+            unexpected::ten_thousand_in_order [2, 3]
+            unexpected::two_thousand_in_reverse_order_of_tags [2, 3, 5]
+            unexpected::probes_tell_what_comes [2, 3, 5]
+            unexpected::a_matched_probe_takes_the_message [2, 3, 5]
+            unexpected::cancel_takes_back_an_unmatched_receive [2, 3, 5]
             pressure::a_flood_of_small_messages [2, 3]
             pressure::a_flood_of_eager_messages [2, 3, 5]
             pressure::floods_in_a_circle [2, 3, 5, 8]
-            held::a_row_of_sends_leaves_though_its_rank_computes [2, 3, 5]
-            held::sends_that_were_waited_for_have_left [2, 3, 5]
+            coalesced::a_row_of_sends_leaves_though_its_rank_computes [2, 3, 5]
+            coalesced::sends_that_were_waited_for_have_left [2, 3, 5]
             idle::a_rank_that_does_not_poll_stops_nobody [3, 5]
             idle::a_leaver_takes_no_room_with_it [3, 5]
             idle::the_dead_take_no_room_with_them [3, 5]
@@ -114,27 +114,27 @@ macro_rules! for_each_case {
             channels::many_come_and_go [2, 3]
             channels::leaving_a_channel_gives_room_back [2, 3]
             channels::what_is_refused_fails_at_its_sender [2, 3]
-            ends::a_death_ends_all_that_waits [2, 3, 5]
-            ends::a_death_leaves_other_channels_alone [3, 5]
-            ends::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]
-            ends::messages_from_before_a_death_arrive [2, 3, 5]
-            ends::memory_that_went_back_is_left_alone [2, 3, 5]
-            ends::a_death_behind_an_open_connection_ends_bodies [2, 3, 5]
-            ends::closing_after_flooding_a_dead_rank [2, 3, 5]
+            exits::a_death_ends_all_that_waits [2, 3, 5]
+            exits::a_death_leaves_other_channels_alone [3, 5]
+            exits::a_dead_ranks_early_announcement_does_not_hang [2, 3, 5]
+            exits::messages_from_before_a_death_arrive [2, 3, 5]
+            exits::memory_that_went_back_is_left_alone [2, 3, 5]
+            exits::a_death_behind_an_open_connection_ends_bodies [2, 3, 5]
+            exits::closing_after_flooding_a_dead_rank [2, 3, 5]
             closing::a_leaver_ends_what_waits_for_it [2, 3, 5]
             closing::the_last_one_hears_that_all_have_left [2, 3, 5]
             closing::messages_from_before_a_leave_arrive [2, 3, 5]
             closing::pending_sends_to_closing_peers [2, 3, 5]
             closing::everybody_closes_in_the_middle_of_traffic [2, 3, 5]
             closing::a_synchronous_send_to_oneself_ends [1, 2]
-            lent::blocks_are_looked_at_where_they_lie [2, 3, 5]
-            lent::blocks_are_received_elsewhere [2, 3, 5]
-            lent::a_leaver_does_not_wait_for_its_blocks [2, 3, 5]
-            lent::a_receiver_leaves_with_a_block [2, 3]
-            lent::the_dead_may_look_on [2, 3, 5]
-            lent::what_is_taken_back_is_not_looked_at [2, 3, 5]
-            lent::an_owner_sends_when_it_goes [2, 3]
-            lent::a_viewed_block_is_not_taken_back [2, 3]
+            exports::blocks_are_looked_at_where_they_lie [2, 3, 5]
+            exports::blocks_are_received_elsewhere [2, 3, 5]
+            exports::a_leaver_does_not_wait_for_its_blocks [2, 3, 5]
+            exports::a_receiver_leaves_with_a_block [2, 3]
+            exports::the_dead_may_look_on [2, 3, 5]
+            exports::what_is_taken_back_is_not_looked_at [2, 3, 5]
+            exports::an_owner_sends_when_it_goes [2, 3]
+            exports::a_viewed_block_is_not_taken_back [2, 3]
             threads::two_senders_and_two_receivers [2, 3, 5]
             threads::one_receives_and_one_probes [2, 3, 5]
             threads::self_sends_wake_a_sleeping_thread [1, 2]
@@ -142,9 +142,9 @@ macro_rules! for_each_case {
             threads::a_receive_wakes_when_its_channel_is_left [1, 2]
             threads::self_sends_meet_receives_of_another_thread [1, 2]
             threads::a_long_wait_sleeps [2, 3]
-            driven::a_wait_for_something_else_drives [2, 3, 5]
-            driven::threads_drive_one_at_a_time [2, 3, 5]
-            driven::a_wait_that_looks_for_something_drives_when_it_has_looked [2, 3]
+            tasks::a_wait_for_something_else_drives [2, 3, 5]
+            tasks::threads_drive_one_at_a_time [2, 3, 5]
+            tasks::a_wait_that_looks_for_something_drives_when_it_has_looked [2, 3]
             model::random_traffic [2, 3, 5, 8]
         }
     };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Address, Callback, Cards};
+use crate::{Address, Callback, CardExchange};
 
 type Card = Vec<(String, Address)>;
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Pinboard {
 
 impl Pinboard {
     /// Returns the board from the point of view of one rank.
-    pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn Cards> {
+    pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn CardExchange> {
         Arc::new(Place { board: Arc::clone(self), rank })
     }
 }
@@ -37,7 +37,7 @@ struct Place {
     rank: u32,
 }
 
-impl Cards for Place {
+impl CardExchange for Place {
     fn publish(&self, cards: Card) -> Result<(), String> {
         let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
         pinned.cards.insert(self.rank, cards.clone());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use crate::layout::Pieces;
+use crate::message::Pieces;
 
 /// The body of a frame to post.
 pub enum Body<'a> {
@@ -45,14 +45,14 @@ impl fmt::Debug for Body<'_> {
 /// # Safety
 /// [`pack`](Self::pack) initialises every byte of `room`: the device sends these bytes.
 #[expect(unsafe_code, reason = "a device takes its memory for written")]
-pub unsafe trait Packed {
+pub unsafe trait PackSource {
     /// Writes the bytes from `position` on to `room`, which does not extend beyond the end of the message.
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]);
 }
 
 /// A body that is not contiguous: the caller of `post` packs it where the device wants it.
 pub struct PackedBody<'a> {
-    packed: &'a dyn Packed,
+    packed: &'a dyn PackSource,
     position: usize,
     len: usize,
     ragged: bool,
@@ -61,7 +61,7 @@ pub struct PackedBody<'a> {
 impl<'a> PackedBody<'a> {
     /// Creates a body of `len` bytes, beginning at `position`.
     #[inline]
-    pub fn new(packed: &'a dyn Packed, position: usize, len: usize) -> Self {
+    pub fn new(packed: &'a dyn PackSource, position: usize, len: usize) -> Self {
         PackedBody { packed, position, len, ragged: false }
     }
 

@@ -250,16 +250,16 @@ impl fmt::Debug for View {
 
 /// The message sizes for which a method to move memory is worthwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reach {
+pub struct SizeRange {
     /// The smallest size in bytes for which it is worthwhile.
     pub min: usize,
     /// The largest size of one operation; longer bodies are split.
     pub max: usize,
 }
 
-impl Reach {
+impl SizeRange {
     /// All sizes but 0.
-    pub const ANY: Reach = Reach { min: 1, max: usize::MAX };
+    pub const ANY: SizeRange = SizeRange { min: 1, max: usize::MAX };
 }
 
 #[cfg(test)]

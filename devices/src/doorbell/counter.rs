@@ -8,14 +8,14 @@ use crate::sync::{Condvar, Mutex, lock};
 use crate::sys::BorrowedFd;
 
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct EventFd {
     count: Mutex<u64>,
     news: Condvar,
 }
 
-impl Event {
+impl EventFd {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Event { count: Mutex::new(0), news: Condvar::new() })
+        Ok(EventFd { count: Mutex::new(0), news: Condvar::new() })
     }
 
     pub(super) fn signal(&self) {

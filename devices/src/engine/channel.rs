@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::device::PeerId;
-use crate::engine::ends::ChannelExits;
+use crate::engine::exits::ChannelExits;
 use crate::engine::ops::Ops;
 use crate::fault::Fault;
 use crate::group::Group;
-use crate::matching::{EarlyCounts, Matching, UnexpectedCounts};
+use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 
 /// A matching space: a communicator has one for messages and one for collectives.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub struct Channel {
     members: OnceLock<Members>,
     about: OnceLock<About>,
     matching: Mutex<Matching>,
-    unexpected_counts: Arc<EarlyCounts>,
+    unexpected_counts: Arc<UnexpectedCounters>,
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
-    ended: Mutex<ChannelExits>,
+    exits: Mutex<ChannelExits>,
     /// Whether a member has exited.
-    troubled: AtomicBool,
+    has_exits: AtomicBool,
     /// Whether a rendezvous message has matched a receive that is not an operation yet.
     meeting: AtomicBool,
 }
@@ -52,7 +52,7 @@ struct Members {
 
 impl Channel {
     pub(crate) fn new(context: u64, bias: &Arc<Bias>) -> Self {
-        let board = Arc::<EarlyCounts>::default();
+        let board = Arc::<UnexpectedCounters>::default();
         Channel {
             context,
             number: AtomicU16::new(0),
@@ -62,8 +62,8 @@ impl Channel {
             unexpected_counts: board,
             ops: Mutex::new(bias, Ops::default()),
             broken: OnceLock::new(),
-            ended: Mutex::new(bias, ChannelExits::default()),
-            troubled: AtomicBool::new(false),
+            exits: Mutex::new(bias, ChannelExits::default()),
+            has_exits: AtomicBool::new(false),
             meeting: AtomicBool::new(false),
         }
     }
@@ -149,17 +149,17 @@ impl Channel {
 
     /// Returns the exits of members that are known here.
     pub(crate) fn exits(&self) -> MutexGuard<'_, ChannelExits> {
-        self.ended.lock()
+        self.exits.lock()
     }
 
     /// Returns whether a member has exited, so that a new operation may have to fail at once.
     #[inline]
     pub(crate) fn is_troubled(&self) -> bool {
-        self.troubled.load(Ordering::Acquire)
+        self.has_exits.load(Ordering::Acquire)
     }
 
     pub(crate) fn trouble(&self) {
-        self.troubled.store(true, Ordering::Release);
+        self.has_exits.store(true, Ordering::Release);
     }
 
     /// Sets whether a rendezvous message has matched a receive that is not an operation yet. The holder of the

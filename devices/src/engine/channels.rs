@@ -117,7 +117,7 @@ impl Engine {
         };
         self.reject_forged(&channel);
         self.update_channel_exits(&channel);
-        self.apply_ends(&channel);
+        self.apply_exits(&channel);
         Ok(channel)
     }
 
@@ -150,9 +150,9 @@ impl Engine {
         let mut matching = channel.matching();
         let (early, local) = (matching.close(), std::mem::take(&mut matching.local));
         drop(matching);
-        *lock(&self.left) += local;
+        *lock(&self.freed_traffic) += local;
         for early in early {
-            self.refuse_early(channel.context, early);
+            self.nack_unexpected(channel.context, early);
         }
         // Other threads may sleep until one of these operations completes.
         self.wake_all();
@@ -167,7 +167,8 @@ impl Engine {
     /// Returns whether no operation of a channel needs it any more. Queued frames and body streams do not need it,
     /// because they store their context.
     fn is_idle(&self, channel: &Channel) -> bool {
-        let waits = |peer: &Peer| peer.outbox().unsent.iter().any(|m| m.channel.context == channel.context);
+        let waits =
+            |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
         // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is
         // unlocked, and a receive is an operation by the time that `is_meeting` is false.
         !self.peers.iter().any(waits) && !channel.is_meeting() && channel.ops().is_empty()

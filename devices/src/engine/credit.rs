@@ -25,16 +25,16 @@ use crate::config::{Config, Number};
 use crate::device::PeerId;
 
 /// The most eager credit that a receiver grants each sender.
-pub const CREDIT: Number = Number {
-    name: "CREDIT",
+pub const EAGER_CREDIT: Number = Number {
+    name: "EAGER_CREDIT",
     default: 8 << 20,
     range: (MIN_CREDIT, 1 << 40),
     help: "bytes of eager messages that one sender may have under way to a receiver; the same for all ranks",
 };
 
 /// The most eager credit that a receiver grants all senders together.
-pub const BUDGET: Number = Number {
-    name: "BUDGET",
+pub const EAGER_CREDIT_TOTAL: Number = Number {
+    name: "EAGER_CREDIT_TOTAL",
     default: 256 << 20,
     range: (1 << 20, 1 << 50),
     help: "bytes of eager messages that all senders together may have under way to a receiver; the same for all ranks",
@@ -81,8 +81,8 @@ impl CreditKind {
 
 impl CreditPool {
     pub(super) fn new(config: &Config, ranks: u32) -> Self {
-        let most = config.number(&CREDIT);
-        if config.is_set(&CREDIT) && !config.is_set(&BUDGET) {
+        let most = config.number(&EAGER_CREDIT);
+        if config.is_set(&EAGER_CREDIT) && !config.is_set(&EAGER_CREDIT_TOTAL) {
             return CreditPool {
                 initial: most,
                 max: most,
@@ -90,7 +90,7 @@ impl CreditPool {
                 reclaimable: Mutex::default(),
             };
         }
-        let half = config.number(&BUDGET) / 2;
+        let half = config.number(&EAGER_CREDIT_TOTAL) / 2;
         let first = (half / u64::from(ranks.max(1))).clamp(MIN_CREDIT, most);
         CreditPool {
             initial: first,
@@ -153,13 +153,16 @@ mod tests {
         {
             assert_eq!(credit(&[], ranks).initial, first, "{ranks} ranks");
         }
-        assert_eq!(credit(&[(&CREDIT, 1 << 30)], 512).initial, 1 << 30, "who asks for it has it");
-        assert_eq!(credit(&[(&CREDIT, 1 << 30), (&BUDGET, 1 << 20)], 512).initial, MIN_CREDIT);
+        assert_eq!(credit(&[(&EAGER_CREDIT, 1 << 30)], 512).initial, 1 << 30, "who asks for it has it");
+        assert_eq!(
+            credit(&[(&EAGER_CREDIT, 1 << 30), (&EAGER_CREDIT_TOTAL, 1 << 20)], 512).initial,
+            MIN_CREDIT
+        );
     }
 
     #[test]
     fn rooms_grow_within_the_budget_and_no_further_than_they_may() {
-        let credit = credit(&[(&BUDGET, 64 << 20)], 64);
+        let credit = credit(&[(&EAGER_CREDIT_TOTAL, 64 << 20)], 64);
         assert_eq!(credit.initial, 512 << 10);
         let mut rooms = [credit.initial; 64];
         for round in 0..10 {

@@ -8,30 +8,30 @@ use mpj_datatypes::Signature;
 use super::channel::Channel;
 use super::channels::Lookup;
 use super::credit::CreditKind;
+use super::device_ops::StreamedSend;
 use super::failure::Blamed;
-use super::fetch::MatchedRts;
+use super::flush::credit_cost;
 use super::inbox::{Binding, Inbox};
-use super::landing::land_piece;
-use super::moves::StreamedSend;
+use super::incoming_body::receive_data;
 use super::ops::Op;
-use super::outbox::credit_cost;
-use super::peer::{BodyStream, Table, Wireup};
-use super::traffic::Tally;
+use super::peer::{BodyStream, PeerTable, Wireup};
+use super::rendezvous::MatchedRts;
+use super::traffic::AtomicCount;
 use super::{Engine, lock};
 use crate::device::{Landing, OpToken, PeerId, RemoteKey, Sink};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head};
-use crate::layout::Envelope;
+use crate::kill_points::{KillPoint, reach};
 use crate::liveness::Exit;
 use crate::matching::{InlineBody, Posted, Unexpected, UnexpectedBody};
-use crate::steps::{KillPoint, reach};
+use crate::message::Envelope;
 
 /// The sink of one pass of progress.
 pub(super) struct Delivery<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) inboxes: &'a mut Table<Inbox>,
+    pub(super) inboxes: &'a mut PeerTable<Inbox>,
     /// Counts the bytes copied out of the device.
-    pub(super) copied: &'a Tally,
+    pub(super) copied: &'a AtomicCount,
 }
 
 /// The destination of an unmatched message.
@@ -170,7 +170,7 @@ impl Delivery<'_> {
             drop(matching);
             match back {
                 None => self.engine.notify_parked(),
-                Some(early) => self.engine.refuse_early(channel.context, early),
+                Some(early) => self.engine.nack_unexpected(channel.context, early),
             }
             return Some(());
         };
@@ -180,7 +180,7 @@ impl Delivery<'_> {
             Ok(()) => {
                 let channel = &channel;
                 let announced = MatchedRts { channel, from, message, op, key: key.as_ref() };
-                self.engine.fetch(&announced, target, ender);
+                self.engine.receive_rendezvous(&announced, target, ender);
             }
             Err(fault) => {
                 drop(target);
@@ -225,13 +225,13 @@ impl Delivery<'_> {
                 }
                 return Some(());
             }
-            Some(Op::Send { .. }) => (),
+            Some(Op::Rendezvous { .. }) => (),
             // The peer breaks the protocol. The operation stays, and fails with the peer.
             Some(_) => return None,
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
-        let Some(Op::Send { source, message, registration, ender, .. }) = op else { return None };
+        let Some(Op::Rendezvous { source, message, registration, ender, .. }) = op else { return None };
         // The body is sent in frames from now on, so the key is no longer needed.
         drop(registration);
         let peer = engine.peer(from).ok()?;
@@ -273,8 +273,8 @@ impl Delivery<'_> {
     fn is_open(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
         let place = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
-            (Some(Op::Sync { place, .. }), true) => Some(*place),
-            (Some(Op::Send { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
+            (Some(Op::EagerSync { place, .. }), true) => Some(*place),
+            (Some(Op::Rendezvous { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
         // The message's frame is still queued, so the peer cannot have seen it: the peer breaks the protocol. The
@@ -320,7 +320,7 @@ impl Delivery<'_> {
         let at = usize::try_from(head.extra.get()).ok()?;
         let Some(channel) = self.channel(from, head)? else { return Some(()) };
         self.copied.add(body.len());
-        land_piece(self.engine, &channel, from, head.op.get(), at, body)
+        receive_data(self.engine, &channel, from, head.op.get(), at, body)
     }
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
@@ -331,8 +331,8 @@ impl Delivery<'_> {
         match say {
             CreditKind::Grant => {
                 let mut out = peer.outbox();
-                if out.contact == Wireup::Connected && !out.gone {
-                    out.credit = out.credit.saturating_add(bytes).min(engine.credit.max);
+                if out.contact == Wireup::Connected && !out.is_closed {
+                    out.send_credit = out.send_credit.saturating_add(bytes).min(engine.credit.max);
                 }
             }
             CreditKind::Recall => engine.give_back(peer, bytes)?,

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::inbox::Inbox;
 use super::ops::Op;
-use super::peer::{BodyStream, DeferredSend, Outbox, Peer, QueuedFrame, Table};
+use super::peer::{BodyStream, DeferredSend, Outbox, Peer, PeerTable, QueuedFrame};
 use super::{Engine, lock};
 use crate::biased::MutexGuard;
+use crate::deferred_drop;
 use crate::device::PeerId;
 use crate::fault::Fault;
-use crate::later;
 use crate::liveness::{Exit, ExitEvent};
 use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected, UnexpectedBody};
 
@@ -30,7 +30,7 @@ pub(super) struct Blamed {
 }
 
 /// How long a failed or closing rank waits for its devices to finish.
-pub(super) const GIVE_UP: Duration = Duration::from_millis(250);
+pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Returns the first rank of the world that has died, and its cause.
@@ -44,7 +44,7 @@ impl Engine {
     /// Applies the exits that were learned and not applied yet.
     pub(crate) fn apply_all_ends(&self) {
         for channel in self.all_channels() {
-            self.apply_ends(&channel);
+            self.apply_exits(&channel);
         }
         for (rank, end) in self.take_gone() {
             let fault = match end {
@@ -59,8 +59,8 @@ impl Engine {
     }
 
     /// Returns the peers that have died in the middle of an incoming body.
-    pub(super) fn dead_in_a_body(&self, inboxes: &Table<Inbox>) -> Vec<PeerId> {
-        let mut dead = self.dead();
+    pub(super) fn dead_mid_body(&self, inboxes: &PeerTable<Inbox>) -> Vec<PeerId> {
+        let mut dead = self.dead_ranks();
         dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::is_mid_body));
         dead
     }
@@ -75,18 +75,18 @@ impl Engine {
         let was_idle = out.is_idle();
         self.credit.reclaim(out.credit_given);
         out.credit_given = self.credit.initial;
-        out.recalled = 0;
-        out.gone = true;
+        out.credit_recalled = 0;
+        out.is_closed = true;
         // Without credit, a sender that has checked the exits before this moment sends an RTS. That operation fails
         // with the peer.
-        out.credit = 0;
+        out.send_credit = 0;
         out.link.peer_gone();
         out.unflushed = false;
         out.bound.clear();
-        let unsent = std::mem::take(&mut out.unsent);
-        let frames = std::mem::take(&mut out.waiting);
+        let unsent = std::mem::take(&mut out.deferred_sends);
+        let frames = std::mem::take(&mut out.queued_frames);
         let streams = std::mem::take(&mut out.streams);
-        let fetches = std::mem::take(&mut out.fetches);
+        let fetches = std::mem::take(&mut out.gets);
         let id = out.id;
         self.note_busy(was_idle, &mut out);
         drop(out);
@@ -107,17 +107,17 @@ impl Engine {
 
     /// Checks the pending operations of a channel against the exits of its members that have not been applied yet.
     /// One search of each kind of operations covers all these members.
-    pub(crate) fn apply_ends(&self, channel: &Channel) {
+    pub(crate) fn apply_exits(&self, channel: &Channel) {
         let Some(due) = channel.exits().take_due() else { return };
         // If members have died, the fault names the earliest death: the other exits are usually its consequences.
         if due.has_dead
-            && let Some(fault) = self.first_death_in(channel)
+            && let Some(fault) = self.first_death_fault(channel)
         {
             return self.fail_channel(channel, &fault);
         }
-        let ends = self.closing_among(channel, &due.members);
+        let ends = self.exits_among(channel, &due.members);
         if !ends.is_empty() {
-            self.fail_posted(channel, &ends);
+            self.fail_receives_from(channel, &ends);
             // Before the operations: a queued frame may hold the memory of an operation.
             for (rank, end) in &ends {
                 let fault = self.left_job(Some(*rank));
@@ -139,7 +139,7 @@ impl Engine {
     /// Returns the fault of an operation that fails because a rank has left, or, if `rank` is `None`, all others
     /// have. If a member of the channel has died, the fault names that death, which may be the cause.
     pub(crate) fn left_fault(&self, channel: &Channel, rank: Option<u32>) -> Fault {
-        self.first_death_in(channel).unwrap_or_else(|| self.left_job(rank))
+        self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
     /// Returns the same fault for a channel without a dead member. If a rank outside the channel has died, the fault
@@ -171,7 +171,7 @@ impl Engine {
         fault: Fault,
         first: Option<u32>,
     ) -> Option<Fault> {
-        if let Some(dead) = self.first_death_in(channel) {
+        if let Some(dead) = self.first_death_fault(channel) {
             return Some(dead);
         }
         if let Some(abandoned) = self.abandoned(Some(peer.0)) {
@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Returns the fault that names the first death among the other members, if any has died.
-    pub(crate) fn first_death_in(&self, channel: &Channel) -> Option<Fault> {
+    pub(crate) fn first_death_fault(&self, channel: &Channel) -> Option<Fault> {
         let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
         match self.roster.first_death_among(other)? {
             ExitEvent { rank, exit: Exit::Died(cause) } => Some(Fault::Dead { rank, cause }),
@@ -229,13 +229,13 @@ impl Engine {
     /// case a device does not finish.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
-        let end = Instant::now() + GIVE_UP;
-        self.wait_until(|| (!self.tasks.are_open() || Instant::now() >= end).then_some(()));
+        let end = Instant::now() + DEVICE_GRACE;
+        self.wait_until(|| (!self.tasks.any() || Instant::now() >= end).then_some(()));
     }
 
     /// Fails all pending operations of a channel, and rejects new ones.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
-        let hold = later::DeferDrops::begin();
+        let hold = deferred_drop::DeferDrops::begin();
         channel.set_broken(fault.clone());
         fail_receives(channel, |_| true, fault);
         fail_self_sends(channel, fault);
@@ -243,12 +243,12 @@ impl Engine {
         self.fail_queued(channel, self.peers.iter(), true, fault);
         self.fail_ops(channel, |_| Some(fault.clone()));
         drop(hold);
-        later::run_deferred_drops();
+        deferred_drop::run_deferred_drops();
     }
 
     /// Fails the receives from ranks that start no more messages. All messages and RTS frames of these ranks have
     /// arrived.
-    fn fail_posted(&self, channel: &Channel, ends: &HashMap<u32, Exit>) {
+    fn fail_receives_from(&self, channel: &Channel, ends: &HashMap<u32, Exit>) {
         let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
         let ended =
             channel.matching().drain_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
@@ -267,7 +267,7 @@ impl Engine {
 
     /// Fails the operations of a channel for which `why` returns a fault.
     fn fail_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
-        let ops = channel.ops().take_all(why);
+        let ops = channel.ops().take_failed(why);
         for (op, fault) in ops {
             self.fail_op(op, fault);
         }
@@ -288,19 +288,19 @@ impl Engine {
             let mut ended = Vec::new();
             let mut out = peer.outbox();
             let was_idle = out.is_idle();
-            for waiting in std::mem::take(&mut out.waiting) {
+            for waiting in std::mem::take(&mut out.queued_frames) {
                 if waiting.context == channel.context {
                     out.refund(&waiting);
                     ended.push((waiting.body, waiting.completes.map(|(ender, _)| ender)));
                 } else {
-                    out.waiting.push_back(waiting);
+                    out.queued_frames.push_back(waiting);
                 }
             }
-            for message in std::mem::take(&mut out.unsent) {
+            for message in std::mem::take(&mut out.deferred_sends) {
                 if message.channel.context == channel.context {
                     ended.push((Some(message.source), Some(message.ender)));
                 } else {
-                    out.unsent.push_back(message);
+                    out.deferred_sends.push_back(message);
                 }
             }
             let mut bodies = Vec::new();
@@ -350,7 +350,7 @@ impl Engine {
         // Read `recheck` after the exit. If it is set, frames that the rank sent before its exit might not have been
         // taken in yet.
         match rank {
-            Some(rank) if !self.recheck.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
+            Some(rank) if !self.exits_pending.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),
         }
     }

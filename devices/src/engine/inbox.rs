@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::channel::Channel;
-use super::landing::IncomingBody;
-use super::outbox::{MAX_AWAITING_REPLY, credit_cost};
+use super::flush::{MAX_AWAITING_REPLY, credit_cost};
+use super::incoming_body::IncomingBody;
 use crate::device::PeerId;
 use crate::header::{FrameKind, Head};
 
@@ -117,8 +117,8 @@ impl Inbox {
             return Ok(());
         }
         Err(format!(
-            "it has sent {} bytes of eager messages and was granted {} (of these {} to begin with: MPJ_CREDIT and \
-             MPJ_BUDGET have to be the same for all ranks)",
+            "it has sent {} bytes of eager messages and was granted {} (of these {} to begin with: MPJ_EAGER_CREDIT and \
+             MPJ_EAGER_CREDIT_TOTAL have to be the same for all ranks)",
             self.credit_used, self.credit_limit, engine.credit.initial
         ))
     }

@@ -23,84 +23,84 @@
 //!   holds the lock from pass to pass. It releases the lock for its own long work, such as that of a collective, and
 //!   to poll tasks.
 
+mod blocked;
+mod cancel;
 pub(crate) mod channel;
 mod channels;
-mod contact;
 mod credit;
 mod delivery;
-mod driven;
-mod ends;
+mod device_ops;
+mod exits;
 mod failure;
-mod fetch;
+mod flush;
 mod inbox;
-mod landing;
-mod lent;
-mod moves;
+mod incoming_body;
 pub(crate) mod ops;
-mod outbox;
 mod parking;
 pub(crate) mod peer;
 mod progress;
 mod receive;
+mod rendezvous;
 mod replies;
 mod send;
 mod slab;
+mod tasks;
 mod tracing;
 mod traffic;
-mod waits;
-mod withdraw;
+mod view;
+mod wireup;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
+pub use blocked::{BlockedThread, WORLD, WaitReason};
 pub use channel::{Calls, Channel};
-pub use contact::Cards;
 use credit::CreditPool;
-pub use credit::{BUDGET, CREDIT};
-pub use driven::ProgressTask;
-use failure::{Blamed, GIVE_UP};
-pub use lent::ViewedMessage;
+pub use credit::{EAGER_CREDIT, EAGER_CREDIT_TOTAL};
+use failure::{Blamed, DEVICE_GRACE};
 pub use receive::{Matched, MatchedMessage};
 pub use send::{Coalesce, Mode, Sent};
+pub use tasks::ProgressTask;
 pub use traffic::{Count, LocalTraffic, Stats, Traffic};
-pub use waits::{BlockedThread, WORLD, WaitReason};
+pub use view::ViewedMessage;
+pub use wireup::CardExchange;
 
 use mpj_pool::{Growth, Magazine, Pages, Storage};
 
 use crate::biased::{self, Bias};
-use crate::config::{Config, PATH};
+use crate::config::{Config, DATA_PATH};
+use crate::data_path::DataPath;
 use crate::device::{Device, OpenError, PeerId};
 use crate::fault::Fault;
-use crate::layout::Stages;
 use crate::liveness::{Exit, Roster};
-use crate::path::DataPath;
-use crate::registry::{Openings, Registry};
+use crate::message::BounceBuffers;
+use crate::registry::{OpenedDevices, Registry};
 use crate::site::Site;
 use crate::trace::Trace;
 use crate::wait::Policy;
+use blocked::BlockedThreads;
 use channels::Channels;
-use driven::Tasks;
-use ends::KnownExits;
-use moves::{DeviceOp, DeviceOps};
+use device_ops::{DeviceOp, DeviceOps};
+use exits::KnownExits;
 use ops::Op;
 use parking::Parking;
-use peer::{NoLink, Peer, Table};
+use peer::{NoEndpoint, Peer, PeerTable};
 use progress::ProgressState;
-use traffic::Tally;
-use waits::Waits;
+use tasks::TaskList;
+use traffic::AtomicCount;
 
 /// The engine of one rank.
 pub struct Engine {
     pub(crate) site: Site,
     pub(crate) devices: Vec<Box<dyn Device>>,
     refused: Vec<OpenError>,
-    cards: Arc<dyn Cards>,
+    cards: Arc<dyn CardExchange>,
     pub(crate) roster: Arc<Roster>,
-    pub(crate) peers: Table<Peer>,
+    pub(crate) peers: PeerTable<Peer>,
     /// Cards that have arrived and have not been processed.
-    answers: Arc<Mutex<Vec<contact::Answer>>>,
+    received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
     /// Operations that devices are executing.
     moves: Mutex<DeviceOps>,
@@ -108,18 +108,18 @@ pub struct Engine {
     bias: Arc<Bias>,
     turn: biased::Mutex<ProgressState>,
     parking: Parking,
-    waits: Waits,
+    waits: BlockedThreads,
     /// Tasks, which progress polls although no thread waits for them.
-    tasks: Tasks,
+    tasks: TaskList,
     pub(crate) policy: Policy,
     /// Data path of messages that do not choose one.
     pub(crate) path: DataPath,
     /// Whether these messages use [`DataPath::Auto`] and the rank is not traced.
-    is_plain: bool,
+    has_fast_path: bool,
     /// Whether a device wants memory to be registered.
     registers: bool,
     /// Bounce buffers that such a device uses implicitly.
-    stages: Stages,
+    stages: BounceBuffers,
     pub(crate) credit: CreditPool,
     /// Number of outboxes that are not idle.
     pub(crate) busy: AtomicUsize,
@@ -128,17 +128,17 @@ pub struct Engine {
     /// The exits of ranks that this engine has learned.
     ends: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
-    recheck: AtomicBool,
+    exits_pending: AtomicBool,
     /// Operations that fail as soon as a death becomes known.
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
-    leaving: AtomicBool,
+    closing: AtomicBool,
     /// Whether this rank takes no further part in the job.
     closed: AtomicBool,
     /// Counts the bytes copied out of each device.
-    copied_out: Box<[Tally]>,
+    copied_out: Box<[AtomicCount]>,
     /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes took.
-    left: Mutex<LocalTraffic>,
+    freed_traffic: Mutex<LocalTraffic>,
     /// The trace, if this rank is traced.
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
@@ -162,30 +162,30 @@ impl Engine {
         site: Site,
         registry: &Registry,
         config: &Config,
-        cards: Arc<dyn Cards>,
+        cards: Arc<dyn CardExchange>,
         roster: Arc<Roster>,
     ) -> Result<Arc<Self>, OpenError> {
         let bias = Bias::new();
         let site = Site { bias: Arc::clone(&bias), ..site };
-        let Openings { opened, failed: refused } = registry.open(&site, config)?;
+        let OpenedDevices { opened, failed: refused } = registry.open(&site, config)?;
         let trace = Trace::open(config, site.rank);
-        let path = config.choice(&PATH);
+        let path = config.choice(&DATA_PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
         for one in opened {
             devices.push(one.device);
             inlets.push(one.inlet);
         }
         let own = devices.iter().map(|d| (d.name().to_owned(), d.address())).collect();
-        let arrived = devices.iter().map(|_| Tally::default()).collect();
+        let arrived = devices.iter().map(|_| AtomicCount::default()).collect();
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
             policy: Policy::new(config, site.ranks_on_host),
             path,
-            is_plain: path == DataPath::Auto && trace.is_none(),
+            has_fast_path: path == DataPath::Auto && trace.is_none(),
             registers: devices.iter().any(|device| device.caps().register_from.is_some()),
-            stages: Stages::default(),
-            peers: Table::new(site.size),
+            stages: BounceBuffers::default(),
+            peers: PeerTable::new(site.size),
             turn: biased::Mutex::new(&bias, ProgressState::new(inlets, site.size)),
             credit: CreditPool::new(config, site.size),
             site,
@@ -193,22 +193,22 @@ impl Engine {
             refused,
             cards,
             roster,
-            answers: Arc::default(),
+            received_cards: Arc::default(),
             channels: RwLock::default(),
             moves: Mutex::default(),
             parking: Parking::new(),
-            waits: Waits::default(),
-            tasks: Tasks::default(),
+            waits: BlockedThreads::default(),
+            tasks: TaskList::default(),
             busy: AtomicUsize::new(0),
             busy_peers: biased::Mutex::new(&bias, Vec::new()),
             bias,
             ends: RwLock::default(),
-            recheck: AtomicBool::new(false),
+            exits_pending: AtomicBool::new(false),
             blamed: Mutex::default(),
-            leaving: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             copied_out: arrived,
-            left: Mutex::default(),
+            freed_traffic: Mutex::default(),
             trace,
             pool: OnceLock::new(),
         }))
@@ -261,7 +261,7 @@ impl Engine {
     ///
     /// It does not wait for a peer that has itself begun to close, because such a peer never receives the rest.
     pub fn close(&self) {
-        if self.leaving.swap(true, Ordering::SeqCst) {
+        if self.closing.swap(true, Ordering::SeqCst) {
             return;
         }
         self.drain_tasks();
@@ -271,25 +271,25 @@ impl Engine {
         }
         self.recheck_all();
         // Tasks that were spawned since then complete at once.
-        if self.tasks.are_open() {
+        if self.tasks.any() {
             self.poll_tasks(true);
         }
         // A reply to a peer's message must be on its way before the peer learns that no more frames will come.
         let leaving = |_: &()| WaitReason::call("leaving the job: what it has sent is not received");
         self.wait_for(
             &mut (),
-            |()| (!self.tasks.are_open() && self.peers.iter().all(|p| p.outbox().is_drained())).then_some(()),
+            |()| (!self.tasks.any() && self.peers.iter().all(|p| p.outbox().is_drained())).then_some(()),
             leaving,
         );
-        crate::steps::reach(crate::steps::KillPoint::Closing, self.site.rank);
+        crate::kill_points::reach(crate::kill_points::KillPoint::Closing, self.site.rank);
         self.roster.report(self.site.rank, Exit::Closing);
         let has_ended =
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
         self.wait_for(&mut (), |()| self.is_drained(has_ended).then_some(()), leaving);
         // Devices soon return the memory of messages to these peers. The time limit covers a device that does not.
-        let end = Instant::now() + GIVE_UP;
+        let end = Instant::now() + DEVICE_GRACE;
         self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
-        self.end_received();
+        self.complete_viewed_sends();
         self.roster.report(self.site.rank, Exit::Left);
     }
 
@@ -311,7 +311,7 @@ impl Engine {
         });
         self.roster.report(self.site.rank, Exit::ClosingExcept(contexts.into()));
         self.poll_tasks(true);
-        let have_ended = |_: &mut ()| (!self.tasks.are_open()).then_some(());
+        let have_ended = |_: &mut ()| (!self.tasks.any()).then_some(());
         self.wait_for(&mut (), have_ended, |()| {
             WaitReason::call("leaving the job: others are late in collectives it has started")
         });
@@ -319,7 +319,7 @@ impl Engine {
 
     /// Returns whether an operation is a send whose receiver views the message in place.
     pub(crate) fn is_viewed_send(&self, op: &Op) -> bool {
-        let Op::Send { peer, registration: Some(registration), .. } = op else { return false };
+        let Op::Rendezvous { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))
     }
@@ -340,7 +340,7 @@ impl Drop for Engine {
     /// Even if the engine was not closed, no pointer to the memory remains.
     fn drop(&mut self) {
         for peer in self.peers.iter() {
-            peer.outbox().link = Box::new(NoLink);
+            peer.outbox().link = Box::new(NoEndpoint);
         }
         self.turn.get_mut().close();
         self.devices.clear();

@@ -1,29 +1,29 @@
 //! Operations that wait for a reply of their peer. The numbers that identify them travel in frames.
 
-use super::peer::Counted;
+use super::peer::BodyCountGuard;
 use super::slab::Slab;
 use crate::completion::{Completer, Completion, Outcome};
 use crate::device::{MemoryDesc, PeerId, Registration};
 use crate::fault::Fault;
-use crate::layout::{Envelope, Source, Target};
+use crate::message::{Envelope, Source, Target};
 
 /// A pending operation. Registrations precede the memory that they register, so that they are dropped first.
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A message whose body waits here for [`FrameKind::Cts`](crate::header::FrameKind) or
     /// [`FrameKind::Fin`](crate::header::FrameKind). If it is registered, its peer may be reading it.
-    Send {
+    Rendezvous {
         peer: PeerId,
         registration: Option<Registration>,
         source: Source,
         message: Envelope,
         ender: Completer,
         /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
-        _counted: Option<Counted>,
+        _counted: Option<BodyCountGuard>,
     },
     /// An eager message that waits for its match. Its frame holds the memory, and may be queued in the peer's outbox
     /// at this place.
-    Sync { peer: PeerId, message: Envelope, place: u64, ender: Completer },
+    EagerSync { peer: PeerId, message: Envelope, place: u64, ender: Completer },
     /// A matched receive whose body is arriving.
     RecvOp(RecvOp),
 }
@@ -82,15 +82,17 @@ pub(crate) enum WriteDone {
 impl Op {
     pub(crate) fn peer(&self) -> PeerId {
         match self {
-            Op::Send { peer, .. } | Op::Sync { peer, .. } | Op::RecvOp(RecvOp { peer, .. }) => *peer,
+            Op::Rendezvous { peer, .. } | Op::EagerSync { peer, .. } | Op::RecvOp(RecvOp { peer, .. }) => {
+                *peer
+            }
         }
     }
 
     pub(crate) fn message(&self) -> Envelope {
         match self {
-            Op::Send { message, .. } | Op::Sync { message, .. } | Op::RecvOp(RecvOp { message, .. }) => {
-                *message
-            }
+            Op::Rendezvous { message, .. }
+            | Op::EagerSync { message, .. }
+            | Op::RecvOp(RecvOp { message, .. }) => *message,
         }
     }
 
@@ -100,18 +102,20 @@ impl Op {
 
     fn ender(&self) -> &Completer {
         match self {
-            Op::Send { ender, .. } | Op::Sync { ender, .. } | Op::RecvOp(RecvOp { ender, .. }) => ender,
+            Op::Rendezvous { ender, .. } | Op::EagerSync { ender, .. } | Op::RecvOp(RecvOp { ender, .. }) => {
+                ender
+            }
         }
     }
 
     /// Completes the operation. Neither a device nor a peer may access its memory any more.
     pub(crate) fn complete(self, outcome: Outcome) {
         let ender = match self {
-            Op::Send { ender, source, registration, .. } => {
+            Op::Rendezvous { ender, source, registration, .. } => {
                 drop((registration, source));
                 ender
             }
-            Op::Sync { ender, .. } => ender,
+            Op::EagerSync { ender, .. } => ender,
             Op::RecvOp(RecvOp { ender, target, registration, .. }) => {
                 drop((registration, target));
                 ender
@@ -251,7 +255,7 @@ impl Ops {
     pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
         let mut picked = Vec::new();
         for (number, op) in self.0.iter_mut() {
-            if let Op::Send { message, .. } = &*op
+            if let Op::Rendezvous { message, .. } = &*op
                 && which(op)
             {
                 picked.push((number, *message));
@@ -262,7 +266,7 @@ impl Ops {
 
     /// Takes the operations for which `why` returns a fault. A receive that a device owns fails with it when the
     /// device returns it.
-    pub(crate) fn take_all(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
+    pub(crate) fn take_failed(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
         for (number, op) in self.0.iter_mut() {
             let Some(fault) = why(op) else { continue };
@@ -340,8 +344,8 @@ mod tests {
         assert!(ops.begin_device_write(number, PEER, 0, 60).is_some());
         assert!(ops.get(number, PEER).is_none() && ops.take(number, PEER).is_none());
         assert!(ops.begin_device_write(number, PEER, 0, 60).is_none(), "twice");
-        assert!(ops.take_all(|_| Some(FREED)).is_empty());
-        assert!(ops.take_all(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
+        assert!(ops.take_failed(|_| Some(FREED)).is_empty());
+        assert!(ops.take_failed(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
         assert!(!ops.is_empty() && completion.outcome().is_none());
         let WriteDone::Failed(op, fault) = ops.end_device_write(number, PEER, Some(60)) else {
             panic!("it had failed")
@@ -386,7 +390,7 @@ mod tests {
             // The first write stood for the pieces that were still to be posted.
             assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending));
             if fails {
-                assert!(ops.take_all(|_| Some(FREED)).is_empty());
+                assert!(ops.take_failed(|_| Some(FREED)).is_empty());
             }
             for (i, len) in [20, 40].into_iter().enumerate() {
                 let landed = (failing != Some(i)).then_some(len);

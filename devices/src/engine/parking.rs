@@ -6,7 +6,7 @@ mod model;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::fence::{self, Light};
+use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -17,11 +17,11 @@ const LONGEST: Duration = Duration::from_millis(64);
 
 /// The limit of a thread's next wait.
 #[derive(Debug)]
-pub(super) struct Limit(Duration);
+pub(super) struct ParkBackoff(Duration);
 
-impl Default for Limit {
+impl Default for ParkBackoff {
     fn default() -> Self {
-        Limit(SHORTEST)
+        ParkBackoff(SHORTEST)
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Parking {
     /// Number of notifications so far.
     epoch: Mutex<u64>,
     news: Condvar,
-    light: Light,
+    light: LightFence,
 }
 
 /// Counts a thread as waiting until it is dropped.
@@ -53,14 +53,14 @@ impl Drop for Parked<'_> {
 impl Parking {
     pub(super) fn new() -> Self {
         let (count, epoch) = (AtomicUsize::new(0), Mutex::new(0));
-        Parking { count, epoch, news: Condvar::new(), light: Light::new() }
+        Parking { count, epoch, news: Condvar::new(), light: LightFence::new() }
     }
 
     /// Waits for a notification, unless `ready` returns true: there is new work, or the progress lock is free. No
     /// lock is held while `ready` runs, because it may run the user's code or notify.
     ///
     /// It may return without a notification, so the caller checks again.
-    pub(super) fn park(&self, limit: &mut Limit, ready: impl FnOnce() -> bool) {
+    pub(super) fn park(&self, limit: &mut ParkBackoff, ready: impl FnOnce() -> bool) {
         self.count.fetch_add(1, Ordering::SeqCst);
         let _counted = Parked(self);
         let seen = *lock(&self.epoch);
@@ -86,12 +86,12 @@ impl Parking {
         self.light.fence();
         // SYNC parking-count (the fences order it)
         if self.count.load(Ordering::Relaxed) != 0 {
-            self.tell();
+            self.notify_slow();
         }
     }
 
     #[cold]
-    fn tell(&self) {
+    fn notify_slow(&self) {
         *lock(&self.epoch) += 1;
         self.news.notify_all();
     }

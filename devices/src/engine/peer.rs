@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::channel::Channel;
-use super::fetch::PendingGet;
-use super::moves::StreamedSend;
-use super::outbox::credit_cost;
+use super::device_ops::StreamedSend;
+use super::flush::credit_cost;
+use super::rendezvous::PendingGet;
 use super::send::{Coalesce, Mode};
 use super::traffic::Traffic;
 use crate::biased::{Bias, Mutex, MutexGuard};
 use crate::completion::Completer;
 use crate::device::{Body, Caps, Endpoint, PeerId, PostError, RemoteKey};
 use crate::header::{FrameKind, Head};
-use crate::layout::{Envelope, Source};
+use crate::message::{Envelope, Source};
 
 /// A table with one entry for each rank of the world. It allocates memory only for the parts in use.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct PeerTable<T> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
 }
 
@@ -27,9 +27,9 @@ type Chunk<T> = Box<[OnceLock<T>]>;
 
 const CHUNK: usize = 256;
 
-impl<T> Table<T> {
+impl<T> PeerTable<T> {
     pub(crate) fn new(size: u32) -> Self {
-        Table { chunks: (0..(size as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect() }
+        PeerTable { chunks: (0..(size as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect() }
     }
 
     #[inline]
@@ -67,22 +67,22 @@ pub(crate) struct Peer {
     /// Replies of the peer to messages announced to it, in all; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
     /// Large messages announced to the peer, for which no FIN or CTS has come.
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: BodyCount,
 }
 
 /// Counts the bodies that wait for a reply.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Bodies(Arc<AtomicUsize>);
+pub(crate) struct BodyCount(Arc<AtomicUsize>);
 
 /// Counts as one body until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Bodies);
+pub(crate) struct BodyCountGuard(BodyCount);
 
-impl Bodies {
+impl BodyCount {
     /// Adds one body to the count.
-    pub(crate) fn count(&self) -> Counted {
+    pub(crate) fn count(&self) -> BodyCountGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Counted(self.clone())
+        BodyCountGuard(self.clone())
     }
 
     pub(crate) fn are_there(&self) -> bool {
@@ -90,7 +90,7 @@ impl Bodies {
     }
 }
 
-impl Drop for Counted {
+impl Drop for BodyCountGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -103,26 +103,26 @@ impl Peer {
         let outbox = Outbox {
             id,
             contact: Wireup::Requested,
-            link: Box::new(NoLink),
+            link: Box::new(NoEndpoint),
             caps: Caps::frames(0, 0),
             bound: Vec::new(),
-            unsent: VecDeque::new(),
-            waiting: VecDeque::new(),
-            place: 0,
+            deferred_sends: VecDeque::new(),
+            queued_frames: VecDeque::new(),
+            next_seq: 0,
             streams: VecDeque::new(),
-            fetches: VecDeque::new(),
-            credit: 0,
+            gets: VecDeque::new(),
+            send_credit: 0,
             credit_given: room,
-            freed: 0,
-            recalled: 0,
-            announced: 0,
+            credit_freed: 0,
+            credit_recalled: 0,
+            replies_expected: 0,
             sent: Traffic::default(),
             unflushed: false,
-            gone: false,
+            is_closed: false,
             listed: false,
         };
         let [granted, answered, heard] = [const { AtomicU64::new(0) }; 3];
-        let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), Bodies::default());
+        let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), BodyCount::default());
         Peer { id, device, outbox, granted, replies_sent: answered, replies_received: heard, bodies }
     }
 
@@ -148,31 +148,31 @@ pub(crate) struct Outbox {
     /// By channel number: the context that the peer knows it for.
     pub(crate) bound: Vec<u64>,
     /// Messages that wait until the peer is connected, because their protocol depends on the device.
-    pub(crate) unsent: VecDeque<DeferredSend>,
+    pub(crate) deferred_sends: VecDeque<DeferredSend>,
     /// Frames that wait for space in the endpoint, in the order of their sequence numbers.
-    pub(crate) waiting: VecDeque<QueuedFrame>,
+    pub(crate) queued_frames: VecDeque<QueuedFrame>,
     /// The sequence number of the next queued frame.
-    pub(crate) place: u64,
+    pub(crate) next_seq: u64,
     /// Bodies that the peer has requested by a CTS.
     pub(crate) streams: VecDeque<BodyStream>,
     /// Gets from the peer that have pieces to post.
-    pub(crate) fetches: VecDeque<PendingGet>,
+    pub(crate) gets: VecDeque<PendingGet>,
     /// Bytes of eager messages that may still be sent.
-    pub(crate) credit: u64,
+    pub(crate) send_credit: u64,
     /// Eager credit of the peer at this rank: how much it may have outstanding.
     pub(crate) credit_given: u64,
     /// Credit that receives of unexpected messages have freed and that was not granted again yet.
-    pub(crate) freed: u64,
+    pub(crate) credit_freed: u64,
     /// Credit that the peer was asked to return, while its reply is outstanding.
-    pub(crate) recalled: u64,
+    pub(crate) credit_recalled: u64,
     /// Messages that were announced to the peer, in all.
-    pub(crate) announced: u64,
+    pub(crate) replies_expected: u64,
     /// Traffic to the peer; of the copies, those made here.
     pub(crate) sent: Traffic,
     /// Whether the endpoint has frames that it has not written out.
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
-    pub(crate) gone: bool,
+    pub(crate) is_closed: bool,
     /// Whether the peer is in the engine's list of busy peers. It always is when the outbox is not idle.
     pub(crate) listed: bool,
 }
@@ -225,25 +225,25 @@ impl Outbox {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty()
-            && self.waiting.is_empty()
+        self.deferred_sends.is_empty()
+            && self.queued_frames.is_empty()
             && self.streams.is_empty()
-            && self.fetches.is_empty()
+            && self.gets.is_empty()
             && !self.unflushed
     }
 
     /// Returns the credit of a frame that will not be sent.
     pub(crate) fn refund(&mut self, frame: &QueuedFrame) {
-        self.credit += frame.body.as_ref().map_or(0, |body| credit_cost(body.bytes()));
+        self.send_credit += frame.body.as_ref().map_or(0, |body| credit_cost(body.bytes()));
         let kind = frame.head.short.kind();
         if kind == FrameKind::Rts as u8 || kind == FrameKind::EagerSync as u8 {
-            self.announced -= 1;
+            self.replies_expected -= 1;
         }
     }
 
     /// Returns whether the frame with the sequence number `place` is still queued, if it was queued at all.
     pub(crate) fn has_waiting(&self, place: u64) -> bool {
-        self.waiting.front().is_some_and(|first| first.seq <= place)
+        self.queued_frames.front().is_some_and(|first| first.seq <= place)
     }
 
     /// Returns whether the peer knows the channel's number for its context.
@@ -254,7 +254,7 @@ impl Outbox {
 
     /// Returns whether everything has reached the peer's host, or the peer takes no more frames.
     pub(crate) fn is_drained(&mut self) -> bool {
-        self.is_idle() && (self.gone || self.link.is_drained())
+        self.is_idle() && (self.is_closed || self.link.is_drained())
     }
 }
 
@@ -271,9 +271,9 @@ pub(crate) enum Wireup {
 
 /// The endpoint of an unconnected peer. It accepts nothing.
 #[derive(Debug)]
-pub(super) struct NoLink;
+pub(super) struct NoEndpoint;
 
-impl Endpoint for NoLink {
+impl Endpoint for NoEndpoint {
     fn post(&mut self, _head: &[u8], _body: Body<'_>) -> Result<(), PostError> {
         Err(PostError::Again)
     }

@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::blocked::WaitReason;
 use super::delivery::Delivery;
+use super::flush::DeferredCompletion;
 use super::inbox::Inbox;
-use super::outbox::DeferredCompletion;
-use super::parking::Limit;
-use super::peer::Table;
-use super::waits::WaitReason;
+use super::parking::ParkBackoff;
+use super::peer::PeerTable;
 use crate::biased::MutexGuard;
 use crate::completion::{Completion, Outcome, Started};
+use crate::deferred_drop;
 use crate::device::{Inlet, PeerId};
 use crate::fault::Fault;
 use crate::fence;
-use crate::later;
-use crate::layout::Envelope;
+use crate::message::Envelope;
 use crate::sys::BorrowedFd;
-use crate::wait::{Next, Waiter};
+use crate::wait::{IdleStep, Waiter};
 
 /// The longest sleep. Frames and deaths ring the doorbell. The orderly exit of a rank does not, and is found after
 /// this time.
@@ -59,11 +59,11 @@ pub(crate) struct ProgressState {
     /// Whether some inlets need a system call to poll and others do not.
     is_mixed: bool,
     /// Number of passes since all inlets were polled, and the time when a test last polled all.
-    near: u32,
+    cheap_passes: u32,
     tested: Instant,
-    inboxes: Table<Inbox>,
+    inboxes: PeerTable<Inbox>,
     /// Number of roster events that were learned.
-    pub(crate) seen: usize,
+    pub(crate) roster_seen: usize,
     passes: u32,
     /// Number of all passes, number of tests, and the time of the last exit query.
     looks: u32,
@@ -83,10 +83,10 @@ impl ProgressState {
         ProgressState {
             is_mixed: (1..inlets.len()).contains(&asking),
             inlets,
-            near: 0,
+            cheap_passes: 0,
             tested: Instant::now(),
-            inboxes: Table::new(size),
-            seen: 0,
+            inboxes: PeerTable::new(size),
+            roster_seen: 0,
             passes: 0,
             looks: 0,
             tests: 0,
@@ -114,7 +114,7 @@ impl ProgressState {
     /// Drops the inlets, which write to the memory of incoming bodies, and then that memory.
     pub(super) fn close(&mut self) {
         self.inlets.clear();
-        self.inboxes = Table::new(0);
+        self.inboxes = PeerTable::new(0);
     }
 }
 
@@ -142,7 +142,7 @@ impl Engine {
             let mut moved = self.progress_pass(&mut turn, look);
             // A program that tests rarely may move a frame in each test. Without a second pass, exits would be
             // applied late.
-            if moved > 0 && self.recheck.load(Ordering::Relaxed) {
+            if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut turn, PollSet::All);
             }
             moved
@@ -152,13 +152,13 @@ impl Engine {
             // might not take it again for a long time.
             self.parking.notify();
         }
-        later::run_deferred_drops();
+        deferred_drop::run_deferred_drops();
         let moved = moved.unwrap_or(0);
         if moved > 0 {
             self.policy.note_hit();
         }
         // A wait that holds the progress lock does not poll tasks; it polls them after it has released the lock.
-        if self.tasks.are_open() && !later::is_deferring() {
+        if self.tasks.any() && !deferred_drop::is_deferring() {
             self.poll_tasks(moved > 0);
         }
         moved
@@ -170,21 +170,21 @@ impl Engine {
 
     #[inline]
     fn progress_pass(&self, turn: &mut ProgressState, look: PollSet) -> usize {
-        let _hold = later::DeferDrops::begin();
+        let _hold = deferred_drop::DeferDrops::begin();
         // A rank's frames arrive before its exit is applied: learn exits first, then take frames.
-        if self.roster.event_count() != turn.seen {
+        if self.roster.event_count() != turn.roster_seen {
             self.learn(turn);
         }
         turn.looks = turn.looks.wrapping_add(1);
         if turn.looks.is_multiple_of(PASSES_PER_CLOCK_READ) {
             self.query_exits(turn);
         }
-        let ProgressState { inlets, is_mixed, near, inboxes, passes, ended, peers, .. } = turn;
+        let ProgressState { inlets, is_mixed, cheap_passes: near, inboxes, passes, ended, peers, .. } = turn;
         // An exit is applied when nothing is left of the rank's earlier frames, on whichever device.
         let all = !*is_mixed
             || look == PollSet::All
             || *near >= CHEAP_PASSES
-            || self.recheck.load(Ordering::Relaxed);
+            || self.exits_pending.load(Ordering::Relaxed);
         *near = if all { 0 } else { *near + 1 };
         let mut moved = 0;
         for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
@@ -195,16 +195,16 @@ impl Engine {
         if self.is_busy() {
             moved += self.flush_all(ended, peers);
         }
-        if self.recheck.load(Ordering::Relaxed) {
+        if self.exits_pending.load(Ordering::Relaxed) {
             *passes += 1;
             if moved == 0 || *passes > MAX_PASSES_BEFORE_EXITS {
                 *passes = 0;
-                self.recheck.store(false, Ordering::Release);
+                self.exits_pending.store(false, Ordering::Release);
                 self.apply_all_ends();
                 self.parking.notify();
                 // Applying an exit does not fail a receive that a device writes to: `abort_body` makes the device
                 // return it.
-                for peer in self.dead_in_a_body(inboxes) {
+                for peer in self.dead_mid_body(inboxes) {
                     for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
                         inlet.abort_body(peer, &mut Delivery { engine: self, inboxes, copied });
                     }
@@ -232,13 +232,13 @@ impl Engine {
     /// Checks the data that this rank has written to memory that others can write. If a peer has overwritten it, both
     /// ends might see nothing new and wait for ever; this check reports the peer as dead instead.
     fn verify_all(&self, turn: &mut ProgressState) {
-        let _hold = later::DeferDrops::begin();
+        let _hold = deferred_drop::DeferDrops::begin();
         for (inlet, copied) in turn.inlets.iter_mut().zip(&self.copied_out) {
             inlet.verify(&mut Delivery { engine: self, inboxes: &mut turn.inboxes, copied });
         }
         for peer in self.peers.iter() {
             let mut out = peer.outbox();
-            if !out.gone
+            if !out.is_closed
                 && let Err(error) = out.link.verify()
             {
                 drop(out);
@@ -255,7 +255,7 @@ impl Engine {
             self.verify_all(&mut turn);
         }
         self.parking.notify();
-        later::run_deferred_drops();
+        deferred_drop::run_deferred_drops();
     }
 
     /// Waits until `ready` returns a value, and makes progress for all threads of this rank.
@@ -289,7 +289,7 @@ impl Engine {
     ) -> T {
         let mut waiter = Waiter::new(&self.policy);
         let mut turn = None;
-        let mut limit = Limit::default();
+        let mut limit = ParkBackoff::default();
         let mut entered = None;
         let mut moved_asleep = false;
         loop {
@@ -300,28 +300,28 @@ impl Engine {
                 self.parking.notify();
                 waiter.reset();
             }
-            if later::has_deferred() {
+            if deferred_drop::has_deferred() {
                 drop(turn.take());
                 self.parking.notify();
-                later::run_deferred_drops();
+                deferred_drop::run_deferred_drops();
             }
-            if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.are_open() {
+            if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.any() {
                 self.poll_tasks_unlocked(turn.take(), true);
             }
-            let hold = turn.is_some().then(later::DeferDrops::begin);
+            let hold = turn.is_some().then(deferred_drop::DeferDrops::begin);
             let value = ready(state);
             drop(hold);
             if let Some(value) = value {
                 drop(turn);
                 self.parking.notify();
-                later::run_deferred_drops();
+                deferred_drop::run_deferred_drops();
                 return value;
             }
-            if moved > 0 || waiter.idle() == Next::Poll {
+            if moved > 0 || waiter.idle() == IdleStep::Poll {
                 continue;
             }
             entered.get_or_insert_with(|| self.waits.enter(what(state)));
-            if self.tasks.are_open() {
+            if self.tasks.any() {
                 self.poll_tasks_unlocked(turn.take(), false);
                 turn = self.try_lock_progress();
             }
@@ -337,10 +337,10 @@ impl Engine {
                             fence::heavy_fence();
                             moved = self.progress_pass(turn, PollSet::All);
                         }
-                        let _hold = later::DeferDrops::begin();
+                        let _hold = deferred_drop::DeferDrops::begin();
                         value = ready(state);
                         moved_asleep = moved > 0;
-                        moved_asleep || value.is_some() || later::has_deferred()
+                        moved_asleep || value.is_some() || deferred_drop::has_deferred()
                     });
                     if moved_asleep {
                         self.parking.notify();
@@ -357,8 +357,8 @@ impl Engine {
             if let Some(value) = value {
                 drop(turn);
                 self.parking.notify();
-                later::run_deferred_drops();
-                if moved_asleep && self.tasks.are_open() {
+                deferred_drop::run_deferred_drops();
+                if moved_asleep && self.tasks.any() {
                     self.poll_tasks(true);
                 }
                 return value;

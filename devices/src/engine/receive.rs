@@ -6,18 +6,18 @@ use std::sync::Arc;
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
 use super::channel::Channel;
-use super::fetch::MatchedRts;
-use super::outbox::credit_cost;
+use super::flush::credit_cost;
+use super::rendezvous::MatchedRts;
 use super::{Engine, WaitReason, lock};
 use crate::completion::{Completion, Receive, RecvCompleter, Started};
 use crate::copy;
+use crate::data_path::DataPath;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::FrameKind;
-use crate::layout::{Envelope, Target};
+use crate::kill_points::{KillPoint, reach};
 use crate::matching::{InlineBody, Matching, Pattern, Posted, Unexpected, UnexpectedBody};
-use crate::path::DataPath;
-use crate::steps::{KillPoint, reach};
+use crate::message::{Envelope, Target};
 
 /// A message that a matched probe has taken from its channel. Only the owner of this value can receive it.
 #[derive(Debug)]
@@ -42,19 +42,19 @@ impl MatchedMessage {
     }
 
     /// Returns whether the body has arrived with the message, so that a receive completes at once.
-    pub fn is_here(&self) -> bool {
+    pub fn has_body(&self) -> bool {
         !matches!(self.early.body, UnexpectedBody::Rendezvous { .. })
     }
 }
 
 impl Channel {
     /// Calls `look` with the first `most` unexpected messages, in order of arrival, until it returns a value.
-    pub fn find_early<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
+    pub fn find_unexpected<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
         self.matching().early().take(most).find_map(|early| look(&early.message))
     }
 
     /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) visits.
-    pub fn take_early(
+    pub fn take_unexpected(
         self: &Arc<Self>,
         most: usize,
         mut which: impl FnMut(&Envelope) -> bool,
@@ -90,7 +90,7 @@ impl Engine {
         }
         let mut matching = channel.matching();
         if let Some(early) = matching.take_unexpected(pattern) {
-            matching.local.note_early(&early);
+            matching.local.note_unexpected(&early);
             drop(matching);
             self.deliver_unexpected(channel, early, receiving);
             return Ok(completion);
@@ -111,7 +111,7 @@ impl Engine {
         let Receive { mut receiving, completion } = receive;
         receiving.target().or_path(self.path);
         // The channel may have been freed since.
-        lock(&self.left).note_early(&early);
+        lock(&self.freed_traffic).note_unexpected(&early);
         self.deliver_unexpected(&channel, early, receiving);
         completion
     }
@@ -141,7 +141,7 @@ impl Engine {
         pattern: Pattern,
         call: &'static str,
     ) -> Result<Matched, Fault> {
-        let early = self.next_early(channel, pattern, call)?;
+        let early = self.wait_unexpected(channel, pattern, call)?;
         Ok(match self.take_block(channel, early) {
             Ok((message, block)) => Matched::Block(message, block),
             Err(early) => Matched::Message(MatchedMessage { channel: Arc::clone(channel), early }),
@@ -156,7 +156,7 @@ impl Engine {
         // `release_early` below returns the credit for `Inline` and for `Empty`, which replaces the block.
         let block = match &early.body {
             UnexpectedBody::Inline(short) => {
-                in_block(short.bytes()).inspect(|_| lock(&self.left).note_early(&early))
+                in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&early))
             }
             UnexpectedBody::Block(_) => match std::mem::replace(&mut early.body, UnexpectedBody::Empty) {
                 UnexpectedBody::Block(block) => Some(block),
@@ -165,7 +165,7 @@ impl Engine {
             _ => None,
         };
         let Some(block) = block else { return Err(early) };
-        self.release_early(&early);
+        self.free_unexpected_credit(&early);
         self.send_fin_if_sync(early.from, channel, early.sync_op);
         Ok((early.message, block))
     }
@@ -180,11 +180,11 @@ impl Engine {
         let Some(trace) = self.trace() else { return self.deliver(channel, early, receiving) };
         let (begun, from, message) = (trace.now(), early.from, early.message);
         self.deliver(channel, early, receiving);
-        self.trace_early(trace, begun, channel, from, &message);
+        self.trace_unexpected(trace, begun, channel, from, &message);
     }
 
     fn deliver(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: RecvCompleter) {
-        self.release_early(&early);
+        self.free_unexpected_credit(&early);
         let Unexpected { message, from, body, sync_op: notify } = early;
         let accepted = receiving.target().accepts(&message);
         let landed = match body {
@@ -196,7 +196,7 @@ impl Engine {
             UnexpectedBody::Rendezvous { op, key } => {
                 let (target, ender) = receiving.into_parts();
                 let announced = MatchedRts { channel, from, message, op, key: key.as_deref() };
-                return self.fetch(&announced, target, ender);
+                return self.receive_rendezvous(&announced, target, ender);
             }
             UnexpectedBody::SelfSend { source, ender } => {
                 if accepted.is_ok() {
@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// Returns the credit of an unexpected message to its sender, if the message used any.
-    pub(super) fn release_early(&self, early: &Unexpected) {
+    pub(super) fn free_unexpected_credit(&self, early: &Unexpected) {
         let local = matches!(early.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
         if !local && early.from.0 != self.site.rank {
             self.release(early.from, credit_cost(early.message.bytes));
@@ -242,8 +242,8 @@ impl Engine {
     }
 
     /// Discards an unexpected message of another rank: it will not be received. Its sender stops waiting for a match.
-    pub(super) fn refuse_early(&self, context: u64, early: Unexpected) {
-        self.release_early(&early);
+    pub(super) fn nack_unexpected(&self, context: u64, early: Unexpected) {
+        self.free_unexpected_credit(&early);
         let op = match early.body {
             UnexpectedBody::Rendezvous { op, .. } => Some(op),
             _ => early.sync_op,
@@ -322,11 +322,11 @@ impl Engine {
         pattern: Pattern,
         call: &'static str,
     ) -> Result<MatchedMessage, Fault> {
-        let early = self.next_early(channel, pattern, call)?;
+        let early = self.wait_unexpected(channel, pattern, call)?;
         Ok(MatchedMessage { channel: Arc::clone(channel), early })
     }
 
-    fn next_early(
+    fn wait_unexpected(
         &self,
         channel: &Arc<Channel>,
         pattern: Pattern,

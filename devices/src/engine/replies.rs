@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use super::channel::Channel;
 use super::credit::CreditKind;
-use super::outbox::MAX_AWAITING_REPLY;
+use super::flush::MAX_AWAITING_REPLY;
 use super::peer::{Outbox, Peer, Wireup};
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head};
-use crate::steps::{KillPoint, reach};
+use crate::kill_points::{KillPoint, reach};
 
 impl Engine {
     /// Replies to a message that a peer has announced on a channel: [`FrameKind::Cts`] or [`FrameKind::Fin`].
@@ -18,12 +18,12 @@ impl Engine {
         // This fails only for a rank that does not exist. A peer that cannot be reached is reported by `take_answer`.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
-        self.bind(&mut out, channel);
+        self.ensure_bound(&mut out, channel);
         let mut head = Head::new(kind, 0, channel.wire_id(), 0);
         head.op.set(op);
         head.extra.set(extra);
         note_answer(peer);
-        self.push(&mut out, head);
+        self.send_control(&mut out, head);
         match kind {
             FrameKind::Cts => reach(KillPoint::CtsSent, self.site.rank),
             FrameKind::Fin => reach(KillPoint::FinSent, self.site.rank),
@@ -54,24 +54,24 @@ impl Engine {
         if announced != 0 {
             note_answer(peer);
         }
-        self.push(&mut out, head);
+        self.send_control(&mut out, head);
     }
 
     /// Grants a peer eager credit that its messages have freed, and more if the budget allows.
     pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
-        if out.gone {
+        if out.is_closed {
             return;
         }
         let grown = self.credit.grow(out.credit_given);
-        let is_new = grown > 0 && out.credit_given == self.credit.initial && out.recalled == 0;
+        let is_new = grown > 0 && out.credit_given == self.credit.initial && out.credit_recalled == 0;
         let is_short = grown == 0 && out.credit_given < self.credit.max;
         out.credit_given += grown;
         let bytes = bytes + grown;
         // Counted before the frame is sent: the peer may use the credit as soon as the frame arrives.
         peer.granted.fetch_add(bytes, Ordering::Release);
-        self.push(&mut out, credit(CreditKind::Grant, bytes));
+        self.send_control(&mut out, credit(CreditKind::Grant, bytes));
         drop(out);
         if is_new {
             self.credit.add_reclaimable(to);
@@ -87,11 +87,11 @@ impl Engine {
     fn recall(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
         let idle = self.credit.take_idle(needy, granted).and_then(|idle| self.peers.get(idle));
-        let Some(mut out) = idle.map(Peer::outbox).filter(|out| !out.gone) else { return };
-        out.recalled = out.credit_given.saturating_sub(self.credit.initial);
-        let bytes = out.recalled;
+        let Some(mut out) = idle.map(Peer::outbox).filter(|out| !out.is_closed) else { return };
+        out.credit_recalled = out.credit_given.saturating_sub(self.credit.initial);
+        let bytes = out.credit_recalled;
         if bytes > 0 {
-            self.push(&mut out, credit(CreditKind::Recall, bytes));
+            self.send_control(&mut out, credit(CreditKind::Recall, bytes));
         }
     }
 
@@ -99,16 +99,16 @@ impl Engine {
     /// not been sent yet: the peer has not waited for that reply, and unsent replies would accumulate without limit.
     pub(super) fn give_back(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
-        if out.contact == Wireup::Connected && !out.gone {
+        if out.contact == Wireup::Connected && !out.is_closed {
             let is_answer = |head: &Head| {
                 head.short.kind() == FrameKind::Credit as u8 && head.op.get() == CreditKind::Return as u64
             };
-            if out.waiting.iter().any(|frame| is_answer(&frame.head)) {
+            if out.queued_frames.iter().any(|frame| is_answer(&frame.head)) {
                 return None;
             }
-            let bytes = asked.min(out.credit);
-            out.credit -= bytes;
-            self.push(&mut out, credit(CreditKind::Return, bytes));
+            let bytes = asked.min(out.send_credit);
+            out.send_credit -= bytes;
+            self.send_control(&mut out, credit(CreditKind::Return, bytes));
         }
         Some(())
     }
@@ -116,14 +116,14 @@ impl Engine {
     /// Takes the credit that a peer returns; `None` if the peer was not asked for that much.
     pub(super) fn take_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
-        if out.gone {
+        if out.is_closed {
             // All of its credit was reclaimed.
             return Some(());
         }
-        if out.recalled == 0 || bytes > out.recalled {
+        if out.credit_recalled == 0 || bytes > out.credit_recalled {
             return None;
         }
-        out.recalled = 0;
+        out.credit_recalled = 0;
         self.credit.reclaim(self.credit.initial + bytes);
         out.credit_given -= bytes;
         let has_grown = out.credit_given > self.credit.initial;
@@ -143,9 +143,9 @@ impl Engine {
             return self.grant(from, bytes);
         };
         let mut out = peer.outbox();
-        out.freed += bytes;
-        if out.freed >= self.credit.initial / 4 {
-            let all = std::mem::take(&mut out.freed);
+        out.credit_freed += bytes;
+        if out.credit_freed >= self.credit.initial / 4 {
+            let all = std::mem::take(&mut out.credit_freed);
             drop(out);
             self.grant(from, all);
         }
@@ -165,10 +165,12 @@ fn credit(say: CreditKind, bytes: u64) -> Head {
 /// # Errors
 /// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
 pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
-    if out.announced.saturating_sub(peer.replies_received.load(Ordering::Relaxed)) >= MAX_AWAITING_REPLY {
+    if out.replies_expected.saturating_sub(peer.replies_received.load(Ordering::Relaxed))
+        >= MAX_AWAITING_REPLY
+    {
         return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
     }
-    out.announced += 1;
+    out.replies_expected += 1;
     Ok(())
 }
 

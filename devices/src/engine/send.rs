@@ -8,20 +8,20 @@ use zerocopy::IntoBytes;
 use super::Engine;
 use super::channel::Channel;
 use super::failure::fail_self_sends;
-use super::fetch::{can_move, needs_bounce};
+use super::flush::credit_cost;
 use super::ops::Op;
-use super::outbox::credit_cost;
 use super::peer::{DeferredSend, Outbox, Peer, QueuedFrame, Wireup};
+use super::rendezvous::{can_move, needs_bounce};
 use super::replies::note_announced;
 use crate::completion::{Completer, Completion, Started, pair};
+use crate::data_path::DataPath;
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head, ShortHead};
-use crate::layout::{BounceBuffer, Envelope, Source};
+use crate::kill_points::{KillPoint, reach};
 use crate::liveness::Exit;
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
-use crate::path::DataPath;
-use crate::steps::{KillPoint, reach};
+use crate::message::{BounceBuffer, Envelope, Source};
 
 /// The condition under which a send is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ impl Engine {
         leave: Coalesce,
     ) -> Result<Sent, Box<Fault>> {
         if mode == Mode::Standard
-            && self.is_plain
+            && self.has_fast_path
             && let Some(sent) = self.try_send_eager(channel, dest, tag, source, leave)
         {
             return Ok(sent);
@@ -102,8 +102,8 @@ impl Engine {
         let (bytes, cost) = (source.bytes(), credit_cost(source.bytes()));
         // An unconnected peer has no credit.
         let may = bytes <= out.caps.eager_limit
-            && out.credit >= cost
-            && out.waiting.is_empty()
+            && out.send_credit >= cost
+            && out.queued_frames.is_empty()
             && out.is_bound(channel)
             && source.path().is_none_or(|path| path == DataPath::Auto);
         if !may || channel.is_troubled() || channel.broken().is_some() {
@@ -111,7 +111,7 @@ impl Engine {
         }
         let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
         out.post_body(head.as_bytes(), source.whole(), leave).ok()?;
-        out.credit -= cost;
+        out.send_credit -= cost;
         out.note_eager(bytes);
         let is_staged = self.note_unflushed(&mut out);
         reach(KillPoint::EagerSent, self.site.rank);
@@ -143,7 +143,7 @@ impl Engine {
         }
         let peer = self.peer(id)?;
         if channel.is_troubled() {
-            self.refuse_gone(channel, id)?;
+            self.check_peer(channel, id)?;
         }
         let source = self.apply_path(peer, source)?;
         let mut out = peer.outbox();
@@ -152,32 +152,34 @@ impl Engine {
             return Err(fault.clone());
         }
         let cost = credit_cost(message.bytes);
-        let started =
-            if message.bytes > out.caps.eager_limit || out.credit < cost || self.wants_get(peer, &source) {
-                if out.contact != Wireup::Connected {
-                    return self.defer_send(channel, peer, out, message, source, mode);
+        let started = if message.bytes > out.caps.eager_limit
+            || out.send_credit < cost
+            || self.forces_rendezvous(peer, &source)
+        {
+            if out.contact != Wireup::Connected {
+                return self.defer_send(channel, peer, out, message, source, mode);
+            }
+            note_announced(peer, &mut out)?;
+            self.ensure_bound(&mut out, channel);
+            let (ender, completion) = pair();
+            self.send_rts(channel, peer, &mut out, (message, source, ender), leave);
+            Started::Pending(completion)
+        } else {
+            self.ensure_bound(&mut out, channel);
+            match mode {
+                Mode::Standard => {
+                    out.send_credit -= cost;
+                    self.send_eager(channel, peer, &mut out, message, source, leave)?
                 }
-                note_announced(peer, &mut out)?;
-                self.bind(&mut out, channel);
-                let (ender, completion) = pair();
-                self.send_rts(channel, peer, &mut out, (message, source, ender), leave);
-                Started::Pending(completion)
-            } else {
-                self.bind(&mut out, channel);
-                match mode {
-                    Mode::Standard => {
-                        out.credit -= cost;
-                        self.send_eager(channel, peer, &mut out, message, source, leave)?
-                    }
-                    Mode::Synchronous => {
-                        note_announced(peer, &mut out)?;
-                        out.credit -= cost;
-                        let (ender, completion) = pair();
-                        self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
-                        Started::Pending(completion)
-                    }
+                Mode::Synchronous => {
+                    note_announced(peer, &mut out)?;
+                    out.send_credit -= cost;
+                    let (ender, completion) = pair();
+                    self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
+                    Started::Pending(completion)
                 }
-            };
+            }
+        };
         drop(out);
         if let Started::Pending(_) = started {
             self.recheck_exits(channel, Some(id));
@@ -196,8 +198,8 @@ impl Engine {
         leave: Coalesce,
     ) -> Result<Started, Fault> {
         let head = head(FrameKind::Eager, channel, &message);
-        if out.waiting.is_empty() {
-            match self.posting(out, &head, message.bytes, |out| out.post(&head, Some(&source), leave)) {
+        if out.queued_frames.is_empty() {
+            match self.post_traced(out, &head, message.bytes, |out| out.post(&head, Some(&source), leave)) {
                 Ok(()) => {
                     source.drop_fast();
                     self.note_unflushed(out);
@@ -221,13 +223,13 @@ impl Engine {
         (message, source, ender): (Envelope, Source, Completer),
         leave: Coalesce,
     ) {
-        let place = out.place;
-        let op = Op::Sync { peer: peer.id, message, place, ender };
+        let place = out.next_seq;
+        let op = Op::EagerSync { peer: peer.id, message, place, ender };
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), leave);
         // Whether the frame is queued or was posted, no other frame gets this number.
-        out.place = place + 1;
+        out.next_seq = place + 1;
     }
 
     /// Sends the RTS of a message whose body the receiver gets or requests.
@@ -242,13 +244,13 @@ impl Engine {
         let (registration, key) = self.expose(peer, &source).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
         let _counted = (message.bytes > out.caps.eager_limit).then(|| peer.bodies.count());
-        let op = Op::Send { peer: peer.id, source, message, registration, ender, _counted };
+        let op = Op::Rendezvous { peer: peer.id, source, message, registration, ender, _counted };
         let mut head = head(FrameKind::Rts, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
-        out.sent.announced.add(message.bytes);
+        out.sent.rendezvous.add(message.bytes);
         let key = key.map(Box::new);
-        self.push_frame(
+        self.post_or_queue(
             out,
             QueuedFrame { context: channel.context, head, body: None, key, completes: None, seq: 0 },
             leave,
@@ -292,7 +294,7 @@ impl Engine {
 
     /// Returns whether a message that could be sent eagerly should be got by its receiver.
     #[inline]
-    fn wants_get(&self, peer: &Peer, source: &Source) -> bool {
+    fn forces_rendezvous(&self, peer: &Peer, source: &Source) -> bool {
         source.path().unwrap_or(self.path) == DataPath::ZeroCopy && self.can_get(peer, source)
     }
 
@@ -332,10 +334,11 @@ impl Engine {
     /// Starts a message that was deferred until its peer was connected.
     pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
         let DeferredSend { channel, message, source, mode, ender } = unsent;
-        self.bind(out, &channel);
+        self.ensure_bound(out, &channel);
         let cost = credit_cost(message.bytes);
-        let eager =
-            message.bytes <= out.caps.eager_limit && out.credit >= cost && !self.wants_get(peer, &source);
+        let eager = message.bytes <= out.caps.eager_limit
+            && out.send_credit >= cost
+            && !self.forces_rendezvous(peer, &source);
         if (!eager || mode == Mode::Synchronous)
             && let Err(fault) = note_announced(peer, out)
         {
@@ -345,7 +348,7 @@ impl Engine {
         if !eager {
             return self.send_rts(&channel, peer, out, (message, source, ender), Coalesce::Allowed);
         }
-        out.credit -= cost;
+        out.send_credit -= cost;
         match mode {
             Mode::Standard => {
                 let head = head(FrameKind::Eager, &channel, &message);
@@ -368,7 +371,7 @@ impl Engine {
         if let Some(posted) = matching.take_posted(&message) {
             matching.local.to_self.add(message.bytes);
             drop(matching);
-            return Ok(self.hand_over(posted, message, &source));
+            return Ok(self.deliver_to_self(posted, message, &source));
         }
         let (body, started) = match mode {
             // A program that sends to itself before it receives relies on a copy, whatever the size.
@@ -385,7 +388,7 @@ impl Engine {
                 if let Some(posted) = matching.take_posted(&message) {
                     matching.local.to_self.add(message.bytes);
                     drop(matching);
-                    return Ok(self.hand_over(posted, message, &source));
+                    return Ok(self.deliver_to_self(posted, message, &source));
                 }
                 (held, Started::Done(message))
             }
@@ -414,16 +417,16 @@ impl Engine {
     }
 
     /// Delivers a message of a rank to itself to the receive that it has matched.
-    fn hand_over(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
+    fn deliver_to_self(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
         posted.complete_with(&message, |target| source.copy_to(target));
         self.wake_all();
         Started::Done(message)
     }
 
-    fn refuse_gone(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
+    fn check_peer(&self, channel: &Channel, id: PeerId) -> Result<(), Fault> {
         match self.exit_of(id.0) {
             Some(Exit::Died(cause)) => {
-                Err(self.first_death_in(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
+                Err(self.first_death_fault(channel).unwrap_or(Fault::Dead { rank: id.0, cause }))
             }
             Some(end) if end.is_closing_in(channel.context) => Err(self.left_fault(channel, Some(id.0))),
             _ => Ok(()),

@@ -3,18 +3,18 @@
 //! The callers first check whether there is a trace, so a rank that is not traced pays only for that check.
 
 use super::Engine;
+use super::blocked::WaitReason;
 use super::channel::Channel;
 use super::delivery::Delivery;
 use super::inbox::Binding;
-use super::landing::{IncomingBody, Streamed};
+use super::incoming_body::{IncomingBody, StreamedBody};
 use super::peer::Outbox;
-use super::traffic::Tally;
-use super::waits::WaitReason;
+use super::traffic::AtomicCount;
 use crate::device::{PeerId, PostError};
 use crate::header::{FrameKind, Head};
-use crate::layout::Envelope;
 use crate::liveness::{Exit, ExitEvent};
-use crate::trace::{Flow, Moment, Trace, Value};
+use crate::message::Envelope;
+use crate::trace::{ArgValue, Flow, Timestamp, Trace};
 
 impl Engine {
     /// Returns the trace of this rank, if it is traced (`MPJ_TRACE`).
@@ -27,7 +27,7 @@ impl Engine {
     ///
     /// # Errors
     /// A sentence that says why the trace is incomplete.
-    pub fn end_trace(&self) -> Result<(), String> {
+    pub fn close_trace(&self) -> Result<(), String> {
         let Some(trace) = &self.trace else { return Ok(()) };
         self.trace_counters(trace);
         trace.close()
@@ -44,7 +44,7 @@ impl Engine {
 
     /// Records a wait that has ended.
     #[cold]
-    pub(super) fn trace_wait(&self, trace: &Trace, begun: Moment, wait: &WaitReason) {
+    pub(super) fn trace_wait(&self, trace: &Trace, begun: Timestamp, wait: &WaitReason) {
         if trace.wants_counters() {
             self.trace_counters(trace);
         }
@@ -55,7 +55,7 @@ impl Engine {
     /// Posts a frame to a device by calling `post`. If it is the first frame of a message, the flow of the message
     /// begins there.
     #[inline]
-    pub(super) fn posting(
+    pub(super) fn post_traced(
         &self,
         out: &mut Outbox,
         head: &Head,
@@ -70,7 +70,7 @@ impl Engine {
     }
 
     #[cold]
-    fn trace_posted(&self, trace: &Trace, begun: Moment, out: &Outbox, head: &Head, bytes: usize) {
+    fn trace_posted(&self, trace: &Trace, begun: Timestamp, out: &Outbox, head: &Head, bytes: usize) {
         let (name, bytes) = match FrameKind::from_code(head.short.kind()) {
             Some(FrameKind::Eager) => ("eager sent", bytes as u64),
             Some(FrameKind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
@@ -80,10 +80,10 @@ impl Engine {
         let flow = trace.count_sent(out.id.0);
         let context = out.bound.get(head.channel()).copied().unwrap_or_default();
         let args = [
-            ("to", Value::Number(out.id.0.into())),
-            ("tag", Value::Signed(head.tag())),
-            ("bytes", Value::Number(bytes)),
-            ("context", Value::Number(context)),
+            ("to", ArgValue::Number(out.id.0.into())),
+            ("tag", ArgValue::Signed(head.tag())),
+            ("bytes", ArgValue::Number(bytes)),
+            ("context", ArgValue::Number(context)),
             ("device", self.device_to(out.id)),
         ];
         trace.slice_with_flow(begun, name, flow, &args);
@@ -93,7 +93,7 @@ impl Engine {
     #[cold]
     pub(super) fn trace_piece(
         &self,
-        begun: Moment,
+        begun: Timestamp,
         name: &'static str,
         way: &'static str,
         peer: PeerId,
@@ -101,8 +101,8 @@ impl Engine {
     ) {
         let Some(trace) = &self.trace else { return };
         let args = [
-            (way, Value::Number(peer.0.into())),
-            ("bytes", Value::Number(bytes as u64)),
+            (way, ArgValue::Number(peer.0.into())),
+            ("bytes", ArgValue::Number(bytes as u64)),
             ("device", self.device_to(peer)),
         ];
         trace.slice(begun, ["", name], "piece", &args);
@@ -115,7 +115,7 @@ impl Engine {
         }
         out.sent.registered.add(bytes);
         if let Some(trace) = &self.trace {
-            let args = [("bytes", Value::Number(bytes as u64)), ("device", self.device_to(out.id))];
+            let args = [("bytes", ArgValue::Number(bytes as u64)), ("device", self.device_to(out.id))];
             trace.instant("registered", "memory", &args, None);
         }
     }
@@ -142,17 +142,17 @@ impl Engine {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
         if let Some(flow) = trace.take_expected_body(from.0, context, theirs) {
-            let args = [("from", Value::Number(from.0.into())), ("context", Value::Number(context))];
+            let args = [("from", ArgValue::Number(from.0.into())), ("context", ArgValue::Number(context))];
             trace.slice_with_flow(begun, "announced message refused", flow, &args);
         }
     }
 
     /// Records that a receive has matched an unexpected message.
     #[cold]
-    pub(super) fn trace_early(
+    pub(super) fn trace_unexpected(
         &self,
         trace: &Trace,
-        begun: Moment,
+        begun: Timestamp,
         channel: &Channel,
         from: PeerId,
         message: &Envelope,
@@ -162,7 +162,7 @@ impl Engine {
     }
 
     /// Records the exit of another rank.
-    pub(super) fn trace_end(&self, event: &ExitEvent) {
+    pub(super) fn trace_exit(&self, event: &ExitEvent) {
         let Some(trace) = &self.trace else { return };
         let (name, why) = match &event.exit {
             Exit::ClosingExcept(_) => ("a rank is finishing", None),
@@ -170,22 +170,28 @@ impl Engine {
             Exit::Left => ("a rank has left", None),
             Exit::Died(why) => ("a rank has died", Some(&**why)),
         };
-        trace.instant(name, "end", &[("rank", Value::Number(event.rank.into()))], why);
+        trace.instant(name, "end", &[("rank", ArgValue::Number(event.rank.into()))], why);
     }
 
     /// Returns the name of the device that reaches a peer, if the peer is connected.
-    fn device_to(&self, peer: PeerId) -> Value {
+    fn device_to(&self, peer: PeerId) -> ArgValue {
         let device = self.peers.get(peer).and_then(|peer| self.device_of(peer));
-        Value::Text(device.map_or("not met", |device| device.name()))
+        ArgValue::Text(device.map_or("not met", |device| device.name()))
     }
 }
 
-fn arrived(from: PeerId, tag: i32, bytes: usize, context: u64, device: Value) -> [(&'static str, Value); 5] {
+fn arrived(
+    from: PeerId,
+    tag: i32,
+    bytes: usize,
+    context: u64,
+    device: ArgValue,
+) -> [(&'static str, ArgValue); 5] {
     [
-        ("from", Value::Number(from.0.into())),
-        ("tag", Value::Signed(tag)),
-        ("bytes", Value::Number(bytes as u64)),
-        ("context", Value::Number(context)),
+        ("from", ArgValue::Number(from.0.into())),
+        ("tag", ArgValue::Signed(tag)),
+        ("bytes", ArgValue::Number(bytes as u64)),
+        ("context", ArgValue::Number(context)),
         ("device", device),
     ]
 }
@@ -219,15 +225,15 @@ impl Delivery<'_> {
         let arriving =
             self.inbox(from).and_then(|inbox| inbox.arriving.as_ref()).map(IncomingBody::trace_info);
         let arrival = arriving.and_then(|what| match what {
-            Streamed::Message { context, tag, bytes } => {
+            StreamedBody::Message { context, tag, bytes } => {
                 let flow = Some(trace.count_arrived(from.0));
                 Some(Arrival { name: EAGER, flow, tag, bytes, context })
             }
-            Streamed::Frame { kind, head, bytes } => self.arrival(trace, from, kind, &head, bytes),
-            Streamed::Piece { context, bytes } => {
+            StreamedBody::Frame { kind, head, bytes } => self.arrival(trace, from, kind, &head, bytes),
+            StreamedBody::Piece { context, bytes } => {
                 Some(Arrival { name: PIECE, flow: None, tag: 0, bytes, context })
             }
-            Streamed::Nothing => None,
+            StreamedBody::Nothing => None,
         });
         self.finish_body(from);
         self.trace_arrival(trace, begun, from, arrival);
@@ -263,13 +269,13 @@ impl Delivery<'_> {
     }
 
     /// Returns the name of the device that delivers the frames.
-    fn device(&self) -> Value {
-        let is_here = |(_, copied): &(_, &Tally)| std::ptr::eq(*copied, self.copied);
+    fn device(&self) -> ArgValue {
+        let is_here = |(_, copied): &(_, &AtomicCount)| std::ptr::eq(*copied, self.copied);
         let device = self.engine.devices.iter().zip(&self.engine.copied_out).find(is_here);
-        Value::Text(device.map_or("", |(device, _)| device.name()))
+        ArgValue::Text(device.map_or("", |(device, _)| device.name()))
     }
 
-    fn trace_arrival(&self, trace: &Trace, begun: Moment, from: PeerId, arrival: Option<Arrival>) {
+    fn trace_arrival(&self, trace: &Trace, begun: Timestamp, from: PeerId, arrival: Option<Arrival>) {
         let Some(Arrival { name, flow, tag, bytes, context }) = arrival else { return };
         let args = arrived(from, tag, bytes, context, self.device());
         match flow {

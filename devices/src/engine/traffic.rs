@@ -45,9 +45,9 @@ pub struct Traffic {
     /// Messages sent eagerly, copied through the device.
     pub eager: Count,
     /// Messages announced to their receivers, which get the body or request it.
-    pub announced: Count,
+    pub rendezvous: Count,
     /// Bodies, or pieces of them, that the device transfers from or to the user's memory without a copy.
-    pub lent: Count,
+    pub zero_copy: Count,
     /// Memory that was registered with the device, without memory that the device had registered already.
     pub registered: Count,
     /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the operating system for
@@ -58,8 +58,8 @@ pub struct Traffic {
 impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Traffic) {
         self.eager += other.eager;
-        self.announced += other.announced;
-        self.lent += other.lent;
+        self.rendezvous += other.rendezvous;
+        self.zero_copy += other.zero_copy;
         self.registered += other.registered;
         self.copied += other.copied;
     }
@@ -77,7 +77,7 @@ pub struct LocalTraffic {
 impl LocalTraffic {
     /// Counts the copy of an unexpected message that is received, if its body was buffered here.
     #[inline]
-    pub(crate) fn note_early(&mut self, early: &Unexpected) {
+    pub(crate) fn note_unexpected(&mut self, early: &Unexpected) {
         if let UnexpectedBody::Inline(_) | UnexpectedBody::Block(_) = early.body {
             self.unexpected.add(early.message.bytes);
         }
@@ -117,7 +117,7 @@ impl fmt::Display for Stats {
     /// Writes one line for each device with traffic, and one for the rest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, traffic) in self.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default()) {
-            let Traffic { eager, announced, lent, registered, copied } = traffic;
+            let Traffic { eager, rendezvous: announced, zero_copy: lent, registered, copied } = traffic;
             write!(f, "{name}: eager {eager}, announced {announced}, lent {lent}, ")?;
             writeln!(f, "registered {registered}, copied {copied}")?;
         }
@@ -128,12 +128,12 @@ impl fmt::Display for Stats {
 
 /// Bodies copied out of one device; written only by the holder of the progress lock.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct AtomicCount {
     number: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Tally {
+impl AtomicCount {
     #[inline]
     pub(super) fn add(&self, bytes: usize) {
         if bytes > 0 {
@@ -151,7 +151,7 @@ impl Engine {
     /// Returns the traffic of this rank since it started. While messages are in progress, the counters might be read
     /// at different moments.
     pub fn stats(&self) -> Stats {
-        let traffic = |tally: &Tally| Traffic { copied: tally.read(), ..Traffic::default() };
+        let traffic = |tally: &AtomicCount| Traffic { copied: tally.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());
         let mut devices: Vec<(&'static str, Traffic)> =
             names.zip(self.copied_out.iter().map(traffic)).collect();
@@ -160,7 +160,7 @@ impl Engine {
                 *traffic += peer.outbox().sent;
             }
         }
-        let mut local = *lock(&self.left);
+        let mut local = *lock(&self.freed_traffic);
         self.all_channels().iter().for_each(|channel| local += channel.matching().local);
         Stats { devices, local }
     }

@@ -1,6 +1,6 @@
 //! The card: the address that a rank publishes, with all that a peer needs to connect to it.
 
-use super::hello::Reader;
+use super::hello::FieldReader;
 use super::verbs::Route;
 use crate::device::Address;
 
@@ -59,7 +59,7 @@ impl Card {
 
     /// Parses a card. Returns `None` if the bytes are not a card of this version.
     pub(super) fn parse(bytes: &[u8; CARD]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         if reader.take()? != [VERSION] {
             return None;
         }

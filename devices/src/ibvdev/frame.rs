@@ -77,12 +77,12 @@ pub(super) const ENTRY: usize = 3;
 
 /// The lengths of one frame in a message of kind `Many`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct BatchEntry {
     pub(super) head: usize,
     pub(super) body: usize,
 }
 
-impl Entry {
+impl BatchEntry {
     /// Returns the length of the entry in bytes, with its prefix.
     #[inline]
     pub(super) fn len(self) -> usize {
@@ -133,18 +133,18 @@ mod tests {
         let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; 56], b""), (b"", &[3; 300])];
         let mut many = Vec::new();
         for (head, body) in entries {
-            let entry = Entry { head: head.len(), body: body.len() };
+            let entry = BatchEntry { head: head.len(), body: body.len() };
             many.extend([&entry.to_bytes()[..], head, body].concat());
             assert_eq!(entry.len(), 3 + head.len() + body.len());
         }
         let mut rest = &many[..];
         for (head, body) in entries {
-            let (first, second, after) = Entry::split(rest).unwrap();
+            let (first, second, after) = BatchEntry::split(rest).unwrap();
             assert_eq!((first, second), (head, body));
             rest = after;
         }
-        assert_eq!((rest.len(), Entry::split(rest)), (0, None));
-        assert!((0..14).all(|cut| Entry::split(&many[..cut]).is_none()));
-        assert_eq!(Entry::split(&[57; 300]), None);
+        assert_eq!((rest.len(), BatchEntry::split(rest)), (0, None));
+        assert!((0..14).all(|cut| BatchEntry::split(&many[..cut]).is_none()));
+        assert_eq!(BatchEntry::split(&[57; 300]), None);
     }
 }

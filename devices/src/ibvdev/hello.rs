@@ -34,9 +34,9 @@ pub(super) struct Hello {
     pub(super) from: u32,
     pub(super) to: u32,
     /// The sender has the addressee's numbers and can receive.
-    pub(super) knows: bool,
+    pub(super) is_ready: bool,
     /// The sender does not yet know whether the addressee can receive.
-    pub(super) asks: bool,
+    pub(super) wants_reply: bool,
     /// The sender's card.
     pub(super) card: Card,
     /// The number of the sender's queue pair for the addressee, and the sequence number of the first packet on it.
@@ -47,7 +47,7 @@ pub(super) struct Hello {
 impl Hello {
     /// Encodes and signs the datagram for the rank whose card has this nonce.
     pub(super) fn seal(&self, key: &JobKey, nonce: u64) -> Option<[u8; HELLO]> {
-        let state = u8::from(self.knows) * KNOWS + u8::from(self.asks) * ASKS;
+        let state = u8::from(self.is_ready) * KNOWS + u8::from(self.wants_reply) * ASKS;
         let fields: [&[u8]; 8] = [
             &MARK,
             &[state, 0, 0, 0],
@@ -69,7 +69,7 @@ impl Hello {
     /// or its proof is wrong.
     pub(super) fn open(bytes: &[u8], key: &JobKey, nonce: u64) -> Option<Self> {
         let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         if reader.take()? != MARK {
             return None;
         }
@@ -82,8 +82,8 @@ impl Hello {
         Some(Hello {
             from: u32::from_le_bytes(reader.take()?),
             to: u32::from_le_bytes(reader.take()?),
-            knows: state & KNOWS != 0,
-            asks: state & ASKS != 0,
+            is_ready: state & KNOWS != 0,
+            wants_reply: state & ASKS != 0,
             card: Card::parse(&reader.take()?)?,
             qpn: u32::from_le_bytes(reader.take()?),
             psn: u32::from_le_bytes(reader.take()?),
@@ -101,9 +101,9 @@ fn proof(key: &JobKey, nonce: u64, said: &[u8]) -> Option<Hmac<Sha256>> {
 }
 
 /// Reads fields of fixed length from the front of a slice.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -116,8 +116,15 @@ mod tests {
     use super::super::card::tests::CARD_OF_7;
     use super::*;
 
-    const HELLO_OF_7: Hello =
-        Hello { from: 7, to: 3, knows: true, asks: false, card: CARD_OF_7, qpn: 1234, psn: 0xfe_dcba };
+    const HELLO_OF_7: Hello = Hello {
+        from: 7,
+        to: 3,
+        is_ready: true,
+        wants_reply: false,
+        card: CARD_OF_7,
+        qpn: 1234,
+        psn: 0xfe_dcba,
+    };
 
     fn key(secret: u8) -> JobKey {
         JobKey { job: 5, secret: [secret; 32] }
@@ -126,7 +133,7 @@ mod tests {
     #[test]
     fn a_hello_is_understood_by_its_addressee_alone() {
         for (knows, asks) in [(true, false), (false, true), (true, true), (false, false)] {
-            let hello = Hello { knows, asks, ..HELLO_OF_7 };
+            let hello = Hello { is_ready: knows, wants_reply: asks, ..HELLO_OF_7 };
             let bytes = hello.seal(&key(1), 99).unwrap();
             assert_eq!(Hello::open(&bytes, &key(1), 99), Some(hello));
             assert_eq!(Hello::open(&bytes, &key(1), 98), None, "it was said to another opening");

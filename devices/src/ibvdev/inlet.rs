@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::frame::{Entry, Header, Kind};
-use super::lobby::{ConnManager, Outcome};
-use super::pair::{ConnState, QpConnection};
-use super::shared::{Failure, Shared};
+use super::conn_manager::{ConnEvent, ConnManager};
+use super::connection::{ConnState, QpConnection};
+use super::frame::{BatchEntry, Header, Kind};
+use super::shared::{DeviceFailure, IbvShared};
 use super::slots::Slots;
-use super::ticket::WrId;
-use super::verbs::{BATCH, Place, Wc, is_flushed};
+use super::verbs::{BATCH, RecvSge, Wc, is_flushed};
+use super::wr_id::WrId;
 use crate::device::{Inlet, OpToken, PostError, Sink};
 
 /// A rank that does not sleep polls the device's events once in this many passes. A sleeping rank polls them before
@@ -21,27 +21,27 @@ const SELDOM: u32 = 1 << 14;
 pub(super) struct IbvInlet {
     lobby: ConnManager,
     /// The connections by the number of their queue pair.
-    pairs: HashMap<u32, Met, foldhash::fast::FixedState>,
+    pairs: HashMap<u32, InletConnection, foldhash::fast::FixedState>,
     shelves: Vec<Arc<Slots>>,
     /// Slots whose completions were processed. The queue pair number names the peer that gets the credit back, if one
     /// does.
-    freed: Vec<(Place, Option<u32>)>,
+    freed: Vec<(RecvSge, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
     ended: Vec<(OpToken, bool)>,
     passes: u32,
-    shared: Arc<Shared>,
+    shared: Arc<IbvShared>,
 }
 
 /// A queue pair that is connected at this end.
 #[derive(Debug)]
-struct Met {
+struct InletConnection {
     pair: Arc<QpConnection>,
     /// Whether its peer was reported as lost.
     lost: bool,
 }
 
 impl IbvInlet {
-    pub(super) fn new(shared: Arc<Shared>, lobby: ConnManager) -> Self {
+    pub(super) fn new(shared: Arc<IbvShared>, lobby: ConnManager) -> Self {
         IbvInlet {
             lobby,
             pairs: HashMap::default(),
@@ -56,26 +56,26 @@ impl IbvInlet {
 
     /// Processes the queue from other threads: new queue pairs, and operations whose memory is quiesced.
     #[cold]
-    fn take_news(&mut self, sink: &mut dyn Sink) -> usize {
+    fn drain_queue(&mut self, sink: &mut dyn Sink) -> usize {
         let news = self.shared.take_news();
         let count = news.quiet.len();
         for pair in news.started {
             let outcome = self.lobby.start_connect(&self.shared, pair);
-            self.act(outcome, sink);
+            self.on_event(outcome, sink);
         }
         news.quiet.into_iter().for_each(|op| sink.quiesced(op));
         count
     }
 
-    fn act(&mut self, outcome: Option<Outcome>, sink: &mut dyn Sink) -> usize {
+    fn on_event(&mut self, outcome: Option<ConnEvent>, sink: &mut dyn Sink) -> usize {
         match outcome {
             None => return 0,
-            Some(Outcome::Established) => (),
-            Some(Outcome::Connected(pair)) => {
-                self.pairs.insert(pair.qp().number(), Met { pair, lost: false });
+            Some(ConnEvent::Established) => (),
+            Some(ConnEvent::Connected(pair)) => {
+                self.pairs.insert(pair.qp().number(), InletConnection { pair, lost: false });
             }
-            Some(Outcome::Lost(peer, why)) => {
-                if let Some(pair) = self.shared.known(peer) {
+            Some(ConnEvent::Lost(peer, why)) => {
+                if let Some(pair) = self.shared.get(peer) {
                     self.break_off(&pair, &why, sink);
                 } else {
                     sink.peer_lost(peer, &why);
@@ -88,11 +88,11 @@ impl IbvInlet {
     /// Breaks a queue pair and reports its peer as lost. Has no effect if the queue pair is closed.
     #[cold]
     fn break_off(&mut self, pair: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
-        let Some(quiet) = pair.end() else { return };
+        let Some(quiet) = pair.close() else { return };
         if let Some(met) = self.pairs.get_mut(&pair.qp().number()) {
             met.lost = true;
         }
-        self.shared.stock.spare(pair.receives());
+        self.shared.stock.release(pair.receives());
         quiet.into_iter().for_each(|op| sink.quiesced(op));
         sink.peer_lost(pair.peer, why);
     }
@@ -109,16 +109,16 @@ impl IbvInlet {
             WrId::HelloReceived(at) => {
                 let len = if wc.status == 0 { wc.len as usize } else { 0 };
                 let outcome = self.lobby.on_datagram(&self.shared, at, len);
-                self.act(outcome, sink)
+                self.on_event(outcome, sink)
             }
         }
     }
 
     /// Fetches the shelves that were added since the last call. Returns whether shelf number `shelf` exists.
     #[cold]
-    fn fetch_shelves(&mut self, shelf: u32) -> bool {
+    fn load_chunks(&mut self, shelf: u32) -> bool {
         while self.shelves.len() <= shelf as usize {
-            let Some(next) = self.shared.stock.shelf(self.shelves.len() as u32) else { return false };
+            let Some(next) = self.shared.stock.chunk(self.shelves.len() as u32) else { return false };
             self.shelves.push(next);
         }
         true
@@ -126,12 +126,12 @@ impl IbvInlet {
 
     #[inline]
     fn received(&mut self, wc: &Wc, shelf: u32, at: u32, sink: &mut dyn Sink) -> usize {
-        if shelf as usize >= self.shelves.len() && !self.fetch_shelves(shelf) {
+        if shelf as usize >= self.shelves.len() && !self.load_chunks(shelf) {
             return 0;
         }
         let slots = &self.shelves[shelf as usize];
         let place = slots.place(at as usize, wc.id);
-        let Some(Met { pair, .. }) = self.pairs.get(&wc.qpn).filter(|met| !met.lost) else {
+        let Some(InletConnection { pair, .. }) = self.pairs.get(&wc.qpn).filter(|met| !met.lost) else {
             self.freed.push((place, None));
             return 0;
         };
@@ -148,13 +148,13 @@ impl IbvInlet {
         // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
         // function.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
-        let taken = take(pair, message, sink);
+        let taken = on_message(pair, message, sink);
         self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
         match taken {
             Ok(_) if !stands && !pair.is_waiting() => (),
             Ok(_) => {
                 let pair = Arc::clone(pair);
-                self.tend(&pair, sink);
+                self.send_control(&pair, sink);
             }
             Err(why) => {
                 let pair = Arc::clone(pair);
@@ -168,7 +168,7 @@ impl IbvInlet {
         1
     }
 
-    fn tend(&mut self, pair: &Arc<QpConnection>, sink: &mut dyn Sink) {
+    fn send_control(&mut self, pair: &Arc<QpConnection>, sink: &mut dyn Sink) {
         if let Err(PostError::Broken(why)) = pair.send_control() {
             self.break_off(pair, &why, sink);
         }
@@ -189,12 +189,12 @@ impl IbvInlet {
                 true => "the connection is broken".to_owned(),
                 false => {
                     let why = format!("it does not answer: {}", self.shared.context().explain(wc.status));
-                    self.shared.outage().unwrap_or(why)
+                    self.shared.link_down_reason().unwrap_or(why)
                 }
             };
             self.break_off(&pair, &why, sink);
         } else if pair.is_waiting() {
-            self.tend(&pair, sink);
+            self.send_control(&pair, sink);
         }
         count
     }
@@ -209,14 +209,14 @@ impl IbvInlet {
             // completion has come, and the memory is freed after the queue.
             if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
                 log::error!("ibvdev: ibv_post_srq_recv: {error}");
-                self.shared.fail(Failure::Fatal);
+                self.shared.fail(DeviceFailure::Fatal);
                 return;
             }
             for qpn in freed.iter().filter_map(|(_, qpn)| *qpn) {
                 let Some(met) = self.pairs.get(&qpn) else { continue };
-                if met.pair.take() && !met.lost {
+                if met.pair.note_reposted() && !met.lost {
                     let pair = Arc::clone(&met.pair);
-                    self.tend(&pair, sink);
+                    self.send_control(&pair, sink);
                 }
             }
         }
@@ -235,7 +235,7 @@ impl IbvInlet {
         let all: Vec<_> = shared.all().into_iter().filter(|pair| pair.state() != ConnState::Closed).collect();
         for pair in &all {
             self.break_off(pair, &failure.to_string(), sink);
-            if *failure == Failure::Fatal {
+            if *failure == DeviceFailure::Fatal {
                 let reads = pair.give_up_reads();
                 reads.into_iter().for_each(|op| sink.completed(op, Err(failure.to_string())));
             }
@@ -246,7 +246,7 @@ impl IbvInlet {
 
 /// Processes a message. Returns whether its receive counts as credit of the peer.
 #[inline]
-fn take(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
+fn on_message(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
     let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
     pair.grant(header.returned);
     let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
@@ -255,15 +255,15 @@ fn take(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool
         Kind::Many => {
             let mut rest = body;
             while !rest.is_empty() {
-                let (head, body, after) = Entry::split(rest).ok_or(PostError::Unsupported)?;
+                let (head, body, after) = BatchEntry::split(rest).ok_or(PostError::Unsupported)?;
                 sink.frame(pair.peer, head, body);
                 rest = after;
             }
         }
         Kind::Credit => return Ok(false),
-        Kind::Revoke => pair.revoked(key()?)?,
+        Kind::Revoke => pair.on_revoke(key()?)?,
         Kind::Quiet => {
-            let op = pair.quieted(key()?).ok_or(PostError::Unsupported)?;
+            let op = pair.revoke_acked(key()?).ok_or(PostError::Unsupported)?;
             sink.quiesced(op);
         }
     }
@@ -277,7 +277,7 @@ unsafe impl Inlet for IbvInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
         if self.shared.has_news() {
-            moved += self.take_news(sink);
+            moved += self.drain_queue(sink);
         }
         let count = self.shared.completions.poll(&mut self.completions[..]);
         for at in 0..count {
@@ -291,13 +291,13 @@ unsafe impl Inlet for IbvInlet {
             self.refill(sink);
         }
         if self.lobby.is_busy() {
-            for outcome in self.lobby.look(&self.shared) {
-                moved += self.act(Some(outcome), sink);
+            for outcome in self.lobby.resend_due(&self.shared) {
+                moved += self.on_event(Some(outcome), sink);
             }
         }
         self.passes = self.passes.wrapping_add(1);
         if self.passes.is_multiple_of(SELDOM) {
-            self.shared.look_at_device();
+            self.shared.poll_device_events();
         }
         if self.shared.failure().is_some() {
             moved += self.fail(sink);

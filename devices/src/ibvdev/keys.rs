@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_pool::{Access, Region, RegionRegistration, RegisterError};
 
-use super::hello::Reader;
-use super::locked::{Allowance, Locked};
-use super::verbs::{Domain, Mr, Use};
+use super::hello::FieldReader;
+use super::memlock::{MemlockBudget, MemlockShare};
+use super::verbs::{Mr, MrAccess, ProtectionDomain};
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::sys;
 
@@ -23,10 +23,10 @@ const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 /// Registers memory at the device, and reuses the registrations of pool regions.
 #[derive(Debug)]
 pub(super) struct Registrar {
-    domain: Arc<Domain>,
-    allowance: Arc<Allowance>,
+    domain: Arc<ProtectionDomain>,
+    allowance: Arc<MemlockBudget>,
     /// The registrations of regions, which can outlive this device.
-    regions: Mutex<Vec<Weak<Whole>>>,
+    regions: Mutex<Vec<Weak<RegionMr>>>,
     /// The number that identifies the device in the registrations of a region.
     device: u64,
     /// The number of the next registration.
@@ -37,7 +37,7 @@ pub(super) struct Registrar {
 
 /// The registered memory of one operation.
 #[derive(Debug)]
-struct Record {
+struct MrRecord {
     /// The number by which its keys are revoked.
     number: u64,
     base: *mut u8,
@@ -45,20 +45,20 @@ struct Record {
     lkey: u32,
     rkey: u32,
     /// Keeps the registration, and so the keys, valid.
-    _hold: Hold,
+    _hold: MrHold,
 }
 
 // SAFETY: the pointer is used as an address only, and never dereferenced.
-unsafe impl Send for Record {}
+unsafe impl Send for MrRecord {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Record {}
+unsafe impl Sync for MrRecord {}
 
 #[derive(Debug)]
-enum Hold {
+enum MrHold {
     Own {
         // Dropped first: the memory is deregistered before it stops counting as locked.
         _mr: Mr,
-        _locked: Locked,
+        _locked: MemlockShare,
     },
     Region {
         _region: Arc<dyn RegionRegistration>,
@@ -67,8 +67,8 @@ enum Hold {
 
 /// The registration of a pool region.
 #[derive(Debug)]
-struct Whole {
-    mr: Mutex<Option<(Mr, Locked)>>,
+struct RegionMr {
+    mr: Mutex<Option<(Mr, MemlockShare)>>,
     lkey: u32,
     rkey: u32,
 }
@@ -76,7 +76,7 @@ struct Whole {
 // SAFETY: 1: the registration covers exactly the region, and work requests use it only for blocks of the region. 2:
 // `release` returns `Ok` only if `ibv_dereg_mr` has succeeded, after which the device does not access the region;
 // otherwise the registration stays and `release` can be called again. 3: an `Mr` keeps the device open.
-unsafe impl RegionRegistration for Whole {
+unsafe impl RegionRegistration for RegionMr {
     fn release(&self) -> Result<(), RegisterError> {
         let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((mr, _)) = &mut *held {
@@ -92,7 +92,7 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 }
 
 impl Registrar {
-    pub(super) fn new(domain: Arc<Domain>, allowance: Arc<Allowance>) -> Self {
+    pub(super) fn new(domain: Arc<ProtectionDomain>, allowance: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
         // Regions identify the devices of all drivers by one number, and another driver might count too.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
@@ -121,12 +121,12 @@ impl Registrar {
         let base = memory.run().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
         let own = || {
             // Memory that only peers read need not be writable.
-            let what = if access.remote_read { Use::Read } else { Use::Write };
+            let what = if access.remote_read { MrAccess::Read } else { MrAccess::Write };
             let locked = self.lock(base, memory.bytes())?;
             // SAFETY: the caller's promise.
             let mr = unsafe { Mr::new(&self.domain, base, memory.bytes(), what) };
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
-            Ok((mr.lkey(), mr.rkey(), Hold::Own { _mr: mr, _locked: locked }, memory.bytes()))
+            Ok((mr.lkey(), mr.rkey(), MrHold::Own { _mr: mr, _locked: locked }, memory.bytes()))
         };
         let registered = match region.map(|region| self.region(region)) {
             // The region might be too long for the limit although the block is not: register the block alone.
@@ -136,11 +136,11 @@ impl Registrar {
         let (lkey, rkey, hold, registered) = registered.inspect_err(|refused| self.warn(refused))?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let len = memory.bytes();
-        Ok(Registration::new(Record { number, base, len, lkey, rkey, _hold: hold }, registered))
+        Ok(Registration::new(MrRecord { number, base, len, lkey, rkey, _hold: hold }, registered))
     }
 
     /// Reserves lockable memory for an operation.
-    fn lock(&self, base: *mut u8, len: usize) -> Result<Locked, RegisterError> {
+    fn lock(&self, base: *mut u8, len: usize) -> Result<MemlockShare, RegisterError> {
         self.allowance.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
     }
 
@@ -155,20 +155,20 @@ impl Registrar {
         }
     }
 
-    fn regions(&self) -> MutexGuard<'_, Vec<Weak<Whole>>> {
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<RegionMr>>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn region(&self, region: &Region) -> Result<(u32, u32, Hold, usize), RegisterError> {
+    fn region(&self, region: &Region) -> Result<(u32, u32, MrHold, usize), RegisterError> {
         let mut registered = 0;
         let known = region.registrations.get_or_register(self.device, || {
             let locked = self.lock(region.base.as_ptr(), region.len)?;
             // SAFETY: the region releases the registration before it is unmapped.
-            let mr = unsafe { Mr::new(&self.domain, region.base.as_ptr(), region.len, Use::Write) };
+            let mr = unsafe { Mr::new(&self.domain, region.base.as_ptr(), region.len, MrAccess::Write) };
             let mr = mr.map_err(|e| error("ibv_reg_mr", &e))?;
             let (lkey, rkey) = (mr.lkey(), mr.rkey());
             registered = region.len;
-            let whole = Arc::new(Whole { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
+            let whole = Arc::new(RegionMr { mr: Mutex::new(Some((mr, locked))), lkey, rkey });
             let mut regions = self.regions();
             regions.retain(|whole| whole.strong_count() > 0);
             regions.push(Arc::downgrade(&whole));
@@ -176,10 +176,10 @@ impl Registrar {
         })?;
         let whole: &dyn std::any::Any = &*known;
         // The number belongs to this device only, so the downcast succeeds.
-        let Whole { lkey, rkey, .. } =
+        let RegionMr { lkey, rkey, .. } =
             whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
-        Ok((lkey, rkey, Hold::Region { _region: known }, registered))
+        Ok((lkey, rkey, MrHold::Region { _region: known }, registered))
     }
 }
 
@@ -195,46 +195,46 @@ impl Drop for Registrar {
 
 /// Returns the local key of a registration, for work requests of this process.
 pub(super) fn lkey(registration: &Registration) -> Option<u32> {
-    registration.record::<Record>().map(|record| record.lkey)
+    registration.record::<MrRecord>().map(|record| record.lkey)
 }
 
 /// Returns the number by which the keys of a registration are revoked.
 pub(super) fn number(registration: &Registration) -> Option<u64> {
-    registration.record::<Record>().map(|record| record.number)
+    registration.record::<MrRecord>().map(|record| record.number)
 }
 
 /// A remote key: names memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Key {
+pub(super) struct RdmaKey {
     pub(super) number: u64,
     pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) rkey: u32,
 }
 
-impl Key {
+impl RdmaKey {
     /// Returns the key to `len` bytes of registered memory, from byte `at` on, or `None` if the memory is shorter.
     /// Without the check, the key of a region would let the peer read the bytes after the memory.
     pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
-        let Record { number, base, len: registered, rkey, .. } = registration.record()?;
+        let MrRecord { number, base, len: registered, rkey, .. } = registration.record()?;
         at.checked_add(len).filter(|end| end <= registered)?;
         let addr = base.wrapping_add(at).expose_provenance() as u64;
-        Some(Key { number: *number, addr, len: len as u64, rkey: *rkey })
+        Some(RdmaKey { number: *number, addr, len: len as u64, rkey: *rkey })
     }
 
     pub(super) fn pack(&self) -> Option<RemoteKey> {
-        let Key { number, addr, len, rkey } = self;
+        let RdmaKey { number, addr, len, rkey } = self;
         let words = [number.to_le_bytes(), addr.to_le_bytes(), len.to_le_bytes()].concat();
         RemoteKey::new(&[&words[..], &rkey.to_le_bytes()].concat())
     }
 
     /// Decodes a key that a peer has packed. Returns `None` if its length is wrong.
     pub(super) fn unpack(key: &RemoteKey) -> Option<Self> {
-        let mut reader = Reader(key.as_bytes());
+        let mut reader = FieldReader(key.as_bytes());
         let mut word = || reader.take().map(u64::from_le_bytes);
         let (number, addr, len) = (word()?, word()?, word()?);
         let rkey = u32::from_le_bytes(reader.take()?);
-        reader.0.is_empty().then_some(Key { number, addr, len, rkey })
+        reader.0.is_empty().then_some(RdmaKey { number, addr, len, rkey })
     }
 }
 
@@ -257,26 +257,26 @@ mod tests {
     fn a_key_names_only_bytes_of_the_registered_memory() {
         let mut memory = [0u8; 100];
         let base = memory.as_mut_ptr();
-        let hold = Hold::Region { _region: Arc::new(Nothing) };
-        let record = Record { number: 5, base, len: memory.len(), lkey: 6, rkey: 7, _hold: hold };
+        let hold = MrHold::Region { _region: Arc::new(Nothing) };
+        let record = MrRecord { number: 5, base, len: memory.len(), lkey: 6, rkey: 7, _hold: hold };
         let registration = Registration::new(record, 0);
         for (at, len) in [(0, 100), (40, 60), (100, 0)] {
-            let key = Key::of(&registration, at, len).unwrap();
+            let key = RdmaKey::of(&registration, at, len).unwrap();
             let addr = base.addr() as u64 + at as u64;
-            assert_eq!(key, Key { number: 5, addr, len: len as u64, rkey: 7 });
+            assert_eq!(key, RdmaKey { number: 5, addr, len: len as u64, rkey: 7 });
         }
         for (at, len) in [(0, 101), (1, 100), (101, 0), (usize::MAX, 2), (2, usize::MAX)] {
-            assert_eq!(Key::of(&registration, at, len), None, "{len} bytes at {at}");
+            assert_eq!(RdmaKey::of(&registration, at, len), None, "{len} bytes at {at}");
         }
     }
 
     #[test]
     fn a_key_comes_back_from_its_bytes_and_others_do_not() {
-        let key = Key { number: 1 << 40, addr: u64::MAX, len: 3, rkey: 0xdead_beef };
+        let key = RdmaKey { number: 1 << 40, addr: u64::MAX, len: 3, rkey: 0xdead_beef };
         let packed = key.pack().unwrap();
-        assert_eq!(Key::unpack(&packed), Some(key));
+        assert_eq!(RdmaKey::unpack(&packed), Some(key));
         for bytes in [&packed.as_bytes()[1..], &[packed.as_bytes(), &[0]].concat()] {
-            assert_eq!(Key::unpack(&RemoteKey::new(bytes).unwrap()), None);
+            assert_eq!(RdmaKey::unpack(&RemoteKey::new(bytes).unwrap()), None);
         }
     }
 }

@@ -29,31 +29,31 @@
 //! | `link` `inlet` | sending to one peer, receiving from all peers |
 
 mod card;
+#[allow(unsafe_code, reason = "hellos lie in registered memory")]
+mod conn_manager;
+#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
+mod connection;
+#[allow(unsafe_code, reason = "the memory of a read is named to the device")]
+mod endpoint;
 mod frame;
 mod hello;
 #[allow(unsafe_code, reason = "messages are read where the device has written them")]
 mod inlet;
 #[allow(unsafe_code, reason = "memory of the program's, registered for as long as its operation")]
 mod keys;
-#[allow(unsafe_code, reason = "the memory of a read is named to the device")]
-mod link;
-#[allow(unsafe_code, reason = "hellos lie in registered memory")]
-mod lobby;
-mod locked;
-#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
-mod pair;
+mod memlock;
 mod port;
+#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
+mod recv_pool;
 mod shared;
 #[allow(unsafe_code, reason = "registered memory in pieces that are not zeroed first")]
 mod slots;
-#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
-mod stock;
 #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "memory is registered, and read into")]
 mod tests;
-mod ticket;
 #[allow(unsafe_code, reason = "calls of libibverbs")]
 mod verbs;
+mod wr_id;
 
 use std::sync::Arc;
 
@@ -62,18 +62,18 @@ use mpj_pool::{Access, Region, RegisterError};
 use crate::config::{Choice, Config, Number, Text};
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KEY_MAX, MemoryDesc, OpToken, OpenError, Opened,
-    PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
+    PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
 };
 use crate::header::MAX_INLINE_BODY;
 use crate::site::{JobKey, Lane, Site};
 use crate::sys::BorrowedFd;
 use card::Card;
+use endpoint::IbvEndpoint;
 use inlet::IbvInlet;
-use keys::{Key, Registrar};
-use link::IbvLink;
-use locked::Allowance;
+use keys::{RdmaKey, Registrar};
+use memlock::MemlockBudget;
 use port::AUTO;
-use shared::Shared;
+use shared::IbvShared;
 
 const NAME: &str = "ibvdev";
 
@@ -95,8 +95,8 @@ pub const IBV_PORT: Number = Number {
 };
 
 /// Selects the address of the port.
-pub const IBV_GID: Text = Text {
-    name: "IBV_GID",
+pub const IBV_GID_INDEX: Text = Text {
+    name: "IBV_GID_INDEX",
     default: AUTO,
     form: "a place in the port's table of GIDs, 0 to 255, or auto",
     accepts: port::is_gid,
@@ -111,8 +111,8 @@ pub const IBV_MTU: Choice<u8> = Choice {
 };
 
 /// Selects the partition.
-pub const IBV_PKEY: Number = Number {
-    name: "IBV_PKEY",
+pub const IBV_PKEY_INDEX: Number = Number {
+    name: "IBV_PKEY_INDEX",
     default: 0,
     range: (0, 0xffff),
     help: "index of the partition in the port's table of partition keys",
@@ -123,32 +123,32 @@ pub const IBV_SL: Number =
     Number { name: "IBV_SL", default: 0, range: (0, 15), help: "the service level of packets" };
 
 /// The eager limit of `ibvdev` in bytes.
-pub const IBV_EAGER: Number = Number {
-    name: "IBV_EAGER",
+pub const IBV_EAGER_LIMIT: Number = Number {
+    name: "IBV_EAGER_LIMIT",
     default: 8 << 10,
     range: (MAX_INLINE_BODY as u64, 64 << 10),
     help: "bytes up to which ibvdev sends a message at once",
 };
 
 /// The size in bytes from which the receiver reads the body of a rendezvous message.
-pub const IBV_READ: Number = Number {
-    name: "IBV_READ",
+pub const IBV_RDMA_READ_MIN: Number = Number {
+    name: "IBV_RDMA_READ_MIN",
     default: 32 << 10,
     range: (1, 1 << 40),
     help: "bytes from which the receiver reads an announced message out of the sender's memory",
 };
 
 /// The size in bytes from which user memory is registered for one message.
-pub const IBV_REGISTER: Number = Number {
-    name: "IBV_REGISTER",
+pub const IBV_REGISTER_MIN: Number = Number {
+    name: "IBV_REGISTER_MIN",
     default: 256 << 10,
     range: (1, 1 << 40),
     help: "bytes from which memory outside of a pool is registered for one message",
 };
 
 /// The maximum number of frames in transit to one peer.
-pub const IBV_DEPTH: Number = Number {
-    name: "IBV_DEPTH",
+pub const IBV_SEND_WINDOW: Number = Number {
+    name: "IBV_SEND_WINDOW",
     default: 32,
     range: (4, 1024),
     help: "frames that a rank may have under way to one peer; fewer where the adapter has no room",
@@ -162,7 +162,7 @@ const _: () = assert!(KEY_MAX <= PIECE);
 
 /// Returns the maximum length of a frame's body in bytes.
 fn fragment(config: &Config) -> usize {
-    config.size(&IBV_EAGER).max(PIECE)
+    config.size(&IBV_EAGER_LIMIT).max(PIECE)
 }
 
 /// The maximum number of reads in progress from one peer.
@@ -222,15 +222,15 @@ unsafe impl Driver for IbvDriver {
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, IbvInlet), String> {
     let (shared, lobby) = shared::open(key, site, config)?;
-    let eager = config.size(&IBV_EAGER);
-    let from = config.size(&IBV_READ);
-    let get = Reach { min: from, max: shared.longest_read() };
+    let eager = config.size(&IBV_EAGER_LIMIT);
+    let from = config.size(&IBV_RDMA_READ_MIN);
+    let get = SizeRange { min: from, max: shared.longest_read() };
     let caps = Caps {
         get: Some(get),
-        register_from: Some(config.size(&IBV_REGISTER)),
+        register_from: Some(config.size(&IBV_REGISTER_MIN)),
         ..Caps::frames(eager, fragment(config))
     };
-    let allowance = Allowance::beside(shared.slots(), crate::sys::lockable());
+    let allowance = MemlockBudget::beside(shared.slots(), crate::sys::memlock_limit());
     let registrar = Registrar::new(Arc::clone(&shared.domain), allowance);
     let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
     Ok((IbvDevice { shared, registrar, caps }, inlet))
@@ -239,7 +239,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
 /// The `ibvdev` device of one rank.
 #[derive(Debug)]
 struct IbvDevice {
-    shared: Arc<Shared>,
+    shared: Arc<IbvShared>,
     registrar: Registrar,
     caps: Caps,
 }
@@ -269,9 +269,9 @@ unsafe impl Device for IbvDevice {
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
-        let pair = self.shared.pair(peer, &card).map_err(refuse)?;
-        self.shared.ask(&pair);
-        Ok(Box::new(IbvLink::new(pair, Arc::clone(&self.shared))))
+        let pair = self.shared.get_or_create(peer, &card).map_err(refuse)?;
+        self.shared.queue_connect(&pair);
+        Ok(Box::new(IbvEndpoint::new(pair, Arc::clone(&self.shared))))
     }
 
     unsafe fn register(
@@ -285,17 +285,17 @@ unsafe impl Device for IbvDevice {
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        Key::of(memory, at, len)?.pack()
+        RdmaKey::of(memory, at, len)?.pack()
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
         let asked =
-            keys::number(memory).zip(self.shared.known(peer)).is_some_and(|(key, pair)| pair.revoke(key, op));
+            keys::number(memory).zip(self.shared.get(peer)).is_some_and(|(key, pair)| pair.revoke(key, op));
         if asked { QuiesceStatus::InProgress } else { QuiesceStatus::Done }
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.look_at_device();
+        self.shared.poll_device_events();
         self.shared.completions.arm();
         self.shared.completions.descriptor()
     }

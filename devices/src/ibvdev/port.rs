@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::verbs::{Context, Port, names};
-use super::{IBV_DEVICE, IBV_GID, IBV_MTU, IBV_PKEY, IBV_PORT, IBV_SL};
+use super::{IBV_DEVICE, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_SL};
 use crate::config::{Config, PREFIX, Parameter};
 
 /// The parameter value that leaves a choice to this module.
@@ -17,7 +17,7 @@ const PRIORITY: u8 = 7;
 
 /// A port of a device, and the attributes of the packets that leave by it.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen {
+pub(super) struct PortSelection {
     pub(super) context: Arc<Context>,
     pub(super) port: Port,
     /// The index of its GID in the port's table, if packets carry a global address.
@@ -29,7 +29,7 @@ pub(super) struct Chosen {
     pub(super) service_level: u8,
 }
 
-impl Chosen {
+impl PortSelection {
     /// Chooses by the configuration, and otherwise by default: the first device that has a port with a link, and its
     /// first such port; on Ethernet the RoCE v2 GID of an IPv4 address, on InfiniBand no GID index.
     pub(super) fn new(config: &Config) -> Result<Self, String> {
@@ -45,33 +45,33 @@ impl Chosen {
             found.ok_or_else(|| reasons.swap_remove(0))?
         } else {
             active_port(
-                Context::open(name).map_err(|why| format!("{}: {why}", said(&IBV_DEVICE, name)))?,
+                Context::open(name).map_err(|why| format!("{}: {why}", setting(&IBV_DEVICE, name)))?,
                 wanted,
             )?
         };
-        let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID))?;
+        let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID_INDEX))?;
         let at = format!("port {} of {}", port.number, context.name());
-        let pkey_index = config.number(&IBV_PKEY) as u16;
+        let pkey_index = config.number(&IBV_PKEY_INDEX) as u16;
         let is_there =
             |index| context.pkey(port.number, index).is_ok_and(|pkey| u16::from_be(pkey) & PARTITION != 0);
         if pkey_index >= port.pkeys || !is_there(pkey_index) {
-            let said = said(&IBV_PKEY, &pkey_index.to_string());
+            let said = setting(&IBV_PKEY_INDEX, &pkey_index.to_string());
             return Err(format!("{said}: {at} has no partition key there, in a table of {}", port.pkeys));
         }
         let service_level = config.number(&IBV_SL) as u8;
         if port.is_ethernet && service_level > PRIORITY {
-            let said = said(&IBV_SL, &service_level.to_string());
+            let said = setting(&IBV_SL, &service_level.to_string());
             return Err(format!("{said}: {at} is an Ethernet, whose priorities end at {PRIORITY}"));
         }
         let mtu = match config.choice(&IBV_MTU) {
             0 => port.mtu,
             mtu => mtu.min(port.mtu),
         };
-        Ok(Chosen { context, port, gid_index, gid, mtu, pkey_index, service_level })
+        Ok(PortSelection { context, port, gid_index, gid, mtu, pkey_index, service_level })
     }
 }
 
-fn said(parameter: &dyn Parameter, value: &str) -> String {
+fn setting(parameter: &dyn Parameter, value: &str) -> String {
     format!("{PREFIX}{}={value}", parameter.name())
 }
 
@@ -83,7 +83,7 @@ fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port)
     let name = context.name();
     let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
     if wanted > limits.ports {
-        let said = said(&IBV_PORT, &wanted.to_string());
+        let said = setting(&IBV_PORT, &wanted.to_string());
         return Err(format!("{said}: the last port of {name} is {}", limits.ports));
     }
     let all = if wanted == 0 { 1..=limits.ports } else { wanted..=wanted };
@@ -105,7 +105,7 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     if named != AUTO {
         let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < places);
         let found = index.and_then(|index| Some((Some(index), gid(index.into())?)));
-        return found.ok_or_else(|| format!("{}: {at} has no GID there", said(&IBV_GID, named)));
+        return found.ok_or_else(|| format!("{}: {at} has no GID there", setting(&IBV_GID_INDEX, named)));
     }
     if !port.is_ethernet {
         return Ok((None, gid(0).unwrap_or([0; 16])));
@@ -116,7 +116,7 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     found.ok_or_else(|| {
         format!(
             "{at} has no GID of RoCE v2 for an IPv4 address: give its interface one, or name another GID by {PREFIX}{}",
-            IBV_GID.name
+            IBV_GID_INDEX.name
         )
     })
 }

@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::card::Card;
+use super::conn_manager::{self, ConnManager};
+use super::connection::{INLINE, QpConnection, RemoteQp};
 use super::frame::HEADER;
-use super::lobby::{self, ConnManager};
-use super::pair::{INLINE, QpConnection, Remote};
-use super::port::Chosen;
+use super::port::PortSelection;
+use super::recv_pool::RecvPool;
 use super::slots::Slots;
-use super::stock::RecvPool;
-use super::verbs::{Completions, Context, Domain, Event, Limits, Qp, QpAttrs, QpSizes, Route};
-use super::{IBV_DEPTH, IBV_EAGER, QueueSizes, READS, RESERVED, fragment};
+use super::verbs::{
+    CompletionQueue, Context, DeviceEvent, Limits, ProtectionDomain, Qp, QpAttrs, QpSizes, Route,
+};
+use super::{IBV_EAGER_LIMIT, IBV_SEND_WINDOW, QueueSizes, READS, RESERVED, fragment};
 use crate::config::{Config, PREFIX};
 use crate::device::{HEAD_MAX, OpToken, PeerId};
 use crate::doorbell::Doorbell;
@@ -26,26 +28,26 @@ use crate::sys;
 /// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this; and the number of
 /// retransmissions. A peer whose host does not answer is given up after 0.9 s, or after up to four times as long on
 /// some devices. The number is not 7, because soft-RoCE takes 7 for infinity.
-const PATIENCE: (u8, u8) = (15, 6);
+const ACK_TIMEOUT: (u8, u8) = (15, 6);
 
 /// The time without a link after which all peers are lost. It equals the time for which a dead peer can go unnoticed.
-const OUTAGE: Duration = Duration::from_secs(5);
+const LINK_DOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The work requests of a queue pair in addition to frames: reads, control messages, and the mark that all have
 /// arrived.
-const BESIDES: usize = READS + 8;
+const EXTRA_SENDS: usize = READS + 8;
 
 /// The minimum number of frames in transit to one peer.
 const LEAST: usize = 4;
 
 /// The state that the device of a rank, its endpoints and its inlet share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct IbvShared {
     /// The queue pairs, by peer.
     pairs: Mutex<HashMap<u32, Arc<QpConnection>>>,
     pub(super) stock: Arc<RecvPool>,
-    pub(super) completions: Arc<Completions>,
-    pub(super) domain: Arc<Domain>,
+    pub(super) completions: Arc<CompletionQueue>,
+    pub(super) domain: Arc<ProtectionDomain>,
     /// This rank's number in the world, and the number of ranks.
     pub(super) site: (u32, u32),
     pub(super) key: Arc<JobKey>,
@@ -53,29 +55,29 @@ pub(super) struct Shared {
     /// The local part of a route. The card of a peer supplies the remote part.
     pub(super) route: Route,
     pub(super) plan: QueueSizes,
-    chosen: Chosen,
+    chosen: PortSelection,
     bell: Arc<Doorbell>,
     news: Mutex<InletQueue>,
     has_news: AtomicBool,
     /// The time at which the port lost its link, if it has no link.
     lost: Mutex<Option<Instant>>,
-    failure: OnceLock<Failure>,
+    failure: OnceLock<DeviceFailure>,
 }
 
 /// The reason why no peer is reachable.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Failure {
+pub(super) enum DeviceFailure {
     /// The device has failed, and completes no further work request.
     Fatal,
     /// The port has no link; the text describes it.
     LinkDown(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for DeviceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Fatal => f.write_str("the device of this host has failed"),
-            Failure::LinkDown(why) => f.write_str(why),
+            DeviceFailure::Fatal => f.write_str("the device of this host has failed"),
+            DeviceFailure::LinkDown(why) => f.write_str(why),
         }
     }
 }
@@ -94,8 +96,8 @@ pub(super) fn open(
     key: Arc<JobKey>,
     site: &Site,
     config: &Config,
-) -> Result<(Arc<Shared>, ConnManager), String> {
-    let chosen = Chosen::new(config)?;
+) -> Result<(Arc<IbvShared>, ConnManager), String> {
+    let chosen = PortSelection::new(config)?;
     let context = Arc::clone(&chosen.context);
     let explain = |doing: &str, error: io::Error| explain(&context, doing, &error);
     let limits = context.limits().map_err(|e| explain("it does not answer", e))?;
@@ -106,10 +108,11 @@ pub(super) fn open(
             context.name()
         )
     })?;
-    let domain = Domain::new(Arc::clone(&context)).map_err(|e| explain("no protection domain", e))?;
+    let domain =
+        ProtectionDomain::new(Arc::clone(&context)).map_err(|e| explain("no protection domain", e))?;
     let receives = peers * (usize::from(plan.window) + RESERVED) + plan.watermark;
-    let room = receives + peers * plan.sends + lobby::HEARD + lobby::SAID;
-    let completions = Completions::new(&context, room).map_err(|e| explain("no completion queue", e))?;
+    let room = receives + peers * plan.sends + conn_manager::HEARD + conn_manager::SAID;
+    let completions = CompletionQueue::new(&context, room).map_err(|e| explain("no completion queue", e))?;
     let stock = RecvPool::new(&domain, receives, plan.slot, plan.watermark);
     let stock = stock.map_err(|e| explain("no shared receive queue", e))?;
     // Not a secret: it rejects the hellos of other jobs. The highest bit is reserved for privileged programs.
@@ -141,7 +144,7 @@ pub(super) fn open(
         service_level: chosen.service_level,
     };
     log::debug!("rank {}: port {} of {}", site.rank, chosen.port.number, context.name());
-    let shared = Shared {
+    let shared = IbvShared {
         pairs: Mutex::default(),
         stock,
         completions,
@@ -165,7 +168,7 @@ pub(super) fn open(
 fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::OutOfMemory => {
-            "; a device locks memory: raise `ulimit -l`, or set a lower MPJ_IBV_DEPTH"
+            "; a device locks memory: raise `ulimit -l`, or set a lower MPJ_IBV_SEND_WINDOW"
         }
         _ => "",
     };
@@ -175,24 +178,26 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
 /// Divides the resources of a device among the peers. Returns `None` if they are too few.
 fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
     let received =
-        (limits.shared_queue.checked_sub(config.size(&IBV_DEPTH))? / peers).checked_sub(RESERVED)?;
-    let told = (limits.completions.checked_sub(lobby::HEARD + lobby::SAID + config.size(&IBV_DEPTH))?
+        (limits.shared_queue.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers).checked_sub(RESERVED)?;
+    let told = (limits
+        .completions
+        .checked_sub(conn_manager::HEARD + conn_manager::SAID + config.size(&IBV_SEND_WINDOW))?
         / peers)
-        .checked_sub(BESIDES + RESERVED)?
+        .checked_sub(EXTRA_SENDS + RESERVED)?
         / 2;
-    let sent = limits.queue.checked_sub(BESIDES)?;
-    let window = config.size(&IBV_DEPTH).min(received).min(told).min(sent);
+    let sent = limits.queue.checked_sub(EXTRA_SENDS)?;
+    let window = config.size(&IBV_SEND_WINDOW).min(received).min(told).min(sent);
     let slot = HEADER + HEAD_MAX + fragment(config);
     (window >= LEAST).then_some(QueueSizes {
         window: u16::try_from(window).ok()?,
-        sends: window + BESIDES,
+        sends: window + EXTRA_SENDS,
         slot,
         signal: (window / 4) as u64,
         watermark: window / 4,
     })
 }
 
-impl Shared {
+impl IbvShared {
     fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Arc<QpConnection>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +229,7 @@ impl Shared {
     }
 
     /// Returns the queue pair to a peer, if there is one.
-    pub(super) fn known(&self, peer: PeerId) -> Option<Arc<QpConnection>> {
+    pub(super) fn get(&self, peer: PeerId) -> Option<Arc<QpConnection>> {
         self.pairs().get(&peer.0).cloned()
     }
 
@@ -234,7 +239,7 @@ impl Shared {
     }
 
     /// Returns the queue pair to a peer, and creates it at first use.
-    pub(super) fn pair(&self, peer: PeerId, card: &Card) -> Result<Arc<QpConnection>, String> {
+    pub(super) fn get_or_create(&self, peer: PeerId, card: &Card) -> Result<Arc<QpConnection>, String> {
         let mut pairs = self.pairs();
         if let Some(pair) = pairs.get(&peer.0) {
             return Ok(Arc::clone(pair));
@@ -246,7 +251,7 @@ impl Shared {
         if card.slot != self.card.slot {
             return Err(format!(
                 "{PREFIX}{} gives receives of {} bytes here and of {} bytes at rank {}: set it for all ranks alike",
-                IBV_EAGER.name, self.card.slot, card.slot, peer.0
+                IBV_EAGER_LIMIT.name, self.card.slot, card.slot, peer.0
             ));
         }
         let pair = self
@@ -260,8 +265,8 @@ impl Shared {
     fn make(&self, peer: PeerId, card: &Card) -> io::Result<QpConnection> {
         let QueueSizes { window, sends, slot, .. } = self.plan;
         let room = QpSizes { sends, receives: 0, inline: INLINE };
-        let qp = Qp::connected(&self.domain, &self.completions, self.stock.queue(), room)?;
-        qp.prepare(self.chosen.port.number, self.chosen.pkey_index)?;
+        let qp = Qp::reliable_connected(&self.domain, &self.completions, self.stock.queue(), room)?;
+        qp.to_init(self.chosen.port.number, self.chosen.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), slot)?;
         let mut psn = [0; 4];
         // This does not fail: the device has opened, which needed random numbers.
@@ -272,12 +277,12 @@ impl Shared {
     }
 
     /// Connects this end of a queue pair.
-    pub(super) fn connect(&self, pair: &QpConnection, remote: Remote) -> Result<(), String> {
+    pub(super) fn connect(&self, pair: &QpConnection, remote: RemoteQp) -> Result<(), String> {
         let manner = QpAttrs {
             mtu: self.card.mtu.min(pair.card.mtu),
             reads: self.card.reads.min(pair.card.reads),
-            timeout: PATIENCE.0,
-            retries: PATIENCE.1,
+            timeout: ACK_TIMEOUT.0,
+            retries: ACK_TIMEOUT.1,
         };
         let route = pair.card.route(&self.route);
         let connected = pair.qp().connect(&route, (remote.qpn, remote.psn), pair.psn, manner);
@@ -292,13 +297,13 @@ impl Shared {
     }
 
     /// Makes the inlet send hellos to a peer until the queue pair is established.
-    pub(super) fn ask(&self, pair: &Arc<QpConnection>) {
+    pub(super) fn queue_connect(&self, pair: &Arc<QpConnection>) {
         self.push_to_inlet(|news| news.started.push(Arc::clone(pair)));
     }
 
     /// Records that an endpoint has closed its queue pair, and which operations are quiesced by that.
     pub(super) fn ended(&self, pair: &QpConnection, quiet: Vec<OpToken>) {
-        self.stock.spare(pair.receives());
+        self.stock.release(pair.receives());
         self.push_to_inlet(|news| news.quiet.extend(quiet));
     }
 
@@ -316,12 +321,12 @@ impl Shared {
 
     /// Returns the reason why no peer is reachable, if that is so.
     #[inline]
-    pub(super) fn failure(&self) -> Option<&Failure> {
+    pub(super) fn failure(&self) -> Option<&DeviceFailure> {
         self.failure.get()
     }
 
     /// Makes the inlet report all peers as lost.
-    pub(super) fn fail(&self, failure: Failure) {
+    pub(super) fn fail(&self, failure: DeviceFailure) {
         let _ = self.failure.set(failure);
         self.bell.ring();
     }
@@ -331,32 +336,32 @@ impl Shared {
     }
 
     /// Returns the message that the port has no link, if that is so, even before the device has reported it.
-    pub(super) fn outage(&self) -> Option<String> {
-        self.look_at_device();
+    pub(super) fn link_down_reason(&self) -> Option<String> {
+        self.poll_device_events();
         let has_lost = || self.context().port(self.chosen.port.number).is_ok_and(|port| !port.is_active);
-        (self.lost().is_some() || has_lost()).then(|| self.no_link())
+        (self.link_down_since().is_some() || has_lost()).then(|| self.no_link())
     }
 
-    fn lost(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn link_down_since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Processes the events of the device and its port.
-    pub(super) fn look_at_device(&self) {
+    pub(super) fn poll_device_events(&self) {
         let port = self.chosen.port.number;
         while let Some(event) = self.context().next_event() {
             match event {
-                Event::Failed => self.fail(Failure::Fatal),
-                Event::LinkLost(number) if number == port => {
-                    self.lost().get_or_insert_with(Instant::now);
+                DeviceEvent::Failed => self.fail(DeviceFailure::Fatal),
+                DeviceEvent::LinkLost(number) if number == port => {
+                    self.link_down_since().get_or_insert_with(Instant::now);
                 }
-                Event::LinkBack(number) if number == port => *self.lost() = None,
-                Event::LinkLost(_) | Event::LinkBack(_) => (),
+                DeviceEvent::LinkBack(number) if number == port => *self.link_down_since() = None,
+                DeviceEvent::LinkLost(_) | DeviceEvent::LinkBack(_) => (),
             }
         }
-        let since = *self.lost();
-        if since.is_some_and(|since| since.elapsed() >= OUTAGE) {
-            self.fail(Failure::LinkDown(self.no_link()));
+        let since = *self.link_down_since();
+        if since.is_some_and(|since| since.elapsed() >= LINK_DOWN_LIMIT) {
+            self.fail(DeviceFailure::LinkDown(self.no_link()));
         }
     }
 }
@@ -375,7 +380,10 @@ mod tests {
             let window = usize::from(plan.window);
             let receives = peers * (window + RESERVED) + plan.watermark;
             assert!(receives <= limits.shared_queue, "{peers} peers: {receives} receives");
-            assert!(receives + peers * plan.sends + lobby::HEARD + lobby::SAID <= limits.completions);
+            assert!(
+                receives + peers * plan.sends + conn_manager::HEARD + conn_manager::SAID
+                    <= limits.completions
+            );
             assert!(plan.watermark > 0 && plan.signal > 0 && plan.sends > window);
             Some(window)
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mpj_pool::{Heap, Storage};
 
-use super::verbs::{Domain, Mr, Piece, Place, Use};
+use super::verbs::{Mr, MrAccess, ProtectionDomain, RecvSge, SendSge};
 
 /// `count` slots of `len` bytes in one registration.
 ///
@@ -22,11 +22,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(domain: &Arc<Domain>, count: usize, len: usize) -> io::Result<Self> {
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, count: usize, len: usize) -> io::Result<Self> {
         let len = len.next_multiple_of(64);
         let memory = Heap::create(count * len).map_err(io::Error::other)?;
         // SAFETY: the memory outlives the registration, which is dropped before it.
-        let mr = unsafe { Mr::new(domain, memory.base().as_ptr(), count * len, Use::Write) }?;
+        let mr = unsafe { Mr::new(domain, memory.base().as_ptr(), count * len, MrAccess::Write) }?;
         Ok(Slots { mr, memory, len, count })
     }
 
@@ -63,14 +63,14 @@ impl Slots {
     /// # Panics
     /// If the slot is shorter, because the bytes after it belong to another message. The callers have filled that
     /// many bytes of its [`room`](Self::room).
-    pub(super) fn piece(&self, at: usize, len: usize) -> Piece {
+    pub(super) fn piece(&self, at: usize, len: usize) -> SendSge {
         assert!(len <= self.len, "a message fits in a slot");
-        Piece::Registered(self.base(at), len as u32, self.mr.lkey())
+        SendSge::Registered(self.base(at), len as u32, self.mr.lkey())
     }
 
     /// Returns the descriptor for receiving into a slot. Its completion carries `id`.
-    pub(super) fn place(&self, at: usize, id: u64) -> Place {
-        Place {
+    pub(super) fn place(&self, at: usize, id: u64) -> RecvSge {
+        RecvSge {
             id,
             addr: self.base(at).expose_provenance() as u64,
             len: self.len as u32,

@@ -9,9 +9,9 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_pool::Access;
 
 use super::inlet::IbvInlet;
-use super::keys::Key;
-use super::ticket::WrId;
-use super::verbs::Piece;
+use super::keys::RdmaKey;
+use super::verbs::SendSge;
+use super::wr_id::WrId;
 use super::*;
 use crate::config::Parameter;
 use crate::device::{Body, Inlet, Landing, OpStatus, PostError, Sink};
@@ -178,7 +178,7 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
         next
     };
     // Rank 1 does not poll, so these fill the window and a slot of batched frames.
-    let singles = Config::default().number(&IBV_DEPTH);
+    let singles = Config::default().number(&IBV_SEND_WINDOW);
     assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.has_unflushed());
     until(&mut [&mut a, &mut b], |ranks| {
         let _ = post_on(&mut *to_b);
@@ -256,10 +256,10 @@ fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
     let (mut from, mut to) = (vec![0; 1000], vec![0; 1000]);
     let (_, exposed) = a.memory(&mut from, Access::READ);
     let (target, own) = b.memory(&mut to, Access::LOCAL);
-    let good = Key::of(&exposed, 0, 1000).unwrap();
-    let endless = Key { addr: u64::MAX - 10, ..good };
+    let good = RdmaKey::of(&exposed, 0, 1000).unwrap();
+    let endless = RdmaKey { addr: u64::MAX - 10, ..good };
     for (key, at, len) in
-        [(good, 1, 1000), (good, u64::MAX, 2), (Key { len: 999, ..good }, 0, 1000), (endless, 0, 11)]
+        [(good, 1, 1000), (good, u64::MAX, 2), (RdmaKey { len: 999, ..good }, 0, 1000), (endless, 0, 11)]
     {
         let part = target.part(0, len, Some(&own));
         // SAFETY: the test does not access the memory.
@@ -278,8 +278,8 @@ fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
     let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
     let (_, exposed) = a.memory(&mut from, Access::READ);
     let (target, own) = b.memory(&mut to, Access::LOCAL);
-    let good = Key::of(&exposed, 0, 1000).unwrap();
-    let wrong = Key { rkey: good.rkey ^ 0xff, ..good };
+    let good = RdmaKey::of(&exposed, 0, 1000).unwrap();
+    let wrong = RdmaKey { rkey: good.rkey ^ 0xff, ..good };
     let part = target.part(0, 1000, Some(&own));
     // SAFETY: the test does not access the memory.
     assert_eq!(unsafe { to_a.get(&wrong.pack().unwrap(), 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
@@ -414,8 +414,8 @@ fn nonsense_from_a_peer_ends_that_peer() {
         let Some([mut a, mut b, _c]) = ranks() else { return };
         let mut to_b = a.link(&b);
         post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
-        let pair = a.device.shared.known(PeerId(1)).unwrap();
-        let piece = Piece::Inline(nonsense.as_ptr(), nonsense.len() as u32);
+        let pair = a.device.shared.get(PeerId(1)).unwrap();
+        let piece = SendSge::Inline(nonsense.as_ptr(), nonsense.len() as u32);
         // SAFETY: the bytes are copied into the request.
         unsafe { pair.qp().send(WrId::Sent(1).id(), piece, false) }.unwrap();
         until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
@@ -461,8 +461,8 @@ fn what_there_is_not_is_refused_with_its_name() {
     for (parameter, text, why) in [
         (&IBV_DEVICE as &dyn Parameter, "mlx9_0", "MPJ_IBV_DEVICE=mlx9_0: this host has no device 'mlx9_0'"),
         (&IBV_PORT, "9", "MPJ_IBV_PORT=9: "),
-        (&IBV_GID, "77", "MPJ_IBV_GID=77: port 1 of "),
-        (&IBV_PKEY, "400", "MPJ_IBV_PKEY=400: port 1 of "),
+        (&IBV_GID_INDEX, "77", "MPJ_IBV_GID_INDEX=77: port 1 of "),
+        (&IBV_PKEY_INDEX, "400", "MPJ_IBV_PKEY_INDEX=400: port 1 of "),
         (&IBV_SL, "9", "MPJ_IBV_SL=9: port 1 of "),
     ] {
         let mut config = Config::default();
@@ -471,7 +471,8 @@ fn what_there_is_not_is_refused_with_its_name() {
         assert!(refused.starts_with(why), "{refused}");
     }
     let mut config = Config::default();
-    for (parameter, text) in [(&IBV_PORT as &dyn Parameter, "1"), (&IBV_MTU, "512"), (&IBV_DEPTH, "4")] {
+    for (parameter, text) in [(&IBV_PORT as &dyn Parameter, "1"), (&IBV_MTU, "512"), (&IBV_SEND_WINDOW, "4")]
+    {
         config.read(parameter, text).unwrap();
     }
     let least = Rank::open(0, 1, &config).unwrap();

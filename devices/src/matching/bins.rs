@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 
 /// A search key. Tags contain only the bits that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Key {
+pub(super) enum BinKey {
     Any,
     Source(u32),
     Tag(i32),
@@ -24,12 +24,12 @@ pub(super) enum Key {
 }
 
 /// An entry of a queue with `LISTS` lists: the order of arrival, and `LISTS - 1` kinds of bins.
-pub(super) trait Entry<const LISTS: usize> {
+pub(super) trait BinEntry<const LISTS: usize> {
     /// Returns the list whose bins have this key; 0 if the key matches every entry.
-    fn list(key: Key) -> usize;
+    fn list(key: BinKey) -> usize;
 
     /// Returns the key of the entry's bin in this list, if it is in one; tags are compared by the bits of `mask`.
-    fn key(&self, list: usize, mask: i32) -> Option<Key>;
+    fn key(&self, list: usize, mask: i32) -> Option<BinKey>;
 }
 
 /// The value of a link without a target.
@@ -37,20 +37,20 @@ const NONE: u32 = u32::MAX;
 
 /// The neighbours of a slot in one list.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLinks {
     previous: u32,
     next: u32,
 }
 
 /// The first and the last slot of a list or a bin.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ListEnds {
     first: u32,
     last: u32,
 }
 
-const UNLINKED: Link = Link { previous: NONE, next: NONE };
-const EMPTY: Ends = Ends { first: NONE, last: NONE };
+const UNLINKED: ListLinks = ListLinks { previous: NONE, next: NONE };
+const EMPTY: ListEnds = ListEnds { first: NONE, last: NONE };
 
 #[derive(Debug)]
 struct Slot<T, const LISTS: usize> {
@@ -59,7 +59,7 @@ struct Slot<T, const LISTS: usize> {
     /// Grows in order of arrival.
     sequence: u64,
     /// The links in each list; the free slots are linked by `next` of the first list.
-    links: [Link; LISTS],
+    links: [ListLinks; LISTS],
 }
 
 /// # Invariants
@@ -73,13 +73,13 @@ pub(super) struct Bins<T, const LISTS: usize> {
     free: u32,
     /// The sequence number of the next entry.
     sequence: u64,
-    order: Ends,
-    bins: HashMap<Key, Ends, RandomState>,
+    order: ListEnds,
+    bins: HashMap<BinKey, ListEnds, RandomState>,
     is_built: [bool; LISTS],
     mask: i32,
 }
 
-impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
+impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     /// Takes over a queue: the entry at index `at` is in slot `at`.
     pub(super) fn new(queue: VecDeque<T>, mask: i32) -> Self {
         let mut bins = Bins {
@@ -155,12 +155,12 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         }
     }
 
-    fn key(&self, list: usize, at: u32) -> Option<Key> {
+    fn key(&self, list: usize, at: u32) -> Option<BinKey> {
         self.get(at as usize)?.key(list, self.mask)
     }
 
     /// Returns the slot of the earliest entry that is in a bin of one of these keys.
-    pub(super) fn find(&mut self, keys: &[Key]) -> Option<usize> {
+    pub(super) fn find(&mut self, keys: &[BinKey]) -> Option<usize> {
         let mut earliest = None;
         for key in keys {
             let at = match T::list(*key) {
@@ -206,7 +206,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.get(at)?;
         for list in (1..LISTS).filter(|list| self.is_built[*list]) {
             let Some(key) = self.key(list, slot) else { continue };
-            let Link { previous, next } = self.slots[at].links[list];
+            let ListLinks { previous, next } = self.slots[at].links[list];
             if previous == NONE && next == NONE {
                 self.bins.remove(&key);
                 continue;
@@ -235,8 +235,8 @@ impl<T: Entry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
 }
 
 /// Appends a slot to a list.
-fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
-    slots[at as usize].links[list] = Link { previous: ends.last, next: NONE };
+fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut ListEnds, list: usize, at: u32) {
+    slots[at as usize].links[list] = ListLinks { previous: ends.last, next: NONE };
     match slots.get_mut(ends.last as usize) {
         Some(last) => last.links[list].next = at,
         None => ends.first = at,
@@ -245,8 +245,8 @@ fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, li
 }
 
 /// Removes a slot from a list.
-fn unlink<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut Ends, list: usize, at: u32) {
-    let Link { previous, next } = slots[at as usize].links[list];
+fn unlink<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut ListEnds, list: usize, at: u32) {
+    let ListLinks { previous, next } = slots[at as usize].links[list];
     match slots.get_mut(previous as usize) {
         Some(previous) => previous.links[list].next = next,
         None => ends.first = next,

@@ -6,26 +6,26 @@
 //! all bins.
 
 mod bins;
-mod early;
 mod posted;
 mod queue;
 #[cfg(test)]
 mod tests;
 mod unexpected;
+mod unexpected_counts;
 
 use std::sync::Arc;
 
-use bins::Key;
+use bins::BinKey;
 use queue::Queue;
 
 use crate::completion::Completion;
 use crate::engine::LocalTraffic;
-use crate::layout::Envelope;
+use crate::message::Envelope;
 
-pub(crate) use early::EarlyCounts;
-pub use early::UnexpectedCounts;
 pub(crate) use posted::Posted;
 pub(crate) use unexpected::{InlineBody, Unexpected, UnexpectedBody};
+pub(crate) use unexpected_counts::UnexpectedCounters;
+pub use unexpected_counts::UnexpectedCounts;
 
 /// Matches every source.
 pub const ANY_SOURCE: i32 = -1;
@@ -50,13 +50,13 @@ impl Pattern {
     }
 
     /// Returns the search key of all matching messages.
-    fn key(self, mask: i32) -> Key {
+    fn key(self, mask: i32) -> BinKey {
         let (source, tag) = (self.source.cast_unsigned(), self.tag & mask);
         match (self.source == ANY_SOURCE, self.tag == ANY_TAG) {
-            (false, false) => Key::Exact { source, tag },
-            (false, true) => Key::Source(source),
-            (true, false) => Key::Tag(tag),
-            (true, true) => Key::Any,
+            (false, false) => BinKey::Exact { source, tag },
+            (false, true) => BinKey::Source(source),
+            (true, false) => BinKey::Tag(tag),
+            (true, true) => BinKey::Any,
         }
     }
 }
@@ -71,11 +71,11 @@ pub(crate) struct Matching {
     /// Statistics of the messages on this channel that were sent without a device.
     pub(crate) local: LocalTraffic,
     /// The counters that are read without the lock.
-    counts: Arc<EarlyCounts>,
+    counts: Arc<UnexpectedCounters>,
 }
 
 impl Matching {
-    pub(crate) fn new(board: Arc<EarlyCounts>) -> Self {
+    pub(crate) fn new(board: Arc<UnexpectedCounters>) -> Self {
         let (posted, unexpected) = (Queue::new(), Queue::new());
         Matching { posted, unexpected, left: false, local: LocalTraffic::default(), counts: board }
     }
@@ -98,14 +98,14 @@ impl Matching {
         let mask = self.posted.mask();
         let keys = || {
             let (source, tag) = (message.source, message.tag & mask);
-            [Key::Exact { source, tag }, Key::Source(source), Key::Tag(tag), Key::Any]
+            [BinKey::Exact { source, tag }, BinKey::Source(source), BinKey::Tag(tag), BinKey::Any]
         };
         self.posted.take(|posted| posted.pattern.accepts(message, mask), keys)
     }
 
     /// Removes and returns the receive that `completion` belongs to.
     pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
-        self.posted.take(|posted| posted.ends(completion), || [Key::Operation(completion.id())])
+        self.posted.take(|posted| posted.ends(completion), || [BinKey::Operation(completion.id())])
     }
 
     /// Removes and returns the receives for which `which` returns true.
@@ -133,7 +133,7 @@ impl Matching {
     /// Removes and returns this rank's message to itself that `completion` belongs to.
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
         let ours = |early: &Unexpected| matches!(&early.body, UnexpectedBody::SelfSend { ender, .. } if ender.is_for(completion));
-        let early = self.unexpected.take(ours, || [Key::Operation(completion.id())])?;
+        let early = self.unexpected.take(ours, || [BinKey::Operation(completion.id())])?;
         self.count();
         Some(early)
     }

@@ -1,9 +1,9 @@
 //! A posted receive.
 
 use super::Pattern;
-use super::bins::{Entry, Key};
+use super::bins::{BinEntry, BinKey};
 use crate::completion::{Completer, Completion, RecvCompleter};
-use crate::layout::{Envelope, Target};
+use crate::message::{Envelope, Target};
 
 /// A posted receive. The queue owns the target until the receive matches or is cancelled.
 #[derive(Debug)]
@@ -63,18 +63,18 @@ impl Posted {
 pub(super) const LISTS: usize = 3;
 
 /// The lists: the order of arrival, bins by pattern, and bins by operation for cancellation.
-impl Entry<LISTS> for Posted {
-    fn list(key: Key) -> usize {
+impl BinEntry<LISTS> for Posted {
+    fn list(key: BinKey) -> usize {
         match key {
-            Key::Any | Key::Source(_) | Key::Tag(_) | Key::Exact { .. } => 1,
-            Key::Operation(_) => 2,
+            BinKey::Any | BinKey::Source(_) | BinKey::Tag(_) | BinKey::Exact { .. } => 1,
+            BinKey::Operation(_) => 2,
         }
     }
 
-    fn key(&self, list: usize, mask: i32) -> Option<Key> {
+    fn key(&self, list: usize, mask: i32) -> Option<BinKey> {
         match list {
             1 => Some(self.pattern.key(mask)),
-            2 => Some(Key::Operation(self.receiving.id())),
+            2 => Some(BinKey::Operation(self.receiving.id())),
             _ => None,
         }
     }

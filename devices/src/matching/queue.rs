@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::bins::{Bins, Entry, Key};
+use super::bins::{BinEntry, BinKey, Bins};
 
 /// A search that passes over at most this number of entries is not deep.
 const SHALLOW: usize = 16;
@@ -26,7 +26,7 @@ pub(super) struct Queue<T, const LISTS: usize> {
     mask: i32,
 }
 
-impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
+impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     pub(super) fn new() -> Self {
         Queue { list: VecDeque::new(), bins: None, passed: 0, mask: -1 }
     }
@@ -63,7 +63,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     pub(super) fn peek<const KEYS: usize>(
         &mut self,
         fits: impl Fn(&T) -> bool,
-        keys: impl FnOnce() -> [Key; KEYS],
+        keys: impl FnOnce() -> [BinKey; KEYS],
     ) -> Option<&T> {
         let at = self.find(fits, keys)?;
         match &self.bins {
@@ -77,7 +77,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     pub(super) fn take<const KEYS: usize>(
         &mut self,
         fits: impl Fn(&T) -> bool,
-        keys: impl FnOnce() -> [Key; KEYS],
+        keys: impl FnOnce() -> [BinKey; KEYS],
     ) -> Option<T> {
         // Usually it is the first of a list.
         if self.list.front().is_some_and(&fits) {
@@ -95,7 +95,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     fn find<const KEYS: usize>(
         &mut self,
         fits: impl Fn(&T) -> bool,
-        keys: impl FnOnce() -> [Key; KEYS],
+        keys: impl FnOnce() -> [BinKey; KEYS],
     ) -> Option<usize> {
         if self.bins.is_some() {
             return self.find_in_bins(fits, keys);
@@ -123,7 +123,7 @@ impl<T: Entry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     fn find_in_bins<const KEYS: usize>(
         &mut self,
         fits: impl Fn(&T) -> bool,
-        keys: impl FnOnce() -> [Key; KEYS],
+        keys: impl FnOnce() -> [BinKey; KEYS],
     ) -> Option<usize> {
         let bins = self.bins.as_mut()?;
         let front = bins.front();

@@ -10,7 +10,7 @@ use super::{ANY_SOURCE, ANY_TAG, Matching, Pattern, Posted, Unexpected, Unexpect
 use crate::buf::Buf;
 use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
-use crate::layout::{Envelope, Source, Target};
+use crate::message::{Envelope, Source, Target};
 
 /// The mask of a channel that compares only some bits of tags: it ignores the lowest bit.
 const SOME_BITS: i32 = !1;

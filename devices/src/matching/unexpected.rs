@@ -2,10 +2,10 @@
 
 use mpj_pool::DefaultBlock;
 
-use super::bins::{Entry, Key};
+use super::bins::{BinEntry, BinKey};
 use crate::completion::Completer;
 use crate::device::{PeerId, RemoteKey};
-use crate::layout::{Envelope, Source};
+use crate::message::{Envelope, Source};
 
 /// A message that arrived before its receive was posted.
 #[derive(Debug)]
@@ -65,24 +65,24 @@ pub(super) const LISTS: usize = 5;
 
 /// The lists: the order of arrival, which is searched by a receive of any message; bins by source and tag, for the
 /// other patterns; bins by operation, for messages that this rank has sent to itself.
-impl Entry<LISTS> for Unexpected {
-    fn list(key: Key) -> usize {
+impl BinEntry<LISTS> for Unexpected {
+    fn list(key: BinKey) -> usize {
         match key {
-            Key::Any => 0,
-            Key::Exact { .. } => 1,
-            Key::Source(_) => 2,
-            Key::Tag(_) => 3,
-            Key::Operation(_) => 4,
+            BinKey::Any => 0,
+            BinKey::Exact { .. } => 1,
+            BinKey::Source(_) => 2,
+            BinKey::Tag(_) => 3,
+            BinKey::Operation(_) => 4,
         }
     }
 
-    fn key(&self, list: usize, mask: i32) -> Option<Key> {
+    fn key(&self, list: usize, mask: i32) -> Option<BinKey> {
         let (source, tag) = (self.message.source, self.message.tag & mask);
         match (list, &self.body) {
-            (1, _) => Some(Key::Exact { source, tag }),
-            (2, _) => Some(Key::Source(source)),
-            (3, _) => Some(Key::Tag(tag)),
-            (4, UnexpectedBody::SelfSend { ender, .. }) => Some(Key::Operation(ender.id())),
+            (1, _) => Some(BinKey::Exact { source, tag }),
+            (2, _) => Some(BinKey::Source(source)),
+            (3, _) => Some(BinKey::Tag(tag)),
+            (4, UnexpectedBody::SelfSend { ender, .. }) => Some(BinKey::Operation(ender.id())),
             _ => None,
         }
     }

@@ -9,17 +9,17 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::pipe::TcpConnection;
+use super::connection::TcpConnection;
 use crate::device::MAX_COALESCE_DELAY;
 use crate::engine::lock;
 
 /// The interval between two attempts to write to sockets that had no space.
-const DOZE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The flusher of a device. Its thread is started when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
-    desk: Arc<FlusherState>,
+    state: Arc<FlusherState>,
     /// `None` if the thread could not be started.
     thread: OnceLock<Option<JoinHandle<()>>>,
 }
@@ -41,36 +41,36 @@ struct Watched {
 impl Flusher {
     /// Returns whether there is a thread; the first call starts it.
     #[inline]
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.thread.get_or_init(|| self.start()).is_some()
     }
 
     #[cold]
     fn start(&self) -> Option<JoinHandle<()>> {
-        let desk = Arc::clone(&self.desk);
+        let desk = Arc::clone(&self.state);
         let thread = std::thread::Builder::new().name("mpj-niodev".into());
-        thread.spawn(move || desk.look_after()).ok()
+        thread.spawn(move || desk.run()).ok()
     }
 
     /// Watches a connection until its waiting frames are written, if there is a thread.
     #[cold]
     pub(super) fn watch(&self, pipe: &Arc<TcpConnection>) {
-        if !self.is_there() {
+        if !self.is_running() {
             return;
         }
-        let mut watched = lock(&self.desk.watched);
+        let mut watched = lock(&self.state.watched);
         watched.pipes.push(Arc::downgrade(pipe));
         if watched.pipes.len() == 1 {
             drop(watched);
-            self.desk.news.notify_one();
+            self.state.news.notify_one();
         }
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        lock(&self.desk.watched).ended = true;
-        self.desk.news.notify_one();
+        lock(&self.state.watched).ended = true;
+        self.state.news.notify_one();
         if let Some(thread) = self.thread.take().flatten() {
             // The thread does not panic, and its sockets do not block.
             let _ = thread.join();
@@ -79,7 +79,7 @@ impl Drop for Flusher {
 }
 
 impl FlusherState {
-    fn look_after(&self) {
+    fn run(&self) {
         let (mut due, mut stuck) = (Vec::new(), Vec::new());
         let mut watched = lock(&self.watched);
         while !watched.ended {
@@ -87,7 +87,7 @@ impl FlusherState {
                 watched = self.news.wait(watched).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let nap = if watched.pipes.is_empty() { DOZE } else { MAX_COALESCE_DELAY };
+            let nap = if watched.pipes.is_empty() { RETRY_INTERVAL } else { MAX_COALESCE_DELAY };
             let goes_on = |watched: &mut Watched| {
                 !watched.ended && (nap == MAX_COALESCE_DELAY || watched.pipes.is_empty())
             };
@@ -99,8 +99,9 @@ impl FlusherState {
             }
             mem::swap(&mut due, &mut watched.pipes);
             drop(watched);
-            let is_left = |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.write_held());
-            let is_stuck = |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.write_stuck());
+            let is_left =
+                |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.flush_coalesced());
+            let is_stuck = |pipe: &Weak<TcpConnection>| pipe.upgrade().is_some_and(|pipe| pipe.retry_write());
             stuck.retain(is_stuck);
             stuck.extend(due.drain(..).filter(is_left));
             watched = lock(&self.watched);

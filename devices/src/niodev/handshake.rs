@@ -61,7 +61,7 @@ pub(super) enum Refusal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// It is established.
-    Go,
+    Accept,
     /// The pair has another connection, or will have one soon.
     Taken,
     /// The peer has no descriptor for it.
@@ -71,7 +71,7 @@ pub(super) enum Verdict {
 impl Verdict {
     pub(super) fn to_byte(self) -> u8 {
         match self {
-            Verdict::Go => GO,
+            Verdict::Accept => GO,
             Verdict::Taken => TAKEN,
             Verdict::Full => FULL,
         }
@@ -80,7 +80,7 @@ impl Verdict {
 
 /// The consequence of received bytes.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum HandshakeAction {
     /// More bytes must be read.
     ReadMore,
     /// These bytes must be sent.
@@ -163,14 +163,14 @@ impl Handshake {
     }
 
     /// Processes `count` bytes that were written to the [`room`](Self::room).
-    pub(super) fn took(&mut self, count: usize) -> Result<Step, Refusal> {
+    pub(super) fn received(&mut self, count: usize) -> Result<HandshakeAction, Refusal> {
         let whole = count >= self.room().len();
         self.have += count;
         let said = &self.buffer[..self.have];
         match self.awaits {
             Await::Hello if !alike(said, &HELLO_MARK) => return Err(Refusal::Noise),
             Await::Challenge if !alike(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
-            _ if !whole => return Ok(Step::ReadMore),
+            _ if !whole => return Ok(HandshakeAction::ReadMore),
             _ => (),
         }
         self.have = 0;
@@ -179,18 +179,18 @@ impl Handshake {
             Await::Challenge => self.on_challenge(),
             Await::Proof => {
                 self.check(Role::Connects, self.buffer.first_chunk())?;
-                Ok(Step::PeerProven)
+                Ok(HandshakeAction::PeerProven)
             }
             Await::Verdict => match self.buffer[0] {
-                GO => Ok(Step::Decided(Verdict::Go)),
-                TAKEN => Ok(Step::Decided(Verdict::Taken)),
-                FULL => Ok(Step::Decided(Verdict::Full)),
+                GO => Ok(HandshakeAction::Decided(Verdict::Accept)),
+                TAKEN => Ok(HandshakeAction::Decided(Verdict::Taken)),
+                FULL => Ok(HandshakeAction::Decided(Verdict::Full)),
                 _ => Err(Refusal::Noise),
             },
         }
     }
 
-    fn on_hello(&mut self) -> Result<Step, Refusal> {
+    fn on_hello(&mut self) -> Result<HandshakeAction, Refusal> {
         let said = &self.buffer;
         let (job, from, to) = (field(said, 8), field(said, 16), field(said, 20));
         let (job, from, to) = (u64::from_le_bytes(job), u32::from_le_bytes(from), u32::from_le_bytes(to));
@@ -208,14 +208,14 @@ impl Handshake {
         challenge.extend_from_slice(&[0; 3]);
         challenge.extend_from_slice(&self.nonces.1);
         challenge.extend_from_slice(&self.mac(Role::Accepts)?.finalize().into_bytes());
-        Ok(Step::Send(challenge))
+        Ok(HandshakeAction::Send(challenge))
     }
 
-    fn on_challenge(&mut self) -> Result<Step, Refusal> {
+    fn on_challenge(&mut self) -> Result<HandshakeAction, Refusal> {
         self.nonces.1 = field(&self.buffer, 8);
         self.check(Role::Accepts, self.buffer.last_chunk())?;
         self.awaits = Await::Verdict;
-        Ok(Step::Send(self.mac(Role::Connects)?.finalize().into_bytes().to_vec()))
+        Ok(HandshakeAction::Send(self.mac(Role::Connects)?.finalize().into_bytes().to_vec()))
     }
 
     fn check(&self, role: Role, proof: Option<&[u8; MAC]>) -> Result<(), Refusal> {

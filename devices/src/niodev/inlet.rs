@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
-use super::Shared;
-use super::lobby::{ConnManager, Outcome};
-use super::pipe::TcpConnection;
+use super::NioShared;
+use super::conn_manager::{ConnEvent, ConnManager};
+use super::connection::TcpConnection;
 use super::poller::{ReadyEvent, Token};
-use super::reader::{End, Reader};
-use super::stage::RecvBuffer;
+use super::reader::{CloseReason, Reader};
+use super::recv_buffer::RecvBuffer;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::sys::{Errno, OwnedFd};
 
 /// Up to this number of connections, each is read without a preceding poll: a read that finds nothing costs about as
 /// much as the poll.
-const FEW: usize = 2;
+const DIRECT_READ_MAX: usize = 2;
 
 /// With few connections, the number of passes between two polls, which serve the handshakes and endpoints that wait for
 /// socket space.
-const SELDOM: u32 = 16;
+const PASSES_PER_EPOLL: u32 = 16;
 
 /// The receiving end of `niodev`.
 #[derive(Debug)]
 pub(super) struct NioInlet {
-    shared: Arc<Shared>,
+    shared: Arc<NioShared>,
     pub(super) lobby: ConnManager,
     readers: Vec<Option<Box<Reader>>>,
     stage: RecvBuffer,
@@ -31,7 +31,7 @@ pub(super) struct NioInlet {
 }
 
 impl NioInlet {
-    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, Errno> {
+    pub(super) fn new(shared: Arc<NioShared>, listener: OwnedFd) -> Result<Self, Errno> {
         Ok(NioInlet {
             lobby: ConnManager::new(Arc::clone(&shared), listener)?,
             shared,
@@ -44,7 +44,7 @@ impl NioInlet {
 
     /// Returns the number of established connections.
     #[cfg(test)]
-    pub(super) fn standing(&self) -> usize {
+    pub(super) fn established(&self) -> usize {
         self.standing
     }
 
@@ -55,7 +55,7 @@ impl NioInlet {
     }
 
     /// Polls and handles the events; reads from connections if `read`. Returns the number of events and frames.
-    fn look(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
+    fn poll_sockets(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut news = std::mem::take(&mut self.news);
         let all = self.shared.poller.look(&mut news);
         // There may be more events than fit, among them frames that a peer sent before its exit. Counting one event as
@@ -63,7 +63,7 @@ impl NioInlet {
         let mut moved = usize::from(!all);
         for one in &news {
             let Token::Whole(at) = one.token else {
-                self.lobby.act(*one);
+                self.lobby.on_event(*one);
                 continue;
             };
             if one.writable
@@ -79,21 +79,21 @@ impl NioInlet {
         self.news = news;
         for outcome in self.lobby.outcomes() {
             match outcome {
-                Outcome::Established(pipe) => self.stands(pipe, sink),
-                Outcome::Lost(peer, why) => sink.peer_lost(PeerId(peer), &why),
+                ConnEvent::Established(pipe) => self.add_reader(pipe, sink),
+                ConnEvent::Lost(peer, why) => sink.peer_lost(PeerId(peer), &why),
             }
             moved += 1;
         }
         moved
     }
 
-    fn stands(&mut self, pipe: Arc<TcpConnection>, sink: &mut dyn Sink) {
+    fn add_reader(&mut self, pipe: Arc<TcpConnection>, sink: &mut dyn Sink) {
         let at = self.readers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.readers.push(None);
             self.readers.len() - 1
         });
         if let Err(error) = pipe.watch(Token::Whole(at)) {
-            pipe.shut();
+            pipe.close_both();
             return sink.peer_lost(pipe.peer, &format!("epoll: {error}"));
         }
         self.readers[at] = Some(Box::new(Reader::new(pipe)));
@@ -113,14 +113,14 @@ impl NioInlet {
     }
 
     #[cold]
-    fn end(&mut self, at: usize, end: End, sink: &mut dyn Sink) {
+    fn end(&mut self, at: usize, end: CloseReason, sink: &mut dyn Sink) {
         let Some(reader) = self.readers.get_mut(at).and_then(Option::take) else { return };
         self.standing -= 1;
         while let Some(None) = self.readers.last() {
             self.readers.pop();
         }
-        reader.pipe().shut();
-        if let End::Lost(why) = end {
+        reader.pipe().close_both();
+        if let CloseReason::Lost(why) = end {
             sink.peer_lost(reader.pipe().peer, &why);
         }
     }
@@ -135,10 +135,10 @@ unsafe impl Inlet for NioInlet {
             self.lobby.collect();
         }
         let looks = self.shared.note_look();
-        let few = self.standing <= FEW;
+        let few = self.standing <= DIRECT_READ_MAX;
         let mut moved = 0;
-        if !few || self.standing == 0 || looks.is_multiple_of(SELDOM) || self.lobby.is_busy() {
-            moved += self.look(!few, sink);
+        if !few || self.standing == 0 || looks.is_multiple_of(PASSES_PER_EPOLL) || self.lobby.is_busy() {
+            moved += self.poll_sockets(!few, sink);
         }
         if few {
             for at in 0..self.readers.len() {
@@ -155,7 +155,7 @@ unsafe impl Inlet for NioInlet {
     fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         let is_cut = |reader: &Reader| reader.pipe().peer == peer && reader.has_begun();
         if let Some(at) = self.readers.iter().position(|it| it.as_deref().is_some_and(is_cut)) {
-            self.end(at, End::Lost("it died in the middle of a message".into()), sink);
+            self.end(at, CloseReason::Lost("it died in the middle of a message".into()), sink);
         }
     }
 }

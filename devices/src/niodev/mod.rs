@@ -35,25 +35,25 @@
 //! | `reader` `stage` `inlet` | receiving from one and from all |
 //! | `poller` | epoll |
 
-mod attempt;
-mod connect;
+mod address;
+mod conn_manager;
+mod connection;
+mod connector;
+mod endpoint;
 mod flusher;
 mod frame;
-mod half;
+#[cfg(feature = "conformance")]
+pub mod fuzzing;
+mod half_open;
+mod half_open_table;
 mod handshake;
 mod inlet;
-mod link;
-mod lobby;
-#[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
-mod outgoing;
-mod pipe;
 mod poller;
 #[allow(unsafe_code, reason = "bodies are read straight to their place")]
 mod reader;
-mod seats;
-mod stage;
-#[cfg(feature = "conformance")]
-pub mod strangers;
+mod recv_buffer;
+#[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
+mod send_buffer;
 #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 mod tests;
 
@@ -69,46 +69,46 @@ use crate::header::MAX_INLINE_BODY;
 use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
-use attempt::{ConnectFailure, Connector};
-use connect::Card;
+use address::Card;
+use connection::TcpConnection;
+use connector::{ConnectFailure, Connector};
 use flusher::Flusher;
 use frame::BODY_MAX;
-use half::HalfOpen;
+use half_open::HalfOpen;
 use handshake::Identity;
 use inlet::NioInlet;
-use pipe::TcpConnection;
 use poller::Poller;
 
 const NAME: &str = "niodev";
 
 /// The eager limit of niodev. Between the loopback ends of one host, messages of 128 and 256 KiB take a third and a
-/// fifth less time eagerly than by rendezvous (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER=65536`); a limit twice as
+/// fifth less time eagerly than by rendezvous (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER_LIMIT=65536`); a limit twice as
 /// high gains no more.
-pub const NIO_EAGER: Number = Number {
-    name: "NIO_EAGER",
+pub const NIO_EAGER_LIMIT: Number = Number {
+    name: "NIO_EAGER_LIMIT",
     default: 256 << 10,
     range: (MAX_INLINE_BODY as u64, 4 << 20),
     help: "bytes up to which niodev sends a message at once; longer ones are announced first; less to ranks that take less",
 };
 
 /// The longest fragment of a rendezvous message on niodev.
-pub const NIO_FRAGMENT: Number = Number {
-    name: "NIO_FRAGMENT",
+pub const NIO_MAX_SEND_SIZE: Number = Number {
+    name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
     help: "bytes of the pieces of announced messages, and the longest that is taken; at least NIO_EAGER",
 };
 
 // Every eager message fits into a frame, and a fragment is at least as long as the default eager limit.
-const _: () = assert!(NIO_EAGER.range.1 <= BODY_MAX as u64);
-const _: () = assert!(NIO_EAGER.default <= NIO_FRAGMENT.default);
+const _: () = assert!(NIO_EAGER_LIMIT.range.1 <= BODY_MAX as u64);
+const _: () = assert!(NIO_EAGER_LIMIT.default <= NIO_MAX_SEND_SIZE.default);
 
 /// The address at which niodev listens.
-pub const NIO_HOST: Text = Text {
-    name: "NIO_HOST",
+pub const NIO_LISTEN_ADDRESS: Text = Text {
+    name: "NIO_LISTEN_ADDRESS",
     default: "127.0.0.1",
     form: "an address, such as 10.0.0.1",
-    accepts: connect::is_address,
+    accepts: address::is_address,
     help: "address of this host that niodev listens on",
 };
 
@@ -145,11 +145,11 @@ unsafe impl Driver for NioDriver {
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     // Each peer takes one or two descriptors: at the usual limit of 1,024 a job would fail while it runs.
     sys::raise_descriptors();
-    let host = connect::host(config.is_set(&NIO_HOST).then(|| config.text(&NIO_HOST)))?;
-    let (listener, at) = connect::listen(host).map_err(|e| connect::explain("cannot listen", e))?;
-    let shared = Arc::new(Shared {
+    let host = address::host(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
+    let (listener, at) = address::listen(host).map_err(|e| address::explain("cannot listen", e))?;
+    let shared = Arc::new(NioShared {
         id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
-        poller: Arc::new(Poller::new().map_err(|e| connect::explain("epoll", e))?),
+        poller: Arc::new(Poller::new().map_err(|e| address::explain("epoll", e))?),
         bell: Arc::clone(&site.bell),
         pipes: Mutex::default(),
         started: Mutex::default(),
@@ -158,15 +158,15 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         looks: AtomicU32::new(0),
         flusher: Flusher::default(),
     });
-    let eager = config.size(&NIO_EAGER);
-    let caps = Caps::frames(eager, config.size(&NIO_FRAGMENT).max(eager));
-    let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| connect::explain("epoll", e))?;
+    let eager = config.size(&NIO_EAGER_LIMIT);
+    let caps = Caps::frames(eager, config.size(&NIO_MAX_SEND_SIZE).max(eager));
+    let inlet = NioInlet::new(Arc::clone(&shared), listener).map_err(|e| address::explain("epoll", e))?;
     Ok((NioDevice { shared, at, caps }, inlet))
 }
 
 /// The state that the device and its inlet share.
 #[derive(Debug)]
-struct Shared {
+struct NioShared {
     id: Arc<Identity>,
     poller: Arc<Poller>,
     bell: Arc<Doorbell>,
@@ -183,7 +183,7 @@ struct Shared {
 
 type Started = Result<HalfOpen, (Connector, ConnectFailure)>;
 
-impl Shared {
+impl NioShared {
     /// Returns the connection to a peer, which the first call creates.
     fn pipe(&self, peer: u32) -> Arc<TcpConnection> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,7 +193,7 @@ impl Shared {
 
     /// Returns the number of this rank's polls. The order of concurrent calls does not matter here.
     #[inline]
-    fn looks(&self) -> u32 {
+    fn polls(&self) -> u32 {
         self.looks.load(Ordering::Relaxed)
     }
 
@@ -201,7 +201,7 @@ impl Shared {
     #[inline]
     fn note_look(&self) -> u32 {
         // Only the holder of the progress lock counts.
-        let looks = self.looks().wrapping_add(1);
+        let looks = self.polls().wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
         looks
     }
@@ -222,7 +222,7 @@ impl Shared {
 /// `niodev` of one rank.
 #[derive(Debug)]
 struct NioDevice {
-    shared: Arc<Shared>,
+    shared: Arc<NioShared>,
     at: SocketAddr,
     caps: Caps,
 }
@@ -264,7 +264,7 @@ unsafe impl Device for NioDevice {
             drop(waiting);
             self.shared.bell.ring();
         }
-        Ok(Box::new(link::TcpLink::new(Arc::clone(&self.shared), pipe, card.takes)))
+        Ok(Box::new(endpoint::NioEndpoint::new(Arc::clone(&self.shared), pipe, card.takes)))
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -65,7 +65,7 @@ impl Poller {
     /// Replaces the contents of `news` by the current events; returns whether these are all.
     pub(super) fn look(&self, news: &mut Vec<ReadyEvent>) -> bool {
         news.clear();
-        self.0.look(|Readiness { token, read, write }| {
+        self.0.poll(|Readiness { token, read, write }| {
             news.push(ReadyEvent { token: Token::of(token), writable: write, readable: read });
         })
     }

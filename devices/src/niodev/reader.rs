@@ -3,14 +3,14 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use super::connection::TcpConnection;
 use super::frame::{HEADER, Header, Kind};
-use super::pipe::TcpConnection;
-use super::stage::{RecvBuffer, STAGE};
+use super::recv_buffer::{RecvBuffer, STAGE};
 use crate::device::{HEAD_MAX, Landing, Sink};
 use crate::sys::{Errno, socket};
 
 /// Frames of up to this number of bytes are kept until they are complete.
-const SMALL: usize = 8 << 10;
+const BUFFERED_MAX: usize = 8 << 10;
 
 /// The maximum size of the read after a long body. It is enough for the next head, so that the next body can be read
 /// directly into its destination and not through the receive buffer.
@@ -18,7 +18,7 @@ const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 
 /// The reason why a connection is not read any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum CloseReason {
     /// The peer has sent a goodbye before.
     Goodbye,
     /// The connection is lost.
@@ -30,8 +30,8 @@ pub(super) enum End {
 pub(super) struct Reader {
     pipe: Arc<TcpConnection>,
     /// The beginning of a small frame, or of a head, whose rest has not arrived.
-    kept: Vec<u8>,
-    body: Option<Under>,
+    partial: Vec<u8>,
+    body: Option<BodyProgress>,
     /// Whether the last frame was long.
     long: bool,
     saw_goodbye: bool,
@@ -39,22 +39,22 @@ pub(super) struct Reader {
 
 /// A body in transfer, and the number of bytes still to come.
 #[derive(Debug)]
-enum Under {
-    Into(Place, usize),
+enum BodyProgress {
+    Into(BodyPtr, usize),
     Pieces(usize),
 }
 
 /// The address for the next bytes of a body: valid until the body has landed, see [`Landing::Into`].
 #[derive(Debug)]
-struct Place(*mut u8);
+struct BodyPtr(*mut u8);
 
 // SAFETY: the holder of the progress lock writes through it, on any thread; `Landing::Into` promises the memory to the
 // device, not to a thread.
-unsafe impl Send for Place {}
+unsafe impl Send for BodyPtr {}
 
 impl Reader {
     pub(super) fn new(pipe: Arc<TcpConnection>) -> Self {
-        Reader { pipe, kept: Vec::new(), body: None, long: false, saw_goodbye: false }
+        Reader { pipe, partial: Vec::new(), body: None, long: false, saw_goodbye: false }
     }
 
     pub(super) fn pipe(&self) -> &Arc<TcpConnection> {
@@ -69,25 +69,25 @@ impl Reader {
     /// Returns the capacity of the memory in which it keeps an incomplete frame, in bytes.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
-        self.kept.capacity()
+        self.partial.capacity()
     }
 
     /// Reads once, or twice if a long body begins, and passes on the frames through the receive buffer. Returns the
     /// number of frames, or 1 for bytes that do not complete a frame.
     #[inline]
-    pub(super) fn read(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
-        if let Some(Under::Into(..)) = self.body {
+    pub(super) fn read(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
+        if let Some(BodyProgress::Into(..)) = self.body {
             return self.read_body(sink);
         }
-        let kept = self.kept.len();
+        let kept = self.partial.len();
         let limit = if self.long && self.body.is_none() { (kept + HEAD_READ).min(STAGE) } else { STAGE };
         let Some(count) = self.receive(stage, limit)? else { return Ok(0) };
         let full = kept + count == limit;
-        let frames = self.take(stage, sink)?;
+        let frames = self.parse(stage, sink)?;
         if self.long && full && self.body.is_none() {
             self.long = false;
         }
-        if full && matches!(self.body, Some(Under::Into(..))) {
+        if full && matches!(self.body, Some(BodyProgress::Into(..))) {
             return Ok(1 + frames + self.read_body(sink)?);
         }
         Ok(frames.max(1))
@@ -95,12 +95,12 @@ impl Reader {
 
     /// Reads into the receive buffer, after the kept bytes and up to byte `limit`.
     #[inline]
-    fn receive(&mut self, stage: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, End> {
+    fn receive(&mut self, stage: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, CloseReason> {
         let Some(stream) = self.pipe.stream() else { return Ok(None) };
-        match socket::recv(stream, stage.room(self.kept.len(), limit)) {
+        match socket::recv(stream, stage.room(self.partial.len(), limit)) {
             Ok(0) => Err(self.ended("its connection was closed")),
             Ok(count) => {
-                stage.fill(&mut self.kept, count);
+                stage.fill(&mut self.partial, count);
                 Ok(Some(count))
             }
             Err(error) => self.failed(error).map(|()| None),
@@ -108,8 +108,9 @@ impl Reader {
     }
 
     /// Reads directly into the destination of the body in transfer.
-    fn read_body(&mut self, sink: &mut dyn Sink) -> Result<usize, End> {
-        let (Some(Under::Into(place, left)), Some(stream)) = (&mut self.body, self.pipe.stream()) else {
+    fn read_body(&mut self, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
+        let (Some(BodyProgress::Into(place, left)), Some(stream)) = (&mut self.body, self.pipe.stream())
+        else {
             return Ok(0);
         };
         // SAFETY: the sink gave the body's bytes to this device until `landed` or `peer_lost`, which are still to come,
@@ -129,7 +130,7 @@ impl Reader {
 
     /// Completes the body in transfer if all of it has arrived; returns the number of completed bodies.
     fn end_body(&mut self, sink: &mut dyn Sink) -> usize {
-        if let Some(Under::Into(_, 0) | Under::Pieces(0)) = self.body {
+        if let Some(BodyProgress::Into(_, 0) | BodyProgress::Pieces(0)) = self.body {
             self.body = None;
             sink.landed(self.pipe.peer);
             return 1;
@@ -138,13 +139,13 @@ impl Reader {
     }
 
     #[cold]
-    fn ended(&self, why: &str) -> End {
-        let whole = self.body.is_none() && self.kept.is_empty();
-        if self.saw_goodbye && whole { End::Goodbye } else { End::Lost(why.into()) }
+    fn ended(&self, why: &str) -> CloseReason {
+        let whole = self.body.is_none() && self.partial.is_empty();
+        if self.saw_goodbye && whole { CloseReason::Goodbye } else { CloseReason::Lost(why.into()) }
     }
 
     #[inline]
-    fn failed(&self, error: Errno) -> Result<(), End> {
+    fn failed(&self, error: Errno) -> Result<(), CloseReason> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
             // A peer that has sent a goodbye closes without reading data in flight to it; the kernel then resets the
@@ -155,7 +156,7 @@ impl Reader {
     }
 
     /// Passes on the contents of the receive buffer; returns the number of frames.
-    fn take(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, End> {
+    fn parse(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
         let mut frames = 0;
         loop {
             if self.body.is_some() {
@@ -168,7 +169,7 @@ impl Reader {
                 break;
             }
         }
-        stage.keep(&mut self.kept);
+        stage.save_rest(&mut self.partial);
         Ok(frames)
     }
 
@@ -178,12 +179,13 @@ impl Reader {
         stage: &mut RecvBuffer,
         sink: &mut dyn Sink,
         frames: &mut usize,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, CloseReason> {
         let pipe = &self.pipe;
-        let Some((header, rest)) = stage.there().split_first_chunk::<HEADER>() else { return Ok(false) };
-        let header = Header::parse(header).ok_or_else(|| End::Lost("it sent a malformed frame".into()))?;
+        let Some((header, rest)) = stage.unparsed().split_first_chunk::<HEADER>() else { return Ok(false) };
+        let header =
+            Header::parse(header).ok_or_else(|| CloseReason::Lost("it sent a malformed frame".into()))?;
         if self.saw_goodbye {
-            return Err(End::Lost("it sent a frame after its goodbye".into()));
+            return Err(CloseReason::Lost("it sent a frame after its goodbye".into()));
         }
         match header.kind {
             Kind::Data => (),
@@ -209,13 +211,13 @@ impl Reader {
             *frames += 1;
             return Ok(true);
         }
-        if header.body <= SMALL {
+        if header.body <= BUFFERED_MAX {
             return Ok(false);
         }
         self.long = true;
         self.body = Some(match sink.begin(pipe.peer, head, header.body) {
-            Landing::Into(to) => Under::Into(Place(to), header.body),
-            Landing::Pieces => Under::Pieces(header.body),
+            Landing::Into(to) => BodyProgress::Into(BodyPtr(to), header.body),
+            Landing::Pieces => BodyProgress::Pieces(header.body),
         });
         stage.pass(HEADER + header.head);
         Ok(true)
@@ -223,9 +225,9 @@ impl Reader {
 
     /// Takes bytes of the body in transfer from the receive buffer; returns the number of completed bodies.
     fn take_body(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
-        let there = stage.there();
+        let there = stage.unparsed();
         let count = match &mut self.body {
-            Some(Under::Into(place, left)) => {
+            Some(BodyProgress::Into(place, left)) => {
                 let count = there.len().min(*left);
                 // SAFETY: `there` holds `count` bytes, and the body's place, which nothing else uses until it has
                 // landed, has room for `left`.
@@ -234,7 +236,7 @@ impl Reader {
                 *left -= count;
                 count
             }
-            Some(Under::Pieces(left)) => {
+            Some(BodyProgress::Pieces(left)) => {
                 let count = there.len().min(*left);
                 *left -= count;
                 sink.piece(self.pipe.peer, &there[..count]);

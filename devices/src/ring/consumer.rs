@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::compiler_fence;
 
-use super::memory::{Bytes, CellHeader, CellKind, INLINE, Line, Ring};
-use super::{Fragments, Malformed};
+use super::memory::{Bytes, CacheLine, CellHeader, CellKind, INLINE, Ring};
+use super::{FragmentMemory, Malformed};
 use crate::copy;
 use crate::device::Landing;
-use crate::fence::Light;
+use crate::fence::LightFence;
 use crate::sync::atomic::Ordering;
 
 /// The receiving end.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     ring: Arc<Ring>,
-    reading: Reading,
+    reading: ReadState,
 }
 
 /// Handles the frames of a ring.
-pub(crate) trait Frames {
+pub(crate) trait FrameHandler {
     /// Handles a frame whose body is complete.
     fn frame(&mut self, head: &[u8], body: &[u8]);
 
@@ -34,7 +34,7 @@ pub(crate) trait Frames {
 
 /// Most tests need only whole frames.
 #[cfg(test)]
-impl<F: FnMut(&[u8], &[u8])> Frames for F {
+impl<F: FnMut(&[u8], &[u8])> FrameHandler for F {
     fn frame(&mut self, head: &[u8], body: &[u8]) {
         self(head, body);
     }
@@ -50,25 +50,25 @@ impl<F: FnMut(&[u8], &[u8])> Frames for F {
 
 /// The state of the receiving end.
 #[derive(Debug)]
-struct Reading {
-    area: Arc<Fragments>,
+struct ReadState {
+    area: Arc<FragmentMemory>,
     position: u64,
     /// The position that was last stored in `taken`.
-    told: u64,
+    published: u64,
     /// Number of fragments returned.
     returned: u64,
     /// A frame whose body is split over cells.
-    cut: Option<Cut>,
+    cut: Option<SplitFrame>,
     /// A frame whose body is still being written.
     begun: Option<StreamedFrame>,
     /// Whether the sender waited for cells or fragments that were returned since the last call of `is_awaited`.
     is_awaited: bool,
-    light: Light,
+    light: LightFence,
 }
 
 /// A frame whose body is split over cells and not complete.
 #[derive(Debug)]
-struct Cut {
+struct SplitFrame {
     head: Vec<u8>,
     body: Vec<u8>,
     len: usize,
@@ -81,25 +81,25 @@ struct StreamedFrame {
     len: u32,
     taken: u32,
     /// Where the body is copied to; `None` if the sink takes it in pieces.
-    to: Option<Place>,
+    to: Option<BodyPtr>,
 }
 
 /// A pointer to the place of a body, valid until the body has landed; see [`Landing::Into`].
 #[derive(Debug)]
-struct Place(*mut u8);
+struct BodyPtr(*mut u8);
 
 // SAFETY: the thread that takes frames writes through the pointer, whichever thread that is; `Landing::Into` promises
 // the memory to the device, not to a thread.
-unsafe impl Send for Place {}
+unsafe impl Send for BodyPtr {}
 
 impl Consumer {
     /// Makes the receiving end, of which a ring has one. `area` is the sender's.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<Fragments>) -> Self {
-        let light = Light::new();
-        let reading = Reading {
+    pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentMemory>) -> Self {
+        let light = LightFence::new();
+        let reading = ReadState {
             area,
             position: 0,
-            told: 0,
+            published: 0,
             returned: 0,
             cut: None,
             begun: None,
@@ -114,18 +114,18 @@ impl Consumer {
     /// # Errors
     /// The cell is malformed. The ring must not be read any more.
     #[inline]
-    pub(crate) fn receive(&mut self, take: &mut impl Frames) -> Result<bool, Malformed> {
+    pub(crate) fn receive(&mut self, take: &mut impl FrameHandler) -> Result<bool, Malformed> {
         let Consumer { ring, reading } = self;
         let cell = ring.cell(reading.position);
         // SYNC ring-seq (acquire)
         let label = CellHeader::of(cell.word.load(Ordering::Acquire));
         if label.seq != (reading.position + 1) as u32 {
-            return reading.nothing(ring, label);
+            return reading.check_empty(ring, label);
         }
-        reading.open(ring, cell, label, take)?;
+        reading.read_cell(ring, cell, label, take)?;
         reading.position += 1;
-        if reading.position - reading.told >= ring.cells() / 4 {
-            reading.tell(ring);
+        if reading.position - reading.published >= ring.cells() / 4 {
+            reading.publish_taken(ring);
         }
         Ok(true)
     }
@@ -143,9 +143,9 @@ impl Consumer {
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         let Consumer { ring, reading } = self;
         let words = [
-            ("count of cells taken", ring.taken(), reading.told),
+            ("count of cells taken", ring.consumed(), reading.published),
             ("count of fragments returned", ring.returned(), reading.returned),
-            ("word that says that the receiver has gone", ring.gone(), 0),
+            ("word that says that the receiver has gone", ring.receiver_closed(), 0),
         ];
         for (what, word, written) in words {
             let found = word.load(Ordering::Relaxed);
@@ -159,15 +159,15 @@ impl Consumer {
     /// Returns whether the sender waited for cells or fragments that were returned since the last call, and so must be
     /// woken.
     #[inline]
-    pub(crate) fn is_awaited(&mut self) -> bool {
+    pub(crate) fn sender_waits(&mut self) -> bool {
         std::mem::take(&mut self.reading.is_awaited)
     }
 }
 
-impl Reading {
+impl ReadState {
     /// Returns `Ok(false)` if the cell is still of the previous round. Any other sequence number is an error.
     #[inline]
-    fn nothing(&self, ring: &Ring, label: CellHeader) -> Result<bool, Malformed> {
+    fn check_empty(&self, ring: &Ring, label: CellHeader) -> Result<bool, Malformed> {
         let next = self.position + 1;
         if label.seq == next.saturating_sub(ring.cells()) as u32 {
             return Ok(false);
@@ -176,12 +176,12 @@ impl Reading {
     }
 
     #[inline]
-    fn open(
+    fn read_cell(
         &mut self,
         ring: &Ring,
-        cell: &Line,
+        cell: &CacheLine,
         label: CellHeader,
-        take: &mut impl Frames,
+        take: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
         let CellHeader { form, head, length, .. } = label;
         let (start, end) = (usize::from(head), usize::from(head) + usize::from(length));
@@ -215,7 +215,7 @@ impl Reading {
             } else if (form == CellKind::StreamHead as u8 && is_whole)
                 || (form == CellKind::StreamData as u8 && self.begun.is_some())
             {
-                self.part(ring, label, head, rest, take)
+                self.on_stream_cell(ring, label, head, rest, take)
             } else {
                 self.piece(label, head, rest, take)
             }
@@ -230,7 +230,7 @@ impl Reading {
         label: CellHeader,
         head: &[u8],
         rest: &[u8],
-        take: &mut impl Frames,
+        take: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
         let &[a, b, c, d, e, f, g, h] = rest else {
             return Err(Malformed::Body { form: label.form, head: label.head, length: label.length });
@@ -239,27 +239,27 @@ impl Reading {
         // SAFETY: the index came to us through the ring, and we return the fragment only below.
         let body = unsafe { self.area.received(index, len) }?;
         take.frame(head, body);
-        self.give_back(ring);
+        self.return_fragment(ring);
         Ok(())
     }
 
     /// Returns a fragment that is not read any more, by counting it.
     #[inline]
-    fn give_back(&mut self, ring: &Ring) {
+    fn return_fragment(&mut self, ring: &Ring) {
         self.returned += 1;
         // SYNC fragment-return (release)
         ring.returned().store(self.returned, Ordering::Release);
-        self.wake(ring);
+        self.note_waiting_sender(ring);
     }
 
     /// Takes the bytes that were written so far of a body that is still being written.
-    fn part(
+    fn on_stream_cell(
         &mut self,
         ring: &Ring,
         label: CellHeader,
         head: &[u8],
         rest: &[u8],
-        take: &mut impl Frames,
+        take: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
         let body = || Malformed::Body { form: label.form, head: label.head, length: label.length };
         let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -275,7 +275,7 @@ impl Reading {
                     return Err(Malformed::Size { len, fragment: self.area.fragment() });
                 }
                 let to = match take.begin(head, len as usize) {
-                    Landing::Into(to) => Some(Place(to)),
+                    Landing::Into(to) => Some(BodyPtr(to)),
                     Landing::Pieces => None,
                 };
                 self.begun = Some(StreamedFrame { index, len, taken: 0, to });
@@ -294,7 +294,7 @@ impl Reading {
         match to {
             // SAFETY: the sink gave `len` bytes to this device until the body has landed; `taken` of them are written,
             // and `bytes` is no longer than the rest.
-            Some(Place(to)) => unsafe {
+            Some(BodyPtr(to)) => unsafe {
                 copy::copy(bytes.as_ptr(), to.wrapping_add(*taken as usize), bytes.len());
             },
             None => take.piece(bytes),
@@ -303,7 +303,7 @@ impl Reading {
         if taken == len {
             self.begun = None;
             take.landed();
-            self.give_back(ring);
+            self.return_fragment(ring);
         }
         Ok(())
     }
@@ -315,7 +315,7 @@ impl Reading {
         label: CellHeader,
         head: &[u8],
         rest: &[u8],
-        take: &mut impl Frames,
+        take: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
         let CellHeader { form, head: start, length, .. } = label;
         if form > CellKind::StreamData as u8 {
@@ -342,7 +342,7 @@ impl Reading {
             if size == 0 || size > most {
                 return Err(Malformed::Size { len, fragment: most });
             }
-            self.cut = Some(Cut { head: head.to_vec(), body: Vec::with_capacity(size), len: size });
+            self.cut = Some(SplitFrame { head: head.to_vec(), body: Vec::with_capacity(size), len: size });
             return Ok(());
         };
         if !head.is_empty() || rest.is_empty() || rest.len() > missing {
@@ -350,7 +350,7 @@ impl Reading {
         }
         cut.body.extend_from_slice(rest);
         if rest.len() == missing
-            && let Some(Cut { head, body, .. }) = self.cut.take()
+            && let Some(SplitFrame { head, body, .. }) = self.cut.take()
         {
             take.frame(&head, &body);
         }
@@ -359,16 +359,16 @@ impl Reading {
 
     /// Stores the position, so that the sender may use the cells before it again.
     #[inline]
-    fn tell(&mut self, ring: &Ring) {
-        self.told = self.position;
+    fn publish_taken(&mut self, ring: &Ring) {
+        self.published = self.position;
         // SYNC ring-taken (release)
-        ring.taken().store(self.position, Ordering::Release);
-        self.wake(ring);
+        ring.consumed().store(self.position, Ordering::Release);
+        self.note_waiting_sender(ring);
     }
 
     /// Notes whether the sender waits for the cells or fragments that were just returned.
     #[inline]
-    fn wake(&mut self, ring: &Ring) {
+    fn note_waiting_sender(&mut self, ring: &Ring) {
         self.light.fence();
         if ring.sender_waiting().load(Ordering::Relaxed) != 0 {
             ring.sender_waiting().store(0, Ordering::Relaxed);
@@ -381,6 +381,6 @@ impl Drop for Consumer {
     /// Stores `gone`: nothing is read any more, and the sender can reclaim its fragments.
     fn drop(&mut self) {
         // SYNC ring-gone (release)
-        self.ring.gone().store(1, Ordering::Release);
+        self.ring.receiver_closed().store(1, Ordering::Release);
     }
 }

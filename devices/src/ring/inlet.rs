@@ -1,11 +1,11 @@
 //! The receiving end of a ring, for an [`Inlet`](crate::device::Inlet).
 
-use super::consumer::Frames;
+use super::consumer::FrameHandler;
 use super::{Consumer, Malformed, PeerNotifier};
 use crate::device::{Landing, PeerId, Sink};
 
 /// Cells that are taken from one ring before the next ring is polled.
-pub(crate) const TURN: usize = 64;
+pub(crate) const CELLS_PER_POLL: usize = 64;
 
 /// The receiving side of a ring that starts at a peer.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl<B: PeerNotifier> RingReceiver<B> {
     pub(crate) fn drain(&mut self, sink: &mut dyn Sink) -> usize {
         let RingReceiver { from, consumer, bell, is_over } = self;
         let mut cells = 0;
-        while cells < TURN && !*is_over {
-            match consumer.receive(&mut Taker { from: *from, sink: &mut *sink }) {
+        while cells < CELLS_PER_POLL && !*is_over {
+            match consumer.receive(&mut SinkAdapter { from: *from, sink: &mut *sink }) {
                 Ok(true) => cells += 1,
                 Ok(false) => break,
                 Err(why) => {
@@ -38,7 +38,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
                 }
             }
         }
-        if consumer.is_awaited() {
+        if consumer.sender_waits() {
             bell.wake_sender();
         }
         cells
@@ -64,12 +64,12 @@ impl<B: PeerNotifier> RingReceiver<B> {
 }
 
 /// Passes the frames of one peer to a sink.
-struct Taker<'a> {
+struct SinkAdapter<'a> {
     from: PeerId,
     sink: &'a mut dyn Sink,
 }
 
-impl Frames for Taker<'_> {
+impl FrameHandler for SinkAdapter<'_> {
     #[inline]
     fn frame(&mut self, head: &[u8], body: &[u8]) {
         self.sink.frame(self.from, head, body);

@@ -117,12 +117,12 @@ pub(super) type Bytes = [MaybeUninit<u8>; INLINE];
 
 /// A cache line: a cell, or one of the words before the cells.
 #[repr(C, align(64))]
-pub(super) struct Line {
+pub(super) struct CacheLine {
     pub(super) word: AtomicU64,
     pub(super) bytes: UnsafeCell<Bytes>,
 }
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64);
 
 /// Number of lines before the cells. The receiver writes the first two; the next two change rarely. So no line, and no
 /// pair of lines that is fetched together, is constantly written by both ends.
@@ -143,7 +143,7 @@ const GONE: usize = 3;
 ///    the bytes of the cells.
 /// 4. The bytes of line `GONE` hold a [`SharedCopy`].
 pub(crate) struct Ring {
-    lines: NonNull<Line>,
+    lines: NonNull<CacheLine>,
     mask: u32,
     /// Under loom a `SharedCopy` does not fit into the line.
     #[cfg(loom)]
@@ -153,7 +153,8 @@ pub(crate) struct Ring {
 
 #[cfg(not(loom))]
 const _: () = assert!(
-    size_of::<SharedCopy>() <= INLINE && std::mem::offset_of!(Line, bytes) % align_of::<SharedCopy>() == 0
+    size_of::<SharedCopy>() <= INLINE
+        && std::mem::offset_of!(CacheLine, bytes) % align_of::<SharedCopy>() == 0
 );
 
 // SAFETY: by invariants 1 and 2 the bytes of each cell have one owner at a time, and `seq` and `taken` hand them over;
@@ -169,7 +170,7 @@ impl fmt::Debug for Ring {
 }
 
 /// The memory of a ring within one process.
-struct Lines(Box<[Line]>);
+struct Lines(Box<[CacheLine]>);
 
 // SAFETY: the lines are used only under the invariants of `Ring`.
 unsafe impl Send for Lines {}
@@ -200,7 +201,7 @@ impl Ring {
     pub(crate) fn new(cells: u32) -> Self {
         let line = |at| {
             let byte = if at < WORDS { MaybeUninit::new(0) } else { MaybeUninit::uninit() };
-            Line { word: AtomicU64::new(0), bytes: UnsafeCell::new([byte; INLINE]) }
+            CacheLine { word: AtomicU64::new(0), bytes: UnsafeCell::new([byte; INLINE]) }
         };
         let lines = std::sync::Arc::new(Lines((0..WORDS + cells as usize).map(line).collect()));
         let base = NonNull::from(&*lines.0).cast::<u8>();
@@ -215,7 +216,7 @@ impl Ring {
     }
 
     #[inline]
-    fn line(&self, at: usize) -> &Line {
+    fn line(&self, at: usize) -> &CacheLine {
         // SAFETY: invariant 3: callers pass the line of a word or of a masked cell.
         let line = unsafe { self.lines.add(at) };
         // SAFETY: as above; the parts of a line that change are atomic or in an `UnsafeCell`.
@@ -223,13 +224,13 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn cell(&self, position: u64) -> &Line {
+    pub(super) fn cell(&self, position: u64) -> &CacheLine {
         self.line(WORDS + (position as u32 & self.mask) as usize)
     }
 
     /// Returns the number of cells that the receiver has taken.
     #[inline]
-    pub(super) fn taken(&self) -> &AtomicU64 {
+    pub(super) fn consumed(&self) -> &AtomicU64 {
         &self.line(TAKEN).word
     }
 
@@ -272,7 +273,7 @@ impl Ring {
 
     /// Returns the word that is not 0 once the receiver reads neither cells nor fragments any more.
     #[inline]
-    pub(super) fn gone(&self) -> &AtomicU64 {
+    pub(super) fn receiver_closed(&self) -> &AtomicU64 {
         &self.line(GONE).word
     }
 }

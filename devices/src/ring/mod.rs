@@ -22,29 +22,29 @@
 //! never writes ends the connection to that peer, with a reason ([`Malformed`]), and nothing more is read from its
 //! ring. `README.md` in this folder explains how each side waits for the other without a lost wake-up.
 
-mod area;
-mod bell;
 mod consumer;
+mod endpoint;
+mod fragments;
 mod inlet;
-mod link;
 mod malformed;
 mod memory;
 #[cfg(all(test, loom))]
 mod model;
-mod pieces;
+mod notify;
 mod producer;
+mod shared_copy;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use area::{ExitCheck, FragmentPool, Fragments};
-pub(crate) use bell::PeerNotifier;
 pub(crate) use consumer::Consumer;
-pub(crate) use inlet::{RingReceiver, TURN};
-pub(crate) use link::RingLink;
+pub(crate) use endpoint::RingEndpoint;
+pub(crate) use fragments::{ExitCheck, FragmentMemory, FragmentPool};
+pub(crate) use inlet::{CELLS_PER_POLL, RingReceiver};
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
-pub(crate) use pieces::{SharedCopy, Side};
+pub(crate) use notify::PeerNotifier;
 pub(crate) use producer::Producer;
+pub(crate) use shared_copy::{SharedCopy, Side};
 
 /// Keeps the memory of a ring or of fragments alive.
 pub(crate) type Owner = std::sync::Arc<dyn std::any::Any + Send + Sync>;

@@ -8,15 +8,15 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::{cell::UnsafeCell, thread};
 use std::sync::Arc;
 
-use super::area::{FragmentGrant, PeerSlot};
-use super::{Consumer, ExitCheck, FragmentPool, Fragments, Producer, Ring};
+use super::fragments::{FragmentGrant, PeerSlot};
+use super::{Consumer, ExitCheck, FragmentMemory, FragmentPool, Producer, Ring};
 use crate::biased::Bias;
 use crate::fence::heavy_fence;
 use crate::sync::{Condvar, Mutex, lock};
 
 fn ends(cells: u32) -> (Producer, Consumer) {
     let ring = Arc::new(Ring::new(cells));
-    let memory = Arc::new(Fragments::new(1, 64).unwrap());
+    let memory = Arc::new(FragmentMemory::new(1, 64).unwrap());
     (Producer::new(Arc::clone(&ring)), Consumer::new(ring, memory))
 }
 
@@ -78,7 +78,7 @@ fn a_ring_goes_round() {
             let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
                 assert_eq!((head, body), (&[next; 8][..], &[next; 8][..]))
             });
-            if consumer.is_awaited() {
+            if consumer.sender_waits() {
                 bell.notify_receiver();
             }
             if moved.unwrap() { next += 1 } else { thread::yield_now() }
@@ -95,7 +95,7 @@ struct Scene {
 
 impl Scene {
     fn new(fragments: u32) -> Shared<Self> {
-        let memory = Arc::new(Fragments::new(fragments, 64).unwrap());
+        let memory = Arc::new(FragmentMemory::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
         Shared::new(Scene { area: FragmentPool::new(memory, &Bias::new()), watched })
     }
@@ -168,7 +168,7 @@ fn a_fragment_has_one_owner() {
             while !scene.take(&mut consumer, frame) {
                 thread::yield_now();
             }
-            if consumer.is_awaited() {
+            if consumer.sender_waits() {
                 bell.notify_receiver();
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Malformed;
 use super::memory::{CellHeader, CellKind, INLINE, Ring};
 use crate::copy;
-use crate::hint;
+use crate::prefetch;
 use crate::sync::atomic::Ordering;
 
 /// How many cells ahead a cell's line is prefetched. Without the prefetch, every locked instruction after a send waits
@@ -42,7 +42,7 @@ impl Producer {
         if !self.is_full() {
             return Ok(true);
         }
-        self.look()?;
+        self.read_consumed()?;
         if self.is_full() {
             self.ring.starve();
         }
@@ -50,9 +50,9 @@ impl Producer {
     }
 
     #[inline]
-    fn look(&mut self) -> Result<(), Malformed> {
+    fn read_consumed(&mut self) -> Result<(), Malformed> {
         // SYNC ring-taken (acquire)
-        let found = self.ring.taken().load(Ordering::Acquire);
+        let found = self.ring.consumed().load(Ordering::Acquire);
         if !(self.taken..=self.position).contains(&found) {
             let (least, most) = (self.taken, self.position);
             return Err(Malformed::Count { what: "cells taken", found, least, most });
@@ -80,18 +80,18 @@ impl Producer {
     /// The receiver's count of taken cells is impossible.
     pub(crate) fn has_cells(&mut self, cells: u64) -> Result<bool, Malformed> {
         if self.position + cells - self.taken > self.ring.cells() {
-            self.look()?;
+            self.read_consumed()?;
         }
         Ok(self.position + cells - self.taken <= self.ring.cells())
     }
 
     /// Sends a head whose body of `len` bytes is still being written to fragment `index`; `there` bytes are written.
-    pub(crate) fn send_begun(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
+    pub(crate) fn send_stream_head(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
         self.tell(head, CellKind::StreamHead, [index, len, there]);
     }
 
     /// Announces `more` bytes of that body.
-    pub(crate) fn send_more(&mut self, more: u32) {
+    pub(crate) fn send_stream_data(&mut self, more: u32) {
         self.tell(&[], CellKind::StreamData, [more]);
     }
 
@@ -161,6 +161,6 @@ impl Producer {
         let label = CellHeader::new(seq, form, head, len, checked);
         // SYNC ring-seq (release)
         cell.word.store(label.word(), Ordering::Release);
-        hint::prefetch_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
+        prefetch::prefetch_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
     }
 }

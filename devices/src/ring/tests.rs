@@ -4,10 +4,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::consumer::Frames;
-use super::memory::{CellHeader, CellKind, INLINE, Line};
+use super::consumer::FrameHandler;
+use super::memory::{CacheLine, CellHeader, CellKind, INLINE};
 use super::{
-    Consumer, ExitCheck, FragmentPool, Fragments, Malformed, PeerNotifier, Producer, Ring, RingReceiver,
+    Consumer, ExitCheck, FragmentMemory, FragmentPool, Malformed, PeerNotifier, Producer, Ring, RingReceiver,
 };
 use crate::biased::Bias;
 use crate::device::{Body, Endpoint, Landing, OpToken, PeerId, PostError, Sink};
@@ -26,10 +26,10 @@ impl PeerNotifier for Awake {
     fn wake_sender(&mut self) {}
 }
 
-type RingLink = super::RingLink<Awake>;
+type RingLink = super::RingEndpoint<Awake>;
 
 fn area(count: u32) -> Arc<FragmentPool> {
-    Arc::new(FragmentPool::new(Arc::new(Fragments::new(count, FRAGMENT).unwrap()), &Bias::new()))
+    Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(count, FRAGMENT).unwrap()), &Bias::new()))
 }
 
 /// Makes a ring to a new peer of the owner of `area`.
@@ -46,7 +46,7 @@ fn peer_until(area: &Arc<FragmentPool>, exit: ExitCheck) -> (RingLink, Consumer,
 
 fn pair() -> (Producer, Consumer) {
     let ring = Arc::new(Ring::new(CELLS));
-    let memory = Arc::new(Fragments::new(2, FRAGMENT).unwrap());
+    let memory = Arc::new(FragmentMemory::new(2, FRAGMENT).unwrap());
     (Producer::new(Arc::clone(&ring)), Consumer::new(ring, memory))
 }
 
@@ -121,17 +121,17 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
     }
     assert_eq!(tx.has_room(), Ok(false));
     for _ in 0..CELLS / 4 {
-        assert!(!rx.is_awaited());
+        assert!(!rx.sender_waits());
         assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     }
-    assert!(rx.is_awaited(), "the sender said that it starves");
-    assert!(!rx.is_awaited(), "it was told");
+    assert!(rx.sender_waits(), "the sender said that it starves");
+    assert!(!rx.sender_waits(), "it was told");
     assert_eq!(tx.has_room(), Ok(true));
 }
 
 #[test]
 fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
-    let area = Arc::new(FragmentPool::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
+    let area = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
     let (mut liar, _reads, ring) = peer(&area);
     let (mut other, _reads_too, _) = peer(&area);
     post(&mut liar, 0, 300).unwrap();
@@ -158,7 +158,7 @@ fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
     }
     assert_eq!(post(&mut link, 14, 300), Err(PostError::Again));
     assert_eq!(take(&mut consumer, 0), 14);
-    assert!(consumer.is_awaited(), "the sender waits for its fragments");
+    assert!(consumer.sender_waits(), "the sender waits for its fragments");
     post(&mut link, 14, 300).unwrap();
     assert_eq!(take(&mut consumer, 14), 15);
 }
@@ -189,7 +189,7 @@ fn with_no_fragment_left_a_frame_goes_in_pieces() {
         assert_eq!(post(&mut link, 1, 8), Err(PostError::Again), "frames keep their order");
         while link.flush().unwrap() {
             assert_eq!(take(&mut consumer, 0), 0);
-            assert!(consumer.is_awaited());
+            assert!(consumer.sender_waits());
         }
         assert_eq!(take(&mut consumer, 0), 1);
         post(&mut link, 1, 8).unwrap();
@@ -272,7 +272,7 @@ fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
 
 /// Sends one inline frame and one in a fragment, calls `change` to overwrite cell `at`, and returns what the receiver
 /// says of that cell.
-fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
+fn overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool, Malformed> {
     let area = area(8);
     let (mut link, mut consumer, ring) = peer(&area);
     post(&mut link, 0, 8).unwrap();
@@ -292,13 +292,13 @@ fn overwritten(at: u64, change: impl FnOnce(&Line)) -> Result<bool, Malformed> {
 }
 
 /// Returns the header of a cell.
-fn label(cell: &Line) -> CellHeader {
+fn label(cell: &CacheLine) -> CellHeader {
     CellHeader::of(cell.word.load(Ordering::Relaxed))
 }
 
 /// Returns the error for a cell whose header was changed by a peer that also updates the checksum.
 fn mistaken(at: u64, change: impl FnOnce(CellHeader) -> CellHeader) -> String {
-    let change = |cell: &Line| {
+    let change = |cell: &CacheLine| {
         let label = change(label(cell));
         // SAFETY: nobody else uses the cell, and every byte of it was written.
         let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
@@ -340,7 +340,7 @@ fn a_cell_that_makes_no_sense_is_an_error() {
 /// the fragment.
 #[test]
 fn a_changed_bit_of_a_cell_is_an_error() {
-    let check = |at, change: &dyn Fn(&Line)| {
+    let check = |at, change: &dyn Fn(&CacheLine)| {
         let error = overwritten(at, change).unwrap_err();
         let is_found = matches!(error, Malformed::Check { .. } | Malformed::Length { .. });
         assert!(is_found, "{error}");
@@ -382,9 +382,9 @@ fn each_end_finds_that_its_words_were_overwritten() {
     });
     assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
     for (what, word) in [
-        ("count of cells taken", ring.taken()),
+        ("count of cells taken", ring.consumed()),
         ("count of fragments returned", ring.returned()),
-        ("word that says that the receiver has gone", ring.gone()),
+        ("word that says that the receiver has gone", ring.receiver_closed()),
     ] {
         let written = word.fetch_add(1, Ordering::Relaxed);
         let found = consumer.verify().unwrap_err();
@@ -450,7 +450,7 @@ struct Gather {
     begun: usize,
 }
 
-impl Frames for Gather {
+impl FrameHandler for Gather {
     fn frame(&mut self, head: &[u8], body: &[u8]) {
         assert!(self.open.is_none(), "a body is under way");
         self.frames.push((head.to_vec(), body.to_vec()));
@@ -480,7 +480,7 @@ const LONG: u32 = 1 << 16;
 
 #[test]
 fn long_bodies_are_read_while_they_are_written() {
-    let area = Arc::new(FragmentPool::new(Arc::new(Fragments::new(4, LONG).unwrap()), &Bias::new()));
+    let area = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
     let (mut link, mut consumer, _) = peer(&area);
     let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
     let bodies: Vec<Vec<u8>> = (0..200u32).map(|i| body(i, lengths[i as usize % lengths.len()])).collect();
@@ -545,7 +545,7 @@ fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
         std::mem::take(&mut told.0)
     };
     tx.send_inline(&[1; 8], 5, |room| room.fill(MaybeUninit::new(0)));
-    tx.send_begun(&[1; 8], 1, 100, 50);
+    tx.send_stream_head(&[1; 8], 1, 100, 50);
     assert_eq!(now(&mut incoming), ["P3: 5 bytes", "P3: begins 100 bytes"]);
     let mut others = Told::default();
     incoming.bury(PeerId(2), &mut others);
@@ -553,7 +553,7 @@ fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
     incoming.bury(PeerId(3), &mut others);
     incoming.bury(PeerId(3), &mut others);
     assert_eq!(others.0, ["P3: it died in the middle of a message"]);
-    tx.send_more(50);
+    tx.send_stream_data(50);
     assert!(now(&mut incoming).is_empty(), "nothing is read any more");
 }
 
@@ -574,27 +574,27 @@ fn parts_that_make_no_sense_are_an_error() {
         }
     };
     let cell = |what: &str| format!("it wrote a malformed cell: {what}");
-    assert_eq!(told(&|tx| tx.send_begun(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
+    assert_eq!(told(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
     for (len, there) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
-        let why = told(&|tx| tx.send_begun(&[1; 8], 1, len, there));
+        let why = told(&|tx| tx.send_stream_head(&[1; 8], 1, len, there));
         assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{there} bytes");
     }
     for more in [0, 51, u32::MAX] {
         let why = told(&|tx| {
-            tx.send_begun(&[1; 8], 1, 100, 50);
-            tx.send_more(more);
+            tx.send_stream_head(&[1; 8], 1, 100, 50);
+            tx.send_stream_data(more);
         });
         assert_eq!(why, cell("form 5 with 50 bytes of a body missing"));
     }
-    assert_eq!(told(&|tx| tx.send_more(1)), cell("form 5 with 0 bytes of a body missing"));
+    assert_eq!(told(&|tx| tx.send_stream_data(1)), cell("form 5 with 0 bytes of a body missing"));
     for other in [
         (|tx: &mut Producer| tx.send_inline(&[1; 8], 0, |_| ())) as fn(&mut Producer),
         |tx| tx.send_fragment(&[1; 8], 0, 10),
-        |tx| tx.send_begun(&[1; 8], 0, 10, 5),
+        |tx| tx.send_stream_head(&[1; 8], 0, 10, 5),
         |tx| tx.send_cut(&[1; 8], 10),
     ] {
         let why = told(&|tx| {
-            tx.send_begun(&[1; 8], 1, 100, 50);
+            tx.send_stream_head(&[1; 8], 1, 100, 50);
             other(tx);
         });
         assert!(why.ends_with("with 50 bytes of a body missing"), "{why}");
@@ -613,7 +613,7 @@ fn counts_that_make_no_sense_break_the_link() {
             (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
             assert_eq!(take(&mut consumer, 0), CELLS);
             post(&mut link, CELLS, 8).unwrap();
-            ring.taken().store(3, Ordering::Relaxed);
+            ring.consumed().store(3, Ordering::Relaxed);
             (1..CELLS).for_each(|i| post(&mut link, CELLS + i, 8).unwrap());
             let error = post(&mut link, 0, 8).unwrap_err();
             assert_eq!(
@@ -623,7 +623,7 @@ fn counts_that_make_no_sense_break_the_link() {
             continue;
         }
         (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
-        ring.taken().store(found, Ordering::Relaxed);
+        ring.consumed().store(found, Ordering::Relaxed);
         let error = post(&mut link, 0, 8).unwrap_err();
         let text = format!("it wrote a malformed count of {what}: {found}, not 0 to {most}");
         assert_eq!(error, PostError::Broken(text));

@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use super::ShmContext;
-use super::bell::Bell;
-use super::desk::{ControlBlock, set};
-use super::together::CoopCopy;
+use super::control_block::{ControlBlock, set};
+use super::coop_copy::CoopCopy;
+use super::notify::ShmNotifier;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
-use crate::ring::{self, Consumer, Ring, RingReceiver, TURN};
+use crate::ring::{self, CELLS_PER_POLL, Consumer, Ring, RingReceiver};
 
 /// The largest number of rings that are all polled.
-const POLLED: usize = 8;
+const MAX_POLLED: usize = 8;
 
 /// The receiving end of all rings that are in use.
 #[derive(Debug)]
@@ -23,33 +23,33 @@ pub(super) struct ShmInlet {
     place: ShmContext,
     /// The control block of this rank.
     desk: ControlBlock,
-    rings: Vec<Entry>,
+    rings: Vec<IncomingRing>,
     together: Arc<CoopCopy>,
     /// By the index of the sender.
     senders: Vec<Sender>,
     /// Whether senders set their ready bits.
-    by_calls: bool,
+    uses_bitmap: bool,
     /// One bit for each ring that might have frames: its sender has set its ready bit, and the ring was not found empty
     /// since.
-    due: Vec<u64>,
+    nonempty: Vec<u64>,
 }
 
 /// The input from one rank: the frames in its ring, and the copies that it makes of this rank's memory.
 #[derive(Debug)]
-struct Entry {
-    incoming: RingReceiver<Bell>,
+struct IncomingRing {
+    incoming: RingReceiver<ShmNotifier>,
     index: u32,
     ring: Arc<Ring>,
     /// Notifies the rank of pieces that this rank has copied.
-    bell: Bell,
+    bell: ShmNotifier,
 }
 
-impl Entry {
+impl IncomingRing {
     /// Hands out the frames that have come, and helps with a copy; returns the number of cells and of copies.
     #[inline]
-    fn look(&mut self, together: &CoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
+    fn poll(&mut self, together: &CoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
         let cells = self.incoming.drain(sink);
-        let helped = if self.ring.pieces().are_left() { self.help(together) } else { 0 };
+        let helped = if self.ring.pieces().has_unclaimed() { self.help(together) } else { 0 };
         (cells, helped)
     }
 
@@ -79,7 +79,7 @@ impl ShmInlet {
         let due = vec![0; ranks.div_ceil(u64::BITS) as usize];
         let senders = vec![Sender::Unknown; ranks as usize];
         let desk = place.segment.desk(place.occupant.index);
-        ShmInlet { place, desk, rings: Vec::new(), together, senders, by_calls: false, due }
+        ShmInlet { place, desk, rings: Vec::new(), together, senders, uses_bitmap: false, nonempty: due }
     }
 
     /// Handles the ready bits of one word: opens new rings and fetches requested cards. Returns the bits of the ranks
@@ -87,12 +87,12 @@ impl ShmInlet {
     fn take_ready_senders(&mut self, word: usize, sink: &mut dyn Sink) -> u64 {
         let mut rings = 0;
         let first = word as u32 * u64::BITS;
-        for bit in set(self.desk.take_calls(word)) {
+        for bit in set(self.desk.take_ready(word)) {
             if self.open_ring(first + bit, sink) {
                 rings |= 1 << bit;
             }
-            if self.place.occupant.has_asked() {
-                self.place.occupant.look_for_card(first + bit);
+            if self.place.occupant.has_requests() {
+                self.place.occupant.answer_requests(first + bit);
             }
         }
         rings
@@ -111,7 +111,7 @@ impl ShmInlet {
         let Some(peer) = ranks.rank(from).filter(|_| from != occupant.index).map(PeerId) else {
             return false;
         };
-        match segment.find(from, occupant.index) {
+        match segment.find_ring(from, occupant.index) {
             None => return false,
             Some(Err(why)) => {
                 *sender = Sender::Lost;
@@ -122,7 +122,7 @@ impl ShmInlet {
                 *sender = Sender::Known(self.rings.len());
                 let consumer = Consumer::new(Arc::clone(&ring), Arc::new(segment.fragments(from)));
                 let incoming = RingReceiver::new(peer, consumer, self.place.bell(from));
-                self.rings.push(Entry { incoming, index: from, ring, bell: self.place.bell(from) });
+                self.rings.push(IncomingRing { incoming, index: from, ring, bell: self.place.bell(from) });
             }
         }
         true
@@ -131,13 +131,13 @@ impl ShmInlet {
     /// Opens new rings; if there are then too many to poll them all, enables the ready bits.
     #[cold]
     fn open_new_rings(&mut self, sink: &mut dyn Sink) {
-        for word in 0..self.due.len() {
+        for word in 0..self.nonempty.len() {
             self.take_ready_senders(word, sink);
         }
-        if self.rings.len() > POLLED {
+        if self.rings.len() > MAX_POLLED {
             self.desk.enable_bitmap();
             // Without a heavy fence, senders might not see the new state. Then go on polling all rings.
-            self.by_calls = fence::heavy_fence();
+            self.uses_bitmap = fence::heavy_fence();
             // A sender that has not seen the new state has set no bit.
             self.look_at_all();
         }
@@ -147,7 +147,7 @@ impl ShmInlet {
     fn look_at_all(&mut self) {
         for (from, sender) in (0u32..).zip(&self.senders) {
             if let Sender::Known(_) = sender {
-                self.due[(from / u64::BITS) as usize] |= 1 << (from % u64::BITS);
+                self.nonempty[(from / u64::BITS) as usize] |= 1 << (from % u64::BITS);
             }
         }
     }
@@ -156,17 +156,17 @@ impl ShmInlet {
     #[inline(never)]
     fn poll_ready_rings(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
-        for word in 0..self.due.len() {
-            self.due[word] |= self.take_ready_senders(word, sink);
-            for bit in set(self.due[word]) {
+        for word in 0..self.nonempty.len() {
+            self.nonempty[word] |= self.take_ready_senders(word, sink);
+            for bit in set(self.nonempty[word]) {
                 let Some(Sender::Known(ring)) = self.senders.get(word * u64::BITS as usize + bit as usize)
                 else {
                     continue;
                 };
-                let (cells, helped) = self.rings[*ring].look(&self.together, sink);
+                let (cells, helped) = self.rings[*ring].poll(&self.together, sink);
                 moved += cells + helped;
-                if cells < TURN && helped == 0 {
-                    self.due[word] &= !(1 << bit);
+                if cells < CELLS_PER_POLL && helped == 0 {
+                    self.nonempty[word] &= !(1 << bit);
                 }
             }
         }
@@ -179,19 +179,19 @@ impl ShmInlet {
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        if !self.by_calls && self.desk.is_called() {
+        if !self.uses_bitmap && self.desk.has_ready() {
             self.open_new_rings(sink);
         }
-        let moved = match self.by_calls {
+        let moved = match self.uses_bitmap {
             true => self.poll_ready_rings(sink),
             false => self
                 .rings
                 .iter_mut()
-                .map(|ring| ring.look(&self.together, sink))
+                .map(|ring| ring.poll(&self.together, sink))
                 .map(|(cells, helped)| cells + helped)
                 .sum(),
         };
-        let moved = moved + self.together.debts().reap(sink);
+        let moved = moved + self.together.pending_writes().reap(sink);
         if moved > 0 {
             self.place.occupant.disarm();
         }
@@ -206,11 +206,11 @@ unsafe impl Inlet for ShmInlet {
             self.open_ring(from, sink);
         }
         self.rings.iter_mut().for_each(|ring| ring.incoming.verify(sink));
-        if self.by_calls {
+        if self.uses_bitmap {
             self.desk.enable_bitmap();
             self.look_at_all();
         }
-        self.together.debts().age();
+        self.together.pending_writes().age();
     }
 
     fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
@@ -220,6 +220,6 @@ unsafe impl Inlet for ShmInlet {
 
 impl Drop for ShmInlet {
     fn drop(&mut self) {
-        self.together.debts().close();
+        self.together.pending_writes().close();
     }
 }

@@ -9,25 +9,25 @@
 //! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere it is identified by
 //! its rank in the world.
 
-mod bell;
-mod debts;
-mod desk;
-mod heap;
+mod block_state;
+mod cma;
+mod control_block;
+mod coop_copy;
+mod endpoint;
+mod exports;
+#[allow(unsafe_code, reason = "the kernel writes where it is told")]
+mod imports;
 mod inlet;
-mod lending;
-mod link;
-mod loan;
+mod local_rank;
 #[cfg(all(test, loom))]
 mod model;
-mod numbers;
-mod occupant;
-mod plan;
-mod pool;
+mod notify;
+mod pending_writes;
+mod pool_space;
+mod ring_alloc;
 mod segment;
-#[allow(unsafe_code, reason = "the kernel writes where it is told")]
-mod shelf;
-mod single;
-mod together;
+mod segment_layout;
+mod slot_ids;
 
 use std::sync::Arc;
 
@@ -38,29 +38,29 @@ use crate::config::{Config, Number};
 use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MakeStorage, MemoryDesc, OpToken,
-    OpenError, Opened, PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
+    OpenError, Opened, PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
 };
 use crate::header::MAX_INLINE_BODY;
 use crate::hosts::HostRanks;
-use crate::ring::{ExitCheck, FragmentPool, RingLink};
+use crate::ring::{ExitCheck, FragmentPool, RingEndpoint};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
-use bell::Bell;
-use heap::RingAllocator;
-use lending::{BlockExports, ExportedBlock};
-use link::ShmLink;
-use occupant::LocalRank;
-use plan::FRAGMENT;
-use shelf::PeerBlocks;
-use single::{ExposedTable, Exposure, PeerMemory};
-use together::{CoopCopy, Copies};
+use cma::{ExposedTable, Exposure, PeerMemory};
+use coop_copy::{CoopCopy, PeerCopies};
+use endpoint::ShmEndpoint;
+use exports::{BlockExports, ExportedBlock};
+use imports::PeerBlocks;
+use local_rank::LocalRank;
+use notify::ShmNotifier;
+use ring_alloc::RingAllocator;
+use segment_layout::FRAGMENT;
 
 const NAME: &str = "shmdev";
 
 /// The eager limit of shmdev.
-pub const SHM_EAGER: Number = Number {
-    name: "SHM_EAGER",
+pub const SHM_EAGER_LIMIT: Number = Number {
+    name: "SHM_EAGER_LIMIT",
     default: FRAGMENT as u64,
     range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
     help: "bytes up to which shmdev sends a message at once; longer ones are announced first",
@@ -75,39 +75,39 @@ pub const SHM_FRAGMENTS: Number = Number {
 };
 
 /// The memory of a shmdev rank for its rings.
-pub const SHM_RINGS: Number = Number {
-    name: "SHM_RINGS",
+pub const SHM_RING_KIB: Number = Number {
+    name: "SHM_RING_KIB",
     default: 0,
     range: (0, 1 << 20),
     help: "KiB of a rank for the rings to its peers; 0 for as much as they need; read by mpjrun",
 };
 
 /// The address space of a shmdev rank for the blocks of its pool.
-pub const SHM_POOL: Number = Number {
-    name: "SHM_POOL",
+pub const SHM_POOL_MIB: Number = Number {
+    name: "SHM_POOL_MIB",
     default: 1024,
     range: (0, 1 << 20),
     help: "MiB of a rank, at most, for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
 /// The size from which on the kernel copies the messages of shmdev.
-pub const SHM_SINGLE_COPY: Number = Number {
-    name: "SHM_SINGLE_COPY",
+pub const SHM_SINGLE_COPY_MIN: Number = Number {
+    name: "SHM_SINGLE_COPY_MIN",
     default: 0,
     range: (0, 1 << 40),
     help: "bytes from which the kernel copies a message between two memories; 0 for those above SHM_EAGER",
 };
 
 /// The most bytes that the kernel copies in one call, during which the rank does nothing else.
-const AT_ONCE: usize = 1 << 20;
+const MAX_CMA_COPY: usize = 1 << 20;
 
 /// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
-fn single_copies(config: &Config, eager: usize) -> Reach {
-    let from = match config.size(&SHM_SINGLE_COPY) {
+fn cma_sizes(config: &Config, eager: usize) -> SizeRange {
+    let from = match config.size(&SHM_SINGLE_COPY_MIN) {
         0 => eager.saturating_add(1),
         from => from,
     };
-    Reach { min: from, max: AT_ONCE }
+    SizeRange { min: from, max: MAX_CMA_COPY }
 }
 
 /// The driver of `shmdev`.
@@ -144,16 +144,16 @@ unsafe impl Driver for ShmDriver {
             )));
         };
         segment.reserve(index).map_err(|e| {
-            refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower"))
+            refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB lower"))
         })?;
-        let occupant = segment.occupy(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
+        let occupant = segment.open_rank(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
         let area = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
-        let eager = config.size(&SHM_EAGER).min(area.fragment());
+        let eager = config.size(&SHM_EAGER_LIMIT).min(area.fragment());
         let shown = ExposedTable::new();
-        let get = PeerMemory::own(&shown).is_open().then(|| single_copies(config, eager));
+        let get = PeerMemory::own(&shown).is_readable().then(|| cma_sizes(config, eager));
         let lending = BlockExports::new(&segment, index);
         let caps = Caps { get, exports: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
-        let heap = Mutex::new(RingAllocator::new(segment.plan()));
+        let heap = Mutex::new(RingAllocator::new(segment.layout()));
         let count = segment.ranks();
         let place = ShmContext { segment, ranks, occupant };
         let together = CoopCopy::new(&shown, count, !cores::are_outnumbered(config, count));
@@ -174,8 +174,8 @@ struct ShmContext {
 }
 
 impl ShmContext {
-    fn bell(&self, index: u32) -> Bell {
-        Bell::new(Arc::clone(&self.occupant), self.segment.desk(index))
+    fn bell(&self, index: u32) -> ShmNotifier {
+        ShmNotifier::new(Arc::clone(&self.occupant), self.segment.desk(index))
     }
 }
 
@@ -236,21 +236,28 @@ unsafe impl Device for ShmDevice {
             return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
         };
         let contact =
-            lock(&self.heap).take().ok_or_else(|| refuse("there is a ring to each peer already".into()))?;
+            lock(&self.heap).alloc().ok_or_else(|| refuse("there is a ring to each peer already".into()))?;
         let ring = segment
-            .lay(occupant.index, to, contact)
+            .publish_ring(occupant.index, to, contact)
             .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;
         let bell = self.place.bell(to);
-        bell.call();
-        let copies = Copies::new(Arc::clone(&ring), to);
+        bell.announce_ring();
+        let copies = PeerCopies::new(Arc::clone(&ring), to);
         let of_peer = Arc::clone(segment);
         let exit = ExitCheck::new(move || of_peer.has_exited(to));
-        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, exit);
+        let ring = RingEndpoint::new(ring, Arc::clone(&self.area), bell, exit);
         let window =
-            at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_open);
-        self.together.meet(to, window);
+            at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_readable);
+        self.together.set_peer_memory(to, window);
         let shelf = PeerBlocks { segment: Arc::clone(segment), index: to, holder: Arc::clone(occupant) };
-        Ok(Box::new(ShmLink { ring, window, shelf, together: Arc::clone(&self.together), copies, contact }))
+        Ok(Box::new(ShmEndpoint {
+            ring,
+            window,
+            shelf,
+            together: Arc::clone(&self.together),
+            copies,
+            contact,
+        }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -261,7 +268,7 @@ unsafe impl Device for ShmDevice {
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.shown.show(memory).map(Exposure::register).ok_or(full)
+        self.shown.expose(memory).map(Exposure::register).ok_or(full)
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
@@ -290,7 +297,7 @@ unsafe impl Device for ShmDevice {
 
     #[expect(unsafe_code, reason = "the trait's contract is kept")]
     unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
-        self.lending.lend(memory, keep)
+        self.lending.export(memory, keep)
     }
 
     fn is_received(&self, lent: &Registration) -> bool {

@@ -4,15 +4,15 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::desk::{Card, ControlBlock, set};
-use super::loan::{BlockState, Use};
-use crate::fence::{self, Light};
+use super::block_state::{BlockState, BlockUse};
+use super::control_block::{ControlBlock, StoredCard, set};
+use crate::fence::{self, LightFence};
 use crate::sync::{Condvar, Mutex, lock};
 
 /// A control block, the condition variable that its owner sleeps on, and for each sender a word that stands for its
 /// ring.
 struct Scene {
-    desk: ControlBlock,
+    control_block: ControlBlock,
     rung: Mutex<bool>,
     news: Condvar,
     rings: Vec<AtomicU32>,
@@ -22,7 +22,7 @@ impl Scene {
     fn new(ranks: u32) -> Arc<Self> {
         let rings = (0..ranks).map(|_| AtomicU32::new(0)).collect();
         Arc::new(Scene {
-            desk: ControlBlock::alone(ranks),
+            control_block: ControlBlock::alone(ranks),
             rung: Mutex::new(false),
             news: Condvar::new(),
             rings,
@@ -37,7 +37,7 @@ impl Scene {
     /// Writes to a ring and notifies the owner.
     fn send(&self, from: u32, message: u32) {
         self.rings[from as usize].store(message, Ordering::Release);
-        if self.desk.notify(from, Light::new()) {
+        if self.control_block.notify(from, LightFence::new()) {
             self.wake();
         }
     }
@@ -45,12 +45,12 @@ impl Scene {
     /// Sleeps unless a last poll finds something. loom reports a sleep that never ends.
     fn sleep(&self, look: impl FnOnce() -> bool) {
         *lock(&self.rung) = false;
-        if self.desk.prepare_sleep() {
+        if self.control_block.prepare_sleep() {
             self.wake();
         }
         fence::heavy_fence();
         if look() {
-            return self.desk.clear_asleep();
+            return self.control_block.clear_asleep();
         }
         let mut rung = lock(&self.rung);
         while !*rung {
@@ -74,7 +74,7 @@ impl Owner {
     }
 
     fn ask_for_calls(&mut self) {
-        self.scene.desk.enable_bitmap();
+        self.scene.control_block.enable_bitmap();
         fence::heavy_fence();
         self.by_calls = true;
         self.look_at(u64::MAX);
@@ -93,7 +93,7 @@ impl Owner {
     }
 
     fn pass(&mut self) -> bool {
-        let rings = if self.by_calls { self.scene.desk.take_calls(0) } else { u64::MAX };
+        let rings = if self.by_calls { self.scene.control_block.take_ready(0) } else { u64::MAX };
         self.look_at(rings)
     }
 
@@ -150,7 +150,7 @@ fn nobody_sleeps_who_was_roused() {
         let waker = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                if scene.desk.force_wake() {
+                if scene.control_block.force_wake() {
                     scene.wake();
                 }
             })
@@ -171,19 +171,19 @@ fn a_card_that_was_asked_for_is_found() {
             thread::spawn(move || {
                 for of in owner.put_card(b"card") {
                     assert_eq!(of, ASKER);
-                    if asker.desk.set_ready(0, Light::new()) {
+                    if asker.control_block.set_ready(0, LightFence::new()) {
                         asker.wake();
                     }
                 }
             })
         };
-        owner.ask_for_card(ASKER);
+        owner.add_card_waiter(ASKER);
         let mut card = owner.card();
         while card.is_none() {
-            asker.sleep(|| asker.desk.take_calls(0) != 0);
+            asker.sleep(|| asker.control_block.take_ready(0) != 0);
             card = owner.card();
         }
-        assert_eq!(card, Some(Card::Inline(b"card".to_vec())));
+        assert_eq!(card, Some(StoredCard::Inline(b"card".to_vec())));
         putter.join().unwrap();
     });
 }
@@ -198,24 +198,24 @@ struct Block {
 /// soon as it may. loom reports a read of the bytes written then.
 #[test]
 fn a_block_is_written_when_nobody_has_it() {
-    for uses in [[Use::Copy, Use::Copy], [Use::Copy, Use::View]] {
+    for uses in [[BlockUse::Copy, BlockUse::Copy], [BlockUse::Copy, BlockUse::View]] {
         loom::model(move || {
             let block = Arc::new(Block {
                 word: loom::sync::atomic::AtomicU64::new(0),
                 memory: loom::cell::UnsafeCell::new(1),
             });
-            BlockState::new(&block.word, 5).offer();
+            BlockState::new(&block.word, 5).export();
             let theirs = Arc::clone(&block);
             let receiver = thread::spawn(move || {
                 let loan = BlockState::new(&theirs.word, 5);
                 let mut has_received = false;
                 for to in uses {
-                    if loan.take(to) {
+                    if loan.acquire(to) {
                         // SAFETY: this is what the model checks.
                         #[expect(unsafe_code, reason = "see above")]
                         let read = theirs.memory.with(|memory| unsafe { *memory });
                         assert_eq!(read, 1);
-                        has_received = loan.give(to);
+                        has_received = loan.give_back(to);
                     }
                 }
                 has_received
@@ -230,9 +230,9 @@ fn a_block_is_written_when_nobody_has_it() {
             if is_ours {
                 write();
                 // The next export uses the same word.
-                BlockState::new(&block.word, 6).offer();
+                BlockState::new(&block.word, 6).export();
             }
-            let is_viewed = loan.is_received();
+            let is_viewed = loan.is_viewed();
             let has_received = receiver.join().unwrap();
             if !is_ours {
                 assert_eq!(

@@ -28,12 +28,12 @@ use std::sync::{Arc, Weak};
 
 use mpj_pool::StorageError;
 
-use super::desk::{Card, ControlBlock};
-use super::occupant::{Ask, LocalRank};
-use super::plan::{LENT, LINE, RingLocation, SegmentLayout};
+use super::control_block::{ControlBlock, StoredCard};
+use super::local_rank::{CardCallback, LocalRank};
+use super::segment_layout::{LINE, MAX_EXPORTS, RingLocation, SegmentLayout};
 use crate::config::Config;
-use crate::fence::Light;
-use crate::ring::{Fragments, Ring};
+use crate::fence::LightFence;
+use crate::ring::{FragmentMemory, Ring};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, OwnedFd, SegmentView, SharedStorage, Wakeup};
 
@@ -70,7 +70,7 @@ pub struct Segment {
     plan: SegmentLayout,
     memory: SegmentView,
     /// The ranks of this process that have opened the device.
-    occupants: Mutex<HashMap<u32, Weak<LocalRank>>>,
+    local_ranks: Mutex<HashMap<u32, Weak<LocalRank>>>,
     /// The cards that ranks of this process have published.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
 }
@@ -93,7 +93,7 @@ impl Segment {
                 (plan, SharedStorage::create_unbacked(plan.bytes()).map_err(SegmentError::Storage)?)
             }
         };
-        memory.commit(0, plan.part(0).start).map_err(SegmentError::Storage)?;
+        memory.commit(0, plan.rank_area(0).start).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the layout's, and nobody else has the memory yet.
         unsafe { memory.base().cast::<SegmentLayout>().write(plan) };
         Ok(Self::over(plan, memory))
@@ -130,7 +130,7 @@ impl Segment {
     fn over(plan: SegmentLayout, memory: SegmentView) -> Self {
         // An error has no effect except that a core dump is longer.
         let _ = memory.exclude_from_core_dumps(plan.reserved(), plan.bytes() - plan.reserved());
-        Segment { plan, memory, occupants: Mutex::default(), cards: Mutex::default() }
+        Segment { plan, memory, local_ranks: Mutex::default(), cards: Mutex::default() }
     }
 
     /// Returns the bytes of memory that a segment takes once all ranks have reserved their parts.
@@ -167,13 +167,13 @@ impl Segment {
         let SegmentLayout { ranks, .. } = self.plan;
         let words = |index| {
             let pool = self.plan.pool(index);
-            let lent = pool.start..pool.end.min(pool.start + LENT * size_of::<AtomicU64>());
+            let lent = pool.start..pool.end.min(pool.start + MAX_EXPORTS * size_of::<AtomicU64>());
             [self.plan.rings(index), lent]
         };
-        (self.plan.desk(0)..self.plan.contact(0, ranks), (0..ranks).map(words).collect())
+        (self.plan.desk(0)..self.plan.ring_word(0, ranks), (0..ranks).map(words).collect())
     }
 
-    pub(super) fn plan(&self) -> &SegmentLayout {
+    pub(super) fn layout(&self) -> &SegmentLayout {
         &self.plan
     }
 
@@ -209,31 +209,31 @@ impl Segment {
     /// The host has too little memory.
     pub(super) fn reserve(&self, index: u32) -> Result<(), SegmentError> {
         self.assert_index(index);
-        let part = self.plan.part(index);
+        let part = self.plan.rank_area(index);
         self.memory.commit(part.start, part.len()).map_err(SegmentError::Storage)
     }
 
     /// Claims the control block of a rank of this process, once for the life of the job.
-    pub(super) fn occupy(self: &Arc<Self>, index: u32) -> Result<Arc<LocalRank>, String> {
-        let occupant = Arc::new(LocalRank::take(index, self.desk(index))?);
-        lock(&self.occupants).insert(index, Arc::downgrade(&occupant));
+    pub(super) fn open_rank(self: &Arc<Self>, index: u32) -> Result<Arc<LocalRank>, String> {
+        let occupant = Arc::new(LocalRank::open(index, self.desk(index))?);
+        lock(&self.local_ranks).insert(index, Arc::downgrade(&occupant));
         Ok(occupant)
     }
 
     fn occupant(&self, index: u32) -> Option<Arc<LocalRank>> {
-        lock(&self.occupants).get(&index)?.upgrade()
+        lock(&self.local_ranks).get(&index)?.upgrade()
     }
 
     /// Returns whether there is still a process in which the rank has opened the device, or in which exported blocks
     /// are read in its name.
-    pub(super) fn is_there(self: &Arc<Self>, index: u32) -> bool {
-        Wakeup::is_there(self.desk(index).bell())
+    pub(super) fn is_alive(self: &Arc<Self>, index: u32) -> bool {
+        Wakeup::exists(self.desk(index).wakeup_name())
     }
 
     /// Returns whether the rank has opened the device and no process is left in which it has. A rank that has not
     /// opened the device may still do so, and then reads its rings.
     pub(super) fn has_exited(self: &Arc<Self>, index: u32) -> bool {
-        self.desk(index).bell() != 0 && !self.is_there(index)
+        self.desk(index).wakeup_name() != 0 && !self.is_alive(index)
     }
 
     /// Publishes the card of a rank of this process to the ranks that share the memory.
@@ -249,8 +249,8 @@ impl Segment {
         let Some(card) = lock(&self.cards).get(&index).cloned() else { return };
         let is_there = match self.desk(index).card() {
             None => false,
-            Some(Card::Inline(found)) => found == card,
-            Some(Card::TooLong) => !ControlBlock::has_room_for(&card),
+            Some(StoredCard::Inline(found)) => found == card,
+            Some(StoredCard::TooLong) => !ControlBlock::has_room_for(&card),
         };
         if !is_there {
             self.write_card(index, &card);
@@ -264,7 +264,7 @@ impl Segment {
             let desk = self.desk(asker);
             // A rank that has not opened the device has no socket to wake others with. They poll again when their nap
             // ends.
-            if desk.set_ready(index, Light::new())
+            if desk.set_ready(index, LightFence::new())
                 && let Some(occupant) = &occupant
             {
                 occupant.wake(&desk);
@@ -279,14 +279,19 @@ impl Segment {
     /// # Errors
     /// `then`, if there is no such rank, if the card must be obtained in another way, or if the card is not published
     /// and the asker has not opened the device.
-    pub fn ask_card(self: &Arc<Self>, asker: u32, of: u32, then: Ask) -> Result<(), Ask> {
+    pub fn request_card(
+        self: &Arc<Self>,
+        asker: u32,
+        of: u32,
+        then: CardCallback,
+    ) -> Result<(), CardCallback> {
         if of >= self.plan.ranks {
             return Err(then);
         }
         match (self.desk(of).card(), self.occupant(asker)) {
-            (Some(Card::Inline(card)), _) => then(Some(card)),
-            (Some(Card::TooLong), _) | (None, None) => return Err(then),
-            (None, Some(occupant)) => occupant.ask(of, self.desk(of), then),
+            (Some(StoredCard::Inline(card)), _) => then(Some(card)),
+            (Some(StoredCard::TooLong), _) | (None, None) => return Err(then),
+            (None, Some(occupant)) => occupant.request_card(of, self.desk(of), then),
         }
         Ok(())
     }
@@ -294,7 +299,7 @@ impl Segment {
     fn contact(&self, from: u32, to: u32) -> &AtomicU32 {
         self.assert_index(from);
         self.assert_index(to);
-        let at = self.at(self.plan.contact(from, to)).cast::<AtomicU32>();
+        let at = self.at(self.plan.ring_word(from, to)).cast::<AtomicU32>();
         // SAFETY: invariants 1 and 2: the word is inside, aligned, and only used as an atomic.
         unsafe { at.as_ref() }
     }
@@ -307,7 +312,12 @@ impl Segment {
 
     /// Stores the location of the ring from one rank to another, and returns the ring; returns `None` if there is one
     /// already. The lines were the sender's to allocate.
-    pub(super) fn lay(self: &Arc<Self>, from: u32, to: u32, contact: RingLocation) -> Option<Arc<Ring>> {
+    pub(super) fn publish_ring(
+        self: &Arc<Self>,
+        from: u32,
+        to: u32,
+        contact: RingLocation,
+    ) -> Option<Arc<Ring>> {
         // SYNC segment-contact (release)
         let before = self.contact(from, to).swap(contact.word(), Ordering::Release);
         (before == 0).then(|| self.ring(from, contact))
@@ -318,7 +328,7 @@ impl Segment {
     ///
     /// # Errors
     /// The location that the sender has written is invalid.
-    pub(super) fn find(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
+    pub(super) fn find_ring(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
         // SYNC segment-contact (acquire)
         let word = self.contact(from, to).load(Ordering::Acquire);
         let contact = || RingLocation::of(word, self.plan.lines).map(|contact| self.ring(from, contact));
@@ -370,18 +380,18 @@ impl Segment {
     }
 
     /// Returns the state words of a rank's exported blocks; the slice is empty if the rank has no pool.
-    pub(super) fn lent(&self, index: u32) -> &[AtomicU64] {
-        let Some(at) = self.in_pool(index, 0, LENT * size_of::<AtomicU64>()) else { return &[] };
+    pub(super) fn block_states(&self, index: u32) -> &[AtomicU64] {
+        let Some(at) = self.in_pool(index, 0, MAX_EXPORTS * size_of::<AtomicU64>()) else { return &[] };
         // SAFETY: invariants 1 and 2: the words are inside, at the beginning of a page, and are only used as atomics.
-        unsafe { std::slice::from_raw_parts(at.cast().as_ptr(), LENT) }
+        unsafe { std::slice::from_raw_parts(at.cast().as_ptr(), MAX_EXPORTS) }
     }
 
     /// Returns a rank's fragments.
-    pub(super) fn fragments(self: &Arc<Self>, index: u32) -> Fragments {
+    pub(super) fn fragments(self: &Arc<Self>, index: u32) -> FragmentMemory {
         self.assert_index(index);
         let at = self.at(self.plan.fragments(index));
         // SAFETY: invariants 1 and 2: the fragments are that rank's, and live as long as the segment.
-        unsafe { Fragments::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
+        unsafe { FragmentMemory::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
     }
 }
 

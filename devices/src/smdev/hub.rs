@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use crate::device::{OpToken, PeerId};
 use crate::doorbell::Doorbell;
 use crate::ring::RingReceiver;
-use crate::smdev::bell::LateBell;
-use crate::smdev::offer::ExposedTable;
-use crate::smdev::together::CoopCopy;
+use crate::smdev::coop_copy::CoopCopy;
+use crate::smdev::exposed::ExposedTable;
+use crate::smdev::notify::SmNotifier;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -35,7 +35,7 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 pub(super) struct InletQueue {
     /// Rings of peers that have connected.
-    pub(super) rings: Vec<RingReceiver<LateBell>>,
+    pub(super) rings: Vec<RingReceiver<SmNotifier>>,
     /// The state of the copies that these peers make out of this rank's memory.
     pub(super) copies: Vec<Arc<CoopCopy>>,
     /// Operations whose memory no peer accesses any more.
@@ -69,7 +69,7 @@ impl Hub {
     }
 
     /// Registers the doorbell of `rank`; returns the rank's mailbox.
-    pub(super) fn arrive(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Mailbox>, String> {
+    pub(super) fn register(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Mailbox>, String> {
         let port = self.port(rank)?;
         port.bell.set(bell).map_err(|_| format!("rank {rank} has opened smdev already"))?;
         Ok(Arc::clone(port))
@@ -80,7 +80,7 @@ impl Hub {
     pub(super) fn deliver(
         &self,
         to: PeerId,
-        ring: RingReceiver<LateBell>,
+        ring: RingReceiver<SmNotifier>,
         copies: Arc<CoopCopy>,
     ) -> Result<Arc<Mailbox>, String> {
         let port = self.port(to.0)?;
@@ -115,7 +115,7 @@ impl Mailbox {
     }
 
     /// Notifies the rank that the memory of `op` is quiesced: no peer accesses it any more.
-    pub(super) fn tell_quiet(&self, op: OpToken) {
+    pub(super) fn push_quiesced(&self, op: OpToken) {
         self.deliver(|news| news.quiet.push(op));
     }
 
@@ -133,7 +133,7 @@ impl Mailbox {
     }
 
     /// Takes the items that were delivered and not collected.
-    pub(super) fn collect(&self) -> InletQueue {
+    pub(super) fn drain(&self) -> InletQueue {
         lock(&self.new).as_mut().map(std::mem::take).unwrap_or_default()
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::bell::LateBell;
+use super::coop_copy::CoopCopy;
 use super::hub::{InletQueue, Mailbox};
-use super::together::CoopCopy;
+use super::notify::SmNotifier;
 use crate::device::{Inlet, PeerId, Sink};
 use crate::ring::RingReceiver;
 
@@ -13,7 +13,7 @@ use crate::ring::RingReceiver;
 pub(super) struct SmInlet {
     port: Arc<Mailbox>,
     seen: usize,
-    rings: Vec<RingReceiver<LateBell>>,
+    rings: Vec<RingReceiver<SmNotifier>>,
     copies: Vec<Arc<CoopCopy>>,
     /// Whether the last call of `help` copied a piece, so that more might be left.
     helps: bool,
@@ -29,7 +29,7 @@ impl SmInlet {
     #[cold]
     fn collect(&mut self, delivered: usize, sink: &mut dyn Sink) -> usize {
         self.seen = delivered;
-        let InletQueue { mut rings, mut copies, quiet } = self.port.collect();
+        let InletQueue { mut rings, mut copies, quiet } = self.port.drain();
         self.rings.append(&mut rings);
         self.copies.append(&mut copies);
         quiet.iter().for_each(|op| sink.quiesced(*op));

@@ -5,12 +5,12 @@
 //! layouts of the two ([`get`](crate::device::Endpoint::get)). The receiver makes this copy. If both buffers are
 //! contiguous, the sender helps with it while it polls.
 
-mod bell;
+mod coop_copy;
+mod endpoint;
+mod exposed;
 mod hub;
 mod inlet;
-mod link;
-mod offer;
-mod together;
+mod notify;
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::config::{Config, Number};
 use crate::cores;
 use crate::device::{
     Address, Affinity, Caps, Device, Driver, Endpoint, KeepAlive, MemoryDesc, OpToken, OpenError, Opened,
-    PeerId, QuiesceStatus, Reach, Registration, RemoteKey,
+    PeerId, QuiesceStatus, Registration, RemoteKey, SizeRange,
 };
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
-use crate::ring::{Consumer, ExitCheck, FragmentPool, Fragments, Ring, RingLink, RingReceiver};
+use crate::ring::{Consumer, ExitCheck, FragmentMemory, FragmentPool, Ring, RingEndpoint, RingReceiver};
 use crate::site::Site;
-use bell::LateBell;
+use coop_copy::CoopCopy;
+use endpoint::{ExposedKey, SmEndpoint};
 use hub::Mailbox;
-use link::{Key, SmLink};
-use together::CoopCopy;
+use notify::SmNotifier;
 
 const NAME: &str = "smdev";
 
@@ -42,8 +42,8 @@ const CELLS: u32 = 256;
 const FRAGMENT: u32 = 16 << 10;
 
 /// The eager limit of smdev.
-pub const SM_EAGER: Number = Number {
-    name: "SM_EAGER",
+pub const SM_EAGER_LIMIT: Number = Number {
+    name: "SM_EAGER_LIMIT",
     default: FRAGMENT as u64,
     range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
     help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once",
@@ -85,12 +85,12 @@ unsafe impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = Arc::clone(&self.hub);
-        let memory = Fragments::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
+        let memory = FragmentMemory::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let area = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
-        let port = hub.arrive(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
-        let frames = Caps::frames(config.size(&SM_EAGER), FRAGMENT as usize);
-        let get = Some(Reach { max: COPY, ..Reach::ANY });
+        let port = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
+        let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT as usize);
+        let get = Some(SizeRange { max: COPY, ..SizeRange::ANY });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
         let asks = !cores::are_outnumbered(config, hub.ranks());
@@ -137,7 +137,7 @@ unsafe impl Device for SmDevice {
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         // Items in a mailbox of the hub must not keep the hub alive.
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
-        let bell = LateBell::new(move || hub.upgrade()?.bell(from));
+        let bell = SmNotifier::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(CELLS));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
         let incoming = RingReceiver::new(from, consumer, bell);
@@ -146,9 +146,9 @@ unsafe impl Device for SmDevice {
         let port = port.map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
         let bells = Arc::clone(&hub);
-        let bell = LateBell::new(move || bells.bell(peer));
-        let ring = RingLink::new(ring, Arc::clone(&self.area), bell, ExitCheck::never());
-        Ok(Box::new(SmLink { ring, hub, port, copies, asks: self.wants_help }))
+        let bell = SmNotifier::new(move || bells.bell(peer));
+        let ring = RingEndpoint::new(ring, Arc::clone(&self.area), bell, ExitCheck::never());
+        Ok(Box::new(SmEndpoint { ring, hub, port, copies, asks: self.wants_help }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -159,7 +159,7 @@ unsafe impl Device for SmDevice {
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         // SAFETY: the caller's promise: `Exposure` revokes the entry before the last copy of the registration is gone.
-        let number = unsafe { self.hub.offers().offer(memory.clone(), None) };
+        let number = unsafe { self.hub.offers().expose(memory.clone(), None) };
         let bytes = memory.bytes();
         Ok(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
@@ -167,14 +167,14 @@ unsafe impl Device for SmDevice {
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
         let Exposure { number, bytes, .. } = memory.record::<Exposure>()?;
         at.checked_add(len).filter(|end| end <= bytes)?;
-        Key { number: *number, at: at as u64 }.pack()
+        ExposedKey { number: *number, at: at as u64 }.pack()
     }
 
     fn quiesce(&self, _peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
         let Some(Exposure { number, .. }) = memory.record::<Exposure>() else { return QuiesceStatus::Done };
         let (port, bell) = (Arc::clone(&self.port), Arc::clone(&self.bell));
         self.hub.offers().quiesce(*number, move || {
-            port.tell_quiet(op);
+            port.push_quiesced(op);
             bell.ring();
         })
     }
@@ -182,7 +182,7 @@ unsafe impl Device for SmDevice {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         // SAFETY: the caller's promise.
-        let number = unsafe { self.hub.offers().offer(memory.clone(), Some(Arc::clone(keep))) };
+        let number = unsafe { self.hub.offers().expose(memory.clone(), Some(Arc::clone(keep))) };
         let bytes = memory.bytes();
         Some(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }

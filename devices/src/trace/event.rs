@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Flow, Moment, Names};
+use super::{Flow, Names, Timestamp};
 
 /// The arguments of an event; unused ones have the name "".
-pub(super) type Args = [(&'static str, Value); ARGS];
+pub(super) type Args = [(&'static str, ArgValue); ARGS];
 
 /// The maximum number of arguments.
 pub(super) const ARGS: usize = 6;
@@ -14,11 +14,11 @@ pub(super) const ARGS: usize = 6;
 pub(super) const CONTEXT: &str = "context";
 
 /// An unused argument.
-pub(super) const NONE: (&str, Value) = ("", Value::Number(0));
+pub(super) const NONE: (&str, ArgValue) = ("", ArgValue::Number(0));
 
 /// The value of an argument.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value {
+pub(crate) enum ArgValue {
     Number(u64),
     Signed(i32),
     Text(&'static str),
@@ -28,7 +28,7 @@ pub(crate) enum Value {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
     /// A period.
-    Slice { end: Moment },
+    Slice { end: Timestamp },
     /// A message starts in the enclosing slice.
     Start(Flow),
     /// A message ends in the enclosing slice.
@@ -43,8 +43,8 @@ pub(super) enum EventKind {
 
 /// An event on a thread.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
-    pub(super) at: Moment,
+pub(super) struct TraceEvent {
+    pub(super) at: Timestamp,
     pub(super) shape: EventKind,
     pub(super) thread: u32,
     /// Its name, in two parts.
@@ -55,10 +55,10 @@ pub(super) struct Event {
     pub(super) why: Option<Box<str>>,
 }
 
-impl Event {
+impl TraceEvent {
     /// Writes it as a line of an array, with a comma at the end.
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
-        let Event { at, shape, thread, name: [first, second], category, why, .. } = self;
+        let TraceEvent { at, shape, thread, name: [first, second], category, why, .. } = self;
         match shape {
             EventKind::Thread => return name_thread(rank, *thread, why.as_deref(), out),
             EventKind::Start(flow) | EventKind::Finish(flow) => {
@@ -91,12 +91,12 @@ impl Event {
         let mut comma = "";
         for (name, value) in self.args.iter().filter(|(name, _)| !name.is_empty()) {
             match value {
-                Value::Number(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
-                Value::Signed(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
-                Value::Text(text) => put(out, format_args!("{comma}\"{name}\":\"{text}\"")),
+                ArgValue::Number(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
+                ArgValue::Signed(number) => put(out, format_args!("{comma}\"{name}\":{number}")),
+                ArgValue::Text(text) => put(out, format_args!("{comma}\"{name}\":\"{text}\"")),
             }
             comma = ",";
-            if let (CONTEXT, Value::Number(context)) = (*name, value)
+            if let (CONTEXT, ArgValue::Number(context)) = (*name, value)
                 && let Some(name) = names.get(context)
             {
                 out.push_str(",\"communicator\":");
@@ -178,16 +178,16 @@ mod tests {
 
     #[test]
     fn an_event_is_a_line() {
-        let (at, end) = (Moment(1_002_003), Moment(1_002_013));
+        let (at, end) = (Timestamp(1_002_003), Timestamp(1_002_013));
         let args = [
-            ("to", Value::Number(1)),
-            ("tag", Value::Signed(-2)),
-            ("device", Value::Text("smdev")),
-            ("context", Value::Number(6)),
+            ("to", ArgValue::Number(1)),
+            ("tag", ArgValue::Signed(-2)),
+            ("device", ArgValue::Text("smdev")),
+            ("context", ArgValue::Number(6)),
             NONE,
             NONE,
         ];
-        let slice = Event {
+        let slice = TraceEvent {
             at,
             shape: EventKind::Slice { end },
             thread: 7,
@@ -196,7 +196,7 @@ mod tests {
             args,
             why: None,
         };
-        let line = |event: &Event| {
+        let line = |event: &TraceEvent| {
             let mut out = String::new();
             event.write(3, &Names::from([(6, "world.dup 1".into())]), &mut out);
             out
@@ -209,7 +209,7 @@ mod tests {
         );
         let flow = Flow { from: 0, to: 3, order: 9 };
         assert_eq!(
-            line(&Event { shape: EventKind::Finish(flow), category: "message", ..slice }),
+            line(&TraceEvent { shape: EventKind::Finish(flow), category: "message", ..slice }),
             "{\"name\":\"0 to 3\",\"id\":9,\"cat\":\"message\",\"ph\":\"f\",\"bp\":\"e\",\"pid\":3,\"tid\":7,\"ts\":1002.003},\n"
         );
     }

@@ -22,7 +22,7 @@
 //! each wait that does not complete at once, and for each collective.
 
 mod event;
-mod parts;
+mod files;
 mod summary;
 
 use std::cell::Cell;
@@ -31,12 +31,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-pub use parts::TraceFiles;
+pub use files::TraceFiles;
 pub use summary::Summary;
 
-pub(crate) use event::Value;
-use event::{Args, Event, EventKind};
-use parts::RankFile;
+pub(crate) use event::ArgValue;
+use event::{Args, EventKind, TraceEvent};
+use files::RankFile;
 
 use crate::config::{Config, Number, Text};
 use crate::engine::{Channel, Traffic};
@@ -52,8 +52,8 @@ pub const TRACE: Text = Text {
 };
 
 /// The maximum number of events of a rank in a trace.
-pub const TRACE_EVENTS: Number = Number {
-    name: "TRACE_EVENTS",
+pub const TRACE_MAX_EVENTS: Number = Number {
+    name: "TRACE_MAX_EVENTS",
     default: 250_000,
     range: (1, 1 << 32),
     help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; later ones are counted only",
@@ -74,12 +74,12 @@ const TICK: u64 = 10;
 
 /// A moment of the host's clock, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Moment(u64);
+pub struct Timestamp(u64);
 
 thread_local! {
     /// The number of this thread and the time of its last event: two events of a thread never have the same time, so
     /// that slices nest.
-    static THREAD: (u32, Cell<u64>) = (sys::thread(), const { Cell::new(0) });
+    static THREAD: (u32, Cell<u64>) = (sys::thread_id(), const { Cell::new(0) });
 }
 
 /// The recorder of one rank.
@@ -101,10 +101,10 @@ pub(crate) struct Flow {
 /// The recorded events of a rank.
 struct TraceBuffer {
     part: RankFile,
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     /// The number of events that may still be recorded, and of those that were left out.
     events_left: u64,
-    left_out: u64,
+    dropped: u64,
     is_over: bool,
     /// The threads whose names were recorded.
     threads: Vec<u32>,
@@ -131,8 +131,8 @@ impl Trace {
         let book = TraceBuffer {
             part: RankFile::open(path, rank),
             events: Vec::with_capacity(BUFFER),
-            events_left: config.number(&TRACE_EVENTS),
-            left_out: 0,
+            events_left: config.number(&TRACE_MAX_EVENTS),
+            dropped: 0,
             is_over: false,
             threads: Vec::new(),
             sampled: 0,
@@ -159,31 +159,31 @@ impl Trace {
     }
 
     /// Returns the current time, which is later than that of this thread's last event.
-    pub fn now(&self) -> Moment {
-        let now = sys::now();
+    pub fn now(&self) -> Timestamp {
+        let now = sys::monotonic_ns();
         let later = |(_, last): &(u32, Cell<u64>)| {
             last.set(now.max(last.get() + TICK));
             last.get()
         };
         // A thread that is ending has no such record.
-        Moment(THREAD.try_with(later).unwrap_or(now))
+        Timestamp(THREAD.try_with(later).unwrap_or(now))
     }
 
     /// Records a collective call that ends now: its name, the number of items that this rank contributed or received,
     /// and whether it has failed.
     pub fn collective(
         &self,
-        begun: Moment,
+        begun: Timestamp,
         call: &'static str,
         channel: &Channel,
         items: usize,
         failed: bool,
     ) {
         let args = [
-            ("count", Value::Number(items as u64)),
-            ("ranks", Value::Number(channel.group().size().into())),
-            ("context", Value::Number(channel.context())),
-            if failed { ("failed", Value::Number(1)) } else { event::NONE },
+            ("count", ArgValue::Number(items as u64)),
+            ("ranks", ArgValue::Number(channel.group().size().into())),
+            ("context", ArgValue::Number(channel.context())),
+            if failed { ("failed", ArgValue::Number(1)) } else { event::NONE },
         ];
         self.slice(begun, ["", call], "collective", &args);
     }
@@ -192,7 +192,7 @@ impl Trace {
     #[cold]
     pub fn send(
         &self,
-        begun: Moment,
+        begun: Timestamp,
         call: &'static str,
         channel: &Channel,
         to: i32,
@@ -201,10 +201,10 @@ impl Trace {
     ) {
         let peer = u32::try_from(to).ok().and_then(|to| channel.group().peer(to));
         let args = [
-            peer.map_or(event::NONE, |peer| ("to", Value::Number(peer.0.into()))),
-            ("tag", Value::Signed(tag)),
-            (event::CONTEXT, Value::Number(channel.context())),
-            if failed { ("failed", Value::Number(1)) } else { event::NONE },
+            peer.map_or(event::NONE, |peer| ("to", ArgValue::Number(peer.0.into()))),
+            ("tag", ArgValue::Signed(tag)),
+            (event::CONTEXT, ArgValue::Number(channel.context())),
+            if failed { ("failed", ArgValue::Number(1)) } else { event::NONE },
         ];
         self.slice(begun, ["", call], "send", &args);
     }
@@ -212,10 +212,10 @@ impl Trace {
     /// Records a slice that ends now.
     pub(crate) fn slice(
         &self,
-        begun: Moment,
+        begun: Timestamp,
         name: [&'static str; 2],
         category: &'static str,
-        args: &[(&'static str, Value)],
+        args: &[(&'static str, ArgValue)],
     ) {
         self.record(begun, EventKind::Slice { end: self.now() }, name, category, args);
     }
@@ -223,15 +223,15 @@ impl Trace {
     /// Records a slice that ends now, and that a message starts or ends in it.
     pub(crate) fn slice_with_flow(
         &self,
-        begun: Moment,
+        begun: Timestamp,
         name: &'static str,
         flow: Flow,
-        args: &[(&'static str, Value)],
+        args: &[(&'static str, ArgValue)],
     ) {
         self.slice(begun, ["", name], "message", args);
         let shape = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
         // The earliest time inside of the slice, whose begin and end are at least a tick apart.
-        self.record(Moment(begun.0 + TICK / 2), shape, ["", ""], "message", &[]);
+        self.record(Timestamp(begun.0 + TICK / 2), shape, ["", ""], "message", &[]);
     }
 
     /// Records an event without a duration.
@@ -239,16 +239,16 @@ impl Trace {
         &self,
         name: &'static str,
         category: &'static str,
-        args: &[(&'static str, Value)],
+        args: &[(&'static str, ArgValue)],
         why: Option<&str>,
     ) {
         let event = self.event(self.now(), EventKind::Instant, ["", name], category, args);
-        self.keep(Event { why: why.map(Into::into), ..event });
+        self.keep(TraceEvent { why: why.map(Into::into), ..event });
     }
 
     /// Returns whether the counters should be recorded again.
     pub(crate) fn wants_counters(&self) -> bool {
-        let now = sys::now();
+        let now = sys::monotonic_ns();
         let mut book = self.book();
         // Another thread may have recorded them since this one has read the clock.
         let is_due = now.saturating_sub(book.sampled) >= COUNTER_INTERVAL_NS;
@@ -260,13 +260,13 @@ impl Trace {
 
     /// Records the traffic of a device until now.
     pub(crate) fn counters(&self, device: &'static str, traffic: &Traffic) {
-        let Traffic { eager, announced, lent, registered, copied } = traffic;
+        let Traffic { eager, rendezvous: announced, zero_copy: lent, registered, copied } = traffic;
         let args = [
-            ("eager", Value::Number(eager.bytes)),
-            ("announced", Value::Number(announced.bytes)),
-            ("lent", Value::Number(lent.bytes)),
-            ("registered", Value::Number(registered.bytes)),
-            ("copied", Value::Number(copied.bytes)),
+            ("eager", ArgValue::Number(eager.bytes)),
+            ("announced", ArgValue::Number(announced.bytes)),
+            ("lent", ArgValue::Number(lent.bytes)),
+            ("registered", ArgValue::Number(registered.bytes)),
+            ("copied", ArgValue::Number(copied.bytes)),
         ];
         self.record(self.now(), EventKind::Count, [device, ", bytes:"], "", &args);
     }
@@ -278,7 +278,7 @@ impl Trace {
             EventKind::Count,
             ["", "copies, bytes:"],
             "",
-            &[("all", Value::Number(bytes))],
+            &[("all", ArgValue::Number(bytes))],
         );
     }
 
@@ -305,30 +305,30 @@ impl Trace {
 
     fn record(
         &self,
-        at: Moment,
+        at: Timestamp,
         shape: EventKind,
         name: [&'static str; 2],
         category: &'static str,
-        args: &[(&'static str, Value)],
+        args: &[(&'static str, ArgValue)],
     ) {
         self.keep(self.event(at, shape, name, category, args));
     }
 
     fn event(
         &self,
-        at: Moment,
+        at: Timestamp,
         shape: EventKind,
         name: [&'static str; 2],
         category: &'static str,
-        args: &[(&'static str, Value)],
-    ) -> Event {
+        args: &[(&'static str, ArgValue)],
+    ) -> TraceEvent {
         let mut all: Args = [event::NONE; event::ARGS];
         all.iter_mut().zip(args).for_each(|(place, arg)| *place = *arg);
         let thread = THREAD.try_with(|(number, _)| *number).unwrap_or(0);
-        Event { at, shape, thread, name, category, args: all, why: None }
+        TraceEvent { at, shape, thread, name, category, args: all, why: None }
     }
 
-    fn keep(&self, event: Event) {
+    fn keep(&self, event: TraceEvent) {
         self.book().keep(event, self.rank);
     }
 
@@ -339,12 +339,12 @@ impl Trace {
     pub(crate) fn close(&self) -> Result<(), String> {
         let now = self.now();
         let mut book = self.book();
-        if book.left_out > 0 {
-            let args = [("events", Value::Number(book.left_out))];
+        if book.dropped > 0 {
+            let args = [("events", ArgValue::Number(book.dropped))];
             let event = self.event(
                 now,
                 EventKind::Instant,
-                ["", "left out, as MPJ_TRACE_EVENTS says"],
+                ["", "left out, as MPJ_TRACE_MAX_EVENTS says"],
                 "trace",
                 &args,
             );
@@ -365,16 +365,16 @@ impl Drop for Trace {
 }
 
 impl TraceBuffer {
-    fn keep(&mut self, event: Event, rank: u32) {
+    fn keep(&mut self, event: TraceEvent, rank: u32) {
         if self.events_left == 0 {
-            self.left_out += 1;
+            self.dropped += 1;
             return;
         }
         self.events_left -= 1;
         if !self.threads.contains(&event.thread) {
             self.threads.push(event.thread);
             let name = std::thread::current().name().map(Into::into);
-            self.events.push(Event { shape: EventKind::Thread, why: name, ..event.clone() });
+            self.events.push(TraceEvent { shape: EventKind::Thread, why: name, ..event.clone() });
         }
         self.events.push(event);
         if self.events.len() >= BUFFER {
@@ -430,7 +430,7 @@ mod tests {
         config.read(&TRACE, path.to_str().unwrap()).unwrap();
         let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
-        trace.book().sampled = sys::now() + COUNTER_INTERVAL_NS;
+        trace.book().sampled = sys::monotonic_ns() + COUNTER_INTERVAL_NS;
         assert!(!trace.wants_counters());
         drop(trace);
         std::fs::remove_file(path.with_extension("rank0")).unwrap();

@@ -8,15 +8,15 @@ use std::time::Duration;
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Member, Pinboard, Sending};
 use mpj_devices::{
-    Address, Buf, Callback, Cards, Coalesce, Doorbell, Engine, Exit, Fault, Hub, KeepAlive, Mode, Registry,
-    Roster, Site, SmDriver, Source, Started,
+    Address, Buf, Callback, CardExchange, Coalesce, Doorbell, Engine, Exit, Fault, Hub, KeepAlive, Mode,
+    Registry, Roster, Site, SmDriver, Source, Started,
 };
 
 type Card = Vec<(String, Address)>;
 
 /// Cards that arrive when the test says so.
 struct Slow {
-    cards: Arc<dyn Cards>,
+    cards: Arc<dyn CardExchange>,
     asked: Mutex<Vec<(u32, Callback<Card>)>>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Slow {
     }
 }
 
-impl Cards for Slow {
+impl CardExchange for Slow {
     fn publish(&self, cards: Card) -> Result<(), String> {
         self.cards.publish(cards)
     }

@@ -17,7 +17,7 @@ const ON_ITS_WAY: u64 = 48 << 10;
 const ROUNDS: usize = 12;
 
 fn announced(m: &Member) -> u64 {
-    m.engine.stats().devices[0].1.announced.bytes
+    m.engine.stats().devices[0].1.rendezvous.bytes
 }
 
 /// Starts messages to rank 0; returns how many of their bytes were sent eagerly.
@@ -60,8 +60,8 @@ fn run(device: &str) {
     static CASE: Case =
         Case { name: "each_grows_in_its_turn", ranks: &[SENDERS + 1], run: each_grows_in_its_turn };
     let mut config = Config::default();
-    config.set(&config::BUDGET, 1 << 20).unwrap();
-    config.set(&config::CREDIT, GROWN).unwrap();
+    config.set(&config::EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
+    config.set(&config::EAGER_CREDIT, GROWN).unwrap();
     run_threads(|all| all.select(&[device]).unwrap(), &config, SENDERS + 1, &CASE);
 }
 

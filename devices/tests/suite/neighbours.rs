@@ -139,7 +139,7 @@ fn a_short_ring_keeps_order() {
 #[test]
 fn each_pair_has_a_ring_however_little_room_is_set() {
     let mut config = Config::default();
-    config.set(&config::SHM_RINGS, 1).unwrap();
+    config.set(&config::SHM_RING_KIB, 1).unwrap();
     let host = Host::new(20, config);
     let (_segment, Opened { device, .. }) = host.open(0);
     let (_, mut last) = host.open(19);
@@ -163,7 +163,7 @@ type Told = mpsc::Receiver<Option<Vec<u8>>>;
 fn ask(segment: &Arc<Segment>, asker: u32, of: u32) -> Result<Told, ()> {
     let (tell, told) = mpsc::channel();
     let then = Box::new(move |card| tell.send(card).unwrap());
-    segment.ask_card(asker, of, then).map(|()| told).map_err(drop)
+    segment.request_card(asker, of, then).map(|()| told).map_err(drop)
 }
 
 #[test]

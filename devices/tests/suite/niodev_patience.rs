@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{Case, Member, run_threads};
-use mpj_devices::{Address, Callback, Cards, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
+use mpj_devices::{Address, Callback, CardExchange, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
 
 /// Makes progress for this rank once per `pause` until `done` returns true.
 fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
@@ -81,7 +81,7 @@ fn a_rank_that_looks_seldom_is_alive() {
 #[derive(Debug)]
 struct Nobody;
 
-impl Cards for Nobody {
+impl CardExchange for Nobody {
     fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
         Ok(())
     }

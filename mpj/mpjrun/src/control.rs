@@ -24,7 +24,7 @@ const UNREAD: usize = 64 << 20;
 pub(crate) struct Control {
     socket: UnixStream,
     frames: FrameDecoder,
-    heard: VecDeque<ToLauncher>,
+    received: VecDeque<ToLauncher>,
     /// Frames that are not sent yet; the process may be stopped.
     waiting: VecDeque<Frame>,
     /// Number of bytes in `waiting` that are not sent yet.
@@ -45,7 +45,7 @@ impl Control {
         Ok(Control {
             socket,
             frames: FrameDecoder::default(),
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
             waiting: VecDeque::new(),
             unread: 0,
             closed: false,
@@ -72,14 +72,14 @@ impl Control {
                 Err(_) => self.closed = true,
             }
             while let Some(message) = self.frames.next().map_err(|e| e.to_string())? {
-                self.heard.push_back(message);
+                self.received.push_back(message);
             }
         }
         Ok(())
     }
 
     /// Returns an error if the process does not read the messages sent to it. Messages beyond the limit are dropped.
-    pub(crate) fn is_read(&self) -> Result<(), String> {
+    pub(crate) fn check_backlog(&self) -> Result<(), String> {
         match self.unread > UNREAD {
             true => Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20)),
             false => Ok(()),
@@ -88,7 +88,7 @@ impl Control {
 
     /// Removes and returns the next received message.
     pub(crate) fn next(&mut self) -> Option<ToLauncher> {
-        self.heard.pop_front()
+        self.received.pop_front()
     }
 
     /// Returns whether the connection is closed.
@@ -104,7 +104,7 @@ impl Control {
     /// Closes the connection: nothing more is received or sent.
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        self.heard.clear();
+        self.received.clear();
         self.waiting.clear();
         self.unread = 0;
     }

@@ -3,13 +3,13 @@
 use std::ffi::{OsStr, OsString};
 
 use mpj::boot::wire::CONTROL_VAR;
-use mpj::config::{Config, DEV, Names, PREFIX, Parameter, ParameterGroup, TIMEOUT, all};
+use mpj::config::{Config, DEVICES, PREFIX, Parameter, ParameterGroup, ParameterNames, TIMEOUT, all};
 use mpj_devices::config::CORES;
 use mpj_devices::cores::BIND;
 use mpj_devices::trace::TRACE;
 
-use crate::hosts::HOST_ID;
 use crate::job::KILL_AFTER;
+use crate::placement::SIMULATED_HOSTS;
 
 /// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
@@ -24,11 +24,11 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
 }
 
 /// The parameters that a user should know first. They are also in their groups.
-pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEV, &TIMEOUT, &TRACE];
+pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEVICES, &TIMEOUT, &TRACE];
 
 /// The parameters that `mpjrun` itself reads.
 const OWN: &[ParameterGroup] =
-    &[ParameterGroup { name: "start-up", parameters: &[&BIND, &HOST_ID, &KILL_AFTER] }];
+    &[ParameterGroup { name: "start-up", parameters: &[&BIND, &SIMULATED_HOSTS, &KILL_AFTER] }];
 
 /// Returns all parameters, in groups.
 pub(crate) fn groups() -> Vec<ParameterGroup> {
@@ -47,7 +47,7 @@ impl Environment {
     /// Parses the arguments of `-x`, `NAME=VALUE` or `NAME`, and checks the parameters in the environment.
     pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
         let parameters = parameters();
-        let names = Names::of(&parameters);
+        let names = ParameterNames::of(&parameters);
         let set = set.iter().map(|text| variable(text, &names)).collect::<Result<Vec<_>, _>>()?;
         let mut config = Config::from_env(&parameters).map_err(|e| e.to_string())?;
         for (name, value) in &set {
@@ -64,7 +64,7 @@ impl Environment {
 
     /// Returns the variables that the ranks must not inherit: those by which this or another launcher tells a process
     /// its rank.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = OsString> + use<> {
+    pub(crate) fn withheld(&self) -> impl Iterator<Item = OsString> + use<> {
         std::env::vars_os().map(|(name, _)| name).filter(|name| is_place(name))
     }
 
@@ -85,7 +85,7 @@ fn is_place(name: &OsStr) -> bool {
     [CONTROL_VAR, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
 }
 
-fn variable(text: &str, names: &Names) -> Result<Variable, String> {
+fn variable(text: &str, names: &ParameterNames) -> Result<Variable, String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(OsString::from(value))),
         None => (text, std::env::var_os(text)),
@@ -116,16 +116,16 @@ mod tests {
     #[test]
     fn variables_are_set_or_passed_on() {
         let home = std::env::var_os("PATH").unwrap();
-        let set =
-            ["A=", "B=x=y", "PATH", "MPJ_SPIN=7", "MPJ_NIO_HOST=::1", "MPJ_KILL_AT=x"].map(String::from);
+        let set = ["A=", "B=x=y", "PATH", "MPJ_SPIN_US=7", "MPJ_NIO_LISTEN_ADDRESS=::1", "MPJ_KILL_AT=x"]
+            .map(String::from);
         let given: Vec<_> = Environment::new(&set).unwrap().given(3, 8).collect();
         let usable = std::thread::available_parallelism().unwrap();
         let wanted = [
             ("A", "".into()),
             ("B", "x=y".into()),
             ("PATH", home),
-            ("MPJ_SPIN", "7".into()),
-            ("MPJ_NIO_HOST", "::1".into()),
+            ("MPJ_SPIN_US", "7".into()),
+            ("MPJ_NIO_LISTEN_ADDRESS", "::1".into()),
             ("MPJ_KILL_AT", "x".into()),
             ("MPJ_RANK", "3".into()),
             ("MPJ_SIZE", "8".into()),
@@ -137,7 +137,7 @@ mod tests {
     /// Ranks inherit the launcher's parameters, but know only their own.
     #[test]
     fn no_rank_takes_a_parameter_of_the_launcher_for_a_misspelt_one() {
-        let of_ranks = Names::of(&mpj::config::parameters());
+        let of_ranks = ParameterNames::of(&mpj::config::parameters());
         for parameter in all(OWN) {
             assert_eq!(of_ranks.unknown(parameter.name()), Some(None), "{}", parameter.name());
         }
@@ -146,21 +146,33 @@ mod tests {
     #[test]
     fn misspelt_parameters_are_refused() {
         for (set, why) in [
-            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"),
-            ("MPJ_spin=3", "no parameter is named MPJ_spin: did you mean MPJ_SPIN?"),
+            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"),
+            ("MPJ_spin=3", "no parameter is named MPJ_spin: did you mean MPJ_SPIN_US?"),
             ("MPJ_SHM_FRAGMENT=3", "did you mean MPJ_SHM_FRAGMENTS?"),
-            ("MPJ_NIO_HOTS=::1", "did you mean MPJ_NIO_HOST?"),
+            ("MPJ_NIO_HOTS=::1", "did you mean MPJ_NIO_LISTEN_ADDRESS?"),
             ("MPJ_COLOUR=3", "no parameter is named MPJ_COLOUR: mpjrun --params lists them"),
             ("MPJ_RANK=3", "a launcher sets MPJ_RANK"),
             ("PMI_RANK=3", "a launcher sets PMI_RANK"),
-            ("MPJ_SPIN=fast", "-x MPJ_SPIN=fast is not a number"),
-            ("MPJ_SPIN=99999999", "outside"),
-            ("MPJ_NIO_HOST=localhost", "-x MPJ_NIO_HOST=localhost is not an address, such as 10.0.0.1"),
-            ("MPJ_ALLREDUCE=rings", "-x MPJ_ALLREDUCE=rings is none of auto, flat, doubling, ring"),
-            ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING?"),
-            ("MPJ_DEV=token,,ring", "-x MPJ_DEV=token,,ring is not devices, such as auto or shmdev,niodev"),
-            ("MPJ_HOST_ID=a,b", "-x MPJ_HOST_ID=a,b is not hosts and how many ranks each has in turn"),
-            ("MPJ_CONF=/nowhere/at/all", "MPJ_CONF: /nowhere/at/all: No such file"),
+            ("MPJ_SPIN_US=fast", "-x MPJ_SPIN_US=fast is not a number"),
+            ("MPJ_SPIN_US=99999999", "outside"),
+            (
+                "MPJ_NIO_LISTEN_ADDRESS=localhost",
+                "-x MPJ_NIO_LISTEN_ADDRESS=localhost is not an address, such as 10.0.0.1",
+            ),
+            (
+                "MPJ_ALLREDUCE_ALGORITHM=rings",
+                "-x MPJ_ALLREDUCE_ALGORITHM=rings is none of auto, flat, doubling, ring",
+            ),
+            ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
+            (
+                "MPJ_DEVICES=token,,ring",
+                "-x MPJ_DEVICES=token,,ring is not devices, such as auto or shmdev,niodev",
+            ),
+            (
+                "MPJ_SIMULATED_HOSTS=a,b",
+                "-x MPJ_SIMULATED_HOSTS=a,b is not hosts and how many ranks each has in turn",
+            ),
+            ("MPJ_CONFIG_FILE=/nowhere/at/all", "MPJ_CONFIG_FILE: /nowhere/at/all: No such file"),
             ("MPJ_KILL_AFTR=3", "did you mean MPJ_KILL_AFTER?"),
             ("=3", "neither NAME=VALUE nor NAME"),
             ("NO_SUCH_NAME", "the environment has no such variable"),

@@ -13,19 +13,19 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 
-use crate::board::KvsServer;
-use crate::claims::FailureReports;
 use crate::control::Control;
-use crate::ends::OrderlyExits;
-use crate::hang::{HangReport, Reason};
-use crate::input;
-use crate::output::{Output, Reader};
+use crate::exits::OrderlyExits;
+use crate::failures::FailureReports;
+use crate::hang_report::{HangReport, Reason};
+use crate::kvs::KvsServer;
+use crate::output::{Output, OutputThread};
 use crate::print_line;
-use crate::report::{Failure, LaunchError, Verdict, name, verdict};
 use crate::signals::Signals;
-use crate::spawn::{Process, Spawner, Status};
+use crate::spawn::{ExitStatus, Process, Spawner};
 use crate::spec::JobSpec;
-use crate::traced;
+use crate::stdin;
+use crate::trace_files;
+use crate::verdict::{Failure, LaunchError, Verdict, name, verdict};
 
 /// How long processes have to exit after SIGTERM, before they get SIGKILL.
 pub(crate) const KILL_AFTER: Number = Number {
@@ -46,7 +46,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The phase of a job's termination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum JobPhase {
     /// No rank has failed.
     Running,
     /// A rank has failed; the others may report their errors until this time.
@@ -62,7 +62,7 @@ pub(crate) struct JobProcess {
     pub(crate) process: Process,
     pub(crate) control: Control,
     pub(crate) joined: bool,
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<ExitStatus>,
     /// The index of its failure in `Job::failures`.
     pub(crate) failure: Option<usize>,
     /// When and why the process is treated as broken. It has closed its control socket, but may be exiting normally.
@@ -75,24 +75,24 @@ pub(crate) struct Job<'a> {
     pub(crate) spec: &'a JobSpec,
     signals: &'a Signals,
     pub(crate) epoll: OwnedFd,
-    pub(crate) members: Vec<JobProcess>,
+    pub(crate) processes: Vec<JobProcess>,
     pub(crate) board: KvsServer,
     pub(crate) ends: OrderlyExits,
-    pub(crate) identity: (u64, [u8; 32]),
+    pub(crate) key: (u64, [u8; 32]),
     /// The shared memory of each host, if the host has any. Created when the first process joins.
     pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
     pub(crate) claims: FailureReports,
     pub(crate) failures: Vec<Failure>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: JobPhase,
     /// The reason why the job ends, other than a failure of a rank.
-    pub(crate) stopped: Option<LaunchError>,
+    pub(crate) stop_reason: Option<LaunchError>,
     interrupts: Vec<Signal>,
     /// Terminating signals that `mpjrun` received.
     passed: Vec<Signal>,
     /// The last interrupting signal that was not a duplicate, and when it came.
     interrupted: Option<(Signal, Instant)>,
     /// When a line tells the user that the ranks got the interrupt, if they still run.
-    notice: Option<Instant>,
+    interrupt_notice_at: Option<Instant>,
     timeout: Option<Instant>,
     /// The ranks that have failed, except those that `mpjrun` terminated.
     pub(crate) failed: BTreeSet<u32>,
@@ -122,42 +122,42 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
         spec,
         signals,
         epoll,
-        members: Vec::new(),
+        processes: Vec::new(),
         board: KvsServer::new(spec.size),
         ends: OrderlyExits::default(),
-        identity: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
+        key: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segments: Vec::new(),
         claims: FailureReports::default(),
         failures: Vec::new(),
-        phase: Phase::Running,
-        stopped: None,
+        phase: JobPhase::Running,
+        stop_reason: None,
         interrupts: Vec::new(),
         passed: Vec::new(),
         interrupted: None,
-        notice: None,
+        interrupt_notice_at: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         failed: BTreeSet::new(),
         stats: BTreeMap::new(),
         hang: None,
         is_interrupt_told: false,
     };
-    let parts = spec.trace.as_deref().and_then(|path| traced::begin(path, spec.size));
+    let parts = spec.trace.as_deref().and_then(|path| trace_files::begin(path, spec.size));
     let started = job.start(parts.as_ref());
     if started.is_ok() {
         job.event_loop();
     }
-    job.clear_away();
-    let trace = parts.and_then(traced::end);
+    job.kill_and_reap();
+    let trace = parts.and_then(trace_files::end);
     let reader = started?;
     signals.release().map_err(|e| LaunchError::new(format!("signals: {e}")))?;
     let impatient = job.interrupts.len() > 1;
     let written = reader.finish(impatient.then_some(LAST_WORDS));
     let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
     stats.iter().chain(&trace).for_each(|table| print_line(table));
-    match job.stopped {
+    match job.stop_reason {
         Some(why) if job.failures.is_empty() => Err(why),
         _ => {
-            let status = |process: usize| job.members[process].status;
+            let status = |process: usize| job.processes[process].status;
             let verdict = verdict(&job.failures, &job.failed, status, &job.passed, written);
             Ok(Verdict {
                 line: verdict.line.filter(|_| !job.is_interrupt_told || !verdict.is_interrupt),
@@ -168,9 +168,9 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
 }
 
 impl Job<'_> {
-    fn start(&mut self, parts: Option<&TraceFiles>) -> Result<Reader, LaunchError> {
+    fn start(&mut self, parts: Option<&TraceFiles>) -> Result<OutputThread, LaunchError> {
         let spec = self.spec;
-        let terminal = input::is_terminal();
+        let terminal = stdin::is_terminal();
         let spawner = Spawner::new(spec, parts, self.signals.before(), terminal)?;
         // A single process writes to the output itself: no lines of another process can be mixed with its lines.
         let piped = spec.label || spec.processes.len() > 1;
@@ -183,7 +183,7 @@ impl Job<'_> {
             output.add(&mut process.child, &ranks, spec.label);
             let typed = process.child.stdin.take();
             let control = Control::new(socket).map_err(system)?;
-            self.members.push(JobProcess {
+            self.processes.push(JobProcess {
                 process,
                 control,
                 joined: false,
@@ -193,13 +193,13 @@ impl Job<'_> {
                 blocked: false,
             });
             self.add(index).map_err(|e| system(e.into()))?;
-            typed.map_or(Ok(()), input::pass_on).map_err(system)?;
+            typed.map_or(Ok(()), stdin::forward).map_err(system)?;
         }
         output.start().map_err(|e| LaunchError::new(format!("no thread for the output: {e}")))
     }
 
     fn add(&self, index: usize) -> Result<(), rustix::io::Errno> {
-        let member = &self.members[index];
+        let member = &self.processes[index];
         let data = |kind| epoll::EventData::new_u64(kind | (index as u64) << 32);
         epoll::add(&self.epoll, &member.control, data(CONTROL), epoll::EventFlags::IN)?;
         epoll::add(&self.epoll, member.process.pidfd(), data(END), epoll::EventFlags::IN)
@@ -207,7 +207,7 @@ impl Job<'_> {
 
     fn event_loop(&mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
-        while self.members.iter().any(|member| member.status.is_none()) {
+        while self.processes.iter().any(|member| member.status.is_none()) {
             let now = Instant::now();
             let left = self.deadline().map(|deadline| deadline.saturating_duration_since(now));
             let left = left.map(|left| Timespec {
@@ -225,45 +225,49 @@ impl Job<'_> {
                 match token & 0xff {
                     CONTROL => self.read_messages(index),
                     END => self.on_exit(index),
-                    _ => self.pass_signals(),
+                    _ => self.forward_signals(),
                 }
             }
             self.check_cut();
             self.process_reports();
             self.check_deadlines();
-            self.tell_ends();
+            self.send_orderly_exits();
             self.flush();
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
         let phase = match self.phase {
-            Phase::Grace(until) | Phase::Asked(until) => Some(until),
-            Phase::Running | Phase::Killed => None,
+            JobPhase::Grace(until) | JobPhase::Asked(until) => Some(until),
+            JobPhase::Running | JobPhase::Killed => None,
         };
         let asked = self.hang.as_ref().map(|hang| hang.until);
-        let cut = self.members.iter().filter_map(|member| member.cut.as_ref()).map(|(until, _)| *until).min();
-        [phase, self.timeout, asked, cut, self.notice, self.ends.due()].into_iter().flatten().min()
+        let cut =
+            self.processes.iter().filter_map(|member| member.cut.as_ref()).map(|(until, _)| *until).min();
+        [phase, self.timeout, asked, cut, self.interrupt_notice_at, self.ends.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Sends orderly exits to the processes that requested them.
-    fn tell_ends(&mut self) {
+    fn send_orderly_exits(&mut self) {
         for (index, news) in self.ends.take_due(Instant::now(), |rank| self.board.end(rank)) {
-            self.members[index].control.send(&news, None);
+            self.processes[index].control.send(&news, None);
         }
     }
 
     fn check_deadlines(&mut self) {
         let now = Instant::now();
-        if self.timeout.take_if(|timeout| *timeout <= now).is_some() && self.stopped.is_none() {
+        if self.timeout.take_if(|timeout| *timeout <= now).is_some() && self.stop_reason.is_none() {
             self.query_blocked(Reason::Timeout);
         }
         self.format_blocked(now);
-        if self.notice.is_some_and(|notice| notice <= now) {
-            self.notice = None;
+        if self.interrupt_notice_at.is_some_and(|notice| notice <= now) {
+            self.interrupt_notice_at = None;
             // In any other phase the processes are terminated anyway.
-            if self.phase == Phase::Running {
-                let alive = self.members.iter().filter(|member| member.status.is_none());
+            if self.phase == JobPhase::Running {
+                let alive = self.processes.iter().filter(|member| member.status.is_none());
                 print_line(&format!(
                     "interrupt: {} were told to end; press Ctrl-C again to kill them",
                     ranks(alive.map(|member| member.process.ranks.clone())),
@@ -271,42 +275,42 @@ impl Job<'_> {
             }
         }
         match self.phase {
-            Phase::Grace(until) if until <= now => {
+            JobPhase::Grace(until) if until <= now => {
                 self.signal(Signal::TERM);
                 // A stopped process must be continued, or it cannot exit.
                 self.signal(Signal::CONT);
-                self.phase = Phase::Asked(now + self.spec.kill_after);
+                self.phase = JobPhase::Asked(now + self.spec.kill_after);
             }
-            Phase::Asked(until) if until <= now => self.kill(),
+            JobPhase::Asked(until) if until <= now => self.kill(),
             _ => {}
         }
     }
 
     /// Ends the job for a reason other than a failure of a rank.
     pub(crate) fn stop_job(&mut self, why: LaunchError) {
-        self.stopped.get_or_insert(why);
-        if matches!(self.phase, Phase::Running | Phase::Grace(_)) {
-            self.phase = Phase::Grace(Instant::now());
+        self.stop_reason.get_or_insert(why);
+        if matches!(self.phase, JobPhase::Running | JobPhase::Grace(_)) {
+            self.phase = JobPhase::Grace(Instant::now());
         }
     }
 
     /// Starts the grace period.
     pub(crate) fn start_grace(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Grace(Instant::now() + self.spec.grace);
+        if self.phase == JobPhase::Running {
+            self.phase = JobPhase::Grace(Instant::now() + self.spec.grace);
         }
     }
 
     fn kill(&mut self) {
         self.signal(Signal::KILL);
-        self.phase = Phase::Killed;
+        self.phase = JobPhase::Killed;
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        self.members.iter().filter(|m| m.status.is_none()).for_each(|m| m.process.signal(signal));
+        self.processes.iter().filter(|m| m.status.is_none()).for_each(|m| m.process.signal(signal));
     }
 
-    fn pass_signals(&mut self) {
+    fn forward_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             if matches!(signal, Signal::INT | Signal::TERM | Signal::HUP) {
                 self.passed.push(signal);
@@ -321,13 +325,13 @@ impl Job<'_> {
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
                     let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));
-                    self.stopped.get_or_insert(LaunchError { why, code: 128 + signal.as_raw() as u8 });
+                    self.stop_reason.get_or_insert(LaunchError { why, code: 128 + signal.as_raw() as u8 });
                     self.hang = None;
                     self.kill();
                     continue;
                 }
                 if signal == Signal::INT {
-                    self.notice = Some(Instant::now() + ASKED);
+                    self.interrupt_notice_at = Some(Instant::now() + ASKED);
                     self.query_blocked(Reason::Interrupt);
                     continue;
                 }
@@ -351,7 +355,7 @@ impl Job<'_> {
     }
 
     fn flush(&mut self) {
-        for (index, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.status.is_none()) {
+        for (index, member) in self.processes.iter_mut().enumerate().filter(|(_, m)| m.status.is_none()) {
             let blocked = member.control.flush();
             if blocked != member.blocked {
                 member.blocked = blocked;
@@ -368,8 +372,8 @@ impl Job<'_> {
     }
 
     /// Kills the processes' remaining children, and then reaps the processes, which frees their ids.
-    fn clear_away(&mut self) {
-        for member in &mut self.members {
+    fn kill_and_reap(&mut self) {
+        for member in &mut self.processes {
             member.process.signal(Signal::KILL);
             // The process has exited, or exits because of the SIGKILL.
             let _ = member.process.child.wait();

@@ -16,27 +16,27 @@
 //! | `report` | selects the failure that counts, the exit code and the message |
 //! | `output`, `input`, `signals` | forwards output, terminal input and signals |
 
-mod board;
-mod claims;
 mod control;
-mod ends;
 mod environment;
-mod hang;
-mod hear;
-mod hosts;
-mod input;
+mod exits;
+mod failures;
+mod foreign_options;
+mod hang_report;
 mod job;
+mod kvs;
 mod memory;
+mod messages;
 mod output;
 mod params;
-mod report;
+mod placement;
 #[allow(unsafe_code, reason = "signal masks")]
 mod signals;
 #[allow(unsafe_code, reason = "what a process does between fork and exec")]
 mod spawn;
 mod spec;
-mod spelling;
-mod traced;
+mod stdin;
+mod trace_files;
+mod verdict;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -60,11 +60,11 @@ struct Cli {
     ranks: Option<u32>,
     /// Devices that messages may go by: smdev (threads of one process), shmdev (shared memory), ibvdev (InfiniBand,
     /// RoCE), niodev (TCP), one that the program has made itself, or auto for all of them. A list has commas. Each pair of
-    /// ranks uses the fastest of them that connects it, whatever their order [default: MPJ_DEV, or auto]
+    /// ranks uses the fastest of them that connects it, whatever their order [default: MPJ_DEVICES, or auto]
     #[arg(long, value_name = "DEVICE")]
-    dev: Option<String>,
+    devices: Option<String>,
     /// By which way their bytes go: auto, buffered (through blocks of the pool at both ends), or zerocopy (straight between
-    /// the users' memories where the device can; a send then waits for its receiver) [default: MPJ_PATH, or auto]
+    /// the users' memories where the device can; a send then waits for its receiver) [default: MPJ_DATA_PATH, or auto]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
     /// Which cores a rank runs on: auto (an equal share of the cores, if there are enough for all ranks), core (one core),
@@ -124,9 +124,9 @@ Exit codes:
 Examples:
   mpjrun -n 4 ./prog input.txt        four processes
   mpjrun -n 4 --dev smdev ./prog      four threads of one process
-  mpjrun -n 5 -x MPJ_HOST_ID=a:2,b:3 ./prog
+  mpjrun -n 5 -x MPJ_SIMULATED_HOSTS=a:2,b:3 ./prog
                                       as if ranks 0 and 1 ran on one host, and 2 to 4 on another
-  mpjrun -n 4 -l -x RUST_BACKTRACE=1 -x MPJ_SPIN=0 ./prog
+  mpjrun -n 4 -l -x RUST_BACKTRACE=1 -x MPJ_SPIN_US=0 ./prog
   mpjrun -n 4 --trace job.json ./prog open job.json at ui.perfetto.dev
 
 Standard input goes to rank 0. Parameters are variables of the environment (mpjrun --params).";
@@ -151,7 +151,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
-    let args = match spelling::normalize_args(std::env::args_os(), &Cli::command()) {
+    let args = match foreign_options::normalize_args(std::env::args_os(), &Cli::command()) {
         Ok(args) => args,
         Err(why) => {
             print_line(&why);
@@ -167,18 +167,18 @@ fn main() -> ExitCode {
             };
         }
         Err(wrong) => {
-            print_line(&spelling::sentence(&wrong));
+            print_line(&foreign_options::sentence(&wrong));
             return ExitCode::from(2);
         }
     };
     if cli.params {
         return params::print();
     }
-    let misplaced =
-        spelling::misplaced(cli.program.get(1..).unwrap_or_default(), &Cli::command()).map(str::to_owned);
+    let misplaced = foreign_options::misplaced(cli.program.get(1..).unwrap_or_default(), &Cli::command())
+        .map(str::to_owned);
     let outcome = spec::JobSpec::new(cli).and_then(|spec| {
         let signals =
-            signals::Signals::take().map_err(|e| report::LaunchError::new(format!("signals: {e}")))?;
+            signals::Signals::take().map_err(|e| verdict::LaunchError::new(format!("signals: {e}")))?;
         job::run(&spec, &signals)
     });
     match outcome {

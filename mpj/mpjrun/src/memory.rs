@@ -6,23 +6,23 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mpj_devices::config::SHM_POOL;
+use mpj_devices::config::SHM_POOL_MIB;
 use mpj_devices::{HostId, Segment};
 use rustix::process::Resource;
 
 use crate::job::Job;
-use crate::report::LaunchError;
+use crate::verdict::LaunchError;
 
 /// Size of the file in addition to the memory itself.
 const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
     /// Creates the memory of every host when the first process joins, so that programs that never join cost nothing.
-    pub(crate) fn share_memory(&mut self) -> Result<(), LaunchError> {
+    pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut promised = 0;
             let segment =
-                |host| self.spec.segment(host).then(|| self.segment(host, &mut promised)).transpose();
+                |host| self.spec.needs_segment(host).then(|| self.segment(host, &mut promised)).transpose();
             self.segments = self.spec.placement.ids().map(segment).collect::<Result<_, _>>()?;
         }
         Ok(())
@@ -36,20 +36,20 @@ impl Job<'_> {
         let needed = Segment::needed(size, config) as u64;
         let refused = |why: &dyn fmt::Display| {
             LaunchError::new(format!(
-                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RINGS lower, \
+                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB lower, \
                  or use another device (--dev)",
                 needed.div_ceil(1 << 20),
                 placement.of_host(host),
             ))
         };
         *promised += needed + HEADER;
-        if let Some(why) = obstacle(needed + HEADER, *promised) {
+        if let Some(why) = why_unavailable(needed + HEADER, *promised) {
             return Err(refused(&why));
         }
         let mut config = config.clone();
         if !may_map(Segment::mapped(size, &config) as u64) {
             // Blocks that other ranks can read in place are an optimisation, so do without them.
-            config.set(&SHM_POOL, 0).map_err(|e| refused(&e))?;
+            config.set(&SHM_POOL_MIB, 0).map_err(|e| refused(&e))?;
         }
         let segment = Segment::create(size, &config).map_err(|e| refused(&format_args!("{e}; free some")))?;
         // SAFETY: the duplicate is passed to the ranks, which attach it.
@@ -67,7 +67,7 @@ fn may_map(bytes: u64) -> bool {
 
 /// Returns why a file of `size` bytes, or `needed` bytes of memory for all files, is not available, and how to fix
 /// that.
-fn obstacle(size: u64, needed: u64) -> Option<String> {
+fn why_unavailable(size: u64, needed: u64) -> Option<String> {
     let short = |left: &u64| *left < needed;
     if let Some(left) = available().filter(short) {
         return Some(format!("{} are available: free some", mib(left)));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn this_process_has_room_for_a_page() {
-        assert_eq!(obstacle(4096, 4096), None);
-        assert!(obstacle(4096, 1 << 60).is_some());
+        assert_eq!(why_unavailable(4096, 4096), None);
+        assert!(why_unavailable(4096, 1 << 60).is_some());
     }
 }

@@ -16,14 +16,14 @@ use rustix::process::Signal;
 #[derive(Debug)]
 struct Stream {
     from: OwnedFd,
-    to: Target,
+    to: StdStream,
     label: String,
     /// The start of an incomplete line.
     line: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Target {
+enum StdStream {
     Out,
     Err,
 }
@@ -52,11 +52,11 @@ pub(crate) struct Output {
 
 /// The thread that reads the pipes.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct OutputThread {
     thread: JoinHandle<()>,
     done: Receiver<OutputStatus>,
     /// Closed after the last process of the job has exited.
-    over: OwnedFd,
+    job_ended_pipe: OwnedFd,
 }
 
 impl Output {
@@ -68,8 +68,8 @@ impl Output {
             _ => format!("[{}-{}] ", ranks.start, ranks.end - 1),
         };
         let pipes = [
-            child.stdout.take().map(|pipe| (OwnedFd::from(pipe), Target::Out)),
-            child.stderr.take().map(|pipe| (OwnedFd::from(pipe), Target::Err)),
+            child.stdout.take().map(|pipe| (OwnedFd::from(pipe), StdStream::Out)),
+            child.stderr.take().map(|pipe| (OwnedFd::from(pipe), StdStream::Err)),
         ];
         for (from, to) in pipes.into_iter().flatten() {
             self.streams.push(Stream { from, to, label: label.clone(), line: Vec::new() });
@@ -77,7 +77,7 @@ impl Output {
     }
 
     /// Starts the thread that reads the pipes.
-    pub(crate) fn start(self) -> std::io::Result<Reader> {
+    pub(crate) fn start(self) -> std::io::Result<OutputThread> {
         let (watched, over) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (tell, done) = mpsc::channel();
         let body = move || {
@@ -86,14 +86,14 @@ impl Output {
             let _ = tell.send(written);
         };
         let thread = std::thread::Builder::new().name("output".into()).spawn(body)?;
-        Ok(Reader { thread, done, over })
+        Ok(OutputThread { thread, done, job_ended_pipe: over })
     }
 }
 
-impl Reader {
+impl OutputThread {
     /// Waits until all output has been forwarded, or for `limit`.
     pub(crate) fn finish(self, limit: Option<Duration>) -> OutputStatus {
-        drop(self.over);
+        drop(self.job_ended_pipe);
         let written = match limit {
             Some(limit) => self.done.recv_timeout(limit).ok(),
             None => self.done.recv().ok(),
@@ -109,7 +109,7 @@ impl Reader {
 fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
     let mut bytes = vec![0; 64 << 10];
     let mut over = None;
-    let mut outlet = Outlet::default();
+    let mut outlet = StdStreams::default();
     while !streams.is_empty() {
         let ready = wait(&streams, over.is_none().then_some(&watched), over);
         if !ready.contains(&true) {
@@ -138,7 +138,7 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
         // If the reader of standard error has exited, close the ranks' pipes, so that their writes fail, too. Standard
         // output is read until the ranks have been terminated, because a rank whose write fails may report that as a
         // failure of its own.
-        streams.retain(|stream| stream.to == Target::Out || !outlet.shut[stream.to as usize]);
+        streams.retain(|stream| stream.to == StdStream::Out || !outlet.shut[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
     OutputStatus { write_failed: outlet.lost.contains(&true), reader_closed: outlet.shut.contains(&true) }
@@ -161,7 +161,7 @@ fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) 
 
 impl Stream {
     /// Forwards complete lines, and stores the start of the next line.
-    fn take(&mut self, bytes: &[u8], outlet: &mut Outlet) {
+    fn take(&mut self, bytes: &[u8], outlet: &mut StdStreams) {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         if whole == 0 && self.line.len() + bytes.len() <= LONGEST {
             self.line.extend_from_slice(bytes);
@@ -178,7 +178,7 @@ impl Stream {
     }
 
     /// Forwards the last line, which has no line feed.
-    fn end(&mut self, outlet: &mut Outlet) {
+    fn end(&mut self, outlet: &mut StdStreams) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
             let line = std::mem::take(&mut self.line);
@@ -186,7 +186,7 @@ impl Stream {
         }
     }
 
-    fn write(&self, lines: &[u8], outlet: &mut Outlet) {
+    fn write(&self, lines: &[u8], outlet: &mut StdStreams) {
         if self.label.is_empty() {
             return outlet.write(self.to, lines);
         }
@@ -198,26 +198,26 @@ impl Stream {
 
 /// The standard output and error of `mpjrun`.
 #[derive(Debug, Default)]
-struct Outlet {
+struct StdStreams {
     /// By target: whether a write failed. The first failure is reported, and the job continues.
     lost: [bool; 2],
     /// By target: whether the reader has closed its end.
     shut: [bool; 2],
 }
 
-impl Outlet {
-    fn write(&mut self, to: Target, bytes: &[u8]) {
+impl StdStreams {
+    fn write(&mut self, to: StdStream, bytes: &[u8]) {
         if self.shut[to as usize] {
             return;
         }
         let (fd, name) = match to {
-            Target::Out => (rustix::stdio::stdout(), "standard output"),
-            Target::Err => (rustix::stdio::stderr(), "standard error"),
+            StdStream::Out => (rustix::stdio::stdout(), "standard output"),
+            StdStream::Err => (rustix::stdio::stderr(), "standard error"),
         };
         match write_all(fd, bytes) {
             Ok(()) => {}
             Err(Errno::PIPE) => {
-                if !std::mem::replace(&mut self.shut[to as usize], true) && to == Target::Out {
+                if !std::mem::replace(&mut self.shut[to as usize], true) && to == StdStream::Out {
                     // End the job as if another process had sent the signal.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::PIPE);
                 }

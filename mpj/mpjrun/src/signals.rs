@@ -22,20 +22,20 @@ const TAKEN: [Signal; 8] = [
 /// The handled signals, which are blocked and read from a descriptor.
 pub(crate) struct Signals {
     fd: OwnedFd,
-    before: Mask,
+    before: SignalMask,
 }
 
 /// A set of signals to block.
 #[derive(Clone, Copy)]
-pub(crate) struct Mask(libc::sigset_t);
+pub(crate) struct SignalMask(libc::sigset_t);
 
-impl Mask {
-    fn empty() -> Mask {
+impl SignalMask {
+    fn empty() -> SignalMask {
         let mut set = MaybeUninit::uninit();
         // SAFETY: the pointer is to a `sigset_t`.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         // SAFETY: `sigemptyset` has written all of it; it cannot fail for a valid pointer.
-        Mask(unsafe { set.assume_init() })
+        SignalMask(unsafe { set.assume_init() })
     }
 
     fn add(&mut self, signal: Signal) {
@@ -44,8 +44,8 @@ impl Mask {
     }
 
     /// Blocks exactly these signals in the calling thread, and returns the previous set. Async-signal-safe.
-    pub(crate) fn set(&self) -> io::Result<Mask> {
-        let mut before = Mask::empty();
+    pub(crate) fn set(&self) -> io::Result<SignalMask> {
+        let mut before = SignalMask::empty();
         // SAFETY: both pointers are to initialised sets.
         match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut before.0) } {
             0 => Ok(before),
@@ -58,7 +58,7 @@ impl Signals {
     /// Blocks the signals. Must be called before any thread is started, because new threads inherit the set.
     pub(crate) fn take() -> io::Result<Signals> {
         let ignored = ignored();
-        let mut mask = Mask::empty();
+        let mut mask = SignalMask::empty();
         // Every Rust program ignores SIGPIPE. Here it reports that the reader of the output has exited.
         mask.add(Signal::PIPE);
         for signal in TAKEN {
@@ -81,7 +81,7 @@ impl Signals {
     }
 
     /// Returns the signals that were blocked before `take`.
-    pub(crate) fn before(&self) -> Mask {
+    pub(crate) fn before(&self) -> SignalMask {
         self.before
     }
 

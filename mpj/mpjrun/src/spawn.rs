@@ -16,10 +16,10 @@ use mpj_devices::trace::TraceFiles;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
-use crate::report::LaunchError;
-use crate::signals::Mask;
+use crate::signals::SignalMask;
 use crate::spec::JobSpec;
-use crate::traced;
+use crate::trace_files;
+use crate::verdict::LaunchError;
 
 /// A started process. It is reaped only when the job is over, so that its id is not reused.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Process {
 
 /// How a process exited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Status {
+pub(crate) enum ExitStatus {
     Code(i32),
     Signal(i32),
 }
@@ -42,7 +42,7 @@ pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
     /// The trace files of the job.
     parts: Option<&'a TraceFiles>,
-    mask: Mask,
+    mask: SignalMask,
     limit: Option<Rlimit>,
     input: bool,
 }
@@ -55,7 +55,7 @@ impl<'a> Spawner<'a> {
     pub(crate) fn new(
         spec: &'a JobSpec,
         parts: Option<&'a TraceFiles>,
-        mask: Mask,
+        mask: SignalMask,
         input: bool,
     ) -> Result<Self, LaunchError> {
         let processes = spec.processes.len() as u64;
@@ -89,11 +89,11 @@ impl<'a> Spawner<'a> {
         let inode = rustix::fs::fstat(&theirs)?.st_ino;
         let mut command = Command::new(&self.spec.program);
         command.args(&self.spec.args).process_group(0);
-        self.spec.environment.kept().for_each(|name| {
+        self.spec.environment.withheld().for_each(|name| {
             command.env_remove(name);
         });
         command.envs(self.spec.environment.given(ranks.start, self.spec.size));
-        command.envs(self.spec.trace.is_some().then(|| traced::variable(self.parts)));
+        command.envs(self.spec.trace.is_some().then(|| trace_files::variable(self.parts)));
         command.env(CONTROL_VAR, format!("{}:{inode}", theirs.as_raw_fd()));
         command.stdin(match (ranks.start, self.input) {
             (0, true) => Stdio::piped(),
@@ -193,11 +193,11 @@ impl Process {
     }
 
     /// Returns how the process exited, or `None` if it still runs.
-    pub(crate) fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), how).ok().flatten()?;
-        let code = status.exit_status().map(Status::Code);
-        code.or_else(|| status.terminating_signal().map(Status::Signal))
+        let code = status.exit_status().map(ExitStatus::Code);
+        code.or_else(|| status.terminating_signal().map(ExitStatus::Signal))
     }
 
     /// Sends a signal to the process and its children.

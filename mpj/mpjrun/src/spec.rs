@@ -5,16 +5,16 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mpj::config::{Config, DEV, PREFIX, Parameter, devices, timeout};
-use mpj_devices::config::PATH;
+use mpj::config::{Config, DEVICES, PREFIX, Parameter, devices, timeout};
+use mpj_devices::config::DATA_PATH;
 use mpj_devices::cores::{BIND, Cores};
 use mpj_devices::trace::TRACE;
 use mpj_devices::{HostId, ShmDriver, SmDriver};
 
 use crate::environment::Environment;
-use crate::hosts::{HOST_ID, Placement};
 use crate::job::KILL_AFTER;
-use crate::report::LaunchError;
+use crate::placement::{Placement, SIMULATED_HOSTS};
+use crate::verdict::LaunchError;
 use crate::{Cli, OnFailure};
 
 /// The specification of a job.
@@ -37,7 +37,7 @@ pub(crate) struct JobSpec {
     pub(crate) grace: Duration,
     /// How long processes have after SIGTERM before they get SIGKILL.
     pub(crate) kill_after: Duration,
-    pub(crate) go_on: bool,
+    pub(crate) continue_on_failure: bool,
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
 }
@@ -54,17 +54,17 @@ impl JobSpec {
             return Err(usage(format!("-n {size} is no number of ranks (1 to {RANKS})")));
         }
         if let Some(path) = &cli.path {
-            Config::default().read(&PATH, path).map_err(|e| usage(format!("--path {path}: {e}")))?;
+            Config::default().read(&DATA_PATH, path).map_err(|e| usage(format!("--path {path}: {e}")))?;
         }
         if let Some(bind) = &cli.bind {
             Config::default().read(&BIND, bind).map_err(|e| usage(format!("--bind {bind}: {e}")))?;
         }
-        let path = cli.path.as_ref().map(|path| format!("{PREFIX}{}={path}", PATH.name()));
+        let path = cli.path.as_ref().map(|path| format!("{PREFIX}{}={path}", DATA_PATH.name()));
         let bind = cli.bind.as_ref().map(|bind| format!("{PREFIX}{}={bind}", BIND.name()));
         let stats = cli.stats.then(|| format!("{PREFIX}STATS=1"));
         let set: Vec<String> = cli.set.iter().cloned().chain(path).chain(bind).chain(stats).collect();
         let environment = Environment::new(&set).map_err(usage)?;
-        let named = cli.dev.as_deref().unwrap_or_else(|| environment.config.text(&DEV));
+        let named = cli.devices.as_deref().unwrap_or_else(|| environment.config.text(&DEVICES));
         let devices = devices(named).map_err(|why| usage(format!("--dev {why}")))?;
         let threads = devices.as_ref().is_some_and(|names| names.iter().all(|name| name == SmDriver::NAME));
         let per_process = cli.ranks_per_process.unwrap_or(if threads { size } else { 1 });
@@ -76,14 +76,14 @@ impl JobSpec {
                 "--dev smdev joins threads of one process: leave out --ranks-per-process {per_process}"
             )));
         }
-        let placement = Placement::new(environment.config.text(&HOST_ID), size).map_err(usage)?;
+        let placement = Placement::new(environment.config.text(&SIMULATED_HOSTS), size).map_err(usage)?;
         // A device of the program may connect hosts, so only the names of these two are rejected.
         let near = [SmDriver::NAME, ShmDriver::NAME];
         let crosses = |names: &Vec<String>| names.iter().any(|name| !near.contains(&name.as_str()));
         if placement.hosts.count() > 1 && !devices.as_ref().is_none_or(crosses) {
             return Err(usage(format!(
                 "--dev {named} reaches no rank on another host, and MPJ_{} names {}: add niodev or ibvdev",
-                HOST_ID.name,
+                SIMULATED_HOSTS.name,
                 placement.hosts.count()
             )));
         }
@@ -105,7 +105,7 @@ impl JobSpec {
             grace: cli.grace,
             kill_after: Duration::from_secs(environment.config.number(&KILL_AFTER)),
             environment,
-            go_on: cli.on_failure == OnFailure::Continue,
+            continue_on_failure: cli.on_failure == OnFailure::Continue,
             program: program.next().unwrap_or_default(),
             args: program.collect(),
         })
@@ -117,7 +117,7 @@ impl JobSpec {
     }
 
     /// Returns whether the processes of a host share memory.
-    pub(crate) fn segment(&self, host: HostId) -> bool {
+    pub(crate) fn needs_segment(&self, host: HostId) -> bool {
         match &self.devices {
             Some(names) => names.iter().any(|name| name == ShmDriver::NAME),
             None => {
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(deal(&["-n", "5", "--ranks-per-process", "2", "p"]), [(0, 2), (2, 4), (4, 5)]);
         assert_eq!(deal(&["-n", "5", "--ranks-per-process", "9", "p"]), [(0, 5)]);
         assert_eq!(deal(&["-n", "4", "--dev", "smdev", "p", "-n", "7"]), [(0, 4)]);
-        let on_hosts = ["-n", "8", "-x", "MPJ_HOST_ID=a:3,b:4,a:1", "--ranks-per-process", "2", "p"];
+        let on_hosts = ["-n", "8", "-x", "MPJ_SIMULATED_HOSTS=a:3,b:4,a:1", "--ranks-per-process", "2", "p"];
         assert_eq!(deal(&on_hosts), [(0, 2), (2, 3), (3, 5), (5, 7), (7, 8)]);
         let spec = spec(&on_hosts).unwrap();
         let process_of: Vec<usize> = (0..8).map(|rank| spec.process_of(rank)).collect();
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn processes_of_one_host_share_memory_if_there_are_several() {
         let shared = |hosts: &str, more: &[&str]| {
-            let set = format!("MPJ_HOST_ID={hosts}");
+            let set = format!("MPJ_SIMULATED_HOSTS={hosts}");
             let spec = spec(&[&["-n", "6", "-x", &set], more, &["p"]].concat()).unwrap();
-            spec.placement.ids().map(|host| spec.segment(host)).collect::<Vec<_>>()
+            spec.placement.ids().map(|host| spec.needs_segment(host)).collect::<Vec<_>>()
         };
         assert_eq!(shared("a", &[]), [true]);
         assert_eq!(shared("a", &["--ranks-per-process", "6"]), [false]);
@@ -191,14 +191,14 @@ mod tests {
             (&["-n", "2", "--dev", "smdev", "--ranks-per-process", "1", "p"], "threads of one process"),
             (&["-n", "2", "--ranks-per-process", "0", "p"], "at least one rank"),
             (&["-n", "2", "-x", "=A", "p"], "neither NAME=VALUE nor NAME"),
-            (&["-n", "2", "-x", "MPJ_SPIN=x", "p"], "not a number"),
-            (&["-n", "2", "-x", "MPJ_HOST_ID=a:1,b:2", "p"], "places 3 ranks, and there are 2"),
+            (&["-n", "2", "-x", "MPJ_SPIN_US=x", "p"], "not a number"),
+            (&["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b:2", "p"], "places 3 ranks, and there are 2"),
             (
-                &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "shmdev", "p"],
-                "--dev shmdev reaches no rank on another host, and MPJ_HOST_ID names 2: add niodev or ibvdev",
+                &["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b", "--dev", "shmdev", "p"],
+                "--dev shmdev reaches no rank on another host, and MPJ_SIMULATED_HOSTS names 2: add niodev or ibvdev",
             ),
             (
-                &["-n", "2", "-x", "MPJ_HOST_ID=a:1,b", "--dev", "smdev", "p"],
+                &["-n", "2", "-x", "MPJ_SIMULATED_HOSTS=a:1,b", "--dev", "smdev", "p"],
                 "reaches no rank on another host",
             ),
             (&["-n", "2", "--grace=-1", "p"], "not a number of seconds"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mpj_devices::config::{Choice, Config};
 use rustix::process::Signal;
 
-use super::{Boot, MpjrunBoot, foreign};
+use super::{Boot, MpjrunBoot, unsupported};
 
 /// The [`Boot`]s of the ranks of this process, in order of rank.
 pub type LocalRanks = Vec<Arc<dyn Boot>>;
@@ -19,7 +19,7 @@ pub type LocalRanks = Vec<Arc<dyn Boot>>;
 type DetectFn = fn() -> Result<Option<LocalRanks>, String>;
 
 /// The detection functions, in the order in which they are called.
-const ENGINES: [DetectFn; 2] = [mpjrun, foreign::refuse];
+const DETECTORS: [DetectFn; 2] = [mpjrun, unsupported::refuse];
 
 /// Whether launchers are detected.
 pub(crate) const LAUNCHER: Choice<bool> = Choice {
@@ -37,7 +37,7 @@ pub fn detect() -> Result<Option<LocalRanks>, String> {
     if !Config::from_env(&[&LAUNCHER]).map_err(|e| e.to_string())?.choice(&LAUNCHER) {
         return Ok(None);
     }
-    for engine in ENGINES {
+    for engine in DETECTORS {
         if let Some(faces) = engine()? {
             return Ok(Some(faces));
         }

@@ -3,27 +3,27 @@
 //!
 //! `README.md` in this folder describes how the processes learn that a rank has exited.
 
-mod control;
-mod detect;
-mod ear;
-mod foreign;
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
-mod inherit;
-mod local;
-mod mouth;
+mod control_fd;
+mod control_reader;
+mod control_writer;
+mod detect;
+mod mpjrun_boot;
+mod thread_boot;
+mod unsupported;
 #[doc(hidden)]
 pub mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 
-use mpj_devices::{Address, Callback, Cards, Engine, Hosts, Registry, Roster, Site};
+use mpj_devices::{Address, Callback, CardExchange, Engine, Hosts, Registry, Roster, Site};
 
-use crate::config::{self, Config, DEV};
-use control::MpjrunBoot;
+use crate::config::{self, Config, DEVICES};
 pub(crate) use detect::LAUNCHER;
 pub use detect::{LocalRanks, detect};
-pub use local::ThreadBoot;
+use mpjrun_boot::MpjrunBoot;
+pub use thread_boot::ThreadBoot;
 
 /// The start-up service of a rank: threads of one process, a launcher, or a process on its own.
 ///
@@ -36,7 +36,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone.
     ///
     /// Ranks on one host may be able to share memory; nothing else is promised. One machine may appear as several hosts
-    /// (`MPJ_HOST_ID` of `mpjrun`).
+    /// (`MPJ_SIMULATED_HOSTS` of `mpjrun`).
     fn hosts(&self) -> Hosts;
 
     /// Returns the number of ranks.
@@ -55,11 +55,11 @@ pub trait Boot: Send + Sync + fmt::Debug {
 
     /// Returns the names of the devices to use; `None` for all available ones.
     ///
-    /// The names are those of `MPJ_DEV`, unless the launcher has named others. A pair of ranks uses the device with the
+    /// The names are those of `MPJ_DEVICES`, unless the launcher has named others. A pair of ranks uses the device with the
     /// highest [affinity](mpj_devices::device::Affinity); the order of the names only decides between equals.
     fn devices(&self, config: &Config) -> Option<Vec<String>> {
         // The value was checked when it was read.
-        config::devices(config.text(&DEV)).unwrap_or_default()
+        config::devices(config.text(&DEVICES)).unwrap_or_default()
     }
 
     /// Publishes a value under a key of this rank.
@@ -114,12 +114,12 @@ pub trait Boot: Send + Sync + fmt::Debug {
 
 /// Exchanges the device cards of ranks, each rank's as one value under one key.
 #[derive(Debug)]
-pub(crate) struct BootCards(pub(crate) Arc<dyn Boot>);
+pub(crate) struct KvsCards(pub(crate) Arc<dyn Boot>);
 
 /// The key of a rank's cards.
 const CARDS: &str = "cards";
 
-impl Cards for BootCards {
+impl CardExchange for KvsCards {
     fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String> {
         let mut value = Vec::new();
         for (name, address) in cards {

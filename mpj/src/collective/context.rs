@@ -12,7 +12,7 @@ use super::tuning::Tuning;
 /// of the calls. The channel is freed when the last handle is dropped, because active calls may outlive their
 /// communicator.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct CollContext {
     engine: Arc<Engine>,
     channel: Arc<Channel>,
     rank: u32,
@@ -21,13 +21,13 @@ pub(crate) struct Context {
     tuning: Tuning,
 }
 
-impl Context {
+impl CollContext {
     /// Creates the context for the members of a channel.
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
         channel.compare_tags(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());
         let course = CollState::new(engine.bias());
-        Context { engine, channel, rank, size, course, tuning }
+        CollContext { engine, channel, rank, size, course, tuning }
     }
 
     #[inline]
@@ -61,13 +61,13 @@ impl Context {
     }
 }
 
-impl Calls for Context {
+impl Calls for CollContext {
     fn next(&self) -> u32 {
         self.course.counts().upcoming()
     }
 }
 
-impl Drop for Context {
+impl Drop for CollContext {
     fn drop(&mut self) {
         self.engine.free(&self.channel);
     }

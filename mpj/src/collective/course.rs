@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mpj_devices::Envelope;
 use mpj_devices::biased::Bias;
 
-use super::context::Context;
+use super::context::CollContext;
 use super::counts::CallSequence;
 use super::label::{CallDigest, is_before, number_near};
 use super::notice::{Cause, Notice};
@@ -147,7 +147,12 @@ impl CollState {
     /// # Errors
     /// The reason why the call cannot continue.
     #[inline]
-    pub(crate) fn check_notices(context: &Context, call: &CallId, over: u32, is_long: bool) -> Result<()> {
+    pub(crate) fn check_notices(
+        context: &CollContext,
+        call: &CallId,
+        over: u32,
+        is_long: bool,
+    ) -> Result<()> {
         if !is_long && !context.course().has_notices() && is_in_step(context, call, over) {
             return Ok(());
         }
@@ -155,10 +160,10 @@ impl CollState {
     }
 
     #[cold]
-    fn look_closely(context: &Context, call: &CallId, over: u32, is_long: bool) -> Result<()> {
+    fn look_closely(context: &CollContext, call: &CallId, over: u32, is_long: bool) -> Result<()> {
         let (course, channel) = (context.course(), context.channel());
         let most = if is_long { usize::MAX } else { FEW };
-        while let Some(message) = channel.take_early(most, |early| Notice::is_tag(early.tag)) {
+        while let Some(message) = channel.take_unexpected(most, |early| Notice::is_tag(early.tag)) {
             if let Some((rank, number, notice)) = Notice::read(context.engine(), call.number, message) {
                 course.log().file(rank, number, notice);
                 course.alert.store(true, Ordering::Relaxed);
@@ -179,7 +184,7 @@ impl CollState {
         // Messages of an older call are legal if that call is still active, on another thread or as a task of the
         // engine.
         let over = course.counts.is_oldest(call.number).then_some(over);
-        match channel.find_early(most, |early| find_mismatch(early, call, over, is_long)) {
+        match channel.find_unexpected(most, |early| find_mismatch(early, call, over, is_long)) {
             Some((rank, number, label)) => Err(course.log().explain(call, rank, number, label)),
             None => Ok(()),
         }
@@ -189,7 +194,7 @@ impl CollState {
 /// Returns whether all unexpected messages clearly belong to this call or to a later one, which is nearly always so if
 /// the ranks are in step. If that cannot be decided without a lock, returns false.
 #[inline]
-fn is_in_step(context: &Context, call: &CallId, over: u32) -> bool {
+fn is_in_step(context: &CollContext, call: &CallId, over: u32) -> bool {
     let early = context.channel().early();
     let is_plain = |tag: i32| {
         let number = number_near(call.number, tag);

@@ -107,7 +107,7 @@ impl CallDigest {
 
     /// Returns the digest of a reduction, in which all ranks agree on `op` as well.
     pub(crate) fn reduction(operation: CollectiveKind, choice: usize, op: &Op) -> Self {
-        let choice = choice as u64 % CHOICES + 11 * u64::from(op.code());
+        let choice = choice as u64 % CHOICES + 11 * u64::from(op.wire_code());
         CallDigest::new(operation, choice as usize)
     }
 
@@ -115,7 +115,7 @@ impl CallDigest {
     /// never have the same digest, whatever the lengths: two ranks with different algorithms might each wait for a
     /// message that the other does not send.
     pub(crate) fn allreduce(bytes: usize, op: &Op, is_flat: bool) -> Self {
-        let choice = (bytes as u64 % FEWER + 11 * u64::from(op.code())) % FEWER;
+        let choice = (bytes as u64 % FEWER + 11 * u64::from(op.wire_code())) % FEWER;
         CallDigest::new(CollectiveKind::Allreduce, (choice | u64::from(is_flat) << 6) as usize)
     }
 

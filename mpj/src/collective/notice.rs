@@ -11,7 +11,7 @@ use mpj_devices::{
     Buf, Coalesce, DataPath, Engine, Fault, KeepAlive, MatchedMessage, Mode, Receive, Source, Target,
 };
 
-use super::context::Context;
+use super::context::CollContext;
 use super::label::{self, CallDigest};
 use crate::error::{Error, ErrorClass};
 
@@ -72,14 +72,14 @@ impl Cause {
             Some(Fault::Left { rank }) => *rank,
             _ => None,
         };
-        let first = error.first_failed().unwrap_or(rank);
+        let first = error.origin_rank().unwrap_or(rank);
         Cause { class: error.class(), first, left, text: format!("{who} failed in {error}").into() }
     }
 
     /// Returns the error of a call that fails because of this cause.
     pub(crate) fn error(&self, call: &'static str) -> Error {
         match self.left {
-            Some(rank) => Error::fault(call, Fault::Left { rank: Some(rank) }),
+            Some(rank) => Error::from_fault(call, Fault::Left { rank: Some(rank) }),
             None => Error::from_remote(self.class, call, Arc::clone(&self.text), self.first),
         }
     }
@@ -131,7 +131,7 @@ impl Notice {
     }
 
     /// Sends the notice about call `number` to ranks, without waiting. Ranks that cannot be reached are skipped.
-    pub(crate) fn send(&self, context: &Context, number: u32, to: impl Iterator<Item = u32>) {
+    pub(crate) fn send(&self, context: &CollContext, number: u32, to: impl Iterator<Item = u32>) {
         let body = Arc::new(match self {
             Notice::Failed(cause) | Notice::Rejected(cause) => cause.encode(),
             Notice::Query(label) => label.bits().to_le_bytes().to_vec(),
@@ -165,7 +165,7 @@ impl Notice {
         let envelope = *message.envelope();
         let mut body = [0u8; LONGEST];
         // If the body did not come with the header, discard the body: the tag suffices.
-        let room = if message.is_here() { LONGEST } else { 0 };
+        let room = if message.has_body() { LONGEST } else { 0 };
         // SAFETY: the body outlives the receive, which completes at once: present bytes are copied, and for an absent
         // body the target is empty.
         let target = unsafe { Target::new(Buf::new(body.as_mut_ptr(), room, Primitive::Byte), None) }.ok()?;
@@ -194,14 +194,14 @@ mod tests {
         let told = Cause::decode(1, &cause.encode());
         assert_eq!(told, cause);
         let error = told.error("scan");
-        assert_eq!(error.first_failed(), Some(4));
-        assert_eq!(Cause::of("rank 2", 7, &error).error("scan").first_failed(), Some(4), "it began there");
+        assert_eq!(error.origin_rank(), Some(4));
+        assert_eq!(Cause::of("rank 2", 7, &error).error("scan").origin_rank(), Some(4), "it began there");
         let text = "barrier: rank 1 failed in gather: rank 2 sent 8 bytes where 4 are expected";
         assert_eq!(
             (told.error("barrier").class(), told.error("barrier").to_string().as_str()),
             (ErrorClass::Truncate, text)
         );
-        let left = Error::fault("bcast", Fault::Left { rank: Some(7) });
+        let left = Error::from_fault("bcast", Fault::Left { rank: Some(7) });
         let told = Cause::decode(0, &Cause::of("rank 0", 0, &left).encode());
         assert_eq!(
             (told.error("scan").failed_rank(), told.to_disabled_error("scan").failed_rank()),

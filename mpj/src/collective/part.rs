@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpj_devices::{Fault, Pattern};
 
-use super::context::Context;
+use super::context::CollContext;
 use super::course::{CallId, CollState};
 use super::label::CallDigest;
 use super::notice::{Cause, Notice};
@@ -28,7 +28,7 @@ impl ActiveCall {
     /// # Errors
     /// The ranks are out of step; the call must be [ended](Self::end) nevertheless.
     #[inline]
-    pub(crate) fn new(context: &Context, name: &'static str) -> (Self, Result<()>) {
+    pub(crate) fn new(context: &CollContext, name: &'static str) -> (Self, Result<()>) {
         let part = ActiveCall { name, number: context.course().counts().next(), call: None };
         (part, context.course().check_usable(name))
     }
@@ -56,7 +56,7 @@ impl ActiveCall {
     /// Checks, after this rank has rejected a call, whether all others have rejected it as well; `None` while that is
     /// unknown.
     #[cold]
-    pub(crate) fn poll_refusals(&self, context: &Context) -> Option<Result<()>> {
+    pub(crate) fn poll_refusals(&self, context: &CollContext) -> Option<Result<()>> {
         let Some(call) = &self.call else { return Some(Ok(())) };
         let course = context.course();
         let awaited = || {
@@ -76,12 +76,12 @@ impl ActiveCall {
         // No receive is posted that the rank's exit could fail, so probe to learn of an exit.
         let pattern = Pattern { source: rank.cast_signed(), tag: i32::MIN };
         let probed = context.engine().iprobe(context.channel(), pattern);
-        probed.err().map(|fault| Err(Error::fault(call.name, fault)))
+        probed.err().map(|fault| Err(Error::from_fault(call.name, fault)))
     }
 
     /// Checks, after the last step, for notices and for messages of this call that were not received.
     #[inline]
-    pub(crate) fn close(&self, context: &Context) -> Result<()> {
+    pub(crate) fn close(&self, context: &CollContext) -> Result<()> {
         match (&self.call, context.channel().early().queued) {
             (None, _) | (_, 0) => Ok(()),
             (Some(call), _) => CollState::check_notices(context, call, call.number.wrapping_add(1), false),
@@ -90,18 +90,17 @@ impl ActiveCall {
 
     /// Ends the call, and reports an error to the other ranks unless they know it; returns whether notices were sent.
     #[inline]
-    pub(crate) fn end(&self, context: &Context, error: Option<&Error>) -> bool {
+    pub(crate) fn end(&self, context: &CollContext, error: Option<&Error>) -> bool {
         context.course().counts().end(self.number);
         error.is_some_and(|error| self.report_failure(context, error))
     }
 
     #[cold]
-    fn report_failure(&self, context: &Context, error: &Error) -> bool {
+    fn report_failure(&self, context: &CollContext, error: &Error) -> bool {
         let (course, engine) = (context.course(), context.engine());
         let me = engine.site().rank;
         // The number came from a peer and may be invalid.
-        if let Some(first) = error.first_failed().filter(|first| *first != me && *first < engine.site().size)
-        {
+        if let Some(first) = error.origin_rank().filter(|first| *first != me && *first < engine.site().size) {
             engine.roster().report_cause(me, first);
         }
         let is_known = match error.as_fault() {
@@ -125,6 +124,6 @@ impl ActiveCall {
 
 /// Makes progress for a while so that the notices are sent: this rank might not make another call for long.
 #[cold]
-pub(crate) fn flush_notices(context: &Context) {
-    context.engine().flush_for(ON_ITS_WAY);
+pub(crate) fn flush_notices(context: &CollContext) {
+    context.engine().drain_for(ON_ITS_WAY);
 }

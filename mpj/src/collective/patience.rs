@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use super::context::Context;
+use super::context::CollContext;
 
 /// How long a rank waits for others before it queries them. The time alone proves nothing: a rank that computes for
 /// minutes only receives one query.
@@ -27,7 +27,7 @@ pub(crate) struct StallDetector {
 }
 
 impl StallDetector {
-    pub(crate) fn new(context: &Context) -> Self {
+    pub(crate) fn new(context: &CollContext) -> Self {
         let arrived = context.channel().early().arrived;
         StallDetector {
             arrived,
@@ -54,7 +54,7 @@ impl StallDetector {
 
     /// Returns whether a check for stalls is due, after a poll without progress.
     #[inline]
-    pub(crate) fn is_due(&mut self, context: &Context) -> bool {
+    pub(crate) fn is_due(&mut self, context: &CollContext) -> bool {
         let arrived = context.channel().early().arrived;
         let is_news = std::mem::replace(&mut self.arrived, arrived) != arrived;
         self.polls = self.polls.wrapping_add(1);

@@ -20,7 +20,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) lent: UserBuffers<'a>,
     /// The number of items, of the receive buffer's type, in each temporary area.
     pub(crate) temp: usize,
-    pub(crate) op: Option<Held<'a, Op>>,
+    pub(crate) op: Option<MaybeOwned<'a, Op>>,
 }
 
 /// The buffers of the caller; their areas are numbered from 0.
@@ -34,19 +34,19 @@ pub(crate) enum UserBuffers<'a> {
 
 /// A value of the caller, or a copy of it.
 #[derive(Debug)]
-pub(crate) enum Held<'a, T> {
+pub(crate) enum MaybeOwned<'a, T> {
     Lent(&'a T),
     Kept(Box<T>),
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for MaybeOwned<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         match self {
-            Held::Lent(value) => value,
-            Held::Kept(value) => value,
+            MaybeOwned::Lent(value) => value,
+            MaybeOwned::Kept(value) => value,
         }
     }
 }
@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
     /// Sets the operation of the reduction steps.
     #[inline]
     pub(crate) fn with_op(self, op: &'a Op) -> Self {
-        Plan { op: Some(Held::Lent(op)), ..self }
+        Plan { op: Some(MaybeOwned::Lent(op)), ..self }
     }
 
     /// Returns the number of items that the rank contributes or receives, whichever is larger.
@@ -94,8 +94,8 @@ impl<'a> Plan<'a> {
             UserBuffers::List(all) => all.into_owned(),
         };
         let op = op.map(|op| match op {
-            Held::Lent(op) => Held::Kept(Box::new(op.clone())),
-            Held::Kept(op) => Held::Kept(op),
+            MaybeOwned::Lent(op) => MaybeOwned::Kept(Box::new(op.clone())),
+            MaybeOwned::Kept(op) => MaybeOwned::Kept(op),
         });
         Plan { steps, lent: UserBuffers::List(Cow::Owned(lent)), temp, op }
     }

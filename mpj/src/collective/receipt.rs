@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorClass, Result};
 
 /// The message that a receive expects: its sender and its length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedMessage {
     pub(crate) from: u32,
     pub(crate) bytes: usize,
 }
@@ -16,7 +16,11 @@ pub(crate) struct Expected {
 /// Checks the outcome of an operation of a call. A receive was matched by number alone, so the digest and the length
 /// are checked here.
 #[inline]
-pub(crate) fn check_outcome(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Result<()> {
+pub(crate) fn check_outcome(
+    call: &CallId,
+    expected: Option<ExpectedMessage>,
+    outcome: &Outcome,
+) -> Result<()> {
     match (outcome, expected) {
         (Ok(_), None) => Ok(()),
         (Ok(message), Some(expected))
@@ -29,7 +33,7 @@ pub(crate) fn check_outcome(call: &CallId, expected: Option<Expected>, outcome: 
 }
 
 #[cold]
-fn explain(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Error {
+fn explain(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Outcome) -> Error {
     let (source, tag) = match outcome {
         Ok(message) => (message.source, message.tag),
         Err(
@@ -37,7 +41,7 @@ fn explain(call: &CallId, expected: Option<Expected>, outcome: &Outcome) -> Erro
             | Fault::TypeMismatch { source, tag, .. }
             | Fault::InvalidValue { source, tag },
         ) => (*source, *tag),
-        Err(fault) => return Error::fault(call.name, fault.clone()),
+        Err(fault) => return Error::from_fault(call.name, fault.clone()),
     };
     let room = expected.map_or(0, |expected| expected.bytes);
     let label = CallDigest::of(tag);

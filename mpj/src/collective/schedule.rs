@@ -7,12 +7,12 @@ use mpj_devices::{
     Buf, Coalesce, Completion, Fault, Mode, Pattern, Receive, Sent, Source, Started, Target, WaitReason,
 };
 
-use super::context::Context;
+use super::context::CollContext;
 use super::course::{CallId, CollState};
 use super::notice::Notice;
 use super::patience::StallDetector;
 use super::plan::{Plan, TempBuffers};
-use super::receipt::{Expected, check_outcome};
+use super::receipt::{ExpectedMessage, check_outcome};
 use super::rooted;
 use super::step::{Span, Step};
 use crate::error::{Error, ErrorClass, Result};
@@ -21,9 +21,9 @@ use crate::raw::abort_on_unwind;
 
 /// A collective that runs, or can be run again. It borrows its context for one call, or shares it for longer.
 #[derive(Debug)]
-pub(crate) struct Schedule<'a, C = &'a Context>
+pub(crate) struct Schedule<'a, C = &'a CollContext>
 where
-    C: Deref<Target = Context>,
+    C: Deref<Target = CollContext>,
 {
     context: C,
     call: CallId,
@@ -61,10 +61,10 @@ pub(super) enum ScheduleStatus {
 #[derive(Debug)]
 struct Pending {
     completion: Completion,
-    expected: Option<Expected>,
+    expected: Option<ExpectedMessage>,
 }
 
-impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
+impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     /// Creates a schedule.
     ///
     /// # Safety
@@ -259,7 +259,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         let tag = self.call.label.tag(self.call.number);
         let mut source = self.source(from);
         let sent = engine.send_from(channel, to, tag, &mut source, Mode::Standard, Coalesce::No);
-        if let Sent::Pending(completion) = sent.map_err(|fault| Error::fault(self.call.name, *fault))? {
+        if let Sent::Pending(completion) = sent.map_err(|fault| Error::from_fault(self.call.name, *fault))? {
             self.pending.push(Pending { completion, expected: None });
         }
         Ok(())
@@ -270,7 +270,7 @@ impl<'a, C: Deref<Target = Context>> Schedule<'a, C> {
         let (engine, channel) = (self.context.engine(), self.context.channel());
         let pattern = Pattern { source: from.cast_signed(), tag: self.call.label.tag(self.call.number) };
         let buf = self.buf(into);
-        let expected = Some(Expected { from, bytes: buf.bytes().expect(CHECKED) });
+        let expected = Some(ExpectedMessage { from, bytes: buf.bytes().expect(CHECKED) });
         // SAFETY: the contract of `new`: the span lies in its area until the schedule has completed, and a schedule
         // waits for its operations even if it is dropped.
         // The steps of one schedule do not receive twice into the same items at once.
@@ -364,7 +364,7 @@ impl Schedule<'_> {
     }
 }
 
-impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
+impl<C: Deref<Target = CollContext>> Drop for Schedule<'_, C> {
     /// Cancels the unmatched operations and waits for the others. A panic that unwinds through [`run`](Self::run), such
     /// as one of a user's operation, must not release the memory while other ranks and threads read and write it.
     #[inline]
@@ -376,14 +376,14 @@ impl<C: Deref<Target = Context>> Drop for Schedule<'_, C> {
 }
 
 // SAFETY: by the contract of `new` the schedule may use the memory behind the pointers on any thread.
-unsafe impl<C: Deref<Target = Context> + Send> Send for Schedule<'_, C> {}
+unsafe impl<C: Deref<Target = CollContext> + Send> Send for Schedule<'_, C> {}
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::super::label::{CallDigest, CollectiveKind};
-    use super::super::plan::Held;
+    use super::super::plan::MaybeOwned;
     use super::super::step::BufIndex;
     use super::*;
     use crate::raw::Comm;
@@ -391,7 +391,7 @@ mod tests {
     fn run(comm: &Comm, steps: Vec<Step>, memory: [&mut [u64]; 2], op: Option<&Op>) -> Result<()> {
         let [send, recv] = memory.map(Buf::slice_mut);
         let call = CallId { name: "test", number: 1, label: CallDigest::new(CollectiveKind::Allreduce, 0) };
-        let plan = Plan { op: op.map(Held::Lent), ..Plan::new(steps, &send, &recv) };
+        let plan = Plan { op: op.map(MaybeOwned::Lent), ..Plan::new(steps, &send, &recv) };
         // SAFETY: the tests' spans lie in their memory, which outlives the schedule.
         unsafe { Schedule::new(&**comm.collectives(), call, plan) }.run()
     }

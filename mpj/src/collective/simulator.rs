@@ -7,7 +7,7 @@
 //! * In one round a rank sends one message and receives one, in the order of its steps; this defines the number of
 //!   rounds.
 
-mod algorithms;
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 

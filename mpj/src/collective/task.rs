@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{Buf, Fault, KeepAlive, ProgressTask, WaitReason, drop_panic_payload};
 
-use super::context::Context;
+use super::context::CollContext;
 use super::course::{CallId, CollState};
 use super::label::{CallDigest, is_meeting};
 use super::part::{ActiveCall, flush_notices};
@@ -20,7 +20,7 @@ use crate::raw::abort_on_unwind;
 /// A schedule, and the state of its active call.
 #[derive(Debug)]
 pub(crate) struct CollectiveTask {
-    context: Arc<Context>,
+    context: Arc<CollContext>,
     name: &'static str,
     label: CallDigest,
     /// [`IDLE`], [`ACTIVE`] or [`ENDED`].
@@ -37,9 +37,9 @@ const ENDED: u8 = 2;
 
 #[derive(Debug)]
 struct State {
-    schedule: Schedule<'static, Arc<Context>>,
+    schedule: Schedule<'static, Arc<CollContext>>,
     part: ActiveCall,
-    stage: Stage,
+    stage: TaskStage,
     outcome: Result<()>,
     /// Whether notices of the error were sent.
     is_told: bool,
@@ -50,7 +50,7 @@ struct State {
 
 /// The stage of a call.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum TaskStage {
     /// The call has neither checked notices nor sent anything.
     Begun,
     /// The call waits to learn whether all ranks have rejected the calls that this rank rejected.
@@ -68,7 +68,7 @@ impl CollectiveTask {
     /// # Safety
     /// The contract of [`Schedule::new`], until the call has completed.
     pub(crate) unsafe fn start<'a>(
-        context: &Arc<Context>,
+        context: &Arc<CollContext>,
         name: &'static str,
         plan: impl FnOnce() -> Result<(CallDigest, Plan<'a>)>,
         keep: Option<KeepAlive>,
@@ -89,7 +89,7 @@ impl CollectiveTask {
     /// # Errors
     /// The memory cannot be allocated.
     pub(crate) fn prepare(
-        context: &Arc<Context>,
+        context: &Arc<CollContext>,
         part: ActiveCall,
         (label, plan): (CallDigest, Plan<'_>),
         keep: Option<KeepAlive>,
@@ -100,15 +100,15 @@ impl CollectiveTask {
     }
 
     fn new(
-        context: &Arc<Context>,
+        context: &Arc<CollContext>,
         part: ActiveCall,
         label: CallDigest,
-        mut schedule: Schedule<'static, Arc<Context>>,
+        mut schedule: Schedule<'static, Arc<CollContext>>,
         keep: Option<KeepAlive>,
         runs_again: bool,
     ) -> Result<Arc<Self>> {
         schedule.allocate()?;
-        let (stage, outcome, is_told) = (Stage::Begun, Ok(()), false);
+        let (stage, outcome, is_told) = (TaskStage::Begun, Ok(()), false);
         let state = Mutex::new(State { schedule, part, stage, outcome, is_told, keep, runs_again });
         let (context, name, phase) = (Arc::clone(context), part.name(), AtomicU8::new(IDLE));
         Ok(Arc::new(CollectiveTask { context, name, label, phase, state }))
@@ -143,7 +143,7 @@ impl CollectiveTask {
         let mut state = self.state();
         state.schedule.restart(call);
         state.part = part;
-        state.stage = Stage::Begun;
+        state.stage = TaskStage::Begun;
         self.phase.store(ACTIVE, Ordering::Release);
         let items = state.schedule.items();
         drop(state);
@@ -159,7 +159,7 @@ impl CollectiveTask {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<CollContext> {
         &self.context
     }
 
@@ -226,7 +226,7 @@ impl CollectiveTask {
 
 /// Ends a call that was rejected.
 #[cold]
-fn end(context: &Context, part: ActiveCall, error: &Error) {
+fn end(context: &CollContext, part: ActiveCall, error: &Error) {
     if part.end(context, Some(error)) {
         flush_notices(context);
     }
@@ -250,21 +250,21 @@ impl ProgressTask for CollectiveTask {
 
 impl State {
     /// Runs the call as far as possible; returns its outcome if it has completed.
-    fn advance(&mut self, context: &Context, call: &CallId) -> Option<Result<()>> {
+    fn advance(&mut self, context: &CollContext, call: &CallId) -> Option<Result<()>> {
         let leaves = context.engine().is_closed().then(|| {
             let rank = Some(context.engine().site().rank);
-            Error::fault(call.name, Fault::Left { rank })
+            Error::from_fault(call.name, Fault::Left { rank })
         });
         loop {
             match (self.stage, &leaves) {
-                (Stage::Begun | Stage::Refused, Some(error)) => return Some(Err(error.clone())),
-                (Stage::Begun, None) => {
+                (TaskStage::Begun | TaskStage::Refused, Some(error)) => return Some(Err(error.clone())),
+                (TaskStage::Begun, None) => {
                     if let Err(error) = CollState::check_notices(context, call, call.number, false) {
                         return Some(Err(error));
                     }
-                    self.stage = Stage::Refused;
+                    self.stage = TaskStage::Refused;
                 }
-                (Stage::Refused, None) => {
+                (TaskStage::Refused, None) => {
                     if context.course().has_notices()
                         && let Err(error) = self.part.poll_refusals(context)?
                     {
@@ -273,9 +273,9 @@ impl State {
                     if is_meeting(call.number) {
                         self.schedule.meet();
                     }
-                    self.stage = Stage::Steps;
+                    self.stage = TaskStage::Steps;
                 }
-                (Stage::Steps, leaves) => {
+                (TaskStage::Steps, leaves) => {
                     if let Some(error) = leaves {
                         self.schedule.fail(error.clone());
                     }
@@ -297,7 +297,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, context: &Context, outcome: Result<()>) {
+    fn end(&mut self, context: &CollContext, outcome: Result<()>) {
         let outcome = outcome.and_then(|()| self.part.close(context));
         self.is_told = self.part.end(context, outcome.as_ref().err());
         self.outcome = outcome;

@@ -7,14 +7,14 @@ use mpj_devices::config::{Choice, Config, Number, Parameter};
 
 /// The parameters of collectives.
 pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
-    &ALLREDUCE,
-    &ALLREDUCE_RING,
-    &ALLGATHER,
-    &ALLGATHER_DIRECT,
-    &ALLTOALL,
-    &ALLTOALL_DIRECT,
-    &FLAT_RANKS,
-    &FLAT_BYTES,
+    &ALLREDUCE_ALGORITHM,
+    &ALLREDUCE_RING_MIN,
+    &ALLGATHER_ALGORITHM,
+    &ALLGATHER_LINEAR_MAX,
+    &ALLTOALL_ALGORITHM,
+    &ALLTOALL_LINEAR_MAX,
+    &LINEAR_MAX_RANKS,
+    &LINEAR_MAX_BYTES,
 ];
 
 /// An algorithm of allreduce.
@@ -27,8 +27,8 @@ pub(crate) enum Allreduce {
 }
 
 /// The forced algorithm of allreduce, if any.
-const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
-    name: "ALLREDUCE",
+const ALLREDUCE_ALGORITHM: Choice<Option<Allreduce>> = Choice {
+    name: "ALLREDUCE_ALGORITHM",
     values: &[
         ("auto", None),
         ("flat", Some(Allreduce::Flat)),
@@ -39,57 +39,57 @@ const ALLREDUCE: Choice<Option<Allreduce>> = Choice {
 };
 
 /// The number of bytes from which allreduce uses the ring.
-const ALLREDUCE_RING: Number = Number {
-    name: "ALLREDUCE_RING",
+const ALLREDUCE_RING_MIN: Number = Number {
+    name: "ALLREDUCE_RING_MIN",
     default: 32 << 10,
     range: (0, MOST),
     help: "bytes from which allreduce takes the ring; the same for all ranks",
 };
 
 /// The forced algorithm of allgather: whether it is direct.
-const ALLGATHER: Choice<Option<bool>> = Choice {
-    name: "ALLGATHER",
+const ALLGATHER_ALGORITHM: Choice<Option<bool>> = Choice {
+    name: "ALLGATHER_ALGORITHM",
     values: &[("auto", None), ("direct", Some(true)), ("ring", Some(false))],
     help: "algorithm of allgather: all pairs at once, or a ring; the same for all ranks",
 };
 
 /// The number of bytes up to which allgather is direct.
-const ALLGATHER_DIRECT: Number = Number {
-    name: "ALLGATHER_DIRECT",
+const ALLGATHER_LINEAR_MAX: Number = Number {
+    name: "ALLGATHER_LINEAR_MAX",
     default: DIRECT,
     range: (0, MOST),
     help: "bytes of all ranks together up to which allgather is direct; the same for all ranks",
 };
 
 /// The forced algorithm of alltoall: whether it is direct.
-const ALLTOALL: Choice<Option<bool>> = Choice {
-    name: "ALLTOALL",
+const ALLTOALL_ALGORITHM: Choice<Option<bool>> = Choice {
+    name: "ALLTOALL_ALGORITHM",
     values: &[("auto", None), ("direct", Some(true)), ("pairs", Some(false))],
     help: "algorithm of alltoall: all pairs at once, or one partner at a time; the same for all ranks",
 };
 
 /// The number of bytes up to which alltoall is direct.
-const ALLTOALL_DIRECT: Number = Number {
-    name: "ALLTOALL_DIRECT",
+const ALLTOALL_LINEAR_MAX: Number = Number {
+    name: "ALLTOALL_LINEAR_MAX",
     default: DIRECT,
     range: (0, MOST),
     help: "bytes of a rank up to which alltoall is direct; the same for all ranks",
 };
 
 /// The number of ranks up to which short vectors use linear algorithms.
-const FLAT_RANKS: Number = Number {
-    name: "FLAT_RANKS",
+const LINEAR_MAX_RANKS: Number = Number {
+    name: "LINEAR_MAX_RANKS",
     default: 8,
     range: (0, 1 << 10),
     help: "ranks up to which short collectives need no tree; 0 for never; the same for all ranks",
 };
 
 /// The number of bytes up to which vectors are short.
-const FLAT_BYTES: Number = Number {
-    name: "FLAT_BYTES",
+const LINEAR_MAX_BYTES: Number = Number {
+    name: "LINEAR_MAX_BYTES",
     default: 32 << 10,
     range: (0, 1 << 30),
-    help: "bytes up to which collectives are short (MPJ_FLAT_RANKS); an eighth for scan; the same for all ranks",
+    help: "bytes up to which collectives are short (MPJ_LINEAR_MAX_RANKS); an eighth for scan; the same for all ranks",
 };
 
 /// The default number of bytes up to which every rank sends directly to every other.
@@ -114,14 +114,14 @@ pub(crate) struct Tuning {
 impl Tuning {
     pub(crate) fn new(config: &Config) -> Self {
         Tuning {
-            allreduce: config.choice(&ALLREDUCE),
-            allreduce_ring: config.size(&ALLREDUCE_RING),
-            allgather: config.choice(&ALLGATHER),
-            allgather_direct: config.size(&ALLGATHER_DIRECT),
-            alltoall: config.choice(&ALLTOALL),
-            alltoall_direct: config.size(&ALLTOALL_DIRECT),
-            flat_ranks: config.size(&FLAT_RANKS) as u32,
-            flat_bytes: config.size(&FLAT_BYTES),
+            allreduce: config.choice(&ALLREDUCE_ALGORITHM),
+            allreduce_ring: config.size(&ALLREDUCE_RING_MIN),
+            allgather: config.choice(&ALLGATHER_ALGORITHM),
+            allgather_direct: config.size(&ALLGATHER_LINEAR_MAX),
+            alltoall: config.choice(&ALLTOALL_ALGORITHM),
+            alltoall_direct: config.size(&ALLTOALL_LINEAR_MAX),
+            flat_ranks: config.size(&LINEAR_MAX_RANKS) as u32,
+            flat_bytes: config.size(&LINEAR_MAX_BYTES),
         }
     }
 
@@ -180,8 +180,14 @@ mod tests {
         assert!(!usual.is_flat(2, 0) && !usual.is_flat(9, 0) && !usual.is_flat(8, (32 << 10) + 1));
         assert!(usual.scan_is_flat(8, 4 << 10) && !usual.scan_is_flat(8, (4 << 10) + 1));
         assert!(!usual.scan_is_flat(8, usize::MAX));
-        assert!(!tuned(&[(&FLAT_RANKS, "0")]).is_flat(3, 0) && tuned(&[(&FLAT_RANKS, "9")]).is_flat(9, 0));
-        assert!(!tuned(&[(&FLAT_BYTES, "0")]).is_flat(3, 1) && tuned(&[(&FLAT_BYTES, "9")]).is_flat(3, 9));
+        assert!(
+            !tuned(&[(&LINEAR_MAX_RANKS, "0")]).is_flat(3, 0)
+                && tuned(&[(&LINEAR_MAX_RANKS, "9")]).is_flat(9, 0)
+        );
+        assert!(
+            !tuned(&[(&LINEAR_MAX_BYTES, "0")]).is_flat(3, 1)
+                && tuned(&[(&LINEAR_MAX_BYTES, "9")]).is_flat(3, 9)
+        );
     }
 
     #[test]
@@ -195,7 +201,8 @@ mod tests {
         assert_eq!([2, 9].map(|size| usual.allreduce(size, 8, true)), [Allreduce::Doubling; 2]);
         assert!(usual.allgather_directly(64 << 10) && !usual.allgather_directly((64 << 10) + 1));
         assert!(usual.alltoall_directly(64 << 10) && !usual.alltoall_directly((64 << 10) + 1));
-        let tuned_down = tuned(&[(&ALLREDUCE_RING, "8"), (&ALLGATHER_DIRECT, "8"), (&ALLTOALL_DIRECT, "0")]);
+        let tuned_down =
+            tuned(&[(&ALLREDUCE_RING_MIN, "8"), (&ALLGATHER_LINEAR_MAX, "8"), (&ALLTOALL_LINEAR_MAX, "0")]);
         assert_eq!([7, 8].map(|n| tuned_down.allreduce(2, n, true)), [Allreduce::Doubling, Allreduce::Ring]);
         assert!(tuned_down.allgather_directly(8) && !tuned_down.allgather_directly(9));
         assert!(tuned_down.alltoall_directly(0) && !tuned_down.alltoall_directly(1));
@@ -204,7 +211,11 @@ mod tests {
             ("doubling", Allreduce::Doubling, "ring", "pairs"),
             ("flat", Allreduce::Flat, "ring", "pairs"),
         ] {
-            let forced = tuned(&[(&ALLREDUCE, name), (&ALLGATHER, direct), (&ALLTOALL, long)]);
+            let forced = tuned(&[
+                (&ALLREDUCE_ALGORITHM, name),
+                (&ALLGATHER_ALGORITHM, direct),
+                (&ALLTOALL_ALGORITHM, long),
+            ]);
             for bytes in [0, 1 << 10, 1 << 40] {
                 assert_eq!(forced.allreduce(3, bytes, true), way);
                 assert_eq!(forced.allgather_directly(bytes), direct == "direct");

@@ -1,6 +1,6 @@
 //! A blocking collective call on one rank.
 
-use super::context::Context;
+use super::context::CollContext;
 use super::course::CollState;
 use super::label::{CallDigest, is_meeting};
 use super::part::{ActiveCall, flush_notices};
@@ -14,7 +14,7 @@ const SELDOM: u32 = 16;
 /// A collective call on one rank, until it returns.
 #[derive(Debug)]
 pub(crate) struct BlockingCall<'a> {
-    context: &'a Context,
+    context: &'a CollContext,
     part: ActiveCall,
     is_over: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) struct BlockingCall<'a> {
 /// # Errors
 /// Those of `body`; another rank has failed; the ranks are out of step.
 pub(crate) fn run_blocking<T>(
-    context: &Context,
+    context: &CollContext,
     name: &'static str,
     body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
 ) -> Result<T> {

@@ -6,7 +6,7 @@
 //! ranks, the communicator stays usable.
 
 use super::Intracomm;
-use crate::endpoint::number;
+use crate::address::number;
 use crate::error::Result;
 use crate::op::Op;
 use crate::raw::{self, BlockLayout};

@@ -1,7 +1,7 @@
 //! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, which holds the rank's own items already.
 
 use super::Intracomm;
-use crate::endpoint::number;
+use crate::address::number;
 use crate::error::Result;
 use crate::op::Op;
 use crate::raw::{self, BlockLayout, Buf};

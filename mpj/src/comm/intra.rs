@@ -36,7 +36,7 @@ impl Intracomm {
 
     /// Returns a handle of the same communicator whose point-to-point messages go by `path`: through pool blocks, or
     /// without copies in user space. The path applies to this rank only and never changes the received data.
-    /// Collectives, and handles without a path of their own, use the path of the world (`MPJ_PATH`, `mpjrun --path`). A
+    /// Collectives, and handles without a path of their own, use the path of the world (`MPJ_DATA_PATH`, `mpjrun --path`). A
     /// zero-copy send completes when its receiver has the message, see [`DataPath`].
     ///
     /// ```

@@ -1,16 +1,16 @@
 //! Communicators, typed.
 
-mod buffer;
-mod buffers;
+mod buffer_collectives;
+mod buffer_p2p;
 mod collective;
 mod in_place;
 mod intra;
-mod lent;
+mod nonblocking;
 mod object;
 mod p2p;
-mod prepared;
-mod started;
+mod persistent;
+mod recv_block;
 
 pub use intra::Intracomm;
-pub use lent::{ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};
 pub use p2p::Message;
+pub use recv_block::{ReadOnlyBlock, ReceivedBlock, ReceivedBuffer};

@@ -9,16 +9,16 @@ use mpj_pool::DefaultBlock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Intracomm, buffer, buffers};
+use super::{Intracomm, buffer_collectives, buffer_p2p};
+use crate::address::{IntoDest, IntoSource, Tag};
 use crate::collective::label::CollectiveKind;
-use crate::endpoint::{IntoDest, IntoSource, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::status::Status;
 use crate::types::SendBuf;
 
 /// The static part of an object's message: its headers.
-const STATIC: usize = 256;
+const HEADER_CAPACITY: usize = 256;
 
 impl Intracomm {
     /// Sends a value (mpiJava's `MPI.OBJECT`).
@@ -65,8 +65,8 @@ impl Intracomm {
     ) -> Result<(T, Status)> {
         const CALL: &str = "recv_object";
         let (mut message, status) =
-            buffer::take(self.as_raw(), CALL, source.into_source().number(), tag.into().number())?;
-        Ok((message.read_object().map_err(|e| other::<T>(CALL, status.source_rank(), &e))?, status))
+            buffer_p2p::recv_any(self.as_raw(), CALL, source.into_source().number(), tag.into().number())?;
+        Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
     }
 
     /// Sends the value of `root` to every rank; the values of other ranks are ignored.
@@ -77,8 +77,8 @@ impl Intracomm {
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
-        match buffers::bcast(self.as_raw(), CALL, CollectiveKind::BcastObject, root, mine)? {
-            Some(mut message) => message.read_object().map_err(|e| other::<T>(CALL, root, &e)),
+        match buffer_collectives::bcast(self.as_raw(), CALL, CollectiveKind::BcastObject, root, mine)? {
+            Some(mut message) => message.read_object().map_err(|e| decode_error::<T>(CALL, root, &e)),
             None => Ok(value),
         }
     }
@@ -88,14 +88,14 @@ fn malformed(call: &'static str, error: impl fmt::Display) -> Error {
     Error::new(ErrorClass::Buffer, call, error.to_string())
 }
 
-fn other<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
+fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
     malformed(call, format!("what rank {rank} sent is no {}: {why}", type_name::<T>()))
 }
 
 /// Returns the value as one message.
 fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
-    let mut message =
-        Buffer::with_capacity(STATIC).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
+    let mut message = Buffer::with_capacity(HEADER_CAPACITY)
+        .map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     message.write_object(value).map_err(|e| malformed(call, e))?;
     Ok(message.commit())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_devices::{MatchedMessage, Mode};
 
 use super::Intracomm;
-use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
+use crate::address::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::request::{OwnedCell, Request, Scope};

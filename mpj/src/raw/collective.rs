@@ -12,9 +12,9 @@ use std::borrow::Cow;
 
 use mpj_devices::Buf;
 
+use super::coll_bufs::{BlockLayout, CollBuf};
 use super::comm::Comm;
-use super::items::{BlockLayout, CollBuf};
-use super::plans::{self, Planned, plan};
+use super::plans::{self, PlanResult, plan};
 use crate::collective::label::CallDigest;
 use crate::collective::plan::{NOTHING, Plan, UserBuffers};
 use crate::collective::step::{BufIndex, Span};
@@ -28,7 +28,7 @@ use crate::op::Op;
 /// # Safety
 /// The contract of the call.
 #[inline]
-unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> Planned<'a>) -> Result<()> {
+unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanResult<'a>) -> Result<()> {
     comm.collective(call, |turn| {
         let (label, plan) = plan()?;
         // SAFETY: the caller's contract; the spans of the plan were checked.

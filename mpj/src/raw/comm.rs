@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 
 use mpj_devices::{Calls, Channel, DataPath, Engine, Fault, Group, PeerId, WORLD as WORLD_NAME};
 
-use crate::collective::context::Context;
+use crate::address::PROC_NULL_NUMBER;
+use crate::collective::context::CollContext;
 use crate::collective::label::{CallDigest, CollectiveKind};
 use crate::collective::tuning::Tuning;
 use crate::collective::turn::{self, BlockingCall};
-use crate::endpoint::PROC_NULL_NUMBER;
 use crate::error::{Error, ErrorClass, Result};
 
 /// The color of a rank that does not want a communicator from a split.
@@ -19,17 +19,17 @@ pub const UNDEFINED: i32 = -32766;
 /// that are started through it.
 #[derive(Clone, Debug)]
 pub struct Comm {
-    core: Arc<Core>,
+    core: Arc<CommInner>,
     /// The data path of messages that are started through this handle.
     path: Option<DataPath>,
 }
 
 #[derive(Debug)]
-struct Core {
+struct CommInner {
     engine: Arc<Engine>,
     /// The channel of point-to-point messages.
     p2p: Arc<Channel>,
-    collectives: Arc<Context>,
+    collectives: Arc<CollContext>,
     group: Group,
     rank: u32,
     freed: AtomicBool,
@@ -62,7 +62,7 @@ impl Family {
     }
 }
 
-impl Drop for Core {
+impl Drop for CommInner {
     fn drop(&mut self) {
         self.engine.free(&self.p2p);
     }
@@ -88,21 +88,22 @@ impl Comm {
         made: Arc<AtomicU64>,
         tuning: Tuning,
     ) -> Result<Self> {
-        let join =
-            |context| engine.join(context, group.clone(), rank).map_err(|f| Error::fault("communicator", f));
+        let join = |context| {
+            engine.join(context, group.clone(), rank).map_err(|f| Error::from_fault("communicator", f))
+        };
         let p2p = join(id << 1)?;
         let coll = join(id << 1 | 1).inspect_err(|_| engine.free(&p2p))?;
-        let collectives = Arc::new(Context::new(Arc::clone(&engine), coll, tuning));
+        let collectives = Arc::new(CollContext::new(Arc::clone(&engine), coll, tuning));
         let (freed, family) = (AtomicBool::new(false), Family::new(name));
         engine.describe(&p2p, Arc::clone(&family.name), None);
-        let calls: Weak<dyn Calls> = Arc::<Context>::downgrade(&collectives);
+        let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
-        let core = Arc::new(Core { engine, p2p, collectives, group, rank, freed, family, made });
+        let core = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, made });
         Ok(Comm { core, path: None })
     }
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path`, where this rank has the
-    /// choice. Collectives, and handles without a path, use the path of the world (`MPJ_PATH`).
+    /// choice. Collectives, and handles without a path, use the path of the world (`MPJ_DATA_PATH`).
     pub fn by_path(&self, path: DataPath) -> Self {
         Comm { core: Arc::clone(&self.core), path: Some(path) }
     }
@@ -151,7 +152,7 @@ impl Comm {
         turn::run_blocking(self.collectives(), call, body)
     }
 
-    pub(crate) fn collectives(&self) -> &Arc<Context> {
+    pub(crate) fn collectives(&self) -> &Arc<CollContext> {
         &self.core.collectives
     }
 
@@ -159,7 +160,7 @@ impl Comm {
     #[inline]
     pub(crate) fn check_not_freed(&self, call: &'static str) -> Result<()> {
         if self.core.freed.load(Ordering::Relaxed) {
-            return Err(Error::fault(call, Fault::Freed));
+            return Err(Error::from_fault(call, Fault::Freed));
         }
         Ok(())
     }
@@ -289,7 +290,7 @@ impl Comm {
     /// Checks that this rank can create one more communicator, before the other ranks rely on it.
     fn has_room(&self, call: &'static str) -> Result<()> {
         if self.core.engine.free_channel_count() < 2 {
-            return Err(Error::fault(call, Fault::TooManyChannels));
+            return Err(Error::from_fault(call, Fault::TooManyChannels));
         }
         Ok(())
     }

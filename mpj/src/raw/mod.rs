@@ -21,20 +21,22 @@
 //! functions of the user, so it handles their panics: it waits for its operations to complete, and then resumes the
 //! panic.
 
+mod abort_on_unwind;
+mod coll_bufs;
 mod collective;
+mod collective_requests;
 mod comm;
-mod items;
 mod p2p;
 mod plans;
 mod request;
-mod start;
-mod together;
-mod unwind;
+mod wait_many;
 
 pub use crate::op::Op;
+pub(crate) use abort_on_unwind::abort_on_unwind;
+pub use coll_bufs::BlockLayout;
 pub use collective::*;
+pub use collective_requests::{Collective, PersistentCollective, collective_init, start};
 pub use comm::{Comm, UNDEFINED};
-pub use items::BlockLayout;
 pub use mpj_devices::{
     ANY_SOURCE, ANY_TAG, Buf, BufError, Chain, ChainSegment, Group, KeepAlive, MatchedMessage, Mode, Origin,
     RegionRef,
@@ -43,10 +45,8 @@ pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub(crate) use request::OpInfo;
 pub use request::Request;
-pub use start::{Collective, PersistentCollective, collective_init, start};
-pub(crate) use together::{PendingOp, look, until, until_all};
-pub use together::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
-pub(crate) use unwind::abort_on_unwind;
+pub(crate) use wait_many::{PendingOp, look, until, until_all};
+pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 /// The null process as source or destination: the operation completes at once, without a message.
-pub const PROC_NULL: i32 = crate::endpoint::PROC_NULL_NUMBER;
+pub const PROC_NULL: i32 = crate::address::PROC_NULL_NUMBER;

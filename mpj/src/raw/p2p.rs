@@ -10,9 +10,9 @@ use mpj_devices::{
 };
 
 use super::PROC_NULL;
+use super::abort_on_unwind::abort_on_unwind;
 use super::comm::Comm;
 use super::request::{OpInfo, Request};
-use super::unwind::abort_on_unwind;
 use crate::error::{Error, ErrorClass, Result};
 use crate::status::Status;
 
@@ -88,7 +88,7 @@ pub(crate) unsafe fn start_send(
     let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
     let mut source = source.with_path(comm.path());
     let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, leave);
-    started.map_err(|fault| Error::fault(call, *fault))
+    started.map_err(|fault| Error::from_fault(call, *fault))
 }
 
 /// Starts a receive. Checks everything except the memory; `buf` is called after the other arguments were checked. If
@@ -110,7 +110,7 @@ pub(crate) unsafe fn start_recv(
     // SAFETY: the caller's contract.
     let receive = unsafe { Receive::of(buf, keep, comm.path()) }.map_err(|error| Error::buf(call, error))?;
     let posted = comm.engine().post(comm.p2p(), pattern, receive);
-    posted.map_err(|fault| Error::fault(call, *fault))
+    posted.map_err(|fault| Error::from_fault(call, *fault))
 }
 
 /// Waits for an operation; `what` describes it if the wait is reported.
@@ -131,7 +131,7 @@ fn finish(
 fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
     match outcome {
         Ok(message) => Ok(Status::of(message)),
-        Err(fault) => Err(Error::fault(call, fault.clone())),
+        Err(fault) => Err(Error::from_fault(call, fault.clone())),
     }
 }
 
@@ -315,7 +315,8 @@ pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
         return comm.check_not_freed("probe").map(|()| Status::empty());
     }
     let pattern = pattern(comm, "probe", source, tag)?;
-    let message = comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::fault("probe", fault))?;
+    let message =
+        comm.engine().probe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("probe", fault))?;
     Ok(Status::of(&message))
 }
 
@@ -328,7 +329,8 @@ pub fn iprobe(comm: &Comm, source: i32, tag: i32) -> Result<Option<Status>> {
         return comm.check_not_freed("iprobe").map(|()| Some(Status::empty()));
     }
     let pattern = pattern(comm, "iprobe", source, tag)?;
-    let found = comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::fault("iprobe", fault))?;
+    let found =
+        comm.engine().iprobe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("iprobe", fault))?;
     Ok(found.map(|message| Status::of(&message)))
 }
 
@@ -342,13 +344,13 @@ pub fn mprobe(comm: &Comm, source: i32, tag: i32) -> Result<MatchedMessage> {
 
 pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<MatchedMessage> {
     let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
+    comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
 }
 
 /// Waits for a message as [`mprobe`] does. If its body has arrived in a block, the message is also received.
 pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
     let pattern = pattern(comm, call, source, tag)?;
-    comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::fault(call, fault))
+    comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
 }
 
 /// Makes progress once, and extracts a matching message if there is one.
@@ -357,7 +359,7 @@ pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Re
 /// As [`mprobe`].
 pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessage>> {
     let pattern = pattern(comm, "improbe", source, tag)?;
-    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::fault("improbe", fault))
+    comm.engine().improbe(comm.p2p(), pattern).map_err(|fault| Error::from_fault("improbe", fault))
 }
 
 /// Receives a message that was extracted by [`mprobe`] or [`improbe`].

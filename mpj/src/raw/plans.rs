@@ -3,8 +3,8 @@
 
 use mpj_devices::Buf;
 
+use super::coll_bufs::{BlockLayout, CollBuf};
 use super::comm::Comm;
-use super::items::{BlockLayout, CollBuf};
 use crate::collective::label::{CallDigest, CollectiveKind};
 use crate::collective::plan::{NOTHING, Plan};
 use crate::collective::step::{BufIndex, Span, Step};
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::op::Op;
 
 /// The digest on which all ranks must agree, and the plan of this rank.
-pub(super) type Planned<'a> = Result<(CallDigest, Plan<'a>)>;
+pub(super) type PlanResult<'a> = Result<(CallDigest, Plan<'a>)>;
 
 /// Returns a plan; without a send buffer, no step may name it.
 pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
@@ -50,7 +50,7 @@ pub(super) fn barrier(comm: &Comm) -> (CallDigest, Plan<'static>) {
 }
 
 #[inline]
-pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i32) -> Planned<'a> {
+pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i32) -> PlanResult<'a> {
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let bytes = items.packed(call)?;
     let (rank, size, count) = (comm.rank(), comm.size(), items.count());
@@ -71,7 +71,7 @@ pub(super) fn reduce<'a>(
     recv: &'a Buf,
     op: &'a Op,
     root: i32,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let (mine, items) = if comm.rank() == root {
@@ -99,7 +99,7 @@ pub(super) fn allreduce<'a>(
     send: &'a Buf,
     recv: &'a Buf,
     op: &'a Op,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let mine = check_reduction(call, send, recv, op)?;
     let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed(call)?);
@@ -123,7 +123,7 @@ pub(super) fn reduce_scatter<'a>(
     recv: &'a Buf,
     counts: &[usize],
     op: &'a Op,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let sums =
         counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
     let displacements: Vec<usize> = sums.collect();
@@ -143,7 +143,7 @@ pub(super) fn scan<'a>(
     send: &'a Buf,
     recv: &'a Buf,
     op: &'a Op,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let mine = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed(call)?;
@@ -164,7 +164,7 @@ pub(super) fn gather<'a>(
     recv: &'a Buf,
     layout: BlockLayout<'_>,
     root: i32,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let mut layout = layout;
@@ -195,7 +195,7 @@ pub(super) fn scatter<'a>(
     layout: BlockLayout<'_>,
     recv: &'a Buf,
     root: i32,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let recv = recv.given();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     if let Some(recv) = recv {
@@ -224,7 +224,7 @@ pub(super) fn allgather<'a>(
     send: &'a Buf,
     recv: &'a Buf,
     layout: BlockLayout<'_>,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let layout = layout.to_receive(call, comm.size(), recv.count())?;
     recv.receivable(call)?;
@@ -246,7 +246,7 @@ pub(super) fn alltoall<'a>(
     layout: BlockLayout<'_>,
     recv: &'a Buf,
     back: BlockLayout<'_>,
-) -> Planned<'a> {
+) -> PlanResult<'a> {
     let send = send.given();
     let (rank, size) = (comm.rank(), comm.size());
     let back = back.to_receive(call, size, recv.count())?;

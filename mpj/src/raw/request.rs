@@ -66,7 +66,7 @@ impl OpInfo {
         match (outcome, self.way) {
             (Ok(_), Direction::Send { .. }) => Ok(Status::empty()),
             (Ok(message), _) => Ok(Status::of(message)),
-            (Err(fault), _) => Err(Error::fault(self.call, fault.clone())),
+            (Err(fault), _) => Err(Error::from_fault(self.call, fault.clone())),
         }
     }
 

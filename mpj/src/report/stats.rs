@@ -41,7 +41,7 @@ impl RankStats {
         let devices = used.map(|(name, _)| (*name).to_owned()).collect();
         stats.devices.iter().for_each(|(_, traffic)| sum += *traffic);
         let counts =
-            [sum.eager, sum.announced, sum.lent, sum.registered, stats.copies(), stats.local.to_self];
+            [sum.eager, sum.rendezvous, sum.zero_copy, sum.registered, stats.copies(), stats.local.to_self];
         RankStats { devices, moved: counts.map(|Count { number, bytes, .. }| (number, bytes)) }
     }
 }

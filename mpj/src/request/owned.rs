@@ -5,7 +5,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::together::{RequestRef, Waitable};
+use super::wait_many::{RequestRef, Waitable};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
@@ -21,7 +21,7 @@ pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
     /// Drops the buffer. It must not drop in place: the operation may own the last reference, and complete while locks
     /// are held.
-    let_go: fn(B),
+    drop_deferred: fn(B),
 }
 
 // SAFETY: invariant 1: two threads never use the buffer at the same time, so `B: Send` is enough.
@@ -38,7 +38,7 @@ impl<B> OwnedCell<B> {
     where
         B: Send + 'static,
     {
-        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), let_go: mpj_devices::drop_deferred }
+        OwnedCell { buf: UnsafeCell::new(ManuallyDrop::new(buf)), drop_deferred: mpj_devices::drop_deferred }
     }
 
     pub(crate) fn send_buf(&self) -> Buf
@@ -86,7 +86,7 @@ impl<B> Drop for OwnedCell<B> {
     fn drop(&mut self) {
         // SAFETY: the cell is being dropped, so there is no other reference, and the buffer is taken once.
         let buf = unsafe { ManuallyDrop::take(self.buf.get_mut()) };
-        (self.let_go)(buf);
+        (self.drop_deferred)(buf);
     }
 }
 
@@ -109,12 +109,12 @@ impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
 pub struct Request<B> {
     raw: Option<raw::Request>,
     cell: Option<Arc<OwnedCell<B>>>,
-    receive: bool,
+    is_recv: bool,
 }
 
 impl<B> Request<B> {
     pub(crate) fn new(raw: raw::Request, cell: Arc<OwnedCell<B>>, receive: bool) -> Self {
-        Request { raw: Some(raw), cell: Some(cell), receive }
+        Request { raw: Some(raw), cell: Some(cell), is_recv: receive }
     }
 
     /// Waits until the operation has completed, and returns the buffer and the status.
@@ -124,9 +124,9 @@ impl<B> Request<B> {
     pub fn wait(mut self) -> Result<(B, Status), RequestError<B>> {
         let outcome = match self.raw.take() {
             Some(raw) => raw.wait(),
-            None => Err(spent()),
+            None => Err(consumed_error()),
         };
-        self.close(outcome)
+        self.finish(outcome)
     }
 
     /// Makes progress once; returns the request itself if the operation is still pending.
@@ -138,41 +138,41 @@ impl<B> Request<B> {
             Some(Ok(None)) => Err(self),
             Some(Ok(Some(status))) => {
                 self.raw = None;
-                Ok(self.close(Ok(status)))
+                Ok(self.finish(Ok(status)))
             }
             Some(Err(error)) => {
                 self.raw = None;
-                Ok(self.close(Err(error)))
+                Ok(self.finish(Err(error)))
             }
-            None => Ok(self.close(Err(spent()))),
+            None => Ok(self.finish(Err(consumed_error()))),
         }
     }
 
     /// Cancels a receive that has not matched, and returns whether it was cancelled. Waiting for it then fails with
     /// [`ErrorClass::Request`].
     pub fn cancel(&self) -> bool {
-        self.receive && self.raw.as_ref().is_some_and(raw::Request::cancel)
+        self.is_recv && self.raw.as_ref().is_some_and(raw::Request::cancel)
     }
 
-    fn close(&mut self, outcome: Result<Status>) -> Result<(B, Status), RequestError<B>> {
+    fn finish(&mut self, outcome: Result<Status>) -> Result<(B, Status), RequestError<B>> {
         // The operation dropped its reference before it reported completion.
         let buf = self.cell.take().and_then(Arc::into_inner).map(OwnedCell::into_inner);
         match (outcome, buf) {
             (Ok(status), Some(buf)) => Ok((buf, status)),
-            (Ok(_), None) => Err(RequestError { error: lost(), buf: None }),
+            (Ok(_), None) => Err(RequestError { error: buffer_lost_error(), buf: None }),
             (Err(error), buf) => Err(RequestError { error, buf }),
         }
     }
 }
 
 #[cold]
-fn spent() -> Error {
+fn consumed_error() -> Error {
     Error::new(ErrorClass::Intern, "wait", "the request has been used up")
 }
 
 /// The error of a completed operation whose buffer cannot be returned.
 #[cold]
-fn lost() -> Error {
+fn buffer_lost_error() -> Error {
     Error::new(
         ErrorClass::Request,
         "wait",
@@ -182,7 +182,7 @@ fn lost() -> Error {
 
 impl<B> Drop for Request<B> {
     fn drop(&mut self) {
-        if self.receive
+        if self.is_recv
             && let Some(raw) = &self.raw
         {
             raw.cancel();

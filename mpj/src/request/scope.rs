@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mpj_devices::{Coalesce, Mode, Sent};
 
-use super::desk::{OpSlot, Room, ScopeOps};
-use super::together::{RequestRef, Waitable};
+use super::scope_ops::{OpSlot, Room, ScopeOps};
+use super::wait_many::{RequestRef, Waitable};
+use crate::address::{Dest, IntoDest, IntoSource, Tag};
 use crate::comm::Intracomm;
-use crate::endpoint::{Dest, IntoDest, IntoSource, Tag};
 use crate::error::Result;
 use crate::raw::{self, OpInfo};
 use crate::status::Status;
@@ -309,7 +309,7 @@ mod tests {
                     drop(scope.issend(&[1u8, 2, 3], 1, 1)?);
                     got.wait()?;
                 }
-                Ok::<_, Error>(scope.desk.places())
+                Ok::<_, Error>(scope.desk.capacity())
             })
         });
         let places = places.unwrap()[0];

@@ -11,16 +11,16 @@ use mpj_devices::sync::cell::UnsafeCell;
 
 /// Storage for the values of [`Slots`]. It is not initialised, and it is separate from `Slots`, so moving `Slots` does
 /// not copy it.
-pub(super) struct Room<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
+pub(super) struct SlotMemory<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
 
 // SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value, and another thread
 // than the writer may drop it, hence `T: Send`; shared reads need `T: Sync`.
-unsafe impl<T: Send + Sync, const N: usize> Sync for Room<T, N> {}
+unsafe impl<T: Send + Sync, const N: usize> Sync for SlotMemory<T, N> {}
 
-impl<T, const N: usize> Room<T, N> {
+impl<T, const N: usize> SlotMemory<T, N> {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Room(UnsafeCell::new(MaybeUninit::uninit()))
+        SlotMemory(UnsafeCell::new(MaybeUninit::uninit()))
     }
 }
 
@@ -34,12 +34,12 @@ impl<T, const N: usize> Room<T, N> {
 /// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {
     held: [AtomicBool; N],
-    room: &'r Room<T, N>,
+    room: &'r SlotMemory<T, N>,
 }
 
 impl<'r, T, const N: usize> Slots<'r, T, N> {
     #[inline(always)]
-    pub(super) fn new(room: &'r mut Room<T, N>) -> Self {
+    pub(super) fn new(room: &'r mut SlotMemory<T, N>) -> Self {
         Slots { held: std::array::from_fn(|_| AtomicBool::new(false)), room }
     }
 
@@ -66,7 +66,7 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
     /// # Safety
     /// The caller has found the slot [free](Self::is_free), and no other thread ever calls this for these slots.
     #[inline(always)]
-    pub(super) unsafe fn hold(&self, at: usize, value: T) {
+    pub(super) unsafe fn insert(&self, at: usize, value: T) {
         // SAFETY: invariant 1: the slot was free, and only this thread fills slots.
         self.room.0.with_mut(|values| unsafe { Self::place(values, at).write(value) });
         // Relaxed suffices: another thread gets the slot from this one, and that hand-over synchronizes.

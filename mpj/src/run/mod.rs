@@ -1,10 +1,10 @@
 //! A program's entry: called once for each rank that this process hosts.
 
 mod interrupt;
-mod launched;
+mod processes;
 pub(crate) mod threads;
 mod timeout;
-mod traced;
+mod trace_guard;
 pub(crate) mod watch;
 
 use std::cell::RefCell;
@@ -14,10 +14,10 @@ use std::sync::{Arc, Once};
 
 use mpj_devices::{Registry, Roster};
 
-pub use launched::init;
+pub use processes::init;
 pub use threads::{JobError, threads};
 pub use timeout::{TIMEOUT, timeout};
-pub(crate) use traced::TraceGuard;
+pub(crate) use trace_guard::TraceGuard;
 
 use crate::boot::{LocalRanks, detect};
 use crate::world::World;
@@ -110,10 +110,10 @@ where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    end(f, |f| match detect()? {
+    run_and_report(f, |f| match detect()? {
         Some(faces) => {
             let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
-            Ok(launched::run_ranks(faces, &registry, f))
+            Ok(processes::run_ranks(faces, &registry, f))
         }
         None => Ok(threads::run(launch.ranks, f, Caller::Program).err()),
     })
@@ -144,11 +144,11 @@ where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    end(f, |f| Ok(launched::run_ranks(faces, registry, f)))
+    run_and_report(f, |f| Ok(processes::run_ranks(faces, registry, f)))
 }
 
 /// Runs ranks by `host`, and prints how they ended.
-fn end<E, F, H>(f: F, host: H) -> ExitCode
+fn run_and_report<E, F, H>(f: F, host: H) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,

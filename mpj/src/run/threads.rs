@@ -180,7 +180,10 @@ pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(C
     let prepared = config.and_then(|config| {
         let names = faces.first().and_then(|face| face.devices(&config));
         let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().select(&names));
-        Ok((config, registry.map_err(|e| format!("{e} (devices are chosen by MPJ_DEV or mpjrun --dev)"))?))
+        Ok((
+            config,
+            registry.map_err(|e| format!("{e} (devices are chosen by MPJ_DEVICES or mpjrun --dev)"))?,
+        ))
     });
     prepared.inspect_err(|why| {
         let cause = format!("could not start: {why}");
@@ -198,7 +201,7 @@ pub(super) fn host<R, E, F>(
     config: &Config,
     f: &F,
     caller: Caller,
-) -> Result<Vec<Result<R, Failure>>, JobError>
+) -> Result<Vec<Result<R, RankFailure>>, JobError>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
@@ -229,7 +232,7 @@ fn host_all<R, E, F>(
     config: &Config,
     watch: &Watch,
     f: &F,
-) -> Vec<Result<R, Failure>>
+) -> Vec<Result<R, RankFailure>>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync + ?Sized,
     R: Send,
@@ -246,12 +249,12 @@ where
             spawned.map_err(|e| {
                 let cause = format!("could not be started: {e}");
                 roster.report(rank, Exit::Died(cause.as_str().into()));
-                Failure { cause, panicked: false }
+                RankFailure { cause, panicked: false }
             })
         };
         let started: Vec<_> = faces.into_iter().map(spawn).collect();
         let join = |handle: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
-            handle?.join().unwrap_or_else(|panic| Err(Failure::panicked(panic.as_ref())))
+            handle?.join().unwrap_or_else(|panic| Err(RankFailure::panicked(panic.as_ref())))
         };
         started.into_iter().map(join).collect()
     })
@@ -259,17 +262,17 @@ where
 
 /// How one rank failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RankFailure {
     pub(crate) cause: String,
     pub(crate) panicked: bool,
 }
 
-impl Failure {
+impl RankFailure {
     fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text =
             text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        Failure { cause: format!("panicked: {text}"), panicked: true }
+        RankFailure { cause: format!("panicked: {text}"), panicked: true }
     }
 }
 
@@ -280,7 +283,7 @@ fn rank_main<R, E, F>(
     config: &Config,
     watch: &Watch,
     f: &F,
-) -> Result<R, Failure>
+) -> Result<R, RankFailure>
 where
     F: Fn(World) -> Result<R, E> + ?Sized,
     E: fmt::Display,
@@ -290,7 +293,7 @@ where
     let world = World::join(boot, registry, config).map_err(|e| {
         let cause = format!("could not start: {}", e.why());
         roster.report(rank, Exit::Died(cause.as_str().into()));
-        Failure { cause, panicked: false }
+        RankFailure { cause, panicked: false }
     })?;
     let engine = Arc::downgrade(world.engine());
     watch.note(rank, Place::Running(Weak::clone(&engine)));
@@ -310,8 +313,8 @@ where
             }
             return Ok(value);
         }
-        Ok(Err(cause)) => (Failure { cause, panicked: false }, None),
-        Err(panic) => (Failure::panicked(panic.as_ref()), Some(panic)),
+        Ok(Err(cause)) => (RankFailure { cause, panicked: false }, None),
+        Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
     };
     tell_cause(&failure.cause);
     world.report_death(&failure.cause);
@@ -320,7 +323,7 @@ where
 }
 
 /// Returns the results of all ranks, or the failure from which others followed.
-fn collect<R>(results: Vec<Result<R, Failure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
+fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
     let first = roster.cause();
     let mut values = Vec::with_capacity(results.len());
     let mut failures = Vec::new();

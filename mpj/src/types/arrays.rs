@@ -48,7 +48,7 @@ unsafe impl<T: Receivable, S: DataMut<Elem = T>, D: Dimension> RecvBuf for Array
 
 /// Describes an array with gaps, or in another order: one item, from its first element on.
 fn strided<T: Equivalent, D: Dimension>(array: &ArrayRef<T, D>) -> (usize, Datatype) {
-    match Datatype::of_view(&array.view()) {
+    match Datatype::of_array_view(&array.view()) {
         Ok(datatype) => (1, datatype),
         // Some element is repeated more often than bytes can be counted. So is the first one here, which is where every
         // part of it lies, too: calls that send parts read no other memory.

@@ -1,12 +1,12 @@
 //! Parts of slices as buffers: items of a derived type, one view or several that do not touch; several slices as one.
 
-mod pieces;
 mod slices;
+mod split;
 
 use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 
-pub use pieces::{SplitViews, SplitViewsError, ViewId, ViewSpec};
 pub use slices::Slices;
+pub use split::{SplitViews, SplitViewsError, ViewId, ViewSpec};
 
 use crate::raw::Buf;
 use crate::types::{RecvBuf, SendBuf};

@@ -364,7 +364,7 @@ fn a_misspelt_parameter_is_an_error_at_the_start() {
     const NAME: &str = "MPJ_SPINN";
     if std::env::var_os(NAME).is_some() {
         let error = mpj::threads(2, |_| -> Result<(), Error> { panic!("it has started") }).unwrap_err();
-        assert!(error.to_string().contains("named MPJ_SPINN: did you mean MPJ_SPIN?"), "{error}");
+        assert!(error.to_string().contains("named MPJ_SPINN: did you mean MPJ_SPIN_US?"), "{error}");
         return;
     }
     let mut again = std::process::Command::new(std::env::current_exe().expect("this test"));

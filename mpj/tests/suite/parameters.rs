@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mpj::config::{Config, Names, parameters};
+use mpj::config::{Config, ParameterNames, parameters};
 
 #[test]
 fn every_parameter_may_have_its_default_and_says_what_it_does() {
@@ -20,6 +20,6 @@ fn every_name_is_one_parameter() {
     let names: BTreeSet<&str> = all.iter().map(|parameter| parameter.name()).collect();
     assert_eq!(names.len(), all.len(), "{names:?}");
     for name in names {
-        assert_eq!(Names::of(&all).unknown(name), None, "{name}");
+        assert_eq!(ParameterNames::of(&all).unknown(name), None, "{name}");
     }
 }

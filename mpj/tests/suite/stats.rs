@@ -31,7 +31,7 @@ fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result
     assert!(after.eager.number - before.eager.number >= sent);
     assert_eq!(after.copied.number - before.copied.number, MESSAGES);
     assert_eq!(after.copied.bytes - before.copied.bytes, 800 * MESSAGES);
-    assert_eq!(after.announced, before.announced);
+    assert_eq!(after.rendezvous, before.rendezvous);
     Ok(())
 }
 
@@ -46,7 +46,7 @@ fn long_messages_are_announced_and_moved_by_the_device(world: World) -> mpj::Res
     }
     let after = now(&world).0;
     let (announced, lent) =
-        (after.announced.bytes - before.announced.bytes, after.lent.bytes - before.lent.bytes);
+        (after.rendezvous.bytes - before.rendezvous.bytes, after.zero_copy.bytes - before.zero_copy.bytes);
     let wanted = if world.rank() == 0 { (BYTES as u64, 0) } else { (0, BYTES as u64) };
     assert_eq!((announced, lent), wanted);
     assert_eq!(after.copied, before.copied);
@@ -119,7 +119,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
     }
     assert_eq!(world.stats().local.to_self, before.local.to_self);
     if world.rank() == 0 {
-        assert_eq!(now(&world).0.announced.bytes, u64::MAX, "it stays there");
+        assert_eq!(now(&world).0.rendezvous.bytes, u64::MAX, "it stays there");
     }
     Ok(world.barrier()?)
 }

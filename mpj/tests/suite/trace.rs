@@ -161,7 +161,7 @@ fn a_rank_that_fails_is_an_event_at_the_others() {
 fn what_is_beyond_the_limit_is_counted() {
     let folder = Folder::new("limit");
     let path = folder.0.join("job.json");
-    let set = [("MPJ_TRACE_EVENTS", "10")];
+    let set = [("MPJ_TRACE_MAX_EVENTS", "10")];
     let job = || {
         mpj::threads(2, |world| exchange(&world)).unwrap();
     };
@@ -169,7 +169,7 @@ fn what_is_beyond_the_limit_is_counted() {
         return;
     }
     let trace = Trace::read(&path);
-    let left_out = trace.events("left out, as MPJ_TRACE_EVENTS says");
+    let left_out = trace.events("left out, as MPJ_TRACE_MAX_EVENTS says");
     assert_eq!(left_out.len(), 2);
     assert!(left_out.iter().all(|event| event["args"]["events"].as_u64() > Some(10)), "{left_out:?}");
 }

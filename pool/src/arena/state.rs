@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::entry::{BlockLocation, Division, Entry, Owned, RegionCounters};
-use super::{Arena, Region};
+use super::region::{BlockLocation, Division, Owned, RegionCounters, RegionEntry};
+use super::{Arena, ArenaRegion};
 use crate::buddy::Leaf;
 use crate::cache::{self, AllocCounters, ThreadCache};
 use crate::class::Class;
@@ -13,15 +13,15 @@ use crate::{MIN_BLOCK, PoolStats, Storage};
 /// The regions of an arena, and its counters.
 #[derive(Debug)]
 pub(super) struct State<S: Storage> {
-    slots: Vec<Option<Entry<S>>>,
+    slots: Vec<Option<RegionEntry<S>>>,
     tally: RegionCounters,
     /// The most bytes that regions of many blocks had at one time.
     most_bytes: usize,
     /// Blocks allocated and freed under the lock, and by threads that have exited.
     ledger: AllocCounters,
-    locals: Vec<Registered>,
+    caches: Vec<CachePtr>,
     /// The pool is dropped.
-    orphaned: bool,
+    pool_dropped: bool,
     /// `is_over` has returned true once.
     buried: bool,
 }
@@ -32,12 +32,12 @@ pub(super) struct State<S: Storage> {
 /// 1. They live as long as they are in `State::locals`: their thread unregisters them before it frees them, unless they
 ///    were closed, and closing removes them from the list.
 #[derive(Debug)]
-struct Registered(NonNull<ThreadCache>);
+struct CachePtr(NonNull<ThreadCache>);
 
 // SAFETY: only counts are read and flags raised through it, all atomic.
-unsafe impl Send for Registered {}
+unsafe impl Send for CachePtr {}
 
-impl Registered {
+impl CachePtr {
     fn get(&self) -> &ThreadCache {
         // SAFETY: invariant 1.
         unsafe { self.0.as_ref() }
@@ -54,8 +54,8 @@ impl<S: Storage> State<S> {
             tally: RegionCounters::default(),
             most_bytes: 0,
             ledger: AllocCounters::default(),
-            locals: Vec::new(),
-            orphaned: false,
+            caches: Vec::new(),
+            pool_dropped: false,
             buried: false,
         }
     }
@@ -73,9 +73,9 @@ impl<S: Storage> State<S> {
         if free.is_none() {
             self.slots.push(None);
         }
-        let region = Owned::new(Region { storage: RegisteredStorage::new(storage), arena, id, slot });
-        self.slots[slot] = Some(Entry { region, division, live: 0, idle_since: 0 });
-        let more = self.split().map(Entry::size).sum::<usize>().saturating_sub(self.most_bytes);
+        let region = Owned::new(ArenaRegion { storage: RegisteredStorage::new(storage), arena, id, slot });
+        self.slots[slot] = Some(RegionEntry { region, division, live: 0, idle_since: 0 });
+        let more = self.split().map(RegionEntry::size).sum::<usize>().saturating_sub(self.most_bytes);
         self.most_bytes += more;
         more
     }
@@ -84,7 +84,7 @@ impl<S: Storage> State<S> {
     #[inline]
     fn hand_out(&mut self, capacity: usize, requested: usize) {
         self.ledger.allocs += 1;
-        self.ledger.asked += requested as u64;
+        self.ledger.requested += requested as u64;
         self.ledger.granted += capacity as u64;
     }
 
@@ -112,7 +112,7 @@ impl<S: Storage> State<S> {
 
     /// Hands out the smallest idle region of one block that holds `len` bytes and is at most twice as large.
     pub(super) fn grant_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
-        let fits = |entry: &&mut Entry<S>| {
+        let fits = |entry: &&mut RegionEntry<S>| {
             matches!(entry.division, Division::Whole { taken: false })
                 && (len..=len.saturating_mul(2)).contains(&entry.size())
         };
@@ -126,7 +126,7 @@ impl<S: Storage> State<S> {
 
     /// Takes a live block back. Returns a region that has been idle for long, to be dropped with the lock open.
     #[inline]
-    pub(super) fn free_block(&mut self, place: BlockLocation) -> Option<Entry<S>> {
+    pub(super) fn free_block(&mut self, place: BlockLocation) -> Option<RegionEntry<S>> {
         self.ledger.frees += 1;
         self.ledger.returned += self.untake(place) as u64;
         if place.class.is_some() {
@@ -139,8 +139,8 @@ impl<S: Storage> State<S> {
 
     /// Takes the region of one block out that has been idle for longest, if there are too many.
     #[cold]
-    fn oldest_idle(&mut self) -> Option<Entry<S>> {
-        let is_idle = |entry: &Entry<S>| matches!(entry.division, Division::Whole { taken: false });
+    fn oldest_idle(&mut self) -> Option<RegionEntry<S>> {
+        let is_idle = |entry: &RegionEntry<S>| matches!(entry.division, Division::Whole { taken: false });
         if self.slots.iter().flatten().filter(|entry| is_idle(entry)).count() <= IDLE {
             return None;
         }
@@ -161,7 +161,7 @@ impl<S: Storage> State<S> {
         }
         self.tally.bytes += to.bytes() - from.bytes();
         self.tally.peak = self.tally.peak.max(self.tally.bytes);
-        self.ledger.asked += len as u64;
+        self.ledger.requested += len as u64;
         self.ledger.granted += to.bytes() as u64;
         self.ledger.returned += from.bytes() as u64;
         Some(cache::BlockPtr { base: place.base, home: entry.region.home(Some(to)) })
@@ -171,7 +171,7 @@ impl<S: Storage> State<S> {
     #[inline]
     pub(super) fn untake(&mut self, BlockLocation { slot, base, class }: BlockLocation) -> usize {
         let Some(Some(entry)) = self.slots.get_mut(slot) else {
-            self.tally.strays += 1;
+            self.tally.invalid_frees += 1;
             return 0;
         };
         let capacity = class.map_or_else(|| entry.size(), Class::bytes);
@@ -182,40 +182,40 @@ impl<S: Storage> State<S> {
         match (&mut entry.division, class) {
             (Division::Split(map), Some(class)) => {
                 if map.free_class(Leaf((offset / MIN_BLOCK) as u64), class).is_err() {
-                    self.tally.strays += 1;
+                    self.tally.invalid_frees += 1;
                 }
             }
             (Division::Whole { taken }, None) => *taken = false,
-            _ => self.tally.strays += 1,
+            _ => self.tally.invalid_frees += 1,
         }
         capacity
     }
 
     /// Knows the magazines of one more thread.
     pub(super) fn register(&mut self, local: NonNull<ThreadCache>) {
-        let local = Registered(local);
+        let local = CachePtr(local);
         // A thread may register with the pool by freeing a block of it after the pool was dropped.
-        if self.orphaned {
+        if self.pool_dropped {
             local.get().orphaned.raise();
         }
-        self.locals.push(local);
+        self.caches.push(local);
     }
 
     /// Forgets the magazines of a thread, but not what they have counted.
     pub(super) fn unregister(&mut self, local: &ThreadCache) {
-        self.locals.retain(|known| !core::ptr::eq(known.0.as_ptr(), local));
+        self.caches.retain(|known| !core::ptr::eq(known.0.as_ptr(), local));
         self.ledger.add(&local.ledger());
     }
 
     /// Tells all threads not to touch what they keep any more, and forgets them.
     pub(super) fn close_locals(&mut self) {
-        self.locals.drain(..).for_each(|local| local.get().closed.raise());
+        self.caches.drain(..).for_each(|local| local.get().closed.raise());
     }
 
     /// Tells all threads that the pool is dropped: they cache no more of its blocks.
     pub(super) fn orphan(&mut self) {
-        self.orphaned = true;
-        self.locals.iter().for_each(|local| local.get().orphaned.raise());
+        self.pool_dropped = true;
+        self.caches.iter().for_each(|local| local.get().orphaned.raise());
     }
 
     /// Returns true once: when the pool is dropped and all blocks are freed.
@@ -224,7 +224,7 @@ impl<S: Storage> State<S> {
     /// will be, so if the sums agree each count is final too, and what the owners did with their blocks is over.
     #[inline]
     pub(super) fn is_over(&mut self) -> bool {
-        self.orphaned && !self.buried && {
+        self.pool_dropped && !self.buried && {
             self.buried = self.ledger().live_blocks() == 0;
             self.buried
         }
@@ -233,21 +233,21 @@ impl<S: Storage> State<S> {
     /// Returns the blocks allocated and freed in all places.
     pub(super) fn ledger(&self) -> AllocCounters {
         let mut sum = self.ledger;
-        self.locals.iter().for_each(|local| sum.add(&local.get().ledger()));
+        self.caches.iter().for_each(|local| sum.add(&local.get().ledger()));
         sum
     }
 
     pub(super) fn region_bytes(&self) -> usize {
-        self.slots.iter().flatten().map(Entry::size).sum()
+        self.slots.iter().flatten().map(RegionEntry::size).sum()
     }
 
     /// Returns the size of the greatest region of many blocks, 0 without any.
     pub(super) fn greatest_region(&self) -> usize {
-        self.split().map(Entry::size).max().unwrap_or(0)
+        self.split().map(RegionEntry::size).max().unwrap_or(0)
     }
 
     /// Returns the regions of many blocks.
-    fn split(&self) -> impl Iterator<Item = &Entry<S>> {
+    fn split(&self) -> impl Iterator<Item = &RegionEntry<S>> {
         self.slots.iter().flatten().filter(|entry| matches!(entry.division, Division::Split(_)))
     }
 
@@ -260,8 +260,8 @@ impl<S: Storage> State<S> {
     }
 
     /// Takes all regions without live blocks out, to be dropped with the lock open.
-    pub(super) fn remove_idle(&mut self) -> Vec<Entry<S>> {
-        let idle: Vec<Entry<S>> =
+    pub(super) fn remove_idle(&mut self) -> Vec<RegionEntry<S>> {
+        let idle: Vec<RegionEntry<S>> =
             self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();
         for entry in &idle {
             if let Division::Split(map) = &entry.division {
@@ -281,7 +281,7 @@ impl<S: Storage> State<S> {
             peak_granted: tally.peak as u64,
             cached_bytes: (tally.bytes as u64).saturating_sub(ledger.live_granted()),
             region_bytes: self.region_bytes() as u64,
-            requested_bytes: ledger.asked,
+            requested_bytes: ledger.requested,
             granted: ledger.granted,
             allocs: ledger.allocs,
             frees: ledger.frees,
@@ -321,7 +321,7 @@ impl<S: Storage> State<S> {
             }
             granted += used;
         }
-        let RegionCounters { blocks, bytes, strays, .. } = self.tally;
+        let RegionCounters { blocks, bytes, invalid_frees: strays, .. } = self.tally;
         if strays != 0 {
             return Err(format!("{strays} blocks came back that were not live"));
         }

@@ -1,10 +1,10 @@
 //! Checks a whole map and returns the first inconsistency.
 
-use super::bitmap::Word;
-use super::group::{Group, GroupId, List};
-use super::{LEVELS, Map, rank};
+use super::group::{Group, GroupId, RunList};
+use super::word::Word;
+use super::{BuddyMap, LEVELS, rank};
 
-impl Map {
+impl BuddyMap {
     /// Checks every invariant in `README.md`.
     ///
     /// # Errors
@@ -20,8 +20,11 @@ impl Map {
             }
         }
         for (number, level) in self.levels.iter().enumerate() {
-            if level.linked != 0 && number > 0 && rank(number, List(level.linked.ilog2() as u8)) > self.best {
-                return Err(format!("level {number} has more than rank {}", self.best));
+            if level.linked != 0
+                && number > 0
+                && rank(number, RunList(level.linked.ilog2() as u8)) > self.max_rank
+            {
+                return Err(format!("level {number} has more than rank {}", self.max_rank));
             }
         }
         if free != self.free {
@@ -32,7 +35,7 @@ impl Map {
 
     fn validate_group(&self, number: usize, id: u64, group: &Group) -> Result<(), &'static str> {
         let Group { free, starts, list, .. } = *group;
-        if list == List::CLOSED {
+        if list == RunList::CLOSED {
             if free.meets(Word::ALL) || starts.meets(Word::ALL) {
                 return Err("closed, but with children");
             }
@@ -46,10 +49,10 @@ impl Map {
         }
         let right = match free.longest() {
             0 => true,
-            64 => list == List::KEPT,
+            64 => list == RunList::WHOLE,
             // A run of leaves that is too short at any valid start is unusable.
-            _ if number == 0 => list < List::KEPT || list == List::FULL,
-            longest => (List::of(longest)..List::KEPT).contains(&list),
+            _ if number == 0 => list < RunList::WHOLE || list == RunList::FULL,
+            longest => (RunList::of(longest)..RunList::WHOLE).contains(&list),
         };
         if !right {
             return Err("in the wrong list");
@@ -82,13 +85,13 @@ impl Map {
                     return Err(format!("level {number}: list {list} names {at:?}"));
                 };
                 linked += 1;
-                if group.list != List(list) || group.links.prev() != prev || linked > level.groups.len() {
+                if group.list != RunList(list) || group.links.prev() != prev || linked > level.groups.len() {
                     return Err(format!("level {number}: list {list} is broken at {at:?}"));
                 }
                 (prev, at) = (at, group.links.next());
             }
         }
-        let claimed = level.groups.iter().filter(|group| group.list.0 <= List::KEPT.0).count();
+        let claimed = level.groups.iter().filter(|group| group.list.0 <= RunList::WHOLE.0).count();
         if claimed != linked {
             return Err(format!("level {number}: {claimed} groups claim to be in lists, {linked} are"));
         }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::bitmap::Word;
+use super::word::Word;
 
 /// Names a group of one level, and so a child of the level above.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,45 +40,45 @@ impl fmt::Debug for GroupId {
 ///
 /// There is a list for each of the lengths that blocks have: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct List(pub(super) u8);
+pub(super) struct RunList(pub(super) u8);
 
-impl List {
+impl RunList {
     /// All 64 children are free, but the group was kept instead of merged.
-    pub(super) const KEPT: List = List(19);
+    pub(super) const WHOLE: RunList = RunList(19);
     /// Split, in no list: nothing was free when it got there, and nothing came back since.
-    pub(super) const FULL: List = List(20);
+    pub(super) const FULL: RunList = RunList(20);
     /// Not split: one block, or part of one, of the level above.
-    pub(super) const CLOSED: List = List(21);
+    pub(super) const CLOSED: RunList = RunList(21);
     /// How many lists there are.
     pub(super) const COUNT: usize = 20;
 
     /// Returns the list for runs of `len` children, 1 to 64.
     #[inline]
-    pub(super) const fn of(len: u32) -> List {
+    pub(super) const fn of(len: u32) -> RunList {
         if len < 4 {
-            return List(len as u8 - 1);
+            return RunList(len as u8 - 1);
         }
         // Four a power of two, as the classes of blocks.
         let bits = len.ilog2();
-        List((bits * 4 + (len >> (bits - 2)) - 9) as u8)
+        RunList((bits * 4 + (len >> (bits - 2)) - 9) as u8)
     }
 
     #[inline]
     pub(super) fn is_linked(self) -> bool {
-        self.0 <= Self::KEPT.0
+        self.0 <= Self::WHOLE.0
     }
 
     /// Returns the list for groups of this list whose longest free run turned out to be shorter.
-    pub(super) fn below(self, longest: u32) -> List {
+    pub(super) fn below(self, longest: u32) -> RunList {
         match self.0.checked_sub(1) {
-            Some(below) if longest > 0 => List(below).min(List::of(longest)),
-            _ => List::FULL,
+            Some(below) if longest > 0 => RunList(below).min(RunList::of(longest)),
+            _ => RunList::FULL,
         }
     }
 }
 
-const _: () = assert!(List::of(4).0 == 3 && List::of(9).0 == 7 && List::of(10).0 == 8);
-const _: () = assert!(List::of(63).0 == 18 && List::of(64).0 == List::KEPT.0);
+const _: () = assert!(RunList::of(4).0 == 3 && RunList::of(9).0 == 7 && RunList::of(10).0 == 8);
+const _: () = assert!(RunList::of(63).0 == 18 && RunList::of(64).0 == RunList::WHOLE.0);
 
 /// 64 neighbouring children. Some processors of 32 bits align words of 64 to 4 bytes only.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub(super) struct Group {
     /// The children where a live block starts, or that are split into a group of the level below. None while closed.
     pub(super) starts: Word,
     pub(super) links: Links,
-    pub(super) list: List,
+    pub(super) list: RunList,
 }
 
 /// The neighbours of a group in its list. One word: if it were written in halves and read as a whole, the reader would

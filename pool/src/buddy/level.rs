@@ -1,13 +1,13 @@
 //! One level of the map: groups of 64 children, and lists of the groups that have something free.
 
-use super::bitmap::Word;
-use super::group::{Group, GroupId, Links, List};
+use super::group::{Group, GroupId, Links, RunList};
+use super::word::Word;
 
 /// The result of freeing children.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FreeOutcome {
     /// They are part of a free run that belongs in this list.
-    InRun(List),
+    InRun(RunList),
     /// All their group is free now.
     GroupFree(GroupId),
 }
@@ -16,7 +16,7 @@ pub(super) enum FreeOutcome {
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) groups: Box<[Group]>,
-    pub(super) heads: [GroupId; List::COUNT],
+    pub(super) heads: [GroupId; RunList::COUNT],
     /// Bit n is set if `heads[n]` is not empty.
     pub(super) linked: u32,
     /// Leaves are aligned by where blocks of them start; greater children are aligned as well as need be anyway.
@@ -25,14 +25,15 @@ pub(super) struct Level {
 
 impl Level {
     pub(super) fn empty() -> Level {
-        Level { groups: Box::default(), heads: [GroupId::NONE; List::COUNT], linked: 0, is_lowest: false }
+        Level { groups: Box::default(), heads: [GroupId::NONE; RunList::COUNT], linked: 0, is_lowest: false }
     }
 
     /// Returns level `number` of a region of `leaves` free leaves, or `None` if memory is exhausted.
     pub(super) fn new(leaves: u64, number: usize, is_top: bool) -> Option<Level> {
         let children = leaves >> (6 * number);
         let count = leaves.div_ceil(64 << (6 * number)) as usize;
-        let closed = Group { free: Word::NONE, starts: Word::NONE, links: Links::NONE, list: List::CLOSED };
+        let closed =
+            Group { free: Word::NONE, starts: Word::NONE, links: Links::NONE, list: RunList::CLOSED };
         let mut groups = Vec::new();
         groups.try_reserve_exact(count).ok()?;
         groups.resize(count, closed);
@@ -46,9 +47,9 @@ impl Level {
             let group = &mut level.groups[last as usize];
             group.free = free;
             group.starts = Word::ALL.without(free);
-            group.list = List::FULL;
+            group.list = RunList::FULL;
             if whole > 0 {
-                level.relist(GroupId::of(last), List::of(whole as u32));
+                level.relist(GroupId::of(last), RunList::of(whole as u32));
             }
         }
         Some(level)
@@ -57,7 +58,7 @@ impl Level {
     /// Returns whether `group` is split.
     #[inline]
     pub(super) fn is_open(&self, group: GroupId) -> bool {
-        self.groups[group.index()].list != List::CLOSED
+        self.groups[group.index()].list != RunList::CLOSED
     }
 
     /// Returns whether a block of exactly `count` children starts at `child`, or a split child if that is 1.
@@ -84,7 +85,7 @@ impl Level {
     /// to the right list.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
-        let (list, places) = (List::of(count), self.places(count));
+        let (list, places) = (RunList::of(count), self.places(count));
         loop {
             let enough = self.linked >> list.0 << list.0;
             if enough == 0 {
@@ -94,8 +95,8 @@ impl Level {
             let group = &mut self.groups[id.index()];
             if let Some(bit) = group.free.find(count, places) {
                 group.take(bit, count);
-                if group.list == List::KEPT {
-                    let list = List::of(64 - count);
+                if group.list == RunList::WHOLE {
+                    let list = RunList::of(64 - count);
                     self.relist(id, list);
                 }
                 return Some(id.child() << 6 | u64::from(bit));
@@ -114,12 +115,12 @@ impl Level {
             if group.free != Word::NONE {
                 let bit = group.free.0.trailing_zeros();
                 group.take(bit, 1);
-                if group.list == List::KEPT {
-                    self.relist(id, List::of(63));
+                if group.list == RunList::WHOLE {
+                    self.relist(id, RunList::of(63));
                 }
                 return Some(id.child() << 6 | u64::from(bit));
             }
-            self.relist(id, List::FULL);
+            self.relist(id, RunList::FULL);
         }
         None
     }
@@ -145,7 +146,7 @@ impl Level {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL.without(Word::run(0, count));
         group.starts = Word::run(0, 1);
-        self.link(id, List::of(64 - count));
+        self.link(id, RunList::of(64 - count));
         id.child() << 6
     }
 
@@ -153,7 +154,7 @@ impl Level {
     pub(super) fn open_halved(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         group.starts = Word::run(0, 1).with(Word::run(32, 1));
-        group.list = List::FULL;
+        group.list = RunList::FULL;
     }
 
     /// Splits a closed group that is not in use into 64 free children.
@@ -161,7 +162,7 @@ impl Level {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL;
         group.starts = Word::NONE;
-        self.link(id, List::KEPT);
+        self.link(id, RunList::WHOLE);
     }
 
     /// Takes just the `count` children from `child`; returns false if they are not all free, or not in one group.
@@ -173,8 +174,8 @@ impl Level {
             return false;
         }
         group.take(bit, count);
-        if group.list == List::KEPT {
-            let list = List::of(group.free.longest());
+        if group.list == RunList::WHOLE {
+            let list = RunList::of(group.free.longest());
             self.relist(id, list);
         }
         true
@@ -200,8 +201,8 @@ impl Level {
             return FreeOutcome::GroupFree(id);
         }
         // A longer run than before can only be one that these children are part of.
-        let part = List::of(group.free.around(bit, count));
-        let list = if group.list == List::FULL { part } else { group.list.max(part) };
+        let part = RunList::of(group.free.around(bit, count));
+        let list = if group.list == RunList::FULL { part } else { group.list.max(part) };
         self.relist(id, list);
         FreeOutcome::InRun(part)
     }
@@ -210,7 +211,7 @@ impl Level {
     pub(super) fn keep(&mut self, id: GroupId) -> bool {
         let is_first = self.kept().is_none();
         if is_first {
-            self.link(id, List::KEPT);
+            self.link(id, RunList::WHOLE);
         }
         is_first
     }
@@ -224,7 +225,7 @@ impl Level {
 
     /// Returns the kept whole group.
     pub(super) fn kept(&self) -> Option<GroupId> {
-        let id = self.heads[usize::from(List::KEPT.0)];
+        let id = self.heads[usize::from(RunList::WHOLE.0)];
         (id != GroupId::NONE).then_some(id)
     }
 
@@ -233,12 +234,12 @@ impl Level {
     pub(super) fn close(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         group.free = Word::NONE;
-        group.list = List::CLOSED;
+        group.list = RunList::CLOSED;
     }
 
     /// Moves an open group from the list it is in to `to`.
     #[inline]
-    fn relist(&mut self, id: GroupId, to: List) {
+    fn relist(&mut self, id: GroupId, to: RunList) {
         if self.groups[id.index()].list != to {
             self.unlink(id);
             if to.is_linked() {
@@ -252,7 +253,7 @@ impl Level {
     fn unlink(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         let (links, list) = (group.links, group.list);
-        group.list = List::FULL;
+        group.list = RunList::FULL;
         if !list.is_linked() {
             return;
         }
@@ -272,7 +273,7 @@ impl Level {
 
     /// Puts an open group that is in no list in front of `to`.
     #[inline]
-    fn link(&mut self, id: GroupId, to: List) {
+    fn link(&mut self, id: GroupId, to: RunList) {
         let first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
         self.linked |= 1 << to.0;
         if first != GroupId::NONE {

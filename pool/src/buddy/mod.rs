@@ -3,18 +3,18 @@
 //! This module neither accesses the managed memory nor knows its address. See `README.md` in this folder for the
 //! picture.
 
-mod bitmap;
 mod check;
+mod eighths;
 mod group;
 mod level;
-mod part;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use core::fmt;
 
 use crate::class::Order;
-use group::{GroupId, List};
+use group::{GroupId, RunList};
 use level::{FreeOutcome, Level};
 
 /// Levels that [`Map::MAX_LEAVES`] leaves need.
@@ -44,7 +44,7 @@ pub(crate) struct NotLive {
 /// # Invariants
 /// `validate` checks them; `README.md` explains them.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct BuddyMap {
     levels: [Level; LEVELS],
     /// The level of the one group that covers everything.
     top: usize,
@@ -55,10 +55,10 @@ pub(crate) struct Map {
     /// Keeps no whole group.
     eager: bool,
     /// No free block has a greater rank: avoids searches that cannot succeed.
-    best: u8,
+    max_rank: u8,
 }
 
-impl Map {
+impl BuddyMap {
     /// As `best`: it is not known.
     const ANY: u8 = u8::MAX;
 
@@ -67,7 +67,7 @@ impl Map {
 
     /// Returns a map of `leaves` free leaves; none if that is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if there
     /// is no memory for the map itself.
-    pub(crate) fn new(leaves: u64) -> Option<Map> {
+    pub(crate) fn new(leaves: u64) -> Option<BuddyMap> {
         if leaves == 0 || leaves > Self::MAX_LEAVES {
             return None;
         }
@@ -76,12 +76,21 @@ impl Map {
         for (number, level) in levels.iter_mut().enumerate().take(top + 1) {
             *level = Level::new(leaves, number, number == top)?;
         }
-        Some(Map { levels, top, leaves, free: leaves, splits: 0, merges: 0, eager: false, best: Self::ANY })
+        Some(BuddyMap {
+            levels,
+            top,
+            leaves,
+            free: leaves,
+            splits: 0,
+            merges: 0,
+            eager: false,
+            max_rank: Self::ANY,
+        })
     }
 
     /// Merges whatever can be merged, whenever a block comes back, if `eager`.
-    pub(crate) fn merging(self, eager: bool) -> Map {
-        Map { eager, ..self }
+    pub(crate) fn merging(self, eager: bool) -> BuddyMap {
+        BuddyMap { eager, ..self }
     }
 
     pub(crate) fn leaves(&self) -> u64 {
@@ -113,13 +122,13 @@ impl Map {
 
     #[inline]
     fn alloc_span(&mut self, span: Span) -> Option<Leaf> {
-        if span.rank() > self.best || span.level > self.top { None } else { self.find(span) }
+        if span.rank() > self.max_rank || span.level > self.top { None } else { self.find(span) }
     }
 
     fn find(&mut self, span: Span) -> Option<Leaf> {
         let Some(child) = self.levels[span.level].take(span.count).or_else(|| self.split(span)) else {
             // All kept groups are merged by now.
-            self.best = span.rank().saturating_sub(1);
+            self.max_rank = span.rank().saturating_sub(1);
             return None;
         };
         self.free -= span.leaves();
@@ -134,7 +143,7 @@ impl Map {
             above += 1;
             if above > self.top {
                 // Whole groups that were kept below may provide the missing block.
-                return if self.merge_below(level) { self.look_again(span) } else { None };
+                return if self.merge_below(level) { self.merge_and_retry(span) } else { None };
             }
             if let Some(child) = self.levels[above].take_one() {
                 break child;
@@ -148,7 +157,7 @@ impl Map {
     }
 
     #[cold]
-    fn look_again(&mut self, span: Span) -> Option<u64> {
+    fn merge_and_retry(&mut self, span: Span) -> Option<u64> {
         self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
@@ -187,8 +196,8 @@ impl Map {
         loop {
             match self.levels[level].give(child, count) {
                 FreeOutcome::InRun(list) => {
-                    if rank(level, list) > self.best {
-                        self.best = rank(level, list);
+                    if rank(level, list) > self.max_rank {
+                        self.max_rank = rank(level, list);
                     }
                     return;
                 }
@@ -196,7 +205,7 @@ impl Map {
                 // merged.
                 FreeOutcome::GroupFree(group) if !self.eager && self.levels[level].keep(group) => {
                     // It may be merged later, with what is free around it.
-                    self.best = Self::ANY;
+                    self.max_rank = Self::ANY;
                     return;
                 }
                 FreeOutcome::GroupFree(group) => {
@@ -250,14 +259,14 @@ impl Span {
 
     #[inline]
     fn rank(self) -> u8 {
-        rank(self.level, List::of(self.count))
+        rank(self.level, RunList::of(self.count))
     }
 }
 
 /// Returns a number that grows with what a run is good for: all that one can be cut into has a lower one.
 #[inline]
-fn rank(level: usize, list: List) -> u8 {
-    level as u8 * List::COUNT as u8 + list.0
+fn rank(level: usize, list: RunList) -> u8 {
+    level as u8 * RunList::COUNT as u8 + list.0
 }
 
-const _: () = assert!(LEVELS * List::COUNT < Map::ANY as usize);
+const _: () = assert!(LEVELS * RunList::COUNT < BuddyMap::ANY as usize);

@@ -1,4 +1,4 @@
-use super::bitmap::Word;
+use super::word::Word;
 use super::*;
 
 /// A simple reference for the map: one entry per leaf.
@@ -49,10 +49,10 @@ impl Random {
 /// Allocates and frees at random, and compares each answer with the oracle's.
 fn walk(leaves: u64, steps: u64, seed: u64) {
     let mut random = Random(seed);
-    let mut map = Map::new(leaves).unwrap();
+    let mut map = BuddyMap::new(leaves).unwrap();
     let mut oracle = Oracle::new(leaves);
     let mut live: Vec<(Leaf, Order)> = Vec::new();
-    let orders = u64::from(Map::greatest(leaves).get()) + 2;
+    let orders = u64::from(BuddyMap::greatest(leaves).get()) + 2;
     for step in 0..steps {
         // Drifts between nearly empty and nearly full.
         if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 65 } else { 35 } {
@@ -80,7 +80,7 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
     map.merge_all();
     map.validate().unwrap();
     assert_eq!(map.free_leaves(), leaves);
-    assert!(map.alloc(Map::greatest(leaves)).is_some(), "all merged");
+    assert!(map.alloc(BuddyMap::greatest(leaves)).is_some(), "all merged");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn agrees_with_the_oracle_on_four_levels() {
 
 #[test]
 fn takes_back_only_exactly_what_is_live() {
-    let mut map = Map::new(8192).unwrap();
+    let mut map = BuddyMap::new(8192).unwrap();
     let blocks: Vec<_> = [0, 3, 6, 7, 12, 1].map(|o| (map.alloc(order(o)).unwrap(), order(o))).to_vec();
     for at in (0..8192).map(Leaf) {
         for other in (0..=14).map(order) {
@@ -119,13 +119,13 @@ fn takes_back_only_exactly_what_is_live() {
 
 #[test]
 fn refuses_sizes_it_cannot_map() {
-    assert!(Map::new(0).is_none());
-    assert!(Map::new(Map::MAX_LEAVES + 1).is_none());
+    assert!(BuddyMap::new(0).is_none());
+    assert!(BuddyMap::new(BuddyMap::MAX_LEAVES + 1).is_none());
 }
 
 #[test]
 fn keeps_one_group_a_level_until_it_is_needed() {
-    let mut map = Map::new(4096 * 2).unwrap();
+    let mut map = BuddyMap::new(4096 * 2).unwrap();
     let leaf = map.alloc(order(0)).unwrap();
     assert_eq!(map.splits(), 2);
     map.free(leaf, order(0)).unwrap();
@@ -141,8 +141,8 @@ fn keeps_one_group_a_level_until_it_is_needed() {
 
 #[test]
 fn validation_sees_what_is_wrong() {
-    let broken = |damage: fn(&mut Map)| {
-        let mut map = Map::new(8192).unwrap();
+    let broken = |damage: fn(&mut BuddyMap)| {
+        let mut map = BuddyMap::new(8192).unwrap();
         map.alloc(order(0)).unwrap();
         map.validate().unwrap();
         damage(&mut map);
@@ -156,12 +156,12 @@ fn validation_sees_what_is_wrong() {
 
 #[test]
 fn blocks_of_eighths_leave_the_rest_to_others() {
-    use super::part::pieces;
+    use super::eighths::pieces;
     use crate::class::Class;
     let classes: Vec<Class> = (0..=255).filter_map(Class::new).collect();
     for leaves in [64, 4096, 5000, 1 << 15] {
         let mut random = Random(leaves);
-        let mut map = Map::new(leaves).unwrap();
+        let mut map = BuddyMap::new(leaves).unwrap();
         let mut taken = vec![false; leaves as usize];
         let mut live: Vec<(Leaf, Class)> = Vec::new();
         let mark = |taken: &mut [bool], at: Leaf, class: Class, to: bool| {
@@ -171,7 +171,7 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
         };
         for step in 0..6000 {
             if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 60 } else { 40 } {
-                let most = u64::from(Map::greatest(leaves).get()) * 4;
+                let most = u64::from(BuddyMap::greatest(leaves).get()) * 4;
                 let class = classes[random.below(most).min(random.below(most)) as usize];
                 if let Some(at) = map.alloc_class(class) {
                     assert_eq!(at.0 as usize % (crate::alignment(class.bytes()) / crate::MIN_BLOCK), 0);
@@ -216,7 +216,7 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
             assert!(map.free_class(at, class).is_err(), "not twice");
         }
         map.validate().unwrap();
-        let all = Map::greatest(leaves);
+        let all = BuddyMap::greatest(leaves);
         assert!(map.alloc(all).is_some(), "one block again");
     }
 }

@@ -41,7 +41,7 @@ impl Depot {
             && let Some(block) = shelf.blocks.pop()
         {
             // `space` is the number of blocks that fit.
-            if !local.stock(class, block) {
+            if !local.put(class, block) {
                 shelf.blocks.push(block);
                 break;
             }

@@ -7,22 +7,24 @@ use core::ptr::NonNull;
 
 use crate::class::Class;
 
+mod counters;
 mod depot;
 #[allow(unsafe_code, reason = "a number in the address of a region")]
-mod home;
-mod ledger;
-mod local;
+mod region_tag;
 #[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
 mod stack;
-#[cfg_attr(loom, path = "alone.rs")]
+mod thread_cache;
+#[cfg_attr(loom, path = "loom_stub.rs")]
 #[allow(unsafe_code, reason = "reaches the magazines of the calling thread by pointer")]
-mod thread;
+mod thread_table;
 
+pub(crate) use counters::AllocCounters;
 pub(crate) use depot::Depot;
-pub(crate) use home::RegionTag;
-pub(crate) use ledger::AllocCounters;
-pub(crate) use local::{Budget, ThreadCache};
-pub(crate) use thread::{PLAIN, Teardown, adopt, new_id, teardown, with_last, with_local, with_other};
+pub(crate) use region_tag::RegionTag;
+pub(crate) use thread_cache::{Budget, ThreadCache};
+pub(crate) use thread_table::{
+    Teardown, UNCACHED, adopt, new_id, teardown, with_last, with_local, with_other,
+};
 
 /// The number of classes that are cached, 64 B to 8 MiB, including the unused numbers among them.
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::{BlockPtr, Budget, RegionTag};
-use crate::sync::Count;
+use crate::sync::OwnerCounter;
 
 /// The free blocks of one class that a thread keeps.
 ///
@@ -19,9 +19,9 @@ use crate::sync::Count;
 #[repr(align(64))]
 pub(super) struct Stack {
     /// Blocks handed out from here.
-    pub(super) allocs: Count,
+    pub(super) allocs: OwnerCounter,
     /// Blocks that came back to here.
-    pub(super) frees: Count,
+    pub(super) frees: OwnerCounter,
     /// Blocks that came from the depot or a region, less those that went there.
     pub(super) kept: Cell<u64>,
     /// How many it may hold for now: the bytes for them are set aside from the budget.

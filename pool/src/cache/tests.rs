@@ -41,21 +41,21 @@ fn magazines_double_within_their_budget() {
     let large = ByteBudget::new(0);
     assert!(!local.push(block(&bytes[0], small)), "they start with nothing");
     let mut kept = 0;
-    while local.enlarge(small, &large) {
+    while local.grow(small, &large) {
         while local.push(block(&bytes[kept], small)) {
             kept += 1;
         }
     }
     assert_eq!((kept, local.victim(small)), (64, None));
-    assert!(!local.enlarge(big, &large), "4 KiB of 64 are set aside");
+    assert!(!local.grow(big, &large), "4 KiB of 64 are set aside");
     assert_eq!(local.victim(big), Some(small));
     assert_eq!(local.overflow(small), 64, "nobody has asked for one");
     assert!(local.push(local.pop(small.index(), 1).unwrap()));
     assert_eq!((local.overflow(small), local.overflow(small)), (32, 64));
     while local.unstock(small).is_some() {}
     local.shut(small, &large);
-    assert!(local.enlarge(big, &large));
-    assert!(!local.enlarge(class(128 << 10), &large), "more than the budget");
+    assert!(local.grow(big, &large));
+    assert!(!local.grow(class(128 << 10), &large), "more than the budget");
     let ledger = local.ledger();
     assert_eq!((ledger.allocs, ledger.frees, ledger.returned), (1, 65, 65 * 64));
 }
@@ -66,15 +66,15 @@ fn great_magazines_borrow_and_give_back() {
     const MIB: usize = 1 << 20;
     let local = ThreadCache::new(Budget { thread: 2 * MIB, greatest: 8 * MIB });
     let (large, one, two) = (ByteBudget::new(5 << 20), class(MIB), class(2 * MIB));
-    assert!(local.enlarge(one, &large) && local.enlarge(one, &large));
+    assert!(local.grow(one, &large) && local.grow(one, &large));
     assert_eq!(local.space(one), 2, "of its own budget");
-    assert!(local.enlarge(two, &large) && local.enlarge(two, &large));
-    assert_eq!((local.space(two), local.enlarge(class(8 * MIB), &large)), (2, false));
+    assert!(local.grow(two, &large) && local.grow(two, &large));
+    assert_eq!((local.space(two), local.grow(class(8 * MIB), &large)), (2, false));
     assert_eq!(large.take(u64::MAX, 1), 1 << 20, "two of 2 MiB are borrowed");
     local.shut(one, &large);
     local.shut(two, &large);
     assert_eq!(large.take(u64::MAX, 1), 4 << 20);
-    assert!(local.enlarge(two, &large), "its own budget is whole again");
+    assert!(local.grow(two, &large), "its own budget is whole again");
 }
 
 #[cfg(not(loom))]
@@ -83,9 +83,9 @@ fn who_is_idle_gives_way_first() {
     let local = ThreadCache::new(Budget { thread: 4 << 10, greatest: 1 << 20 });
     let (busy, idle, new) = (class(1 << 10), class(256), class(512));
     let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
-    (0..2).for_each(|_| assert!(local.enlarge(busy, &large)));
-    (0..3).for_each(|_| assert!(local.enlarge(idle, &large)));
-    while local.enlarge(new, &large) {}
+    (0..2).for_each(|_| assert!(local.grow(busy, &large)));
+    (0..3).for_each(|_| assert!(local.grow(idle, &large)));
+    while local.grow(new, &large) {}
     assert!(local.push(block(&bytes[0], busy)) && local.push(block(&bytes[1], idle)));
     assert_eq!(local.victim(new), Some(busy), "both were used, so the one with most bytes");
     assert!(local.push(local.pop(busy.index(), 1).unwrap()));
@@ -100,8 +100,8 @@ fn who_gives_way_must_help() {
     let local = ThreadCache::new(Budget { thread: (3 << 10) + 64, greatest: 1 << 20 });
     let (busy, tiny, new) = (class(1 << 10), class(64), class(512));
     let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
-    assert!(local.enlarge(tiny, &large));
-    while local.enlarge(busy, &large) {}
+    assert!(local.grow(tiny, &large));
+    while local.grow(busy, &large) {}
     assert!(local.push(block(&bytes[0], busy)));
     assert_eq!(local.victim(new), Some(busy), "64 bytes are too few for one of 512");
     while local.unstock(busy).is_some() {}
@@ -117,7 +117,7 @@ fn the_depot_makes_room_with_what_nobody_takes() {
     let keep = |class, count: usize| {
         for byte in &bytes[..count] {
             while !local.push(block(byte, class)) {
-                assert!(local.enlarge(class, &large));
+                assert!(local.grow(class, &large));
             }
         }
     };
@@ -134,7 +134,7 @@ fn the_depot_makes_room_with_what_nobody_takes() {
     assert_eq!((depot.store(&local, new, 2), local.len(new)), (1, 1));
     assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
     let other = ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
-    assert!(other.enlarge(taken, &large));
+    assert!(other.grow(taken, &large));
     assert_eq!(depot.restock(&other, taken), 1);
     assert_eq!(depot.clear_for(new, 1).len(), 0, "somebody asked since the last time");
     assert_eq!(depot.clear_for(new, 1).len(), 4, "but not since then");
@@ -150,14 +150,14 @@ fn the_depot_moves_what_fits() {
     let class = class(128);
     for byte in &bytes {
         while !from.push(block(byte, class)) {
-            assert!(from.enlarge(class, &ByteBudget::new(0)));
+            assert!(from.grow(class, &ByteBudget::new(0)));
         }
     }
     assert_eq!(to.store(&from, class, 5), 5);
     assert_eq!(from.len(class), 3);
     let other = ThreadCache::new(Budget { thread: 1 << 20, greatest: 1 << 20 });
     assert_eq!(to.restock(&other, class), 0, "no room yet");
-    assert!(other.enlarge(class, &ByteBudget::new(0)) && other.enlarge(class, &ByteBudget::new(0)));
+    assert!(other.grow(class, &ByteBudget::new(0)) && other.grow(class, &ByteBudget::new(0)));
     assert_eq!((to.restock(&other, class), other.len(class)), (2, 2));
     assert!(to.take(class).is_some_and(|block| other.pass(block, 100)));
     assert_eq!((other.ledger().allocs, other.len(class)), (1, 2));
@@ -189,7 +189,7 @@ mod models {
 
     fn keep(local: &ThreadCache, block: BlockPtr) {
         while !local.push(block) {
-            assert!(local.enlarge(class(64), &ByteBudget::new(0)));
+            assert!(local.grow(class(64), &ByteBudget::new(0)));
         }
     }
 
@@ -210,7 +210,7 @@ mod models {
                 })
             };
             let local = ThreadCache::new(BUDGET);
-            while local.enlarge(class(64), &ByteBudget::new(0)) && local.wanted(class(64)) < 2 {}
+            while local.grow(class(64), &ByteBudget::new(0)) && local.wanted(class(64)) < 2 {}
             if depot.restock(&local, class(64)) > 0 {
                 while let Some(block) = local.pop(class(64).index(), 1) {
                     touch(block);
@@ -236,7 +236,7 @@ mod models {
                 let (cell, seen) = (cell.clone(), seen.clone());
                 loom::thread::spawn(move || {
                     let Seen(local) = &*seen;
-                    local.enlarge(class(64), &ByteBudget::new(0));
+                    local.grow(class(64), &ByteBudget::new(0));
                     touch(block(&*cell, class(64)));
                     local.push(block(&*cell, class(64)));
                 })

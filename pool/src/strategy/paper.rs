@@ -47,7 +47,7 @@ pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
 }
 
 /// The state that a pool and its blocks share.
-pub(crate) struct Shared<S, B> {
+pub(crate) struct PaperPool<S, B> {
     state: Mutex<State<S, B>>,
     growth: Growth,
     source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
@@ -63,21 +63,21 @@ struct State<S, B> {
 
 /// A block of [`Buddy1`] or [`Buddy2`].
 pub struct PaperBlock<S: Storage, B: 'static> {
-    shared: Arc<Shared<S, B>>,
+    shared: Arc<PaperPool<S, B>>,
     base: NonNull<u8>,
     capacity: usize,
     spot: BlockPos,
     /// Ends the block; a function, so that this type needs no bound that its users would have to name.
-    end: fn(&mut PaperBlock<S, B>),
+    drop_fn: fn(&mut PaperBlock<S, B>),
 }
 
-impl<S: Storage, B: FreeLists> Shared<S, B> {
+impl<S: Storage, B: FreeLists> PaperPool<S, B> {
     fn new(
         growth: Growth,
         source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
-    ) -> Arc<Shared<S, B>> {
+    ) -> Arc<PaperPool<S, B>> {
         let state = State { book: B::default(), regions: Vec::new(), stats: PoolStats::default() };
-        Arc::new(Shared { state: Mutex::new(state), growth, source })
+        Arc::new(PaperPool { state: Mutex::new(state), growth, source })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<S, B>> {
@@ -122,7 +122,7 @@ impl<S: Storage, B: FreeLists> Shared<S, B> {
         let base = buddy1::within(&state.regions[spot.region], spot.offset + overhead);
         drop(state);
         let shared = Arc::clone(self);
-        Ok(PaperBlock { shared, base, capacity, spot, end: give })
+        Ok(PaperBlock { shared, base, capacity, spot, drop_fn: give })
     }
 
     fn grow(&self, state: &mut State<S, B>, len: usize, size: usize) -> Result<(), AllocError> {
@@ -194,7 +194,7 @@ impl<S: Storage, B> PaperBlock<S, B> {
 
 impl<S: Storage, B> Drop for PaperBlock<S, B> {
     fn drop(&mut self) {
-        (self.end)(self);
+        (self.drop_fn)(self);
     }
 }
 
@@ -205,7 +205,7 @@ impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
     }
 }
 
-impl<S: Storage, B> fmt::Debug for Shared<S, B> {
+impl<S: Storage, B> fmt::Debug for PaperPool<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let PoolStats { regions, region_bytes, live_blocks, live_bytes: live_granted, .. } = state.stats;
@@ -233,7 +233,7 @@ macro_rules! pool {
                 growth: $crate::Growth,
                 source: impl Fn(usize) -> Result<S, $crate::StorageError> + Send + Sync + 'static,
             ) -> $name<S> {
-                $name { shared: super::Shared::new(growth, Box::new(source)) }
+                $name { shared: super::PaperPool::new(growth, Box::new(source)) }
             }
         }
 

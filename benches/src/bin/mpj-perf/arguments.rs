@@ -132,7 +132,7 @@ pub(crate) enum OfRanks {
     Paths(PathsArgs),
     /// From which length on the device of the job should move messages without copies: writes a file of parameters
     ///
-    /// Two ranks, over the device that the job has (mpjrun --dev): once for each device. The file is read by MPJ_CONF=FILE.
+    /// Two ranks, over the device that the job has (mpjrun --dev): once for each device. The file is read by MPJ_CONFIG_FILE=FILE.
     ///
     /// TUNE,device,bytes,us as the device is set and us without copies, freshly written,the same two, unmodified,ratio
     Tune(TuneArgs),
@@ -194,7 +194,7 @@ pub(crate) struct PingpongArgs {
     pub(crate) pool_mib: usize,
     /// Messages that are sent and received whole, instead: several, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "svg")]
-    pub(crate) what: Vec<perf::whole::What>,
+    pub(crate) what: Vec<perf::payloads::What>,
     /// Threads of a rank that send and receive at once, each with a communicator of its own, instead: one, and more and more up
     /// to this number
     #[arg(long, conflicts_with_all = ["what", "svg"], value_parser = clap::value_parser!(u16).range(1..=64))]

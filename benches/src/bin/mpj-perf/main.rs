@@ -34,7 +34,7 @@ impl OfRanks {
                 Some("the smallest message of paths has 64 bytes".to_owned())
             }
             OfRanks::Pingpong(args) if !args.pool.is_empty() => {
-                perf::pooled::refuse(&args.pool, &args.storages())
+                perf::pingpong_pools::refuse(&args.pool, &args.storages())
             }
             OfRanks::Pingpong(args) => args.options().refuse(),
             _ => None,
@@ -44,14 +44,14 @@ impl OfRanks {
     fn run(&self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
         match self {
             OfRanks::Pingpong(PingpongArgs { what, ms, max_bytes, .. }) if !what.is_empty() => {
-                perf::whole::run(world, what, *ms, *max_bytes)
+                perf::payloads::run(world, what, *ms, *max_bytes)
             }
             OfRanks::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
                 perf::threads::run(world, *ms, usize::from(*threads))
             }
             OfRanks::Pingpong(args) if !args.pool.is_empty() => {
                 let PingpongArgs { pool, ms, max_bytes, .. } = args;
-                perf::pooled::run(world, (pool, &args.storages()), *ms, *max_bytes, svg)
+                perf::pingpong_pools::run(world, (pool, &args.storages()), *ms, *max_bytes, svg)
             }
             OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
             OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         }
     };
     let Measuring { ranks: arguments::Ranks { ranks }, bind, stats } = program.measuring();
-    let bind = match bind.map_or_else(perf::cores::preset, Ok) {
+    let bind = match bind.map_or_else(perf::affinity::preset, Ok) {
         Ok(bind) => bind,
         Err(why) => return refuse(&why),
     };
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
             _ => program.refuse(size),
         };
         let Some(why) = why else {
-            perf::cores::bind(&world, bind)?;
+            perf::affinity::bind(&world, bind)?;
             let outcome = program.run(&world, svg.as_deref());
             return outcome.and_then(|()| if stats { perf::report::stats(&world) } else { Ok(()) });
         };

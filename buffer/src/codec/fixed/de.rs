@@ -2,9 +2,9 @@
 
 use serde::de::{self, Visitor};
 
-use super::parts::{Fields, LengthPrefixed};
+use super::access::{Fields, LengthPrefixed};
 use crate::CodecError;
-use crate::codec::{MAX_DEPTH, MAX_ZERO_SIZED, text};
+use crate::codec::{MAX_DEPTH, MAX_ZERO_SIZED, utf8};
 
 /// A deserializer over the bytes of one record.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ impl<'de> Reader<'de> {
 
     #[inline]
     fn str(&mut self) -> Result<&'de str, CodecError> {
-        text::utf8(self.bytes()?)
+        utf8::utf8(self.bytes()?)
     }
 
     #[inline]

@@ -9,8 +9,8 @@
 //! All in little endian, whatever the message's own order. These are the bytes of bincode's fixed-width form (the
 //! default of its version 1, `legacy` in version 2).
 
+mod access;
 mod de;
-mod parts;
 mod ser;
 
 use serde::{Deserialize, Serialize};

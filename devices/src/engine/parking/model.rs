@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{LONGEST, Limit, Parking};
+use super::{LONGEST, ParkBackoff, Parking};
 use crate::sync::try_lock;
 
 struct Scene {
@@ -20,7 +20,7 @@ impl Scene {
     }
 
     /// Waits for new work as the engine's waiting loop does while another thread holds the progress lock.
-    fn wait(&self, mut limit: Limit) {
+    fn wait(&self, mut limit: ParkBackoff) {
         while !self.news.load(Ordering::Relaxed) {
             self.parking.park(&mut limit, || self.news.load(Ordering::Relaxed));
         }
@@ -35,7 +35,7 @@ fn all_are_told(threads: usize) {
         let parked: Vec<_> = (0..threads)
             .map(|_| {
                 let scene = Arc::clone(&scene);
-                thread::spawn(move || scene.wait(Limit::default()))
+                thread::spawn(move || scene.wait(ParkBackoff::default()))
             })
             .collect();
         while scene.parking.count.load(Ordering::Relaxed) != threads {
@@ -65,12 +65,12 @@ fn a_condition_is_asked_without_the_lock() {
         let scene = Scene::new();
         let other = {
             let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.wait(Limit::default()))
+            thread::spawn(move || scene.wait(ParkBackoff::default()))
         };
         while scene.parking.count.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
-        scene.parking.park(&mut Limit::default(), || {
+        scene.parking.park(&mut ParkBackoff::default(), || {
             scene.news.store(true, Ordering::Relaxed);
             scene.parking.notify();
             false
@@ -86,7 +86,7 @@ fn news_is_not_missed_by_who_parks_for_long() {
         let scene = Scene::new();
         let other = {
             let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.wait(Limit(LONGEST)))
+            thread::spawn(move || scene.wait(ParkBackoff(LONGEST)))
         };
         scene.news.store(true, Ordering::Relaxed);
         scene.parking.notify();
@@ -106,7 +106,7 @@ fn a_turn_that_is_given_up_is_taken_by_who_parks_for_long() {
             thread::spawn(move || {
                 let mut turn = try_lock(&scene.turn);
                 while turn.is_none() {
-                    scene.parking.park(&mut Limit(LONGEST), || {
+                    scene.parking.park(&mut ParkBackoff(LONGEST), || {
                         turn = try_lock(&scene.turn);
                         turn.is_some()
                     });

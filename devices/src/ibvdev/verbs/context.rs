@@ -67,7 +67,7 @@ pub(crate) struct Port {
 
 /// An event of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Event {
+pub(crate) enum DeviceEvent {
     /// The device or one of its queues has failed.
     Failed,
     /// The port of this number has lost its link.
@@ -144,7 +144,7 @@ impl Context {
         })?;
         let context = Context { raw, functions: list.functions, name: name.to_owned() };
         let events = context.events().ok_or("this system cannot wait for the events of a device")?;
-        sys::unblock(events).map_err(|e| format!("{name}: {}", io::Error::from(e)))?;
+        sys::set_nonblocking(events).map_err(|e| format!("{name}: {}", io::Error::from(e)))?;
         Ok(Arc::new(context))
     }
 
@@ -224,11 +224,11 @@ impl Context {
         // SAFETY: the context is open.
         let context = unsafe { self.raw.as_ref() };
         // SAFETY: its descriptor is open as long as the context is.
-        unsafe { sys::descriptor(context.async_fd) }
+        unsafe { sys::borrow_fd(context.async_fd) }
     }
 
     /// Returns the next event of the device that concerns this crate, if there is one. Never blocks.
-    pub(crate) fn next_event(&self) -> Option<Event> {
+    pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         loop {
             let mut event = abi::AsyncEvent { element: 0, kind: 0 };
             // SAFETY: the pointer for the event is valid for writes; the descriptor does not block.
@@ -238,9 +238,9 @@ impl Context {
             // SAFETY: the event was received, and is acknowledged once.
             unsafe { (self.functions.ack_async_event)(&mut event) };
             return Some(match event.kind {
-                abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => Event::Failed,
-                abi::EVENT_PORT_ERROR => Event::LinkLost(event.port()),
-                abi::EVENT_PORT_ACTIVE => Event::LinkBack(event.port()),
+                abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => DeviceEvent::Failed,
+                abi::EVENT_PORT_ERROR => DeviceEvent::LinkLost(event.port()),
+                abi::EVENT_PORT_ACTIVE => DeviceEvent::LinkBack(event.port()),
                 // A broken queue pair reports that by its completions.
                 _ => continue,
             });

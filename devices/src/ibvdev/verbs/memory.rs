@@ -9,23 +9,23 @@ use super::abi;
 use super::context::{Context, check, made};
 
 /// A protection domain. Queue pairs can use only the memory of their own domain.
-pub(crate) struct Domain {
+pub(crate) struct ProtectionDomain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
 }
 
 // SAFETY: any thread may use the objects of the library, and several threads may do so at once.
-unsafe impl Send for Domain {}
+unsafe impl Send for ProtectionDomain {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Domain {}
+unsafe impl Sync for ProtectionDomain {}
 
-impl fmt::Debug for Domain {
+impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Domain({})", self.context.name())
     }
 }
 
-impl Domain {
+impl ProtectionDomain {
     /// Creates a protection domain.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Domain {
     pub(crate) fn new(context: Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = made(unsafe { (context.functions.alloc_pd)(context.raw.as_ptr()) })?;
-        Ok(Arc::new(Domain { raw, context }))
+        Ok(Arc::new(ProtectionDomain { raw, context }))
     }
 
     /// Returns the device.
@@ -42,7 +42,7 @@ impl Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: all objects that were made in it hold it, so they have been destroyed.
         unsafe { (self.context.functions.dealloc_pd)(self.raw.as_ptr()) };
@@ -51,7 +51,7 @@ impl Drop for Domain {
 
 /// The access that a device has to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
+pub(crate) enum MrAccess {
     /// Read access, for sends of this process and for reads of peers.
     Read,
     /// Write access for receives and reads of this process, in addition to read access.
@@ -62,7 +62,7 @@ pub(crate) enum Use {
 pub(crate) struct Mr {
     /// `None` after the deregistration.
     raw: Option<NonNull<abi::Mr>>,
-    domain: Arc<Domain>,
+    domain: Arc<ProtectionDomain>,
     lkey: u32,
     rkey: u32,
 }
@@ -88,10 +88,15 @@ impl Mr {
     /// # Safety
     /// The bytes stay mapped, and for [`Use::Write`] writable, until this is dropped or released. The calls that post
     /// work requests say when the device uses them.
-    pub(crate) unsafe fn new(domain: &Arc<Domain>, base: *mut u8, len: usize, what: Use) -> io::Result<Self> {
+    pub(crate) unsafe fn new(
+        domain: &Arc<ProtectionDomain>,
+        base: *mut u8,
+        len: usize,
+        what: MrAccess,
+    ) -> io::Result<Self> {
         let access = match what {
-            Use::Read => abi::ACCESS_REMOTE_READ,
-            Use::Write => abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_READ,
+            MrAccess::Read => abi::ACCESS_REMOTE_READ,
+            MrAccess::Write => abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_READ,
         };
         let functions = domain.context.functions;
         // SAFETY: the caller's promise.

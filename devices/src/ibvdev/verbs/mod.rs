@@ -22,10 +22,10 @@ mod queue;
 mod tests;
 
 pub(crate) use abi::Wc;
-pub(crate) use context::{Context, Event, Limits, Port, names};
-pub(crate) use memory::{Domain, Mr, Use};
-pub(crate) use pair::{AddressHandle, Piece, Qp, QpAttrs, QpSizes, Route};
-pub(crate) use queue::{BATCH, Completions, Place, SharedReceives};
+pub(crate) use context::{Context, DeviceEvent, Limits, Port, names};
+pub(crate) use memory::{Mr, MrAccess, ProtectionDomain};
+pub(crate) use pair::{AddressHandle, Qp, QpAttrs, QpSizes, Route, SendSge};
+pub(crate) use queue::{BATCH, CompletionQueue, RecvSge, SharedReceiveQueue};
 
 /// Whether a completion only reports that its queue pair is broken.
 pub(crate) fn is_flushed(status: u32) -> bool {

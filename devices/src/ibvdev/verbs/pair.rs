@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::abi::{self, mask};
 use super::context::{check, made};
-use super::memory::Domain;
-use super::queue::{Completions, Place, SharedReceives, with_list};
+use super::memory::ProtectionDomain;
+use super::queue::{CompletionQueue, RecvSge, SharedReceiveQueue, with_list};
 
 /// The route to a port, of another host or of this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct QpAttrs {
 
 /// The memory of a message to send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum SendSge {
     /// An address and a length. The bytes are copied into the work request.
     Inline(*const u8, u32),
     /// An address, a length and the local key of the registration that covers the bytes.
@@ -83,9 +83,9 @@ pub(crate) enum Piece {
 /// A queue pair.
 pub(crate) struct Qp {
     raw: NonNull<abi::Qp>,
-    domain: Arc<Domain>,
-    _completions: Arc<Completions>,
-    _receives: Option<Arc<SharedReceives>>,
+    domain: Arc<ProtectionDomain>,
+    _completions: Arc<CompletionQueue>,
+    _receives: Option<Arc<SharedReceiveQueue>>,
     inline: usize,
 }
 
@@ -105,10 +105,10 @@ impl Qp {
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn connected(
-        domain: &Arc<Domain>,
-        completions: &Arc<Completions>,
-        receives: &Arc<SharedReceives>,
+    pub(crate) fn reliable_connected(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
+        receives: &Arc<SharedReceiveQueue>,
         room: QpSizes,
     ) -> io::Result<Self> {
         Self::new(domain, completions, Some(receives), room, abi::QPT_RC)
@@ -118,9 +118,9 @@ impl Qp {
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn datagrams(
-        domain: &Arc<Domain>,
-        completions: &Arc<Completions>,
+    pub(crate) fn unreliable_datagram(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
         room: QpSizes,
         (port, pkey_index, qkey): (u8, u16, u32),
     ) -> io::Result<Self> {
@@ -133,9 +133,9 @@ impl Qp {
     }
 
     fn new(
-        domain: &Arc<Domain>,
-        completions: &Arc<Completions>,
-        receives: Option<&Arc<SharedReceives>>,
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
+        receives: Option<&Arc<SharedReceiveQueue>>,
         room: QpSizes,
         kind: c_uint,
     ) -> io::Result<Self> {
@@ -184,7 +184,7 @@ impl Qp {
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn prepare(&self, port: u8, pkey_index: u16) -> io::Result<()> {
+    pub(crate) fn to_init(&self, port: u8, pkey_index: u16) -> io::Result<()> {
         let access = abi::ACCESS_REMOTE_READ as c_uint;
         let attr = abi::QpAttr { state: abi::STATE_INIT, port, pkey_index, access, ..Default::default() };
         self.modify(attr, mask::STATE | mask::PORT | mask::PKEY_INDEX | mask::ACCESS)
@@ -232,7 +232,7 @@ impl Qp {
 
     /// Breaks the queue pair: posted work requests complete as flushed, and no message comes from the peer or goes to
     /// it any more.
-    pub(crate) fn break_off(&self) {
+    pub(crate) fn to_error(&self) {
         // If this fails, the queue pair was not connected or is broken already.
         let _ = self.modify(abi::QpAttr { state: abi::STATE_ERR, ..Default::default() }, mask::STATE);
     }
@@ -276,7 +276,7 @@ impl Qp {
     /// The bytes stay valid and unchanged until the work request has completed, or the queue pair is destroyed. If
     /// they are copied into the request, they stay so until the call returns.
     #[inline]
-    pub(crate) unsafe fn send(&self, id: u64, piece: Piece, signalled: bool) -> io::Result<()> {
+    pub(crate) unsafe fn send(&self, id: u64, piece: SendSge, signalled: bool) -> io::Result<()> {
         let (mut list, flags) = piece.list();
         // SAFETY: `list` is one piece; the caller's promise for its bytes.
         unsafe { self.post(request(id, &mut list, 1, abi::WR_SEND, flags | flag(signalled))) }
@@ -292,7 +292,7 @@ impl Qp {
     pub(crate) unsafe fn send_to(
         &self,
         id: u64,
-        piece: Piece,
+        piece: SendSge,
         to: &AddressHandle,
         qpn: u32,
         qkey: u32,
@@ -331,7 +331,7 @@ impl Qp {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub(crate) fn mark(&self, id: u64) -> io::Result<()> {
+    pub(crate) fn post_fence_read(&self, id: u64) -> io::Result<()> {
         let mut request = request(id, ptr::null_mut(), 0, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr: 0, rkey: 0 } };
         // SAFETY: it has no pieces.
@@ -345,7 +345,7 @@ impl Qp {
     ///
     /// # Safety
     /// As [`SharedReceives::post`].
-    pub(crate) unsafe fn receive(&self, places: &[Place]) -> io::Result<()> {
+    pub(crate) unsafe fn receive(&self, places: &[RecvSge]) -> io::Result<()> {
         // SAFETY: the queue pair exists as long as this value.
         let qp = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
@@ -355,13 +355,13 @@ impl Qp {
     }
 }
 
-impl Piece {
+impl SendSge {
     fn list(self) -> (abi::Sge, c_uint) {
         match self {
-            Piece::Inline(base, length) => {
+            SendSge::Inline(base, length) => {
                 (abi::Sge { addr: base.expose_provenance() as u64, length, lkey: 0 }, abi::SEND_INLINE)
             }
-            Piece::Registered(base, length, lkey) => {
+            SendSge::Registered(base, length, lkey) => {
                 (abi::Sge { addr: base.expose_provenance() as u64, length, lkey }, 0)
             }
         }
@@ -399,7 +399,7 @@ impl Drop for Qp {
 /// An address handle: the destination of datagrams.
 pub(crate) struct AddressHandle {
     raw: NonNull<abi::Ah>,
-    domain: Arc<Domain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: any thread may use the objects of the library, and several threads may do so at once.
@@ -418,7 +418,7 @@ impl AddressHandle {
     ///
     /// # Errors
     /// The error of the system: the address is not reachable.
-    pub(crate) fn new(domain: &Arc<Domain>, route: &Route) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> io::Result<Self> {
         let mut attr = route.attr();
         // SAFETY: the domain belongs to an open context.
         let raw = made(unsafe { (domain.context().functions.create_ah)(domain.raw.as_ptr(), &mut attr) })?;

@@ -8,31 +8,31 @@ use std::sync::Arc;
 
 use super::abi::{self, Wc};
 use super::context::{Context, check, made};
-use super::memory::Domain;
+use super::memory::ProtectionDomain;
 use crate::sys::{self, BorrowedFd};
 
 /// The maximum number of receives that are posted in one call.
 pub(crate) const BATCH: usize = 64;
 
 /// A completion queue with its event channel.
-pub(crate) struct Completions {
+pub(crate) struct CompletionQueue {
     raw: NonNull<abi::Cq>,
     channel: NonNull<abi::CompChannel>,
     context: Arc<Context>,
 }
 
 // SAFETY: any thread may use the objects of the library, and several threads may do so at once.
-unsafe impl Send for Completions {}
+unsafe impl Send for CompletionQueue {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Completions {}
+unsafe impl Sync for CompletionQueue {}
 
-impl fmt::Debug for Completions {
+impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Completions({})", self.context.name())
     }
 }
 
-impl Completions {
+impl CompletionQueue {
     /// Creates a queue with space for `room` completions.
     ///
     /// # Errors
@@ -50,9 +50,9 @@ impl Completions {
             // SAFETY: the channel was made above, and nothing uses it.
             unsafe { (functions.destroy_comp_channel)(channel.as_ptr()) };
         })?;
-        let queue = Completions { raw, channel, context: Arc::clone(context) };
+        let queue = CompletionQueue { raw, channel, context: Arc::clone(context) };
         let channel = queue.descriptor().ok_or(io::ErrorKind::Unsupported)?;
-        sys::unblock(channel)?;
+        sys::set_nonblocking(channel)?;
         Ok(Arc::new(queue))
     }
 
@@ -93,11 +93,11 @@ impl Completions {
         // SAFETY: the channel lives as long as the queue.
         let channel = unsafe { self.channel.as_ref() };
         // SAFETY: so does its descriptor.
-        unsafe { sys::descriptor(channel.fd) }
+        unsafe { sys::borrow_fd(channel.fd) }
     }
 }
 
-impl Drop for Completions {
+impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let functions = self.context.functions;
         // SAFETY: the queue pairs that use it hold it, so they have been destroyed.
@@ -108,17 +108,17 @@ impl Drop for Completions {
 }
 
 /// A receive queue that several queue pairs share.
-pub(crate) struct SharedReceives {
+pub(crate) struct SharedReceiveQueue {
     raw: NonNull<abi::Srq>,
-    domain: Arc<Domain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: any thread may use the objects of the library, and several threads may do so at once.
-unsafe impl Send for SharedReceives {}
+unsafe impl Send for SharedReceiveQueue {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for SharedReceives {}
+unsafe impl Sync for SharedReceiveQueue {}
 
-impl fmt::Debug for SharedReceives {
+impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedReceives({})", self.domain.context().name())
     }
@@ -126,7 +126,7 @@ impl fmt::Debug for SharedReceives {
 
 /// The memory of one receive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RecvSge {
     /// The id that its completion carries.
     pub(crate) id: u64,
     /// The address of the first byte, whose provenance is exposed.
@@ -137,19 +137,19 @@ pub(crate) struct Place {
     pub(crate) lkey: u32,
 }
 
-impl SharedReceives {
+impl SharedReceiveQueue {
     /// Creates a queue with space for `room` receives.
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn new(domain: &Arc<Domain>, room: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(domain: &Arc<ProtectionDomain>, room: usize) -> io::Result<Arc<Self>> {
         let max_wr = u32::try_from(room).map_err(io::Error::other)?;
         let attr = abi::SrqAttr { max_wr, max_sge: 1, limit: 0 };
         let mut init = abi::SrqInitAttr { owner: ptr::null_mut(), attr };
         let functions = domain.context().functions;
         // SAFETY: the domain belongs to an open context.
         let raw = made(unsafe { (functions.create_srq)(domain.raw.as_ptr(), &mut init) })?;
-        Ok(Arc::new(SharedReceives { raw, domain: Arc::clone(domain) }))
+        Ok(Arc::new(SharedReceiveQueue { raw, domain: Arc::clone(domain) }))
     }
 
     pub(super) fn raw(&self) -> *mut abi::Srq {
@@ -164,7 +164,7 @@ impl SharedReceives {
     /// # Safety
     /// The memory stays valid, and nothing else accesses it, until the completion with its id has come, or the queue
     /// and all its queue pairs are destroyed.
-    pub(crate) unsafe fn post(&self, places: &[Place]) -> io::Result<()> {
+    pub(crate) unsafe fn post(&self, places: &[RecvSge]) -> io::Result<()> {
         // SAFETY: the queue exists as long as this value.
         let queue = unsafe { self.raw.as_ref() };
         // SAFETY: its context is open.
@@ -175,7 +175,7 @@ impl SharedReceives {
 }
 
 /// Calls `post` with a linked list of receives, which is valid during the call.
-pub(super) fn with_list(places: &[Place], post: impl FnOnce(*mut abi::RecvWr) -> c_int) -> io::Result<()> {
+pub(super) fn with_list(places: &[RecvSge], post: impl FnOnce(*mut abi::RecvWr) -> c_int) -> io::Result<()> {
     assert!(places.len() <= BATCH, "receives fit in one call");
     if places.is_empty() {
         return Ok(());
@@ -192,7 +192,7 @@ pub(super) fn with_list(places: &[Place], post: impl FnOnce(*mut abi::RecvWr) ->
     check(post(next))
 }
 
-impl Drop for SharedReceives {
+impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         // SAFETY: the queue pairs that use it hold it, so they have been destroyed.
         unsafe { (self.domain.context().functions.destroy_srq)(self.raw.as_ptr()) };

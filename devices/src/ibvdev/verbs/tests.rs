@@ -15,8 +15,8 @@ fn device() -> Option<Arc<Context>> {
 /// One end of a connection, with registered memory.
 struct End {
     qp: Qp,
-    completions: Arc<Completions>,
-    receives: Arc<SharedReceives>,
+    completions: Arc<CompletionQueue>,
+    receives: Arc<SharedReceiveQueue>,
     memory: Vec<u8>,
     mr: Mr,
 }
@@ -25,15 +25,15 @@ const LEN: usize = 64 << 10;
 
 impl End {
     fn new(context: &Arc<Context>, port: u8) -> Self {
-        let domain = Domain::new(Arc::clone(context)).unwrap();
-        let completions = Completions::new(context, 64).unwrap();
-        let receives = SharedReceives::new(&domain, 16).unwrap();
+        let domain = ProtectionDomain::new(Arc::clone(context)).unwrap();
+        let completions = CompletionQueue::new(context, 64).unwrap();
+        let receives = SharedReceiveQueue::new(&domain, 16).unwrap();
         let room = QpSizes { sends: 16, receives: 0, inline: 128 };
-        let qp = Qp::connected(&domain, &completions, &receives, room).unwrap();
-        qp.prepare(port, 0).unwrap();
+        let qp = Qp::reliable_connected(&domain, &completions, &receives, room).unwrap();
+        qp.to_init(port, 0).unwrap();
         let mut memory = vec![0; LEN];
         // SAFETY: the memory is dropped after the registration and the queue pair.
-        let mr = unsafe { Mr::new(&domain, memory.as_mut_ptr(), LEN, Use::Write) }.unwrap();
+        let mr = unsafe { Mr::new(&domain, memory.as_mut_ptr(), LEN, MrAccess::Write) }.unwrap();
         End { qp, completions, receives, memory, mr }
     }
 
@@ -72,23 +72,23 @@ fn pair() -> Option<(End, End, Arc<Context>)> {
 fn messages_go_from_one_queue_pair_to_another() {
     let Some((mut a, mut b, _)) = pair() else { return };
     b.completions.arm();
-    let place = Place {
+    let place = RecvSge {
         id: 5,
         addr: b.memory.as_mut_ptr().expose_provenance() as u64,
         len: LEN as u32,
         lkey: b.mr.lkey(),
     };
     // SAFETY: the test accesses the memory only after the completion.
-    unsafe { b.receives.post(&[place, Place { id: 6, ..place }]) }.unwrap();
+    unsafe { b.receives.post(&[place, RecvSge { id: 6, ..place }]) }.unwrap();
     let hello = *b"hello";
     // SAFETY: the bytes are copied into the request.
-    unsafe { a.qp.send(1, Piece::Inline(hello.as_ptr(), 5), false) }.unwrap();
+    unsafe { a.qp.send(1, SendSge::Inline(hello.as_ptr(), 5), false) }.unwrap();
     let came = b.completion();
     assert_eq!((came.id, came.status, came.len, came.qpn), (5, 0, 5, b.qp.number()));
     assert_eq!(b.memory[..5], hello);
     a.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     // SAFETY: the memory stays until the completion.
-    unsafe { a.qp.send(2, Piece::Registered(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
+    unsafe { a.qp.send(2, SendSge::Registered(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
     let sent = a.completion();
     assert_eq!((sent.id, sent.status), (2, 0), "the one that was signalled");
     assert_eq!(b.completion().id, 6);
@@ -103,7 +103,7 @@ fn memory_is_read_from_the_peer_and_a_mark_completes_after_it() {
     let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey());
     // SAFETY: the test accesses the memory only after the completion.
     unsafe { a.qp.read(9, to, from) }.unwrap();
-    a.qp.mark(10).unwrap();
+    a.qp.post_fence_read(10).unwrap();
     for id in [9, 10] {
         let done = a.completion();
         assert_eq!((done.id, done.status), (id, 0));
@@ -121,9 +121,9 @@ fn a_wrong_key_breaks_the_queue_pair_and_flushes_what_follows() {
     let read = a.completion();
     assert_eq!(read.id, 1);
     assert!(read.status != 0 && !is_flushed(read.status), "{}", context.explain(read.status));
-    a.qp.mark(2).unwrap();
+    a.qp.post_fence_read(2).unwrap();
     assert!(is_flushed(a.completion().status));
-    assert!(!std::iter::from_fn(|| context.next_event()).any(|event| event == Event::Failed));
+    assert!(!std::iter::from_fn(|| context.next_event()).any(|event| event == DeviceEvent::Failed));
     assert!(a.mr.release().is_ok());
 }
 
@@ -134,7 +134,7 @@ fn who_sleeps_is_woken_by_a_completion() {
     a.completions.arm();
     let slept = Instant::now();
     bell.sleep(&[a.completions.descriptor().unwrap()], Duration::from_secs(60), || {
-        a.qp.mark(3).unwrap();
+        a.qp.post_fence_read(3).unwrap();
         false
     });
     assert!(slept.elapsed() < Duration::from_secs(30));

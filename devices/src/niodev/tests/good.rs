@@ -4,9 +4,9 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 
 use super::super::frame::{Header, Kind};
-use super::super::stage::STAGE;
+use super::super::recv_buffer::STAGE;
 use super::{Rank, intrude, pattern, send, until};
-use crate::device::{Body, Endpoint, Inlet, Packed, PackedBody, PeerId, PostError};
+use crate::device::{Body, Endpoint, Inlet, PackSource, PackedBody, PeerId, PostError};
 
 /// Connects two ranks; both have an endpoint.
 pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
@@ -52,7 +52,7 @@ fn frames_of_every_size_arrive_in_order() {
 
 // SAFETY: the room is no longer than the bytes, and all of it is written.
 #[expect(unsafe_code, reason = "see above")]
-unsafe impl Packed for Vec<u8> {
+unsafe impl PackSource for Vec<u8> {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
         room.write_copy_of_slice(&self[position..][..room.len()]);
     }
@@ -138,7 +138,7 @@ fn bytes_may_come_one_at_a_time() {
 fn who_says_goodbye_is_not_lost() {
     let (mut a, b, to_b, to_a) = pair();
     drop((to_b, to_a, b));
-    until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
+    until(&mut [&mut a], |r| r[0].inlet.established() == 0);
     assert_eq!(a.got.lost, []);
 }
 
@@ -152,7 +152,7 @@ fn what_was_sent_before_a_goodbye_arrives() {
     }
     until(&mut [&mut b], |_| to_a.is_drained());
     drop((to_a, b));
-    until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
+    until(&mut [&mut a], |r| r[0].inlet.established() == 0);
     assert_eq!((a.got.frames.len(), a.got.lost.len()), (100, 0));
     assert_eq!(to_b.post(&[0; 8], Body::Empty), Err(PostError::Again), "who has left receives nothing");
 }
@@ -191,7 +191,7 @@ fn a_goodbye_in_the_middle_is_a_loss() {
 fn connections_have_memory_only_for_what_is_half_received() {
     let mut rank = Rank::new(0, 8);
     let mut streams: Vec<_> = (1..8).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
-    assert_eq!(rank.inlet.room(), 0, "of {} connections", rank.inlet.standing());
+    assert_eq!(rank.inlet.room(), 0, "of {} connections", rank.inlet.established());
     let wire = |peer: usize| {
         let mut wire = Header::data(8, 1000 * peer).to_bytes().to_vec();
         wire.extend_from_slice(&[peer as u8; 8]);
@@ -234,6 +234,6 @@ fn a_death_ends_the_body_under_way() {
             let lost = rank.got.lost.iter().map(|(peer, _)| *peer).collect::<Vec<_>>();
             assert_eq!(lost, if cut && peer == 5 { vec![5] } else { vec![] });
         }
-        assert_eq!(rank.inlet.standing(), usize::from(!cut));
+        assert_eq!(rank.inlet.established(), usize::from(!cut));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::link::HOLD;
+use super::super::endpoint::COALESCE_MAX;
 use super::good::pair;
 use super::{LIVENESS, Rank, pattern, until};
 use crate::device::{Body, Endpoint};
@@ -93,7 +93,7 @@ fn what_is_held_is_bounded() {
     let pipe = a.device.shared.pipe(1);
     for i in 0..1000 {
         more(&mut *to_b, i, &[1; 1000]);
-        assert!(pipe.out().len() < HOLD, "frame {i}");
+        assert!(pipe.out().len() < COALESCE_MAX, "frame {i}");
         if i % 100 == 99 {
             b.poll();
         }
@@ -106,7 +106,7 @@ fn a_link_that_is_dropped_writes_out_what_it_held() {
     let (mut a, mut b, mut to_b, to_a) = pair();
     let count = until_held(&mut a, &mut *to_b, |i| pattern(i, 100));
     drop((to_b, to_a, a));
-    until(&mut [&mut b], |r| r[0].inlet.standing() == 0);
+    until(&mut [&mut b], |r| r[0].inlet.established() == 0);
     assert_eq!(b.got.lost, [], "it said goodbye");
     arrive(&mut b, count, |i| pattern(i, 100));
 }
@@ -127,6 +127,6 @@ fn what_is_held_for_one_who_leaves_is_nobodys() {
         }
     }
     assert_eq!(to_b.flush(), Ok(false));
-    until(&mut [&mut a], |r| r[0].inlet.standing() == 0);
+    until(&mut [&mut a], |r| r[0].inlet.established() == 0);
     assert_eq!(a.got.lost, []);
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::handshake::{Handshake, Identity, Step, Verdict};
+use super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
 use super::inlet::NioInlet;
-use super::{NioDevice, half, open};
+use super::{NioDevice, half_open, open};
 use crate::config::Config;
 use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, PostError, Sink};
 use crate::doorbell::Doorbell;
@@ -134,7 +134,7 @@ fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u
 fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
     let id = Identity { key: key(secret), rank, size: 8 };
     let me = to.device.shared.id.rank;
-    let (mut talk, hello) = Handshake::connect(Arc::new(id), me, half::nonce().unwrap());
+    let (mut talk, hello) = Handshake::connect(Arc::new(id), me, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -149,10 +149,10 @@ fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
             Err(_) => return None,
         };
-        match talk.took(count) {
-            Ok(Step::ReadMore) => (),
-            Ok(Step::Send(bytes)) => stream.write_all(&bytes).unwrap(),
-            Ok(Step::Decided(Verdict::Go)) => return Some(stream),
+        match talk.received(count) {
+            Ok(HandshakeAction::ReadMore) => (),
+            Ok(HandshakeAction::Send(bytes)) => stream.write_all(&bytes).unwrap(),
+            Ok(HandshakeAction::Decided(Verdict::Accept)) => return Some(stream),
             _ => return None,
         }
     }

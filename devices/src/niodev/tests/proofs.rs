@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::frame::{BODY_MAX, HEADER, Header, Kind};
-use super::super::handshake::{Handshake, Identity, Nonce, Refusal, Step, Verdict};
+use super::super::handshake::{Handshake, HandshakeAction, Identity, Nonce, Refusal, Verdict};
 use super::key;
 use crate::site::JobKey;
 
@@ -12,23 +12,23 @@ fn identity(rank: u32) -> Arc<Identity> {
 }
 
 /// Passes bytes to a handshake, at most `chunk` at a time; returns the last step.
-fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<Step, Refusal> {
+fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<HandshakeAction, Refusal> {
     loop {
         let room = to.room();
         let count = room.len().min(bytes.len()).min(chunk);
         room[..count].copy_from_slice(&bytes[..count]);
         bytes = &bytes[count..];
-        let step = to.took(count)?;
-        if bytes.is_empty() || !matches!(step, Step::ReadMore) {
+        let step = to.received(count)?;
+        if bytes.is_empty() || !matches!(step, HandshakeAction::ReadMore) {
             assert!(bytes.is_empty());
             return Ok(step);
         }
     }
 }
 
-fn said(step: Result<Step, Refusal>) -> Vec<u8> {
+fn said(step: Result<HandshakeAction, Refusal>) -> Vec<u8> {
     match step {
-        Ok(Step::Send(bytes)) => bytes,
+        Ok(HandshakeAction::Send(bytes)) => bytes,
         other => panic!("{other:?}"),
     }
 }
@@ -42,15 +42,15 @@ fn both_prove_themselves_whatever_the_pieces() {
         assert_eq!(two.from(), 1);
         let proof = said(feed(&mut one, &challenge, chunk));
         assert!(one.awaits_verdict());
-        assert!(matches!(feed(&mut two, &proof, chunk), Ok(Step::PeerProven)));
-        let verdict = feed(&mut one, &[Verdict::Go.to_byte()], chunk);
-        assert!(matches!(verdict, Ok(Step::Decided(Verdict::Go))));
+        assert!(matches!(feed(&mut two, &proof, chunk), Ok(HandshakeAction::PeerProven)));
+        let verdict = feed(&mut one, &[Verdict::Accept.to_byte()], chunk);
+        assert!(matches!(verdict, Ok(HandshakeAction::Decided(Verdict::Accept))));
     }
 }
 
 #[test]
 fn no_verdict_is_believed_before_a_proof() {
-    for verdict in [Verdict::Go, Verdict::Taken, Verdict::Full] {
+    for verdict in [Verdict::Accept, Verdict::Taken, Verdict::Full] {
         let (mut one, _) = Handshake::connect(identity(1), 2, [1; 32]);
         assert_eq!(feed(&mut one, &[verdict.to_byte()], 1).unwrap_err(), Refusal::Noise);
     }
@@ -116,7 +116,7 @@ fn every_bit_of_a_handshake_counts() {
         if (5..8).contains(&(bit / 8)) {
             continue;
         }
-        let Ok(Step::Send(challenge)) = feed(&mut two, &hello, 100) else { continue };
+        let Ok(HandshakeAction::Send(challenge)) = feed(&mut two, &hello, 100) else { continue };
         assert_eq!(feed(&mut one, &challenge, 100).unwrap_err(), Refusal::Key, "bit {bit}");
     }
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::connect::{Card, explain, host};
+use super::super::address::{Card, explain, host};
 use super::super::frame::{BODY_MAX, HEADER, Header};
-use super::super::half;
-use super::super::handshake::{Handshake, Identity, Step, Verdict};
-use super::super::seats::STRANGERS;
+use super::super::half_open;
+use super::super::half_open_table::STRANGERS;
+use super::super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
 use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
@@ -127,7 +127,7 @@ fn a_pass_that_moves_nothing_has_seen_all_that_came() {
     let mut rank = Rank::new(0, 8);
     let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
     let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
-    until(&mut [&mut rank], |r| r[0].inlet.lobby.seats.is_crowded());
+    until(&mut [&mut rank], |r| r[0].inlet.lobby.half_open.is_crowded());
     for stranger in &mut crowd {
         stranger.write_all(b"M").unwrap();
         arrived(stranger);
@@ -166,7 +166,7 @@ fn a_peer_that_sends_nonsense_is_lost_and_nobody_else() {
 #[test]
 fn who_knows_the_job_keeps_its_place_in_a_crowd() {
     let mut rank = Rank::new(0, 8);
-    rank.inlet.lobby.seats.room = 2;
+    rank.inlet.lobby.half_open.room = 2;
     let (mut slow, mut talk) = hello(&rank, 5);
     rank.poll();
     let mut crowd = Vec::new();
@@ -177,9 +177,9 @@ fn who_knows_the_job_keeps_its_place_in_a_crowd() {
     assert_eq!(rank.strangers(), 48, "the newest stay");
     // The handshake continues where it was.
     let count = slow.read(talk.room()).unwrap();
-    let Ok(Step::Send(proof)) = talk.took(count) else { panic!("no challenge") };
+    let Ok(HandshakeAction::Send(proof)) = talk.received(count) else { panic!("no challenge") };
     slow.write_all(&proof).unwrap();
-    until(&mut [&mut rank], |r| r[0].inlet.standing() == 1);
+    until(&mut [&mut rank], |r| r[0].inlet.established() == 1);
 }
 
 #[test]
@@ -194,7 +194,8 @@ fn a_rank_has_one_place() {
 /// Connects without a device and sends only a hello, as rank `rank`.
 fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
     let id = Identity { key: key(1), rank, size: 8 };
-    let (talk, hello) = Handshake::connect(Arc::new(id), to.device.shared.id.rank, half::nonce().unwrap());
+    let (talk, hello) =
+        Handshake::connect(Arc::new(id), to.device.shared.id.rank, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
     stream.write_all(&hello).unwrap();
     (stream, talk)
@@ -209,7 +210,7 @@ fn all_reach_all_through_a_flood_of_strangers() {
     let cards: Vec<_> = ranks.iter().map(|rank| (rank.device.address(), rank.address())).collect();
     let mut links = Vec::new();
     for rank in &mut ranks {
-        rank.inlet.lobby.seats.room = 1;
+        rank.inlet.lobby.half_open.room = 1;
         let me = rank.device.shared.id.rank;
         for (to, (card, _)) in cards.iter().enumerate().filter(|(to, _)| *to != me as usize) {
             links.push((me, Some((to, rank.device.connect(PeerId(to as u32), card).unwrap()))));
@@ -345,6 +346,9 @@ fn only_addresses_of_this_host_can_be_listened_on() {
     ];
     for (named, why) in unusable {
         let refused = host(Some(named)).unwrap_err();
-        assert!(refused.starts_with(&format!("MPJ_NIO_HOST={named} ")) && refused.contains(why), "{refused}");
+        assert!(
+            refused.starts_with(&format!("MPJ_NIO_LISTEN_ADDRESS={named} ")) && refused.contains(why),
+            "{refused}"
+        );
     }
 }

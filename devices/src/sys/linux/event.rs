@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
 
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
-impl Event {
+impl EventFd {
     /// Creates an event. If the process has reached its limit of open descriptors, raises the limit first: each rank
     /// that is a thread needs a descriptor.
     ///
@@ -26,7 +26,7 @@ impl Event {
             super::raise_descriptors();
             make()
         });
-        made.map(Event).map_err(|error| {
+        made.map(EventFd).map_err(|error| {
             let advice = match error {
                 Errno::MFILE => "; each rank takes a file descriptor: raise `ulimit -Hn`",
                 Errno::NFILE => "; the host has no file descriptors left: raise fs.file-max",

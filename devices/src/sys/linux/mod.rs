@@ -9,10 +9,10 @@ pub(crate) mod socket;
 mod wakeup;
 
 pub(crate) use cores::{allowed, place, run_on};
-pub(crate) use event::Event;
+pub(crate) use event::EventFd;
 pub(crate) use mpj_pool::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
-pub(crate) use remote::{Process, RemotePiece, own_process, read_process, write_process};
+pub(crate) use remote::{Process, RemoteIov, own_pid, read_process, write_process};
 pub(crate) use rustix::io::Errno;
 pub(crate) use wakeup::Wakeup;
 
@@ -30,7 +30,7 @@ pub(crate) const HAS_SHARED_MEMORY: bool = true;
 pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 
 /// Returns the nanoseconds of the clock that all processes of this host share.
-pub(crate) fn now() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // This does not use rustix, whose clock and thread functions read the vDSO directly, which valgrind does not
     // permit.
@@ -42,14 +42,14 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Returns the number of this thread.
-pub(crate) fn thread() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     // SAFETY: the call takes no arguments and always succeeds.
     let number = unsafe { libc::syscall(libc::SYS_gettid) };
     number as u32
 }
 
 /// Returns how many bytes of memory this process may lock, or `None` if no limit applies to this thread.
-pub(crate) fn lockable() -> Option<usize> {
+pub(crate) fn memlock_limit() -> Option<usize> {
     let limit = getrlimit(Resource::Memlock).current?;
     let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     // The capability must be one of the host: in a user namespace it does not lift the limit.
@@ -75,7 +75,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> bool {
 
 /// Kills this process.
 #[cfg(all(debug_assertions, feature = "conformance"))]
-pub(crate) fn kill_me() {
+pub(crate) fn kill_self() {
     // The test that uses this checks for the signal.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
@@ -84,13 +84,13 @@ pub(crate) fn kill_me() {
 ///
 /// # Safety
 /// If the number is not negative, it is a descriptor that is open for `'a`.
-pub(crate) unsafe fn descriptor<'a>(number: i32) -> Option<BorrowedFd<'a>> {
+pub(crate) unsafe fn borrow_fd<'a>(number: i32) -> Option<BorrowedFd<'a>> {
     // SAFETY: the caller's promise; the check excludes -1.
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Makes calls on a descriptor fail instead of block.
-pub(crate) fn unblock(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(descriptor, true)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn unblock(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
 pub(crate) fn replace(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
     use std::os::fd::{AsFd, AsRawFd};
 
-    unblock(file.as_fd())?;
+    set_nonblocking(file.as_fd())?;
     // SAFETY: both are open, and the owner of the number continues to own it.
     match unsafe { libc::dup2(file.as_raw_fd(), number.as_raw_fd()) } {
         -1 => Err(std::io::Error::last_os_error()),

@@ -59,7 +59,7 @@ impl Poll {
 
     /// Calls `each` for the current events. Returns whether these were all.
     #[inline]
-    pub(crate) fn look(&self, each: impl FnMut(Readiness)) -> bool {
+    pub(crate) fn poll(&self, each: impl FnMut(Readiness)) -> bool {
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An interrupted call has found no event.

@@ -8,14 +8,14 @@ use super::Errno;
 
 /// A piece to copy: `len` bytes from address `from` of the other process to `to`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemotePiece {
+pub(crate) struct RemoteIov {
     pub(crate) to: *mut u8,
     pub(crate) from: u64,
     pub(crate) len: usize,
 }
 
 /// Returns the number of this process.
-pub(crate) fn own_process() -> u32 {
+pub(crate) fn own_pid() -> u32 {
     std::process::id()
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Finds a process by its number. Returns `None` if it does not exist.
-    pub(crate) fn find(number: u32) -> Option<Self> {
+    pub(crate) fn open(number: u32) -> Option<Self> {
         let number = Pid::from_raw(i32::try_from(number).ok()?)?;
         match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => Some(Process { number, fd: Some(fd) }),
@@ -39,7 +39,7 @@ impl Process {
     }
 
     /// Whether at least one thread of the process runs. Returns true if that cannot be determined.
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         let Some(fd) = &self.fd else { return test_kill_process(self.number) != Err(Errno::SRCH) };
         // The pidfd is readable when the last thread has ended, even before the parent has waited for the process.
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -57,7 +57,7 @@ impl Process {
 /// The destination of each piece is valid for writes, and nothing else accesses it.
 pub(crate) unsafe fn read_process<const N: usize>(
     process: u32,
-    pieces: &[RemotePiece; N],
+    pieces: &[RemoteIov; N],
 ) -> Result<usize, Errno> {
     if N < 2 || cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
         // SAFETY: the caller's promise.
@@ -79,7 +79,7 @@ pub(crate) unsafe fn read_process<const N: usize>(
 ///
 /// # Safety
 /// As [`read_process`].
-unsafe fn read_pieces(process: u32, pieces: &[RemotePiece]) -> Result<usize, Errno> {
+unsafe fn read_pieces(process: u32, pieces: &[RemoteIov]) -> Result<usize, Errno> {
     let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let (mut to, mut from) = ([none; 2], [none; 2]);
     for ((to, from), piece) in to.iter_mut().zip(&mut from).zip(pieces) {
@@ -131,18 +131,18 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_runs_no_more_though_nobody_took_note() {
-        assert!(Process::find(own_process()).unwrap().runs());
+        assert!(Process::open(own_pid()).unwrap().is_running());
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let process = Process::find(child.id()).unwrap();
-        assert!(process.runs());
+        let process = Process::open(child.id()).unwrap();
+        assert!(process.is_running());
         drop(child.stdin.take());
         let start = Instant::now();
-        while process.runs() {
+        while process.is_running() {
             assert!(start.elapsed() < Duration::from_secs(60));
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        assert!(!process.runs() && Process::find(child.id()).is_none());
+        assert!(!process.is_running() && Process::open(child.id()).is_none());
     }
 }

@@ -75,7 +75,7 @@ impl Wakeup {
     }
 
     /// Whether a socket has this name. Returns true if that cannot be determined.
-    pub(crate) fn is_there(name: u64) -> bool {
+    pub(crate) fn exists(name: u64) -> bool {
         if name != 0 && network() != Some((name >> 32) as u32) {
             return true;
         }
@@ -103,9 +103,9 @@ mod tests {
     fn one_is_there_as_long_as_it_lives() {
         let one = Wakeup::new().unwrap();
         let name = one.name();
-        assert!(Wakeup::is_there(name) && !Wakeup::is_there(0));
+        assert!(Wakeup::exists(name) && !Wakeup::exists(0));
         drop(one);
-        assert!(!Wakeup::is_there(name));
+        assert!(!Wakeup::exists(name));
     }
 
     /// The socket exists, but cannot be reached from this namespace.
@@ -118,7 +118,7 @@ mod tests {
         };
         // Creating a namespace needs a privilege.
         let Some(one) = std::thread::spawn(elsewhere).join().unwrap() else { return };
-        assert!(Wakeup::is_there(one.name()));
+        assert!(Wakeup::exists(one.name()));
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::sys::BorrowedFd;
 
 #[derive(Debug, Default)]
-pub(crate) struct Event {
+pub(crate) struct EventFd {
     signalled: Mutex<bool>,
     news: Condvar,
 }
 
-impl Event {
+impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Event::default())
+        Ok(EventFd::default())
     }
 
     pub(crate) fn signal(&self) {

@@ -9,7 +9,7 @@ pub(crate) mod socket;
 mod wakeup;
 
 pub(crate) use errno::Errno;
-pub(crate) use event::Event;
+pub(crate) use event::EventFd;
 pub(crate) use memory::{SegmentView, SharedStorage};
 pub(crate) use poll::{Interest, Poll, Readiness};
 pub(crate) use wakeup::Wakeup;
@@ -52,13 +52,13 @@ pub(crate) mod membarrier {
 
 /// A piece of another process's memory to copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemotePiece {
+pub(crate) struct RemoteIov {
     pub(crate) to: *mut u8,
     pub(crate) from: u64,
     pub(crate) len: usize,
 }
 
-pub(crate) fn own_process() -> u32 {
+pub(crate) fn own_pid() -> u32 {
     0
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn own_process() -> u32 {
 pub(crate) struct Process;
 
 impl Process {
-    pub(crate) fn find(_number: u32) -> Option<Self> {
+    pub(crate) fn open(_number: u32) -> Option<Self> {
         None
     }
 
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         false
     }
 }
@@ -79,9 +79,9 @@ impl Process {
 /// This can always be called: it copies nothing.
 pub(crate) unsafe fn read_process<const N: usize>(
     _process: u32,
-    pieces: &[RemotePiece; N],
+    pieces: &[RemoteIov; N],
 ) -> Result<usize, Errno> {
-    let _ = pieces.map(|RemotePiece { to, from, len }| (to, from, len));
+    let _ = pieces.map(|RemoteIov { to, from, len }| (to, from, len));
     Err(Errno::UNSUPPORTED)
 }
 
@@ -92,17 +92,17 @@ pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: us
 }
 
 /// Returns the nanoseconds of this process's clock, which suffices because one process has all ranks.
-pub(crate) fn now() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64
 }
 
-pub(crate) fn thread() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-pub(crate) fn lockable() -> Option<usize> {
+pub(crate) fn memlock_limit() -> Option<usize> {
     None
 }
 
@@ -114,15 +114,15 @@ pub(crate) fn random(_bytes: &mut [u8]) -> bool {
 
 /// # Safety
 /// This can always be called: it returns no descriptor.
-pub(crate) unsafe fn descriptor<'a>(_number: i32) -> Option<super::BorrowedFd<'a>> {
+pub(crate) unsafe fn borrow_fd<'a>(_number: i32) -> Option<super::BorrowedFd<'a>> {
     None
 }
 
-pub(crate) fn unblock(_descriptor: super::BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn set_nonblocking(_descriptor: super::BorrowedFd<'_>) -> Result<(), Errno> {
     Err(Errno::UNSUPPORTED)
 }
 
 #[cfg(all(debug_assertions, feature = "conformance"))]
-pub(crate) fn kill_me() {
+pub(crate) fn kill_self() {
     std::process::abort()
 }

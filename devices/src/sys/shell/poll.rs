@@ -40,7 +40,7 @@ impl Poll {
         match self.0 {}
     }
 
-    pub(crate) fn look(&self, _each: impl FnMut(Readiness)) -> bool {
+    pub(crate) fn poll(&self, _each: impl FnMut(Readiness)) -> bool {
         match self.0 {}
     }
 

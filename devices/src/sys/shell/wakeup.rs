@@ -22,7 +22,7 @@ impl Wakeup {
         match self.0 {}
     }
 
-    pub(crate) fn is_there(_name: u64) -> bool {
+    pub(crate) fn exists(_name: u64) -> bool {
         false
     }
 

@@ -7,8 +7,8 @@ use mpj_datatypes::Datatype;
 use mpj_devices::Site;
 use mpj_devices::config::Config;
 use mpj_devices::{
-    Address, Buf, Callback, Cards, Channel, Coalesce, Completion, Doorbell, Engine, Envelope, Exit, Fault,
-    Group, KeepAlive, Mode, Pattern, Registry, Roster, Source, Started, Target,
+    Address, Buf, Callback, CardExchange, Channel, Coalesce, Completion, Doorbell, Engine, Envelope, Exit,
+    Fault, Group, KeepAlive, Mode, Pattern, Registry, Roster, Source, Started, Target,
 };
 
 use super::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
@@ -17,7 +17,7 @@ use super::head::{BYTES, bind, eager, word};
 #[derive(Debug)]
 struct NoCards;
 
-impl Cards for NoCards {
+impl CardExchange for NoCards {
     fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
         Ok(())
     }

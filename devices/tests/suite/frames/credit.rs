@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mpj_devices::config::{BUDGET, Config};
+use mpj_devices::config::{Config, EAGER_CREDIT_TOTAL};
 use mpj_devices::{Buf, Channel, Coalesce, Fault, Mode, Pattern, Source};
 use mpj_pool::Pool;
 
@@ -110,7 +110,7 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
 #[test]
 fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
     let mut config = Config::default();
-    config.set(&BUDGET, 1 << 20).unwrap();
+    config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     let bench = bench_of(&config);
     let taken = EAGER as u64 + EACH;
     let (mut room, mut most) = (128 << 10, 0);
@@ -202,7 +202,7 @@ fn too_many_announcements_are_refused_where_they_are_made() {
 /// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
 fn small() -> Bench {
     let mut config = Config::default();
-    config.set(&BUDGET, 1 << 20).unwrap();
+    config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     bench_of(&config)
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::config::Config;
 use mpj_devices::device::{
-    Body, Caps, Landing, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Reach, Registration,
-    RemoteKey,
+    Body, Caps, Landing, MemoryDesc, MemoryPart, OpStatus, OpToken, QuiesceStatus, Registration, RemoteKey,
+    SizeRange,
 };
 use mpj_devices::{
     Address, Affinity, Device, Driver, Endpoint, Inlet, OpenError, Opened, PeerId, PostError, Sink, Site,
@@ -123,14 +123,14 @@ unsafe impl Driver for FakeDriver {
         let frames = Caps::frames(EAGER, FRAGMENT);
         let caps = match self.0.gets {
             Gets::None => frames,
-            Gets::Fail => Caps { get: Some(Reach::ANY), ..frames },
+            Gets::Fail => Caps { get: Some(SizeRange::ANY), ..frames },
             Gets::Start => Caps {
-                get: Some(Reach { max: PIECE, ..Reach::ANY }),
-                zcopy: Some(Reach { min: LENT, max: FRAGMENT }),
+                get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }),
+                zcopy: Some(SizeRange { min: LENT, max: FRAGMENT }),
                 register_from: Some(1),
                 ..frames
             },
-            Gets::Now => Caps { get: Some(Reach { max: PIECE, ..Reach::ANY }), ..frames },
+            Gets::Now => Caps { get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }), ..frames },
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
         let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };

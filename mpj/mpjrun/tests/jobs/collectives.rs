@@ -60,7 +60,7 @@ fn collectives_that_do_not_fit_are_an_error_everywhere() {
 const AHEAD: usize = 300_000;
 
 fn a_rank_that_is_far_ahead_in_collectives_is_in_step() {
-    let ended = run("-n 3 --dev shmdev -x MPJ_CREDIT=1000000000", "far-ahead");
+    let ended = run("-n 3 --dev shmdev -x MPJ_EAGER_CREDIT=1000000000", "far-ahead");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mpj_devices::config::Config;
 use mpj_devices::conformance::{CASES, unavailable};
-use mpj_devices::steps::KillPoint;
+use mpj_devices::kill_points::KillPoint;
 use mpj_devices::{Driver, OpenError, Opened, Site};
 
 use super::Test;
@@ -30,7 +30,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
 
 /// The steps of a body that is sent in frames, and the parameters that make any device send it so.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
-const IN_FRAMES: &str = "-x MPJ_IBV_READ=1099511627776 -x MPJ_SHM_SINGLE_COPY=1099511627776";
+const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776 -x MPJ_SHM_SINGLE_COPY_MIN=1099511627776";
 
 fn the_suite_passes_on_processes() {
     for device in devices() {

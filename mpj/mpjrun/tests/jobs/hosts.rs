@@ -28,7 +28,7 @@ const PLACED: [(&str, &str); 4] =
     [("a:2,b:3", "aabbb"), ("a:4,b", "aaaab"), ("a:1,b:3,c", "abbbc"), ("a:1,b:1,a:2,c", "abaac")];
 
 fn on(hosts: &str, ranks: usize) -> String {
-    format!("-n {ranks} -x MPJ_HOST_ID={hosts}")
+    format!("-n {ranks} -x MPJ_SIMULATED_HOSTS={hosts}")
 }
 
 /// Sends a message from each rank to each other rank, and prints which devices sent them.
@@ -181,5 +181,6 @@ fn refused() {
     let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
         .expect(1, &["MiB of memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--dev"]);
-    run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_HOST_ID=a:2,b:2 places 4 ranks, and there are 5"]);
+    run(&on("a:2,b:2", 5), "fine")
+        .expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 places 4 ranks, and there are 5"]);
 }

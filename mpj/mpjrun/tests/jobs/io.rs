@@ -59,9 +59,9 @@ fn input() {
 }
 
 fn environment() {
-    let mut command = mpjrun("-n 2 -x GREETING=hello=you -x MPJ_SPIN=3");
+    let mut command = mpjrun("-n 2 -x GREETING=hello=you -x MPJ_SPIN_US=3");
     command.arg(std::env::current_exe().unwrap()).args(["rank", "env"]);
-    command.envs([("PMI_RANK", "7"), ("PMIX_RANK", "7"), ("MPJ_CONTROL", "3:4"), ("MPJ_YIELD", "500")]);
+    command.envs([("PMI_RANK", "7"), ("PMIX_RANK", "7"), ("MPJ_CONTROL", "3:4"), ("MPJ_YIELD_US", "500")]);
     let mut ended = watch(&mut command).0.end();
     ended.out.sort();
     assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
@@ -70,7 +70,7 @@ fn environment() {
         let is_of_host = |word: &&str| word.starts_with("MPJ_CONTROL=") || word.starts_with("MPJ_CORES=");
         let words: Vec<&str> = line.split(' ').filter(|word| !is_of_host(word)).collect();
         let rank = format!("MPJ_RANK={rank}");
-        let expected = ["GREETING=hello=you", &rank, "MPJ_SIZE=2", "MPJ_SPIN=3", "MPJ_YIELD=500"];
+        let expected = ["GREETING=hello=you", &rank, "MPJ_SIZE=2", "MPJ_SPIN_US=3", "MPJ_YIELD_US=500"];
         assert_eq!(words[2..], expected, "{line}");
     }
 }

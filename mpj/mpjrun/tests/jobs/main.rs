@@ -1,22 +1,22 @@
 //! Tests of jobs under `mpjrun`: how they end, what they print, and that they leave nothing behind.
 //!
 //! This binary contains both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare
-//! ROLE` one of [`bare`]. Most tests wait rather than compute, so several jobs run at the same time.
+//! ROLE` one of [`raw_control`]. Most tests wait rather than compute, so several jobs run at the same time.
 
-mod bare;
 mod bind;
 #[path = "../../../tests/suite/common/lent.rs"]
 mod blocks;
-mod claims;
 mod collectives;
 mod devices;
-mod ends;
+mod exits;
+mod failures;
 mod hosts;
 mod io;
 mod job;
-mod late;
-mod lent;
+mod late_join;
 mod messages;
+mod raw_control;
+mod recv_block;
 // Programs that the tests of `mpj` run on threads, and these tests on processes. The source is shared: a separate crate
 // would depend on `mpj`, and `mpj` on that crate.
 #[path = "../../../tests/suite/common/mismatch.rs"]
@@ -45,19 +45,19 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match &args[..] {
         [first, role] if first == "rank" => return program::play(role),
-        [first, role] if first == "bare" => return bare::play(role),
+        [first, role] if first == "bare" => return raw_control::play(role),
         _ => {}
     }
     let tests: Vec<Test> = [
         bind::TESTS,
-        claims::TESTS,
+        failures::TESTS,
         collectives::TESTS,
         devices::TESTS,
-        ends::TESTS,
+        exits::TESTS,
         hosts::TESTS,
         io::TESTS,
-        late::TESTS,
-        lent::TESTS,
+        late_join::TESTS,
+        recv_block::TESTS,
         messages::TESTS,
         parameters::TESTS,
         signals::TESTS,

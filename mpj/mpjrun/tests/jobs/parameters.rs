@@ -28,7 +28,7 @@ const COUNT: usize = 64;
 pub(crate) fn ways(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =
-        || -> u64 { world.stats().devices.iter().map(|(_, t)| t.eager.number + t.announced.number).sum() };
+        || -> u64 { world.stats().devices.iter().map(|(_, t)| t.eager.number + t.rendezvous.number).sum() };
     let before = sent();
     let mut sum = [0u64; COUNT];
     world.allreduce(&[me + 1; COUNT], &mut sum, Op::Sum)?;
@@ -46,11 +46,14 @@ pub(crate) fn ways(world: &World) -> Result<(), Error> {
 
 fn a_forced_algorithm_is_taken() {
     for (set, messages) in [
-        ("-x MPJ_FLAT_RANKS=0", 2),
-        ("-x MPJ_ALLREDUCE=ring -x MPJ_ALLGATHER=ring -x MPJ_ALLTOALL=pairs", 6),
-        ("-x MPJ_ALLREDUCE_RING=0 -x MPJ_ALLGATHER_DIRECT=0 -x MPJ_ALLTOALL_DIRECT=0", 6),
+        ("-x MPJ_LINEAR_MAX_RANKS=0", 2),
         (
-            "-x MPJ_ALLREDUCE_RING=0 -x MPJ_ALLREDUCE=doubling -x MPJ_ALLGATHER=direct -x MPJ_ALLTOALL=direct",
+            "-x MPJ_ALLREDUCE_ALGORITHM=ring -x MPJ_ALLGATHER_ALGORITHM=ring -x MPJ_ALLTOALL_ALGORITHM=pairs",
+            6,
+        ),
+        ("-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLGATHER_LINEAR_MAX=0 -x MPJ_ALLTOALL_LINEAR_MAX=0", 6),
+        (
+            "-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLREDUCE_ALGORITHM=doubling -x MPJ_ALLGATHER_ALGORITHM=direct -x MPJ_ALLTOALL_ALGORITHM=direct",
             2,
         ),
     ] {
@@ -61,7 +64,7 @@ fn a_forced_algorithm_is_taken() {
             "{set}"
         );
     }
-    for set in ["", "-x MPJ_FLAT_RANKS=0 -x MPJ_ALLREDUCE=flat"] {
+    for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=flat"] {
         let mut ended = run(&format!("-n 4 {set}"), "ways");
         ended.out.sort_unstable();
         // Rank 0 sends the result to the three ranks that have sent to it.
@@ -72,11 +75,11 @@ fn a_forced_algorithm_is_taken() {
 
 fn ranks_that_force_different_algorithms_are_told() {
     for (call, set) in [
-        ("allreduce", "MPJ_ALLREDUCE=ring"),
-        ("allreduce", "MPJ_ALLREDUCE=doubling"),
-        ("allreduce", "MPJ_FLAT_BYTES=0"),
-        ("allgather", "MPJ_ALLGATHER=ring"),
-        ("alltoall", "MPJ_ALLTOALL=pairs"),
+        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=ring"),
+        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=doubling"),
+        ("allreduce", "MPJ_LINEAR_MAX_BYTES=0"),
+        ("allgather", "MPJ_ALLGATHER_ALGORITHM=ring"),
+        ("alltoall", "MPJ_ALLTOALL_ALGORITHM=pairs"),
     ] {
         let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank ways");
         let ended = run_sh("-n 3", &script);
@@ -87,23 +90,30 @@ fn ranks_that_force_different_algorithms_are_told() {
 
 fn parameters_of_the_environment_reach_the_ranks() {
     let mut command = mpjrun("-n 2");
-    command.args(["sh", "-c", "echo $MPJ_NIO_HOST $MPJ_ALLREDUCE $MPJ_SPIN"]);
-    command.envs([("MPJ_NIO_HOST", "127.0.0.2"), ("MPJ_ALLREDUCE", "ring"), ("MPJ_SPIN", "3")]);
+    command.args(["sh", "-c", "echo $MPJ_NIO_LISTEN_ADDRESS $MPJ_ALLREDUCE_ALGORITHM $MPJ_SPIN_US"]);
+    command.envs([
+        ("MPJ_NIO_LISTEN_ADDRESS", "127.0.0.2"),
+        ("MPJ_ALLREDUCE_ALGORITHM", "ring"),
+        ("MPJ_SPIN_US", "3"),
+    ]);
     let ended = watch(&mut command).0.end();
     assert_eq!((ended.code, ended.out), (Some(0), vec!["127.0.0.2 ring 3".to_owned(); 2]));
     // The parameter also sets the address on which ranks listen. No interface has this address.
     let mut command = mpjrun("-n 2 --dev niodev");
-    command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env("MPJ_NIO_HOST", "240.0.0.77");
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args(["rank", "fine"])
+        .env("MPJ_NIO_LISTEN_ADDRESS", "240.0.0.77");
     let ended = watch(&mut command).0.end();
-    ended.expect(1, &["MPJ_NIO_HOST=240.0.0.77 is no address of this host"]);
+    ended.expect(1, &["MPJ_NIO_LISTEN_ADDRESS=240.0.0.77 is no address of this host"]);
 }
 
 /// Each rank accepts messages of the other: eager ones, messages in pieces, and those of collectives.
 fn ranks_of_different_niodev_parameters_reach_each_other() {
     for (name, values) in [
-        ("MPJ_NIO_EAGER", ["56", "4194304"]),
-        ("MPJ_NIO_FRAGMENT", ["1024", "16777216"]),
-        ("MPJ_NIO_HOST", ["127.0.0.1", "127.0.0.2"]),
+        ("MPJ_NIO_EAGER_LIMIT", ["56", "4194304"]),
+        ("MPJ_NIO_MAX_SEND_SIZE", ["1024", "16777216"]),
+        ("MPJ_NIO_LISTEN_ADDRESS", ["127.0.0.1", "127.0.0.2"]),
     ] {
         for [one, others] in [[values[0], values[1]], [values[1], values[0]]] {
             for program in ["ring", "collectives", "pieces", "freed"] {
@@ -137,12 +147,12 @@ fn the_launcher_has_parameters_of_its_own() {
     };
     // With the variable alone, the ranks are threads of one process; with `--dev auto` they are processes.
     for (value, args, together) in [("smdev", "-n 2", true), ("smdev", "-n 2 --dev auto", false)] {
-        let ended = with("MPJ_DEV", value, args);
+        let ended = with("MPJ_DEVICES", value, args);
         let processes: Vec<&str> = ended.out.iter().filter_map(|line| line.rsplit(' ').next()).collect();
         assert_eq!((ended.code, processes.len()), (Some(0), 2), "{ended:#?}");
         assert_eq!(processes[0] == processes[1], together, "{args}: {ended:#?}");
     }
-    with("MPJ_DEV", "a ring", "-n 2").expect(2, &["MPJ_DEV=a ring is not devices, such as auto"]);
+    with("MPJ_DEVICES", "a ring", "-n 2").expect(2, &["MPJ_DEVICES=a ring is not devices, such as auto"]);
     with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
 }
 
@@ -151,13 +161,13 @@ fn every_parameter_is_listed() {
     let parts = ended.out.split(String::is_empty).skip(1).map(|part| part.split_first().unwrap());
     let parts: Vec<(&String, &[String])> = parts.collect();
     for (part, start, end) in [
-        ("know these first", "MPJ_DEV=auto ", "such as auto or shmdev,niodev]"),
-        ("general", "MPJ_SPIN=20 ", "[0 to 1000000]"),
+        ("know these first", "MPJ_DEVICES=auto ", "such as auto or shmdev,niodev]"),
+        ("general", "MPJ_SPIN_US=20 ", "[0 to 1000000]"),
         ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
-        ("shmdev", "MPJ_SHM_SINGLE_COPY=0 ", "]"),
-        ("niodev", "MPJ_NIO_HOST=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
-        ("collectives", "MPJ_ALLREDUCE=auto ", "[one of auto, flat, doubling, ring]"),
+        ("shmdev", "MPJ_SHM_SINGLE_COPY_MIN=0 ", "]"),
+        ("niodev", "MPJ_NIO_LISTEN_ADDRESS=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
+        ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, flat, doubling, ring]"),
     ] {
         let lines = parts.iter().find(|(name, _)| *name == part).map(|(_, lines)| *lines).unwrap_or_default();
         let line = lines.iter().find(|line| line.trim_start().starts_with(start));

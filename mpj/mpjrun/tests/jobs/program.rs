@@ -9,7 +9,7 @@ use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
 use crate::reader::exchange;
-use crate::{collectives, devices, hosts, late, lent, messages, parameters, trace};
+use crate::{collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
 
 /// Prints whole lines, because the tests read whole lines.
 pub(crate) fn say(text: &str) {
@@ -54,8 +54,8 @@ pub(crate) fn play(role: &str) -> ExitCode {
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));
     }
-    if let Some(act) = late::find(role) {
-        return late::play(act);
+    if let Some(act) = late_join::find(role) {
+        return late_join::play(act);
     }
     if let Some(program) = messages::find(role) {
         return messages::play(program);
@@ -64,7 +64,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         return collectives::play(programs);
     }
     let code = mpj::run(|world| act(role, &world));
-    lent::check_kept();
+    recv_block::check_kept();
     match role {
         "exit5-after" => ExitCode::from(5),
         _ => code,
@@ -159,11 +159,11 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "mapped" => hosts::mapped(world)?,
         "exchange" => exchange(world)?,
         "exchange-killed" => trace::killed(world)?,
-        "lent" => lent::play_ring(world)?,
-        "lent-leavers" => lent::play_leavers(world)?,
-        "lent-killed" => lent::play_killed(world)?,
-        "lent-left" => lent::play_left(world)?,
-        "lent-failed" => lent::play_failed(world)?,
+        "lent" => recv_block::play_ring(world)?,
+        "lent-leavers" => recv_block::play_leavers(world)?,
+        "lent-killed" => recv_block::play_killed(world)?,
+        "lent-left" => recv_block::play_left(world)?,
+        "lent-failed" => recv_block::play_failed(world)?,
         "ways" => parameters::ways(world)?,
         "far-ahead" => collectives::far_ahead(world)?,
         "count" => {

@@ -33,8 +33,8 @@ fn a_job_is_traced_by_every_device() {
     // By default, shmdev chooses according to the number of cores.
     for (device, more, processes, body) in [
         ("smdev", "", 1, "body got"),
-        ("shmdev", "-x MPJ_SHM_SINGLE_COPY=1099511627776", 3, "body received in pieces"),
-        ("shmdev", "-x MPJ_SHM_SINGLE_COPY=1", 3, "body got"),
+        ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1099511627776", 3, "body received in pieces"),
+        ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1", 3, "body got"),
         ("niodev", "", 3, "body received in pieces"),
         ("auto", "--ranks-per-process 2", 2, "body got"),
     ] {

@@ -43,12 +43,12 @@ fn bad_command_lines() {
         ("true", 2, &["say how many ranks of which program: mpjrun -n N"]),
         ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
         ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
-        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]),
+        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"]),
         ("-np 2 --timout 3 true", 2, &["unexpected argument '--timout'", "did you mean '--timeout'?"]),
         ("-n 2 --on-failure=continu true", 2, &["continu", "did you mean 'continue'?"]),
         ("-np 2 -hostfile hosts true", 2, &["there is no -hostfile", "this host"]),
         ("-n 1 true : -n 1 false", 2, &["there is no ':'"]),
-        ("-n 2 -x MPJ_SPIN=fast true", 2, &["MPJ_SPIN=fast"]),
+        ("-n 2 -x MPJ_SPIN_US=fast true", 2, &["MPJ_SPIN_US=fast"]),
         ("-n 2 --timeout soon true", 2, &["soon"]),
         ("-n 4 --dev smdev --ranks-per-process 2 true", 2, &["--dev smdev", "--ranks-per-process"]),
     ] {
@@ -76,8 +76,8 @@ fn misspelt_environment() {
         let mut command = mpjrun("-n 2 true");
         watch(command.env(name, value)).0.end()
     };
-    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN?"]);
-    refused(&with("MPJ_SPIN", "three"), 2, &["MPJ_SPIN=three is not a number"]);
+    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"]);
+    refused(&with("MPJ_SPIN_US", "three"), 2, &["MPJ_SPIN_US=three is not a number"]);
     // Variables of other programs are not checked.
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
 }
@@ -86,7 +86,10 @@ fn params_and_help() {
     let ended = watch(&mut mpjrun("--params")).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0));
     assert!(
-        ended.out.iter().any(|line| line.starts_with("  MPJ_SPIN=20 ") && line.ends_with("[0 to 1000000]")),
+        ended
+            .out
+            .iter()
+            .any(|line| line.starts_with("  MPJ_SPIN_US=20 ") && line.ends_with("[0 to 1000000]")),
         "{ended:#?}"
     );
     let ended = watch(&mut mpjrun("--help")).0.end();

@@ -23,7 +23,7 @@ fn join_hosts() {
     if skipped() {
         return;
     }
-    let ended = run("-n 4 -x MPJ_HOST_ID=a:2,b:2", "pairs");
+    let ended = run("-n 4 -x MPJ_SIMULATED_HOSTS=a:2,b:2", "pairs");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let said: BTreeSet<&str> = ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
     let device = |from: usize, to: usize| if from / 2 == to / 2 { "shmdev" } else { "ibvdev" };
@@ -40,8 +40,8 @@ fn refused() {
     for (set, why) in [
         ("MPJ_IBV_DEVICE=mlx9_0", "this host has no device 'mlx9_0'"),
         ("MPJ_IBV_PORT=9", "the last port of "),
-        ("MPJ_IBV_GID=77", " has no GID there"),
-        ("MPJ_IBV_PKEY=400", " has no partition key there"),
+        ("MPJ_IBV_GID_INDEX=77", " has no GID there"),
+        ("MPJ_IBV_PKEY_INDEX=400", " has no partition key there"),
         ("MPJ_IBV_SL=9", " is an Ethernet, whose priorities end at 7"),
         ("MPJ_IBV_MTU=9000", "is none of auto, 256, 512, 1024, 2048, 4096"),
         ("MPJ_IBV_SL=16", "is outside 0..=15"),

@@ -5,14 +5,14 @@ use std::sync::Arc as Counted;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Room, Slots};
+use super::{SlotMemory, Slots};
 
 type Value = Counted<usize>;
 type Slot = Slots<'static, Value, 1>;
 
 /// Returns a slot whose storage is leaked, because loom's threads cannot borrow.
 fn slot() -> Arc<Slot> {
-    Arc::new(Slots::new(Box::leak(Box::new(Room::new()))))
+    Arc::new(Slots::new(Box::leak(Box::new(SlotMemory::new()))))
 }
 
 /// The right to free a slot, which moves to another thread together with the expected value.
@@ -37,7 +37,7 @@ fn taken_and_given_up(times: usize) {
         for value in &values {
             if slot.is_free(0) {
                 // SAFETY: the slot is free, and only this thread fills it.
-                unsafe { slot.hold(0, Counted::clone(value)) };
+                unsafe { slot.insert(0, Counted::clone(value)) };
                 let held = Held(Arc::clone(&slot), Counted::clone(value));
                 others.push(thread::spawn(move || held.give_up()));
             }
@@ -70,7 +70,7 @@ fn one_thread_takes_it_and_gives_it_up_again_and_again() {
             let value = Value::new(number);
             assert!(slot.is_free(0));
             // SAFETY: the slot is free, and only this thread fills it.
-            unsafe { slot.hold(0, Counted::clone(&value)) };
+            unsafe { slot.insert(0, Counted::clone(&value)) };
             assert!(!slot.is_free(0));
             Held(Arc::clone(&slot), Counted::clone(&value)).give_up();
             assert_eq!(Counted::strong_count(&value), 1);

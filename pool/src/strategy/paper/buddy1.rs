@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, Shared, bytes, pool};
+use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, PaperPool, bytes, pool};
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
@@ -44,7 +44,7 @@ unsafe impl PrivateStorage for Huge {}
 /// ```
 #[derive(Debug)]
 pub struct Buddy1<S: PrivateStorage> {
-    shared: Arc<Shared<S, Buddy1Lists>>,
+    shared: Arc<PaperPool<S, Buddy1Lists>>,
 }
 
 pool!(Buddy1, Buddy1Lists, PrivateStorage);

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{BlockPos, FreeLists, Level, Shared, bytes, pool};
+use super::{BlockPos, FreeLists, Level, PaperPool, bytes, pool};
 use crate::Storage;
 
 /// The paper's second pool, as mpjbuf has it: no byte of a block is its own, but it searches.
@@ -21,7 +21,7 @@ use crate::Storage;
 /// ```
 #[derive(Debug)]
 pub struct Buddy2<S: Storage> {
-    shared: Arc<Shared<S, Buddy2Lists>>,
+    shared: Arc<PaperPool<S, Buddy2Lists>>,
 }
 
 pool!(Buddy2, Buddy2Lists, Storage);

@@ -2,25 +2,25 @@
 //! that the figures can be compared: one pair of clock readings per iteration, the same touching of memory, and
 //! public calls only.
 
+pub(crate) mod affinity;
 pub(crate) mod coll;
-pub(crate) mod cores;
 pub(crate) mod ddt;
 mod ddt_by_hand;
 mod ddt_patterns;
+mod interleaved;
 pub(crate) mod matching;
 mod memory;
 pub(crate) mod paths;
+pub(crate) mod payloads;
 pub(crate) mod pingpong;
+pub(crate) mod pingpong_pools;
 mod plot;
-pub(crate) mod pooled;
 pub(crate) mod pools;
 pub(crate) mod report;
 pub(crate) mod serde;
 mod setting;
 mod stats;
 pub(crate) mod threads;
-mod turns;
-pub(crate) mod whole;
 
 /// Any error that makes a rank return early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 
 use mpj::World;
 use mpj::config::{Number, PREFIX, Parameter};
-use mpj::devices::config::{IBV_REGISTER, NIO_EAGER, SHM_SINGLE_COPY, SM_EAGER};
+use mpj::devices::config::{IBV_REGISTER_MIN, NIO_EAGER_LIMIT, SHM_SINGLE_COPY_MIN, SM_EAGER_LIMIT};
 
 use super::super::Failure;
 use super::super::plot;
@@ -40,10 +40,10 @@ struct Limit {
 }
 
 const LIMITS: [Limit; 4] = [
-    Limit { device: "smdev", parameter: &SM_EAGER, is_last: true },
-    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY, is_last: false },
-    Limit { device: "niodev", parameter: &NIO_EAGER, is_last: true },
-    Limit { device: "ibvdev", parameter: &IBV_REGISTER, is_last: false },
+    Limit { device: "smdev", parameter: &SM_EAGER_LIMIT, is_last: true },
+    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY_MIN, is_last: false },
+    Limit { device: "niodev", parameter: &NIO_EAGER_LIMIT, is_last: true },
+    Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_last: false },
 ];
 
 /// The factor for the decision. By default, zero copy must be at most this much slower. If the device's parameter is
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_limit_is_the_last_that_is_copied_or_the_first_that_is_not() {
         let values = |from| LIMITS.each_ref().map(|limit| limit.value(from));
-        let most = SM_EAGER.range.1;
+        let most = SM_EAGER_LIMIT.range.1;
         assert_eq!(values(Some(64 << 10)), [most.min(32 << 10), 64 << 10, 32 << 10, 64 << 10]);
-        assert_eq!(values(None), [most, 0, NIO_EAGER.range.1, 8 << 20]);
+        assert_eq!(values(None), [most, 0, NIO_EAGER_LIMIT.range.1, 8 << 20]);
     }
 }

@@ -9,7 +9,7 @@ use mpj_pool::{
 };
 
 use super::contender::{Contender, Kind, Name, write_all};
-use super::second::{Meet, Ring};
+use super::helper_thread::{Meet, Ring};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 

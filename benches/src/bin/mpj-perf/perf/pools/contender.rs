@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use mpj_pool::{Pool, RawBuffer};
 
-use super::second::{Meet, Ring};
+use super::helper_thread::{Meet, Ring};
 use super::stream::{LIVE, Random, STEPS, Stream};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;

@@ -8,18 +8,19 @@ use std::path::PathBuf;
 use indicatif::ProgressBar;
 
 use self::contender::{Contender, Name};
+use self::helper_thread::Second;
 use self::memory::Peak;
 use self::rounds::Series;
-use self::second::Second;
 use super::Failure;
-use super::cores;
+use super::affinity;
+use super::interleaved::Effort;
 use super::report::progress;
-use super::turns::Effort;
 
 mod baselines;
 mod contender;
 #[allow(unsafe_code, reason = "calls allocators, which take pointers back")]
 mod heaps;
+mod helper_thread;
 mod memory;
 #[cfg(feature = "comparators")]
 #[allow(unsafe_code, reason = "gives allocators memory, and takes pointers from them")]
@@ -28,7 +29,6 @@ mod ours;
 mod plot;
 mod report;
 mod rounds;
-mod second;
 mod stream;
 mod tests;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     #[cfg(feature = "comparators")]
     field.extend(others::fixed());
     field.extend(baselines::all()?);
-    cores::keep_to(0, 1);
+    affinity::keep_to(0, 1);
     let all = std::thread::scope(|scope| {
         let second = Second::start(scope, &field);
         let mut all: Vec<Series> = Vec::new();

@@ -1,9 +1,9 @@
 //! Runs contenders in turns, and compares each with the best other one.
 
 use super::contender::{Contender, Kind, Name};
-use super::second::Second;
+use super::helper_thread::Second;
 use super::tests::{Task, Test};
-use crate::perf::turns::{Effort, Lane, median, ratio, spread, take};
+use crate::perf::interleaved::{Effort, Lane, median, ratio, spread, take};
 
 /// The results of one test at one size.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use mpj_buffer::Raw;
 
 use super::Failure;
-use super::cores;
+use super::affinity;
+use super::interleaved::{Effort, Lane, median, ratio, spread, take};
 use super::report::progress;
 use super::stats::now_ns;
-use super::turns::{Effort, Lane, median, ratio, spread, take};
 
 #[cfg(feature = "comparators")]
 mod others;
@@ -89,7 +89,7 @@ struct Series {
 
 /// Measures all values.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    cores::keep_to(0, 1);
+    affinity::keep_to(0, 1);
     let (numbers, mesh, records) = (values::numbers(), values::mesh(), values::records());
     let marked = Raw(&numbers[..]);
     let mut fields =

@@ -1,0 +1,297 @@
+//! Measures the operations of a buffer against the plain copy or loop that does the same.
+//!
+//! `cargo run --release -p mpj-buffer --example buffer_timings`
+//!
+//! The two sides alternate. Of 41 rounds the fastest counts, since other load only adds time.
+#![allow(clippy::print_stdout, reason = "a program that reports")]
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::time::Instant;
+
+use mpj_buffer::pool::{DefaultBlock, Pool, RawBuffer, global};
+use mpj_buffer::{
+    Buffer, ByteOrder, Fixed, MESSAGE_HEADER, Raw, RawVec, Reading, SECTION_HEADER, section_len,
+};
+
+type Writing = Buffer<DefaultBlock>;
+
+/// Returns the nanoseconds of one call of each; `bytes` is what a call moves.
+fn pair(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
+    let calls = (1_000_000 / (bytes / 16 + 20)).max(3);
+    let time = |call: &mut dyn FnMut()| {
+        let start = Instant::now();
+        (0..calls).for_each(|_| call());
+        start.elapsed().as_nanos() as f64 / calls as f64
+    };
+    let mut best = (f64::MAX, f64::MAX);
+    for _ in 0..41 {
+        best.0 = best.0.min(time(&mut ours));
+        best.1 = best.1.min(time(&mut plain));
+    }
+    best
+}
+
+fn row(name: &str, bytes: usize, (ours, plain): (f64, f64)) {
+    let rate = bytes as f64 / ours;
+    println!(
+        "{name:<36}{bytes:>9} B {ours:>10.1} ns {rate:>6.1} GB/s {plain:>10.1} ns {:>6.2}",
+        plain / ours
+    );
+}
+
+/// Runs `f` on the writing buffer in `slot` and commits it.
+fn message(slot: &mut Option<Writing>, f: impl FnOnce(&mut Writing)) -> Buffer<DefaultBlock, Reading> {
+    let mut writing = slot.take().expect("a buffer");
+    f(&mut writing);
+    writing.commit()
+}
+
+fn buffer(elements: usize) -> Writing {
+    Buffer::with_capacity(MESSAGE_HEADER + section_len::<f64>(elements).expect("a size")).expect("memory")
+}
+
+fn numbers(count: usize) -> Vec<f64> {
+    (0..count).map(|i| i as f64).collect()
+}
+
+/// Calls cost some nanoseconds here: loops inside keep the measurement itself out. The buffer goes from hand to hand by
+/// value, as in a loop that sends.
+fn small() {
+    const ROUNDS: u32 = 1_000_000;
+    let mut best = f64::MAX;
+    let mut value = [0u64];
+    let mut writing = buffer(8);
+    for _ in 0..21 {
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            writing.write(black_box(&[1u64])).expect("room");
+            let mut reading = writing.commit();
+            reading.read(black_box(&mut value)).expect("a value");
+            writing = reading.clear();
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+    }
+    println!("write + commit + read + clear, 8 B {best:>12.1} ns");
+
+    let mut writing = buffer(512);
+    writing.write(&numbers(512)).expect("room");
+    let mut reading = writing.commit();
+    let round = || {
+        for _ in 0..100 {
+            reading.rewind();
+            black_box(black_box(&mut reading).view::<f64>().is_ok());
+        }
+    };
+    println!("rewind + view of 512 f64           {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
+    reading.rewind();
+    reading.section::<f64>().expect("a section");
+    let round = || {
+        for _ in 0..100 {
+            black_box(black_box(&mut reading).view_n::<f64>(black_box(0)).is_ok());
+        }
+    };
+    println!("view_n in the open section         {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
+}
+
+/// Where the elements of the first section lie in a block. The plain copy goes there, too: lines of a cache are cut the
+/// same way on both sides.
+const FIRST: usize = MESSAGE_HEADER + SECTION_HEADER;
+
+/// Measures `write` alone: many writes into one section, against the same number of copies to the same offsets of a
+/// block of the same size.
+fn calls(src: &[f64]) {
+    let bytes = size_of_val(src);
+    let times = ((1 << 18) / bytes).clamp(4, 64);
+    let plain: Vec<u8> = src.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let mut block = global().alloc(FIRST + times * bytes).expect("memory");
+    let mut slot = Some(buffer(times * src.len()));
+    let write = || {
+        let fill = |b: &mut Writing| (0..times).for_each(|_| b.write(black_box(src)).expect("room"));
+        slot = Some(message(&mut slot, fill).clear());
+    };
+    let copy = || {
+        for to in block.as_uninit_mut()[FIRST..FIRST + times * bytes].chunks_exact_mut(bytes) {
+            to.write_copy_of_slice(black_box(&plain));
+        }
+        black_box(&mut block);
+    };
+    let (ours, theirs) = pair(times * bytes, write, copy);
+    row("write", bytes, (ours / times as f64, theirs / times as f64));
+}
+
+const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
+
+fn slices() {
+    for bytes in [64, 1024, 4096, 16384, 65536, 1 << 20, 8 << 20] {
+        let src = numbers(bytes / 8);
+        calls(&src);
+        let mut block = global().alloc(FIRST + bytes).expect("memory");
+        let mut slot = Some(buffer(src.len()));
+        let write = || slot = Some(message(&mut slot, |b| b.write(black_box(&src)).expect("room")).clear());
+        let plain: Vec<u8> = src.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        let copy = || {
+            block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
+            black_box(&mut block);
+        };
+        row("write + commit + clear", bytes, pair(bytes, write, copy));
+        let write = || {
+            let turned = |b: &mut Writing| {
+                b.section_with_order::<f64>(FOREIGN).expect("room");
+                b.write(black_box(&src)).expect("room");
+            };
+            slot = Some(message(&mut slot, turned).clear());
+        };
+        let copy = || {
+            block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
+            black_box(&mut block);
+        };
+        row("… in the other byte order", bytes, pair(bytes, write, copy));
+        // Out of such a block again, and to the very same place: at some sizes a copy takes a third longer between
+        // places whose addresses end alike.
+        let back = RefCell::new(numbers(bytes / 8));
+        let mut other = message(&mut Some(buffer(src.len())), |b| b.write(&src).expect("room"));
+        let from = other.view::<f64>().expect("values");
+        let mut copy = || {
+            back.borrow_mut().copy_from_slice(black_box(from));
+        };
+
+        let mut reading = message(&mut slot, |b| b.write(&src).expect("room"));
+        let read = || {
+            reading.rewind();
+            reading.read(black_box(&mut back.borrow_mut()[..])).expect("values");
+        };
+        row("rewind + read", bytes, pair(bytes, read, &mut copy));
+
+        let mut wire = reading.to_vec();
+        wire[5] ^= b'<' ^ b'>';
+        for range in [8..16, 20..24, 24..32] {
+            wire[range].reverse();
+        }
+        let mut foreign = Buffer::from_bytes(buffer(src.len()).into_block(), &wire).expect("a message");
+        let read = || {
+            foreign.rewind();
+            foreign.read(black_box(&mut back.borrow_mut()[..])).expect("values");
+        };
+        row("rewind + read, other byte order", bytes, pair(bytes, read, &mut copy));
+    }
+}
+
+fn places() {
+    for count in [512, 8192, 1 << 17] {
+        let src = numbers(count);
+        let mut seed = 1u32;
+        let indices: Vec<u32> = (0..count)
+            .map(|_| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 8) % count as u32
+            })
+            .collect();
+        let mut out = numbers(count);
+        let mut slot = Some(buffer(count));
+        let gather = || {
+            let b = message(&mut slot, |b| b.gather(black_box(&src), black_box(&indices)).expect("room"));
+            slot = Some(b.clear());
+        };
+        let hand = || {
+            let src = black_box(&src);
+            for (to, index) in out.iter_mut().zip(black_box(&indices)) {
+                *to = src[*index as usize];
+            }
+            black_box(&mut out);
+        };
+        row("gather, random (loop)", count * 8, pair(count * 8, gather, hand));
+
+        let rows = count / 64;
+        let mut slot = Some(buffer(count));
+        let strided = || {
+            let dims = black_box([(rows, 64), (8, 8)]);
+            slot = Some(message(&mut slot, |b| b.write_strided(&src, 0, &dims).expect("room")).clear());
+        };
+        let mut out = numbers(rows * 8);
+        let mut hand = || {
+            for (to, from) in out.chunks_exact_mut(8).zip(black_box(&src).chunks_exact(64)) {
+                (0..8).for_each(|i| to[i] = from[8 * i]);
+            }
+            black_box(&mut out);
+        };
+        row("write_strided, 8 of 64 (loop)", rows * 64, pair(rows * 64, strided, &mut hand));
+        let strided = || {
+            let dims = black_box([(rows, 64), (8, 8)]);
+            let turned = |b: &mut Writing| {
+                b.section_with_order::<f64>(FOREIGN).expect("room");
+                b.write_strided(&src, 0, &dims).expect("room");
+            };
+            slot = Some(message(&mut slot, turned).clear());
+        };
+        row("… in the other byte order", rows * 64, pair(rows * 64, strided, hand));
+    }
+}
+
+/// Measures a message of eight slices against the same number of copies to the same offsets.
+fn values(src: &[f64], plain: &[u8]) {
+    let bytes = plain.len();
+    let mut block = global().alloc(8 * bytes).expect("memory");
+    let copy = || {
+        for to in block.as_uninit_mut()[..8 * bytes].chunks_exact_mut(bytes) {
+            to.write_copy_of_slice(black_box(plain));
+        }
+        black_box(&mut block);
+    };
+    let mut slot = Some(buffer(8));
+    let write = || {
+        let fill = |b: &mut Writing| (0..8).for_each(|_| b.write_dynamic(black_box(src)).expect("room"));
+        slot = Some(message(&mut slot, fill).clear());
+    };
+    let (ours, theirs) = pair(8 * bytes, write, copy);
+    row("write_dynamic, one of eight", bytes, (ours / 8.0, theirs / 8.0));
+}
+
+fn dynamic() {
+    for count in [512, 8192, 32_768, 100_000, 1 << 20] {
+        let bytes = count * 8;
+        let src = numbers(count);
+        let plain: Vec<u8> = src.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        let mut block = global().alloc(bytes).expect("memory");
+        let mut copy = || {
+            block.as_uninit_mut()[..bytes].write_copy_of_slice(black_box(&plain));
+            black_box(&mut block);
+        };
+        let mut slot = Some(buffer(8));
+        let write = || {
+            let raw = Raw(black_box(&src[..]));
+            let write = |b: &mut Writing| b.write_object_with::<Fixed, _>(&raw).expect("room");
+            slot = Some(message(&mut slot, write).clear());
+        };
+        row("write_object, Raw", bytes, pair(bytes, write, &mut copy));
+        let write =
+            || slot = Some(message(&mut slot, |b| b.write_dynamic(black_box(&src)).expect("room")).clear());
+        row("write_dynamic", bytes, pair(bytes, write, &mut copy));
+        values(&src, &plain);
+        let write = || {
+            let write = |b: &mut Writing| b.write_object_with::<Fixed, _>(black_box(&src)).expect("room");
+            slot = Some(message(&mut slot, write).clear());
+        };
+        row("write_object, Fixed, a vector", bytes, pair(bytes, write, &mut copy));
+
+        let sent = message(&mut slot, |b| b.write_object_with::<Fixed, _>(&Raw(&src)).expect("room"));
+        let block = global().alloc(sent.len()).expect("memory");
+        let mut reading = Buffer::from_bytes(block, &sent.to_vec()).expect("a message");
+        let read = || {
+            reading.rewind();
+            black_box(reading.read_object_with::<Fixed, RawVec<f64>>().expect("a value"));
+        };
+        let copy = || {
+            black_box(black_box(&plain).to_vec());
+        };
+        row("read_object, RawVec (to_vec)", bytes, pair(bytes, read, copy));
+    }
+}
+
+fn main() {
+    small();
+    println!("{:<36}{:>11} {:>13} {:>11} {:>13} {:>6}", "", "bytes", "ours", "", "plain copy", "×");
+    slices();
+    places();
+    dynamic();
+}

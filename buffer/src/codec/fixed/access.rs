@@ -1,0 +1,179 @@
+//! The parts of composite values: elements, fields and variants.
+
+use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
+
+use super::de::Reader;
+use crate::CodecError;
+use crate::codec::MAX_ZERO_SIZED;
+
+/// A sequence or map whose length is read from the bytes.
+///
+/// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
+/// over other elements has no test. Until then their number is limited by the bytes plus the zero-sized elements still
+/// allowed.
+///
+/// It has a reader of its own, which stays in registers where all is inlined. At the end the outer reader continues at
+/// its position.
+pub(super) struct LengthPrefixed<'a, 'de> {
+    reader: Reader<'de>,
+    outer: &'a mut Reader<'de>,
+    /// Elements that may be read.
+    left: usize,
+    /// How many more are announced.
+    beyond: u64,
+    /// How many were to be read, and what was left of the bytes, at the beginning.
+    count: usize,
+    from: usize,
+    /// For how many elements memory may be reserved.
+    hint: usize,
+}
+
+impl<'a, 'de> LengthPrefixed<'a, 'de> {
+    #[inline]
+    pub(super) fn new(around: &'a mut Reader<'de>, announced: u64) -> Self {
+        let mut reader = *around;
+        let from = reader.rest.len();
+        let most = from.saturating_add(reader.empty as usize);
+        let count = usize::try_from(announced).map_or(most, |count| count.min(most));
+        // At most what the bytes present can fill, so that a forged length reserves no memory: a limit for the whole
+        // value, because each level of a nest could contain the same length.
+        let hint = count.min(from).min(reader.room);
+        reader.room -= hint;
+        Self { reader, outer: around, left: count, beyond: announced - count as u64, count, from, hint }
+    }
+
+    #[inline]
+    fn next<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, CodecError> {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                seed.deserialize(&mut self.reader).map(Some)
+            }
+            None => self.end().map(|()| None),
+        }
+    }
+
+    /// Charges the elements that took no bytes.
+    fn end(&mut self) -> Result<(), CodecError> {
+        let taken = self.from - self.reader.rest.len();
+        let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
+        let rest = self.reader.empty.checked_sub(empty).filter(|_| self.beyond == 0);
+        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })?;
+        self.count = 0;
+        Ok(())
+    }
+}
+
+impl Drop for LengthPrefixed<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        *self.outer = self.reader;
+    }
+}
+
+impl<'de> de::SeqAccess<'de> for LengthPrefixed<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, CodecError> {
+        self.next(seed)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.hint.min(self.left))
+    }
+}
+
+impl<'de> de::MapAccess<'de> for LengthPrefixed<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, CodecError> {
+        self.next(seed)
+    }
+
+    #[inline]
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, CodecError> {
+        seed.deserialize(&mut self.reader)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.hint.min(self.left))
+    }
+}
+
+/// A tuple or struct, whose type gives the number of fields.
+pub(super) struct Fields<'a, 'de> {
+    reader: &'a mut Reader<'de>,
+    left: usize,
+}
+
+impl<'a, 'de> Fields<'a, 'de> {
+    #[inline]
+    pub(super) fn new(reader: &'a mut Reader<'de>, count: usize) -> Self {
+        Self { reader, left: count }
+    }
+}
+
+impl<'de> de::SeqAccess<'de> for Fields<'_, 'de> {
+    type Error = CodecError;
+
+    #[inline]
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, CodecError> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        self.left = left;
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left)
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for &mut Reader<'de> {
+    type Error = CodecError;
+    type Variant = Self;
+
+    #[inline]
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), CodecError> {
+        let index = u32::from_le_bytes(self.array()?);
+        let value = seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(index))?;
+        Ok((value, self))
+    }
+}
+
+impl<'de> de::VariantAccess<'de> for &mut Reader<'de> {
+    type Error = CodecError;
+
+    fn unit_variant(self) -> Result<(), CodecError> {
+        Ok(())
+    }
+
+    #[inline]
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, CodecError> {
+        seed.deserialize(self)
+    }
+
+    #[inline]
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_seq(Fields::new(self, len))
+    }
+
+    #[inline]
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        visitor.visit_seq(Fields::new(self, fields.len()))
+    }
+}

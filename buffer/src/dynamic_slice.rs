@@ -1,0 +1,113 @@
+//! Slices of primitives in the dynamic part: of any length, while the static part stays as small as its headers.
+
+use mpj_pool::RawBuffer;
+
+use crate::codec::raw;
+use crate::header::SectionTag;
+use crate::read::contiguous_bytes;
+use crate::{Buffer, CodecError, Element, ReadError, Reading, WriteError, Writing};
+
+impl<R: RawBuffer> Buffer<R, Writing> {
+    /// Appends a slice as one value to the dynamic part, which grows as it must; [`write`](Self::write) puts elements
+    /// into the static part.
+    ///
+    /// # Errors
+    /// [`WriteError`]; nothing is written then.
+    ///
+    /// # Examples
+    /// ```
+    /// # use mpj_buffer::Buffer;
+    /// let mut buffer = Buffer::with_capacity(64)?;
+    /// buffer.write_dynamic(&[0.5f64; 100_000])?;
+    /// buffer.write_dynamic(&[1.5f64])?;
+    /// let mut buffer = buffer.commit();
+    /// assert_eq!(buffer.read_dynamic::<f64>()?.len(), 100_000);
+    /// assert_eq!(buffer.view_dynamic::<f64>()?, [1.5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_dynamic<T: Element>(&mut self, src: &[T]) -> Result<(), WriteError> {
+        let tag = SectionTag::slices::<T>();
+        if !self.is_open(tag) {
+            self.fits(0)?;
+        }
+        let bytes: &[u8] = bytemuck::cast_slice(src);
+        let chain = self.chain.grown();
+        chain.record(bytes.len(), |chain| chain.push(bytes).map_err(WriteError::Alloc))?;
+        if !self.is_open(tag) {
+            self.open(tag)?;
+        }
+        self.count(1);
+        Ok(())
+    }
+}
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic).
+    ///
+    /// # Errors
+    /// [`ReadError`]; the slice is still unread then.
+    pub fn read_dynamic<T: Element>(&mut self) -> Result<Vec<T>, ReadError> {
+        self.slice::<T, _>(|bytes, swap| raw::elements(bytes, swap).map_err(invalid::<T>))
+    }
+
+    /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic), which must have `dst.len()` elements.
+    ///
+    /// # Errors
+    /// As [`read_dynamic`](Self::read_dynamic), and [`ReadError::Length`]; neither `dst` nor the buffer has changed
+    /// then.
+    pub fn read_dynamic_into<T: Element>(&mut self, dst: &mut [T]) -> Result<(), ReadError> {
+        self.slice::<T, _>(|bytes, swap| {
+            let found = bytes.len() / size_of::<T>();
+            if found != dst.len() {
+                return Err(ReadError::Length { expected: dst.len(), found });
+            }
+            T::check(bytes, swap).map_err(invalid::<T>)?;
+            T::load(bytes, dst, swap);
+            Ok(())
+        })
+    }
+
+    /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic) in place.
+    ///
+    /// # Errors
+    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (only
+    /// 8 bytes are guaranteed), or not contiguous, or the message has the other byte order.
+    pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
+        let value = self.next_value(SectionTag::slices::<T>())?;
+        let kind = T::KIND;
+        if size_of::<T>() > 1 && self.mode.order.is_foreign() {
+            return Err(ReadError::ForeignOrder { kind });
+        }
+        let bytes = contiguous_bytes(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
+        whole::<T>(bytes)?;
+        T::check(bytes, false).map_err(invalid::<T>)?;
+        let view = bytemuck::checked::try_cast_slice(bytes).map_err(|_| ReadError::Misaligned { kind })?;
+        self.mode.finish_record(value);
+        Ok(view)
+    }
+
+    /// Takes the next slice: `take` gets its bytes, and whether to swap them.
+    fn slice<T: Element, V>(
+        &mut self,
+        take: impl FnOnce(&[u8], bool) -> Result<V, ReadError>,
+    ) -> Result<V, ReadError> {
+        let value = self.next_value(SectionTag::slices::<T>())?;
+        let bytes = self.range(value.at, value.len)?;
+        whole::<T>(&bytes)?;
+        let taken = take(&bytes, self.mode.order.is_foreign())?;
+        self.mode.finish_record(value);
+        Ok(taken)
+    }
+}
+
+/// Checks that the bytes are a whole number of elements.
+fn whole<T: Element>(bytes: &[u8]) -> Result<(), ReadError> {
+    match bytes.len() % size_of::<T>() {
+        0 => Ok(()),
+        left => Err(ReadError::Codec(CodecError::Trailing { left })),
+    }
+}
+
+fn invalid<T: Element>(index: usize) -> ReadError {
+    ReadError::Invalid { kind: T::KIND, index }
+}

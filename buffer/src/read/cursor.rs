@@ -1,0 +1,247 @@
+//! The common steps of all reading: the open section, the next one, and the location of bytes.
+
+use std::borrow::Cow;
+
+use mpj_pool::RawBuffer;
+
+use crate::dynamic::Dynamic;
+use crate::header::payload;
+use crate::header::{
+    ALIGN, MESSAGE_HEADER, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Section, SectionHeader, SectionTag,
+    align_up,
+};
+use crate::validate;
+use crate::{Buffer, ByteOrder, FormatError, ReadError};
+
+/// The mode of a buffer whose message is complete.
+#[derive(Debug)]
+pub struct Reading {
+    /// The byte order of headers, and of elements unless their section has another.
+    pub(crate) order: ByteOrder,
+    /// Where the dynamic part begins, or the end of the message.
+    pub(super) sections_end: usize,
+    pub(crate) open: OpenSection,
+    /// Offset of the section after the open one, before padding.
+    pub(super) next: usize,
+    /// Where the next record of the dynamic part begins, before padding.
+    pub(crate) record: usize,
+}
+
+/// The section that is being read. All offsets count from the start of the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSection {
+    pub(super) tag: SectionTag,
+    /// The byte order of its elements.
+    pub(super) order: ByteOrder,
+    /// Whether any of its elements has been read.
+    pub(crate) touched: bool,
+    /// Elements left.
+    pub(crate) left: u64,
+    /// The next element, unless they are objects.
+    pub(super) at: usize,
+    /// The end of the payload.
+    pub(super) end: usize,
+}
+
+impl OpenSection {
+    /// Stands for "no section is open": a section of no kind, without elements.
+    pub(super) const NONE: Self =
+        Self { tag: SectionTag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
+
+    /// Returns the description of the unread rest.
+    pub(super) fn section(&self) -> Section {
+        self.tag.section(self.order, self.left)
+    }
+
+    /// Returns why elements of another kind cannot be read while some of this one are left.
+    #[cold]
+    fn closed_to(&self, want: SectionTag) -> ReadError {
+        if self.touched {
+            return ReadError::Unread { kind: self.tag.kind(), left: self.left };
+        }
+        mismatch(want, self.tag)
+    }
+}
+
+/// An object that is about to be read.
+pub(crate) struct RecordRef {
+    /// Its section when it is read.
+    open: OpenSection,
+    /// Where its bytes begin in the message, and how many they are.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
+
+impl Reading {
+    #[inline]
+    pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
+        // Saturating: a message without a dynamic part has no record that could be read there.
+        let record = sections_end.saturating_add(SECTION_HEADER);
+        Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER, record }
+    }
+
+    pub(crate) fn finish_record(&mut self, value: RecordRef) {
+        self.enter(value.open);
+        self.record = value.at + value.len;
+    }
+
+    #[inline]
+    pub(crate) fn enter(&mut self, open: OpenSection) {
+        self.next = open.end;
+        self.open = open;
+    }
+}
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Returns the section from which elements of `want` are to be read, without opening it.
+    ///
+    /// The result must stay in registers. So the function is always inlined, and the open section is copied field by
+    /// field: a copy of the whole would wait for the stores that have just changed a part of it.
+    #[inline(always)]
+    pub(crate) fn target(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
+        if self.mode.open.tag == want {
+            let OpenSection { tag, order, touched, left, at, end } = self.mode.open;
+            return Ok(OpenSection { tag, order, touched, left, at, end });
+        }
+        if self.mode.open.left > 0 {
+            return Err(self.mode.open.closed_to(want));
+        }
+        if let Some(next) = self.next_of(want) {
+            return Ok(next);
+        }
+        let OpenSection { tag, order, touched, left, at, end } = self.next_or_why(want)?;
+        Ok(OpenSection { tag, order, touched, left, at, end })
+    }
+
+    /// Reads the header after the open section if it is one of `want` in the order of the message, the usual case, with
+    /// a few comparisons.
+    #[inline(always)]
+    fn next_of(&self, want: SectionTag) -> Option<OpenSection> {
+        let Reading { order, sections_end, .. } = self.mode;
+        let at = align_up(self.mode.next, ALIGN)?;
+        let left = want.count_in(self.static_part().get(at..sections_end)?.first_chunk()?, order)?;
+        let start = at + SECTION_HEADER;
+        let end = start.checked_add(payload(want.kind(), left)?)?;
+        Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
+    }
+
+    /// Reads the header after the open section, of any kind.
+    #[inline(never)]
+    fn next_or_why(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
+        let next = self.next()?;
+        if next.tag == want { Ok(next) } else { Err(mismatch(want, next.tag)) }
+    }
+
+    pub(crate) fn open_next(&mut self, want: SectionTag) -> Result<u64, ReadError> {
+        let OpenSection { tag, left, .. } = self.mode.open;
+        if left > 0 {
+            return Err(ReadError::Unread { kind: tag.kind(), left });
+        }
+        let next = self.next()?;
+        if next.tag != want {
+            return Err(mismatch(want, next.tag));
+        }
+        self.mode.enter(next);
+        Ok(next.left)
+    }
+
+    /// Reads the header after the open section.
+    ///
+    /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
+    #[inline]
+    pub(super) fn next(&self) -> Result<OpenSection, ReadError> {
+        self.next_at(self.mode.next)
+    }
+
+    /// Reads the header after `at`.
+    #[inline]
+    pub(super) fn next_at(&self, at: usize) -> Result<OpenSection, ReadError> {
+        let end = self.mode.sections_end;
+        let at = align_up(at, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
+        let head = SectionHeader::parse(self.fixed_range(at, end)?, at, self.mode.order)?;
+        let SectionHeader::Section { tag, kind, order, count } = head else {
+            return Err(ReadError::End);
+        };
+        let too_large = FormatError::TooLarge { at: at as u64, count };
+        let start = at + SECTION_HEADER;
+        let payload_end = payload(kind, count).and_then(|len| start.checked_add(len)).ok_or(too_large)?;
+        Ok(OpenSection { tag, order, touched: false, left: count, at: start, end: payload_end })
+    }
+
+    /// Returns the next object of a section of `tag`; it counts as read when it is given to `Reading::took`.
+    pub(crate) fn next_value(&self, tag: SectionTag) -> Result<RecordRef, ReadError> {
+        let mut open = self.target(tag)?;
+        open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, left: 0 })?;
+        open.touched = true;
+        let (at, len) = self.record(self.mode.record)?;
+        Ok(RecordRef { open, at, len })
+    }
+
+    /// Returns where the value of the record at `at` begins, and its length.
+    pub(crate) fn record(&self, at: usize) -> Result<(usize, usize), ReadError> {
+        let left = self.len().saturating_sub(at);
+        let missing =
+            FormatError::Truncated { at: at as u64, needed: RECORD_HEADER as u64, available: left as u64 };
+        let at = align_up(at, RECORD_ALIGN).ok_or(missing)?;
+        let head = self.range(at, RECORD_HEADER)?;
+        let len = match <[u8; RECORD_HEADER]>::try_from(&*head) {
+            Ok(bytes) => self.mode.order.u64(bytes),
+            Err(_) => return Err(missing.into()),
+        };
+        validate::record_len(len, at + RECORD_HEADER, self.len())
+            .map(|len| (at + RECORD_HEADER, len))
+            .map_err(ReadError::from)
+    }
+
+    #[inline]
+    pub(super) fn fixed_range(&self, from: usize, to: usize) -> Result<&[u8], FormatError> {
+        part(self.static_part(), from, to)
+    }
+
+    /// Returns bytes of the message as it is on the wire, from the block or the chain.
+    pub(crate) fn range(&self, at: usize, len: usize) -> Result<Cow<'_, [u8]>, FormatError> {
+        // A message that was written here has its dynamic part in the chain, one that arrived has it in the block.
+        let fixed = self.fixed_len();
+        let found = if at >= fixed && self.chain.len() > 0 {
+            self.chain.get(at - fixed, len)
+        } else {
+            at.checked_add(len).and_then(|end| self.static_part().get(at..end)).map(Cow::Borrowed)
+        };
+        let left = self.len().saturating_sub(at) as u64;
+        found.ok_or(FormatError::Truncated { at: at as u64, needed: len as u64, available: left })
+    }
+}
+
+/// Returns bytes of the message, whose static part ends where the chain begins, if they are contiguous.
+pub(crate) fn contiguous_bytes<'a>(
+    fixed: &'a [u8],
+    chain: &'a Dynamic,
+    at: usize,
+    len: usize,
+) -> Result<&'a [u8], ReadError> {
+    let found = match at.checked_sub(fixed.len()) {
+        Some(at) if chain.len() > 0 => chain.get_whole(at, len),
+        _ => at.checked_add(len).and_then(|end| fixed.get(at..end)),
+    };
+    found.ok_or(ReadError::Split { len })
+}
+
+/// Returns bytes of the static part.
+pub(super) fn part(fixed: &[u8], from: usize, to: usize) -> Result<&[u8], FormatError> {
+    fixed.get(from..to).ok_or(FormatError::Truncated {
+        at: from as u64,
+        needed: to.saturating_sub(from) as u64,
+        available: fixed.len().saturating_sub(from) as u64,
+    })
+}
+
+#[cold]
+fn mismatch(want: SectionTag, found: SectionTag) -> ReadError {
+    if want.kind() != found.kind() {
+        ReadError::WrongType { expected: want.kind(), found: found.kind() }
+    } else if want.codec() != found.codec() {
+        ReadError::WrongCodec { expected: want.codec(), found: found.codec() }
+    } else {
+        ReadError::WrongSchema { expected: want.schema(), found: found.schema() }
+    }
+}

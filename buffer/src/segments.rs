@@ -1,0 +1,50 @@
+//! A committed message as bytes: in pieces for one gathering write, or copied into one place.
+
+use mpj_pool::RawBuffer;
+
+use crate::{Buffer, Overflow, Reading};
+
+impl<R: RawBuffer> Buffer<R, Reading> {
+    /// Returns the bytes of the message on the wire, static part and dynamic part.
+    pub fn len(&self) -> usize {
+        self.fixed_len() + self.chain.len()
+    }
+
+    /// Returns the message in pieces which, laid end to end, are its bytes on the wire: the static part, then each
+    /// block of the dynamic part. None is empty.
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        core::iter::once(self.static_part()).chain(self.dynamic())
+    }
+
+    /// Returns the pieces as [`segments`](Self::segments) does, with the headroom in front of the first one: device
+    /// header and message in one write.
+    pub fn segments_with_room(&self) -> impl Iterator<Item = &[u8]> {
+        core::iter::once(self.block.bytes()).chain(self.dynamic())
+    }
+
+    /// Copies the message to the front of `dst` and returns its length.
+    ///
+    /// # Errors
+    /// [`Overflow`] if `dst` is shorter; it is untouched then.
+    pub fn copy_to(&self, dst: &mut [u8]) -> Result<usize, Overflow> {
+        let (needed, left) = (self.len(), dst.len());
+        let mut rest = dst.get_mut(..needed).ok_or(Overflow { needed, left })?;
+        for segment in self.segments() {
+            let (now, later) = rest.split_at_mut(segment.len());
+            now.copy_from_slice(segment);
+            rest = later;
+        }
+        Ok(needed)
+    }
+
+    /// Copies the message into a vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        self.segments().for_each(|segment| all.extend_from_slice(segment));
+        all
+    }
+
+    fn dynamic(&self) -> impl Iterator<Item = &[u8]> {
+        self.chain.chunks().filter(|chunk| !chunk.is_empty())
+    }
+}

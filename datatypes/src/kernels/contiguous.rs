@@ -1,0 +1,36 @@
+//! Contiguous data: one run.
+
+use super::block_copy::Direction;
+
+/// Below this the platform's routine is one call and a few moves anyway.
+#[cfg(target_arch = "x86_64")]
+const SHORTEST: usize = 192;
+
+/// Moves `len` bytes that are adjacent on both sides.
+///
+/// # Safety
+/// `len` bytes at `user` and at `packed` are valid as points 2 to 4 of [`Kernel`](super::Kernel) say.
+#[inline]
+pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
+    let (src, dst) = D::route(user, packed);
+    #[cfg(target_arch = "x86_64")]
+    if (SHORTEST..=super::block_copy::LONGEST).contains(&len) && super::isa::best() == super::isa::Isa::Avx512
+    {
+        // SAFETY: the caller's promise; the length and the machine are as asked for.
+        return unsafe { wide(src, dst, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
+}
+
+/// In the first cache, whole registers beat the platform's routine by a quarter.
+///
+/// # Safety
+/// `len` bytes, at least 64, are readable at `src` and writable at `dst`, and do not overlap; the machine has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn wide(src: *const u8, dst: *mut u8, len: usize) {
+    use super::block_copy::{BlockCopy, ChunkedCopy};
+    // SAFETY: the caller's promise.
+    unsafe { ChunkedCopy::<64>::copy(src, dst, len) }
+}

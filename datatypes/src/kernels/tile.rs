@@ -1,0 +1,190 @@
+//! The two innermost loops over blocks of one length: where regular layouts spend their time.
+
+use super::block_copy::{Any, BlockCopy, Direction, KernelPair, LONG, LONGEST, Make, by_length};
+use super::isa;
+use super::transpose;
+#[cfg(target_arch = "x86_64")]
+use super::{isa::Isa, sparse, stride2};
+use crate::plan::Loop;
+
+/// `rows` × `columns` blocks; the packed side is dense.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    pub(super) user: *mut u8,
+    pub(super) packed: *mut u8,
+    pub(super) rows: usize,
+    /// The distance of rows in bytes.
+    pub(super) row: isize,
+    pub(super) columns: usize,
+    /// One to four times the distance of columns in bytes. A kernel that worked these out itself would be compiled into
+    /// a chain of additions, one a block, which takes as long as the moves.
+    pub(super) steps: [isize; 4],
+    pub(super) block: usize,
+}
+
+impl Tile {
+    #[inline(always)]
+    pub(super) fn column(&self) -> isize {
+        self.steps[0]
+    }
+}
+
+/// One to four times `column`.
+#[inline(always)]
+pub(super) fn steps(column: isize) -> [isize; 4] {
+    [column, column.wrapping_mul(2), column.wrapping_mul(3), column.wrapping_mul(4)]
+}
+
+/// Moves a sheet.
+///
+/// # Safety
+/// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length for which
+/// the kernel was chosen.
+pub(crate) type TileKernel = unsafe fn(&Tile);
+
+/// The kernels (pack, unpack) for a nest of loops.
+pub(super) fn choose(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
+    if let Some(pair) = transpose::choose(block, nest) {
+        return pair;
+    }
+    by_length(block, &KernelPair::<Cover>::NEW)
+}
+
+struct Cover;
+
+impl Make for Cover {
+    type Kernel = TileKernel;
+
+    #[inline]
+    fn make<D: Direction, S: BlockCopy>() -> TileKernel {
+        match isa::best() {
+            // Elements apart get kernels of their own, and wide blocks wide registers.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if wide::<S>() || stride2::fits::<S>() || sparse::fits::<S>() => avx512::<D, S>,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx2 if wide::<S>() => avx2::<D, S>,
+            _ => base::<D, S>,
+        }
+    }
+}
+
+/// Whether registers of more than 16 bytes can help.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn wide<S: BlockCopy>() -> bool {
+    S::LEN == 0 || S::LEN >= 32
+}
+
+/// # Safety
+/// That of [`TileKernel`].
+pub(super) unsafe fn base<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe { cover::<D, S>(sheet) }
+}
+
+/// # Safety
+/// That of [`TileKernel`], on a machine with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe { cover::<D, S>(sheet) }
+}
+
+/// # Safety
+/// That of [`TileKernel`], on a machine with AVX-512 F and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl")]
+pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    if stride2::fits::<S>() && sheet.column() == 2 * S::LEN as isize {
+        // SAFETY: the caller's promise, and the shape and the columns are as asked for.
+        return unsafe { stride2::run::<D, S>(sheet) };
+    }
+    if sparse::fits::<S>() && sparse::pays::<D, S>(sheet) {
+        // SAFETY: the caller's promise, and the shape fits.
+        return unsafe { sparse::run::<D, S>(sheet) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { cover::<D, S>(sheet) }
+}
+
+/// # Safety
+/// That of [`TileKernel`].
+#[inline(always)]
+pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(sheet: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
+    let block = if S::LEN == 0 { block } else { S::LEN };
+    if !S::SHORT && block > LONG && rows * columns * block > LONGEST {
+        // SAFETY: the caller's promise.
+        return unsafe { cover_long::<D>(sheet) };
+    }
+    let mut line = user;
+    for _ in 0..rows {
+        // SAFETY: the columns of this row, by the caller's promise.
+        unsafe { cover_row::<D, S>(line, packed, columns, &steps, block) };
+        packed = packed.wrapping_add(columns * block);
+        line = line.wrapping_offset(row);
+    }
+}
+
+/// Blocks of some KiB, more of them than the first cache takes.
+///
+/// # Safety
+/// That of [`TileKernel`].
+#[cold]
+unsafe fn cover_long<D: Direction>(sheet: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
+    let mut line = user;
+    for _ in 0..rows {
+        // SAFETY: the columns of this row, by the caller's promise.
+        unsafe { cover_row::<D, Any>(line, packed, columns, &steps, block) };
+        packed = packed.wrapping_add(columns * block);
+        line = line.wrapping_offset(row);
+    }
+}
+
+/// Moves one row of blocks.
+///
+/// # Safety
+/// That of [`TileKernel`] for this row.
+#[inline(always)]
+pub(super) unsafe fn cover_row<D: Direction, S: BlockCopy>(
+    mut user: *mut u8,
+    mut packed: *mut u8,
+    columns: usize,
+    steps: &[isize; 4],
+    block: usize,
+) {
+    let mut left = columns;
+    if matches!(S::LEN, 8 | 16) && steps[0] == 2 * S::LEN as isize {
+        // Every second element is common, and with a distance known here an address costs nothing.
+        while left >= 8 {
+            for k in 0..8 {
+                let (src, dst) = D::route(user.wrapping_add(2 * k * S::LEN), packed.wrapping_add(k * S::LEN));
+                // SAFETY: block k of the next eight of the row.
+                unsafe { S::copy(src, dst, block) };
+            }
+            user = user.wrapping_add(16 * S::LEN);
+            packed = packed.wrapping_add(8 * S::LEN);
+            left -= 8;
+        }
+    }
+    if S::SHORT {
+        while left >= 4 {
+            for (k, at) in [0, steps[0], steps[1], steps[2]].into_iter().enumerate() {
+                let (src, dst) = D::route(user.wrapping_offset(at), packed.wrapping_add(k * block));
+                // SAFETY: block k of the next four of the row.
+                unsafe { S::copy(src, dst, block) };
+            }
+            user = user.wrapping_offset(steps[3]);
+            packed = packed.wrapping_add(4 * block);
+            left -= 4;
+        }
+    }
+    for _ in 0..left {
+        let (src, dst) = D::route(user, packed);
+        // SAFETY: the next block of the row.
+        unsafe { S::copy(src, dst, block) };
+        user = user.wrapping_offset(steps[0]);
+        packed = packed.wrapping_add(block);
+    }
+}

@@ -1,0 +1,74 @@
+//! Matrices that are packed column by column although their rows are adjacent: blocks of a few elements of each row are
+//! moved together, so that a cache line is touched once and not once for each of its elements.
+
+use super::block_copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
+use super::tile::{Tile, TileKernel};
+use crate::plan::Loop;
+
+/// Columns of the sheet (rows of the matrix) that are moved at a time: the number of streams that a prefetcher can
+/// follow.
+const MAX_DEPTH: usize = 16;
+
+/// Returns the kernels, if the two innermost loops run across adjacent blocks: rows of the sheet follow one another,
+/// and the columns are further apart than one row is long.
+pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
+    let [.., rows, columns] = nest else { return None };
+    let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;
+    // The order of moves changes, so that no two blocks may overlap.
+    if rows.stride != block as i64 || columns.stride < wide || rows.count < 4 || columns.count < 4 {
+        return None;
+    }
+    match block {
+        1 => Some(pair::<1, 16>()),
+        2 => Some(pair::<2, 16>()),
+        4 => Some(pair::<4, 8>()),
+        8 => Some(pair::<8, 8>()),
+        12 => Some(pair::<12, 4>()),
+        16 => Some(pair::<16, 4>()),
+        24 => Some(pair::<24, 4>()),
+        32 => Some(pair::<32, 4>()),
+        _ => None,
+    }
+}
+
+fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
+    (turned::<Gather, N, K>, turned::<Scatter, N, K>)
+}
+
+/// Takes `K` rows of the sheet and `DEEP` columns at a time.
+///
+/// # Safety
+/// That of [`TileKernel`].
+unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Tile) {
+    let Tile { user, packed, rows, row, columns, .. } = *sheet;
+    let column = sheet.column();
+    // The place of (row r, column c) on both sides.
+    let place = |r: usize, c: usize| {
+        let at = (row.wrapping_mul(r as isize)).wrapping_add(column.wrapping_mul(c as isize));
+        (user.wrapping_offset(at), packed.wrapping_add((r * columns + c) * N))
+    };
+    for first in (0..columns).step_by(MAX_DEPTH) {
+        let deep = MAX_DEPTH.min(columns - first);
+        for r in (0..rows - rows % K).step_by(K) {
+            let (mut from, mut to) = place(r, first);
+            for _ in 0..deep {
+                for k in 0..K {
+                    let at = from.wrapping_offset(row.wrapping_mul(k as isize));
+                    let (src, dst) = D::route(at, to.wrapping_add(k * columns * N));
+                    // SAFETY: row r + k of the sheet, at one of its columns.
+                    unsafe { Fixed::<N>::copy(src, dst, N) };
+                }
+                from = from.wrapping_offset(column);
+                to = to.wrapping_add(N);
+            }
+        }
+        for r in rows - rows % K..rows {
+            for c in first..first + deep {
+                let (from, to) = place(r, c);
+                let (src, dst) = D::route(from, to);
+                // SAFETY: a block of the sheet.
+                unsafe { Fixed::<N>::copy(src, dst, N) };
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a layout takes a slice apart into whole elements.
+
+use crate::node::Node;
+use crate::{Datatype, TypeEnvelope};
+use std::collections::HashSet;
+
+impl Datatype {
+    /// Returns whether the items of this type consist of whole items of `element`, each a multiple of the element's
+    /// extent away from the origin: in a slice of elements they then name elements, and no part of one alone.
+    ///
+    /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
+    /// different type that names the same bytes does not count.
+    ///
+    /// # Examples
+    /// ```
+    /// use mpj_datatypes::Datatype;
+    /// #[repr(C)]
+    /// #[derive(Clone, Copy, Datatype)]
+    /// struct Cell {
+    ///     full: bool,
+    ///     heat: f64,
+    /// }
+    /// let cell = Datatype::of::<Cell>();
+    /// assert!(cell.vector(3, 1, 4)?.is_made_of(&cell));
+    /// assert!(!cell.hvector(3, 1, 40)?.is_made_of(&cell), "from one cell into the next");
+    /// assert!(!Datatype::of::<f64>().vector(3, 1, 8)?.is_made_of(&cell));
+    /// # Ok::<(), mpj_datatypes::TypeError>(())
+    /// ```
+    #[must_use]
+    pub fn is_made_of(&self, element: &Datatype) -> bool {
+        MadeOf { element, step: element.extent(), cache: HashSet::new() }.makes(self)
+    }
+}
+
+struct MadeOf<'a> {
+    element: &'a Datatype,
+    step: i64,
+    /// Types already found to be made of it: one type may be part of others many times.
+    cache: HashSet<*const Node>,
+}
+
+impl MadeOf<'_> {
+    /// Whether any number of items in a row are made of whole elements, if the first one starts where an element may.
+    fn makes(&mut self, item: &Datatype) -> bool {
+        if item.size() == 0 || self.cache.contains(&std::ptr::from_ref(item.node())) {
+            return true;
+        }
+        let made = self.step > 0
+            && self.fits(item.extent())
+            && (is_same(item, self.element) || self.takes(&item.node().envelope));
+        if made {
+            self.cache.insert(item.node());
+        }
+        made
+    }
+
+    /// Whether the inner types of a constructor are made of elements, and it places them where elements may start.
+    fn takes(&mut self, constructor: &TypeEnvelope) -> bool {
+        match constructor {
+            TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => false,
+            // These count in extents of the inner type, which are multiples of the step.
+            TypeEnvelope::Contiguous { inner, .. }
+            | TypeEnvelope::Vector { inner, .. }
+            | TypeEnvelope::Indexed { inner, .. }
+            | TypeEnvelope::IndexedBlock { inner, .. }
+            | TypeEnvelope::Subarray { inner, .. }
+            | TypeEnvelope::Darray { inner, .. }
+            | TypeEnvelope::Dup { inner }
+            // It moves no items; the new extent is checked where it matters.
+            | TypeEnvelope::Resized { inner, .. } => self.makes(inner),
+            TypeEnvelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
+            TypeEnvelope::HIndexed { blocks, inner } => {
+                blocks.iter().all(|(_, at)| self.fits(*at)) && self.makes(inner)
+            }
+            TypeEnvelope::HIndexedBlock { displacements, inner, .. } => {
+                displacements.iter().all(|at| self.fits(*at)) && self.makes(inner)
+            }
+            TypeEnvelope::Structure { fields } => {
+                fields.iter().all(|(len, at, inner)| *len == 0 || self.fits(*at) && self.makes(inner))
+            }
+        }
+    }
+
+    fn fits(&self, distance: i64) -> bool {
+        distance % self.step == 0
+    }
+}
+
+/// Whether two types were built alike, from the constructors that types of structures and arrays are built by.
+fn is_same(one: &Datatype, other: &Datatype) -> bool {
+    if std::ptr::eq(one.node(), other.node()) {
+        return true;
+    }
+    match (&one.node().envelope, &other.node().envelope) {
+        (TypeEnvelope::Primitive(one), TypeEnvelope::Primitive(other)) => one == other,
+        (
+            TypeEnvelope::Contiguous { count, inner },
+            TypeEnvelope::Contiguous { count: number, inner: other },
+        ) => count == number && is_same(inner, other),
+        (TypeEnvelope::Structure { fields }, TypeEnvelope::Structure { fields: others }) => {
+            let alike = |((len, at, inner), (number, place, other)): (&(_, _, _), &(_, _, _))| {
+                len == number && at == place && is_same(inner, other)
+            };
+            fields.len() == others.len() && fields.iter().zip(others.iter()).all(alike)
+        }
+        (
+            TypeEnvelope::Resized { lb, extent, inner },
+            TypeEnvelope::Resized { lb: start, extent: len, inner: other },
+        ) => lb == start && extent == len && is_same(inner, other),
+        _ => false,
+    }
+}

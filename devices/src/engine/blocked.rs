@@ -1,0 +1,219 @@
+//! Reports of the operations that the threads of a rank wait for, so that a job that hangs can report where.
+//!
+//! A wait is entered here when its thread is about to sleep for the first time: a wait that ends by polling has no
+//! extra cost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::channel::Channel;
+use super::{Engine, lock};
+use crate::matching::{ANY_SOURCE, ANY_TAG};
+use crate::trace::ArgValue;
+
+/// The name of the communicator of all ranks. Reports leave it out.
+pub const WORLD: &str = "world";
+
+/// The operation that a call waits for, in the user's terms.
+#[derive(Clone, Debug)]
+pub struct WaitReason {
+    call: &'static str,
+    channel: Option<Arc<Channel>>,
+    message: Option<Expected>,
+    /// The sequence number of the collective call.
+    number: Option<u32>,
+    others: usize,
+    /// Whether the wait ends when any of the operations is complete.
+    any: bool,
+}
+
+/// A message: its peer in the channel, the direction, and its tag.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    way: &'static str,
+    peer: i32,
+    tag: i32,
+}
+
+impl WaitReason {
+    /// Describes a call that waits for no particular message.
+    pub fn call(call: &'static str) -> Self {
+        WaitReason { call, channel: None, message: None, number: None, others: 0, any: false }
+    }
+
+    /// Describes a call that all members of a channel take part in.
+    pub fn collective(call: &'static str, channel: &Arc<Channel>) -> Self {
+        WaitReason { channel: Some(Arc::clone(channel)), ..WaitReason::call(call) }
+    }
+
+    /// Sets the sequence number of the collective call in its channel.
+    pub fn numbered(self, number: u32) -> Self {
+        WaitReason { number: Some(number), ..self }
+    }
+
+    /// Describes a call that waits until rank `peer` has received a message.
+    pub fn send(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
+        let message = Some(Expected { way: "to", peer, tag });
+        WaitReason { message, ..WaitReason::collective(call, channel) }
+    }
+
+    /// Describes a call that waits for a message from rank `peer`, or from any rank.
+    pub fn recv(call: &'static str, channel: &Arc<Channel>, peer: i32, tag: i32) -> Self {
+        let message = Some(Expected { way: "from", peer, tag });
+        WaitReason { message, ..WaitReason::collective(call, channel) }
+    }
+
+    /// Adds `others` more operations to the wait. If `any`, the wait ends when one of them is complete.
+    pub fn with_others(self, others: usize, any: bool) -> Self {
+        WaitReason { others, any, ..self }
+    }
+
+    /// Returns the rank of the world that the wait depends on, if it is one rank.
+    fn peer(&self) -> Option<u32> {
+        let peer = self.message?.peer;
+        let group = self.channel.as_ref()?.group();
+        let only = !self.any || self.others == 0;
+        group.peer(u32::try_from(peer).ok()?).filter(|_| only).map(|peer| peer.0)
+    }
+
+    /// Returns the name and the arguments of the wait for a trace.
+    pub(crate) fn trace_args(&self) -> ([&'static str; 2], [(&'static str, ArgValue); 5]) {
+        const NONE: (&str, ArgValue) = ("", ArgValue::Number(0));
+        let channel = self.channel.as_ref();
+        let (mut peer, mut tag) = (NONE, NONE);
+        if let Some(message) = self.message {
+            let rank = |channel: &Arc<Channel>| channel.group().peer(u32::try_from(message.peer).ok()?);
+            let of_world = channel.and_then(rank).map(|peer| ArgValue::Number(peer.0.into()));
+            peer = (message.way, of_world.unwrap_or(ArgValue::Text("any rank")));
+            tag = (
+                "tag",
+                if message.tag == ANY_TAG { ArgValue::Text("any") } else { ArgValue::Signed(message.tag) },
+            );
+        }
+        let context = channel.map_or(NONE, |channel| ("context", ArgValue::Number(channel.context())));
+        let ranks =
+            channel.map_or(NONE, |channel| ("ranks", ArgValue::Number(channel.group().size().into())));
+        let others =
+            if self.others == 0 { NONE } else { ("and others", ArgValue::Number(self.others as u64)) };
+        // The wait of a collective is a part of the slice of its call.
+        let prefix = if self.message.is_some() { "" } else { "wait: " };
+        ([prefix, self.call], [peer, tag, context, ranks, others])
+    }
+
+    /// Writes the wait for a user. The size of the communicator is omitted if it has all `world` ranks.
+    fn describe(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
+        f.write_str(self.call)?;
+        if let Some(Expected { way, peer, tag }) = self.message {
+            match peer {
+                ANY_SOURCE => write!(f, " {way} any rank")?,
+                peer => write!(f, " {way} rank {peer}")?,
+            }
+            match tag {
+                ANY_TAG => f.write_str(" with any tag")?,
+                tag => write!(f, " with tag {tag}")?,
+            }
+        }
+        let Some(group) = self.channel.as_ref().map(|channel| channel.group()) else { return Ok(()) };
+        match self.channel.as_ref().and_then(|channel| channel.name()) {
+            Some(name) if &**name == WORLD => {}
+            Some(name) => write!(f, " in {name}")?,
+            None if group.size() == world => {}
+            None => write!(f, " in a communicator of {} ranks", group.size())?,
+        }
+        if group.size() != world {
+            let peer = self.message.and_then(|message| group.peer(u32::try_from(message.peer).ok()?));
+            if let Some(peer) = peer {
+                write!(f, ", that is rank {} of the world", peer.0)?;
+            }
+        }
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str(", and one more"),
+            others => write!(f, ", and {others} more"),
+        }
+    }
+}
+
+/// A waiting thread: the operation, and the start of the wait.
+#[derive(Clone, Debug)]
+pub struct BlockedThread {
+    wait: WaitReason,
+    world: u32,
+    since: Instant,
+}
+
+impl BlockedThread {
+    /// Returns for how long the thread has been waiting.
+    pub fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Returns the rank of the world that the wait depends on, if it is one rank.
+    pub fn peer(&self) -> Option<u32> {
+        self.wait.peer()
+    }
+
+    /// Returns the context and the sequence number of the collective call that waits.
+    pub fn collective(&self) -> Option<(u64, u32)> {
+        self.wait.channel.as_ref().map(|channel| channel.context()).zip(self.wait.number)
+    }
+}
+
+impl fmt::Display for BlockedThread {
+    /// Writes the call, its partner and its communicator.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.wait.describe(f, self.world)
+    }
+}
+
+/// The waits of this rank's threads that have begun to sleep.
+#[derive(Debug, Default)]
+pub(crate) struct BlockedThreads {
+    next: AtomicU64,
+    asleep: Mutex<Vec<(u64, WaitReason, Instant)>>,
+}
+
+/// An entry, which is removed when this is dropped.
+pub(crate) struct BlockedGuard<'a> {
+    waits: &'a BlockedThreads,
+    id: u64,
+}
+
+impl BlockedThreads {
+    pub(crate) fn enter(&self, wait: WaitReason) -> BlockedGuard<'_> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.asleep).push((id, wait, Instant::now()));
+        BlockedGuard { waits: self, id }
+    }
+}
+
+impl Drop for BlockedGuard<'_> {
+    fn drop(&mut self) {
+        let mut asleep = lock(&self.waits.asleep);
+        let at = asleep.iter().position(|(id, ..)| *id == self.id);
+        let left = at.map(|at| asleep.swap_remove(at));
+        drop(asleep);
+        // This may drop the last handle of a channel.
+        drop(left);
+    }
+}
+
+impl Engine {
+    /// Returns the waits of this rank's threads, the longest first; empty if no thread sleeps in a call.
+    pub fn waits(&self) -> Vec<BlockedThread> {
+        let world = self.site.size;
+        let asleep = lock(&self.waits.asleep).clone();
+        let mut waiting: Vec<BlockedThread> =
+            asleep.into_iter().map(|(_, wait, since)| BlockedThread { wait, world, since }).collect();
+        waiting.sort_by_key(|waiting| waiting.since);
+        waiting
+    }
+
+    /// Returns the contexts whose collective calls are counted, with the sequence number of this rank's next call.
+    pub fn calls(&self) -> Vec<(u64, u32)> {
+        let channels = self.all_channels();
+        channels.iter().filter_map(|channel| Some((channel.context(), channel.next_call()?))).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Cancels operations that have not matched, for example when a collective or a scope fails.
+
+use super::Engine;
+use super::channel::Channel;
+use super::peer::{DeferredSend, Peer, QueuedFrame};
+use crate::completion::{Completer, Completion};
+use crate::fault::Fault;
+use crate::matching::UnexpectedBody;
+
+impl Engine {
+    /// Cancels an operation that has not matched; returns whether it did. The operation then fails with
+    /// [`Fault::Cancelled`]: at once, unless its peer may be reading the memory at the moment. An operation that has
+    /// matched or is complete is not affected.
+    ///
+    /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive).
+    /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A
+    ///   receiver that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
+    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. A
+    ///   synchronous message that was posted cannot be called back: its send fails, but the peer might still receive
+    ///   the message.
+    /// * A message to this rank itself is cancelled while it is unexpected.
+    pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
+        if self.cancel_receive(channel, completion) {
+            return true;
+        }
+        // A message can meanwhile go from the queue to the operations that wait for a reply, but never back.
+        let taken = self.cancel_self_send(channel, completion)
+            || self.cancel_queued(channel, completion)
+            || self.cancel_awaiting_reply(channel, completion);
+        if taken {
+            self.wake_all();
+        }
+        taken
+    }
+
+    /// Cancels a synchronous message to this rank itself.
+    fn cancel_self_send(&self, channel: &Channel, completion: &Completion) -> bool {
+        let early = channel.matching().take_self_send_of(completion);
+        let Some(UnexpectedBody::SelfSend { source, ender }) = early.map(|early| early.body) else {
+            return false;
+        };
+        drop(source);
+        ender.complete(Err(Fault::Cancelled));
+        true
+    }
+
+    /// Cancels a rendezvous or synchronous message whose reply has not come. If its receiver views it in place
+    /// already, it completes as sent.
+    fn cancel_awaiting_reply(&self, channel: &Channel, completion: &Completion) -> bool {
+        let Some((number, op)) = channel.ops().take_send(completion) else { return false };
+        if let Some(peer) = self.peers.get(op.peer()) {
+            // Its frame may still be queued, and hold the memory.
+            let ours =
+                |frame: &QueuedFrame| frame.context == channel.context && frame.head.op.get() == number;
+            drop(self.take_queued(peer, ours));
+        }
+        self.fail_op(op, Fault::Cancelled)
+    }
+
+    /// Cancels a message that is queued because the endpoint is full, or because its peer is not connected.
+    fn cancel_queued(&self, channel: &Channel, completion: &Completion) -> bool {
+        let ours = |ender: &Completer| ender.is_for(completion);
+        let members = self.peers.iter().filter(|peer| channel.group().rank(peer.id).is_some());
+        for peer in members {
+            if let Some(DeferredSend { source, ender, .. }) =
+                self.take_deferred(peer, |unsent| ours(&unsent.ender))
+            {
+                drop(source);
+                ender.complete(Err(Fault::Cancelled));
+                return true;
+            }
+            let frame =
+                self.take_queued(peer, |w| w.completes.as_ref().is_some_and(|(ender, _)| ours(ender)));
+            if let Some(QueuedFrame { body, completes: Some((ender, _)), .. }) = frame {
+                drop(body);
+                ender.complete(Err(Fault::Cancelled));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Removes a message to an unconnected peer from its outbox.
+    fn take_deferred(&self, peer: &Peer, which: impl Fn(&DeferredSend) -> bool) -> Option<DeferredSend> {
+        let mut out = peer.outbox();
+        let was_idle = out.is_idle();
+        let at = out.deferred_sends.iter().position(which)?;
+        let unsent = out.deferred_sends.remove(at)?;
+        self.note_busy(was_idle, &mut out);
+        Some(unsent)
+    }
+
+    /// Removes a queued frame from an outbox, and returns its credit.
+    fn take_queued(&self, peer: &Peer, which: impl Fn(&QueuedFrame) -> bool) -> Option<QueuedFrame> {
+        let mut out = peer.outbox();
+        let was_idle = out.is_idle();
+        let at = out.queued_frames.iter().position(which)?;
+        let frame = out.queued_frames.remove(at)?;
+        out.refund(&frame);
+        self.note_busy(was_idle, &mut out);
+        Some(frame)
+    }
+}

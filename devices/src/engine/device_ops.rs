@@ -1,0 +1,175 @@
+//! Operations that devices are executing, identified by their tokens.
+//!
+//! A token that was never issued, or that comes back twice, has no effect.
+
+use std::sync::{Arc, OnceLock};
+
+use super::channel::Channel;
+use super::ops::Op;
+use super::slab::Slab;
+use super::{Engine, lock};
+use crate::completion::Completer;
+use crate::device::{Body, Device, MemoryDesc, OpToken, PeerId, QuiesceStatus, Registration};
+use crate::fault::Fault;
+use crate::message::{Envelope, Source};
+
+/// The operation that a token stands for.
+#[derive(Debug)]
+pub(crate) enum DeviceOp {
+    /// A transfer of `len` bytes into the receive `op`.
+    Get { channel: Arc<Channel>, op: u64, peer: PeerId, len: usize },
+    /// A piece of a body that is sent zero-copy.
+    SendZcopy { peer: PeerId, sending: Arc<StreamedSend> },
+    /// An operation that has failed, and whose memory the peer may still access.
+    Quiesce { op: Box<Op>, fault: Fault },
+}
+
+/// A send whose body goes in frames. It completes when its last holder drops it. The outbox holds it while pieces are
+/// left to send, and a device while it sends a piece zero-copy.
+#[derive(Debug)]
+pub(crate) struct StreamedSend {
+    source: Option<Source>,
+    /// The source as the device sees it, and its registration, if the body is sent zero-copy. Dropped before the
+    /// source.
+    pub(crate) lent: Option<(MemoryDesc, Option<Registration>)>,
+    pub(crate) message: Envelope,
+    ender: Option<Completer>,
+    /// The fault of the send, if it fails.
+    fault: OnceLock<Fault>,
+}
+
+impl StreamedSend {
+    pub(crate) fn new(
+        source: Source,
+        lent: Option<(MemoryDesc, Option<Registration>)>,
+        message: Envelope,
+        ender: Completer,
+    ) -> Arc<Self> {
+        let (source, ender) = (Some(source), Some(ender));
+        Arc::new(StreamedSend { source, lent, message, ender, fault: OnceLock::new() })
+    }
+
+    /// Returns `len` bytes from `position` on, in the form that a device takes.
+    pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
+        self.source.as_ref().map_or(Body::Empty, |source| source.body(position, len))
+    }
+
+    /// Records the fault with which the send will complete; the first fault stays.
+    pub(crate) fn fail(&self, fault: &Fault) {
+        let _ = self.fault.set(fault.clone());
+    }
+}
+
+impl Drop for StreamedSend {
+    fn drop(&mut self) {
+        drop((self.lent.take(), self.source.take()));
+        let outcome = self.fault.take().map_or(Ok(self.message), Err);
+        if let Some(ender) = self.ender.take() {
+            ender.complete(outcome);
+        }
+    }
+}
+
+/// The device operations of one engine.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceOps(Slab<DeviceOp>);
+
+impl DeviceOps {
+    fn take(&mut self, OpToken(number): OpToken, is_due: impl Fn(&DeviceOp) -> bool) -> Option<DeviceOp> {
+        self.0.get(number).filter(|it| is_due(it))?;
+        self.0.take(number)
+    }
+
+    /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received.
+    ///
+    /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the
+    /// device is never asked to quiesce memory that has been returned to the user.
+    fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
+        let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
+        let Some(DeviceOp::Quiesce { op, .. }) = self.0.get(token.0) else {
+            return (token, QuiesceStatus::Done, false);
+        };
+        let Op::Rendezvous { peer, registration: Some(registration), .. } = &**op else {
+            return (token, QuiesceStatus::Done, false);
+        };
+        let quiet = device.quiesce(*peer, registration, token);
+        (token, quiet, device.is_received(registration))
+    }
+
+    /// Returns whether a rank may leave without waiting for any of them. It does not wait for memory that exited
+    /// peers may access. Receives are covered by [`Ops`](super::ops::Ops).
+    pub(crate) fn allows_close(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
+        self.0.iter().all(|it| match it {
+            DeviceOp::SendZcopy { peer, .. } => has_ended(*peer),
+            DeviceOp::Get { .. } | DeviceOp::Quiesce { .. } => true,
+        })
+    }
+
+    /// Takes all operations out, after the devices were dropped.
+    pub(crate) fn drain(&mut self) -> Vec<DeviceOp> {
+        self.0.drain()
+    }
+}
+
+impl Engine {
+    /// Registers an operation before a device starts it, so that its completion finds it.
+    pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
+        OpToken(lock(&self.moves).0.insert(what))
+    }
+
+    /// Removes an operation that was not started.
+    pub(crate) fn drop_device_op(&self, token: OpToken) -> Option<DeviceOp> {
+        lock(&self.moves).take(token, |_| true)
+    }
+
+    /// Handles the completion of a transfer.
+    pub(crate) fn device_op_done(&self, token: OpToken, outcome: Result<(), String>) {
+        let taken = lock(&self.moves).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
+        match taken {
+            Some(DeviceOp::Get { channel, op, peer, len }) => {
+                self.get_piece_done(&channel, peer, op, outcome.is_ok().then_some(len));
+            }
+            Some(DeviceOp::SendZcopy { peer, sending }) => {
+                if let Err(why) = outcome {
+                    sending.fail(&Fault::Unreachable { rank: peer.0, why: why.into() });
+                }
+            }
+            Some(DeviceOp::Quiesce { .. }) | None => (),
+        }
+    }
+
+    /// Completes an operation whose memory no peer can access any more.
+    pub(crate) fn quiesce_done(&self, token: OpToken) {
+        let taken = lock(&self.moves).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
+        let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };
+        let outcome = match &*op {
+            // The cancellation came too late.
+            Op::Rendezvous { message, .. } if fault == Fault::Cancelled && self.is_viewed_send(&op) => {
+                Ok(*message)
+            }
+            _ => Err(fault),
+        };
+        op.complete(outcome);
+    }
+
+    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if it was
+    /// cancelled too late: its receiver views the message in place, so it counts as sent.
+    pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
+        let device = match &op {
+            Op::Rendezvous { peer, registration: Some(_), .. } => {
+                self.peers.get(*peer).and_then(|peer| self.device_of(peer))
+            }
+            _ => None,
+        };
+        let Some(device) = device else {
+            op.complete(Err(fault));
+            return true;
+        };
+        let is_cancelled = fault == Fault::Cancelled;
+        let (token, quiet, is_received) = lock(&self.moves).quiesce(device, op, fault);
+        if quiet == QuiesceStatus::Done {
+            self.quiesce_done(token);
+        }
+        !(is_cancelled && is_received)
+    }
+}

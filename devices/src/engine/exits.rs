@@ -1,0 +1,284 @@
+//! The exits that a rank has learned, and their effects on channels and peers.
+//!
+//! An exit is applied once in each channel that the exited rank is a member of. From then on the channel is
+//! *troubled*: each operation that starts there checks whether the exit of its peer was applied just before, and only
+//! then has the exits applied again. A channel whose members are all alive has no cost, however many other ranks have
+//! left.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+use super::Engine;
+use super::channel::Channel;
+use super::progress::ProgressState;
+use crate::device::PeerId;
+use crate::liveness::{Exit, ExitEvent};
+
+/// The exits of other ranks that a rank has learned.
+#[derive(Debug, Default)]
+pub(super) struct KnownExits {
+    /// Exited ranks in the order in which their exits were learned. A rank that closes and then leaves occurs twice.
+    order: Vec<u32>,
+    /// The last exit of each rank.
+    last: HashMap<u32, Exit>,
+    /// The ranks that have died.
+    dead: Vec<u32>,
+    /// The ranks that have left or died and whose outboxes must still be closed for that.
+    closable: Vec<u32>,
+}
+
+/// The exits of the members of a channel.
+#[derive(Debug, Default)]
+pub(crate) struct ChannelExits {
+    /// Number of the engine's learned exits that were examined.
+    seen: usize,
+    /// Members that take no further part in this channel, but have not died.
+    closing: HashSet<u32>,
+    /// Whether a member has died.
+    has_dead: bool,
+    /// Whether operations have to be checked against the exits.
+    is_due: bool,
+    /// The members whose exits are to be applied.
+    due: Vec<u32>,
+}
+
+/// The exits to apply in a channel.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct PendingExits {
+    pub(super) has_dead: bool,
+    /// Members that have exited, each once.
+    pub(super) members: Vec<u32>,
+}
+
+impl KnownExits {
+    /// Records an exit.
+    fn learn(&mut self, ExitEvent { rank, exit: end }: ExitEvent) {
+        self.order.push(rank);
+        if let Exit::Died(_) = end {
+            self.dead.push(rank);
+        }
+        if matches!(end, Exit::Left | Exit::Died(_)) {
+            self.closable.push(rank);
+        }
+        self.last.insert(rank, end);
+    }
+
+    /// Records in a channel the exits of its members that are new to it. Returns the number of exits that were
+    /// examined.
+    fn update_channel(&self, channel: &Channel) -> usize {
+        if !channel.is_joined() {
+            // The members are unknown. `Engine::join` calls this again.
+            return 0;
+        }
+        let mut ended = channel.exits();
+        let news = self.order.get(ended.seen..).unwrap_or_default();
+        for rank in news.iter().filter(|rank| channel.group().rank(PeerId(**rank)).is_some()) {
+            match self.last.get(rank) {
+                Some(Exit::Died(_)) => ended.has_dead = true,
+                Some(end) if end.is_closing_in(channel.context) => drop(ended.closing.insert(*rank)),
+                _ => (),
+            }
+            ended.is_due = true;
+            ended.due.push(*rank);
+        }
+        ended.seen = self.order.len();
+        if ended.is_due {
+            channel.trouble();
+        }
+        news.len()
+    }
+}
+
+impl ChannelExits {
+    /// Returns the exits to apply, once.
+    pub(super) fn take_due(&mut self) -> Option<PendingExits> {
+        let is_due = std::mem::take(&mut self.is_due);
+        let mut members = std::mem::take(&mut self.due);
+        members.sort_unstable();
+        members.dedup();
+        is_due.then_some(PendingExits { has_dead: self.has_dead, members })
+    }
+
+    /// Schedules all exits to be applied again.
+    fn repeat(&mut self) {
+        self.is_due = true;
+        self.due.extend(&self.closing);
+    }
+
+    /// Returns the number of members that take no further part.
+    pub(super) fn closing(&self) -> usize {
+        self.closing.len()
+    }
+}
+
+impl Engine {
+    pub(super) fn ends(&self) -> RwLockReadGuard<'_, KnownExits> {
+        self.ends.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends_mut(&self) -> RwLockWriteGuard<'_, KnownExits> {
+        self.ends.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the exits that became known.
+    #[cold]
+    pub(super) fn learn(&self, turn: &mut ProgressState) {
+        let events = self.roster.since(turn.roster_seen);
+        events.iter().for_each(|event| self.trace_exit(event));
+        turn.roster_seen += events.len();
+        // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in
+        // first.
+        self.exits_pending.store(true, Ordering::Release);
+        {
+            let mut ends = self.ends_mut();
+            events
+                .into_iter()
+                .filter(|event| event.rank != self.site.rank)
+                .for_each(|event| ends.learn(event));
+        }
+        self.all_channels().iter().for_each(|channel| self.update_channel_exits(channel));
+    }
+
+    /// Records in a channel the exits of its members. The joiner calls this after it has published the channel, the
+    /// learner after it has recorded the exit. Whichever runs later sees the other's write.
+    pub(super) fn update_channel_exits(&self, channel: &Channel) {
+        self.ends().update_channel(channel);
+    }
+
+    /// Returns the exit of a rank, as far as it was learned.
+    pub(crate) fn exit_of(&self, rank: u32) -> Option<Exit> {
+        self.ends().last.get(&rank).cloned()
+    }
+
+    /// Returns the exits of those of `members` that take no further part in a channel and have not died.
+    pub(super) fn exits_among(&self, channel: &Channel, members: &[u32]) -> HashMap<u32, Exit> {
+        let ends = self.ends();
+        let closing = |rank: &u32| {
+            let end = ends.last.get(rank).filter(|end| end.is_closing_in(channel.context))?;
+            Some((*rank, end.clone()))
+        };
+        members.iter().filter_map(closing).collect()
+    }
+
+    /// Returns the exits of the ranks whose outboxes are to be closed, once.
+    pub(super) fn take_gone(&self) -> Vec<(u32, Exit)> {
+        let mut ends = self.ends_mut();
+        let gone = std::mem::take(&mut ends.closable);
+        gone.into_iter().filter_map(|rank| Some((rank, ends.last.get(&rank)?.clone()))).collect()
+    }
+
+    /// Returns the ranks that have died.
+    pub(super) fn dead_ranks(&self) -> Vec<PeerId> {
+        self.ends().dead.iter().map(|rank| PeerId(*rank)).collect()
+    }
+
+    /// Checks an operation that was just started against the exit of its peer, or, if it may match any member,
+    /// against the exits of all. They may have been applied a moment before.
+    ///
+    /// The operation was stored under a lock. A thread that applies an exit searches there after it has marked the
+    /// channel as troubled. So either that search finds the operation, or the check here sees the exit.
+    #[inline]
+    pub(crate) fn recheck_exits(&self, channel: &Channel, peer: Option<PeerId>) {
+        if channel.is_troubled() {
+            self.recheck_member(channel, peer);
+        }
+    }
+
+    #[cold]
+    fn recheck_member(&self, channel: &Channel, peer: Option<PeerId>) {
+        let concerns = |end: &Exit| end.is_closing_in(channel.context) || matches!(end, Exit::Died(_));
+        let has_ended = peer.and_then(|peer| self.exit_of(peer.0)).is_some_and(|end| concerns(&end));
+        let is_vain =
+            has_ended || channel.broken().is_some() || (peer.is_none() && self.all_others_closing(channel));
+        if !is_vain {
+            return;
+        }
+        let mut ended = channel.exits();
+        ended.is_due = true;
+        ended.due.extend(peer.filter(|_| has_ended).map(|peer| peer.0));
+        drop(ended);
+        self.exits_pending.store(true, Ordering::Release);
+    }
+
+    /// Schedules a check of all pending operations against all exits.
+    pub(super) fn recheck_all(&self) {
+        for channel in self.all_channels().iter().filter(|channel| channel.is_troubled()) {
+            channel.exits().repeat();
+        }
+        self.exits_pending.store(true, Ordering::Release);
+    }
+
+    /// Schedules the outbox of a new peer to be closed if its rank has left or died. That exit may have
+    /// been applied a moment before.
+    pub(super) fn recheck_peer(&self, peer: PeerId) {
+        if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
+            self.ends_mut().closable.push(peer.0);
+            self.exits_pending.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::biased::Bias;
+    use crate::group::Group;
+
+    fn channel(context: u64, members: impl IntoIterator<Item = u32>) -> Channel {
+        let channel = Channel::new(context, &Bias::new());
+        channel.join(members.into_iter().collect(), 0, 0);
+        channel
+    }
+
+    fn learn(ends: &mut KnownExits, rank: u32, end: Exit) {
+        ends.learn(ExitEvent { rank, exit: end });
+    }
+
+    /// 512 ranks leave one after another. Each channel examines each exit once, and each channel of the exited rank
+    /// applies it once.
+    #[test]
+    fn an_end_troubles_the_channels_of_its_rank_once() {
+        const RANKS: u32 = 512;
+        let channels = [channel(1, 0..RANKS), channel(2, (0..RANKS).step_by(2)), channel(3, [600, 0, 601])];
+        let mut ends = KnownExits::default();
+        let (mut looks, mut acts) = ([0; 3], [0; 3]);
+        for rank in 1..RANKS {
+            for end in [Exit::Closing, Exit::Left] {
+                learn(&mut ends, rank, end);
+                for (i, channel) in channels.iter().enumerate() {
+                    looks[i] += ends.update_channel(channel);
+                    if let Some(due) = channel.exits().take_due() {
+                        assert_eq!(due, PendingExits { has_dead: false, members: vec![rank] });
+                        acts[i] += 1;
+                    }
+                    assert_eq!(channel.exits().take_due(), None);
+                }
+            }
+        }
+        assert_eq!(looks, [1022; 3]);
+        assert_eq!(acts, [1022, 510, 0]);
+        assert_eq!(channels.each_ref().map(Channel::is_troubled), [true, true, false]);
+        assert_eq!(channels.each_ref().map(|channel| channel.exits().closing()), [511, 255, 0]);
+    }
+
+    #[test]
+    fn a_channel_that_is_joined_late_is_told_all() {
+        let mut ends = KnownExits::default();
+        let late = Channel::new(7, &Bias::new());
+        for (rank, end) in
+            [(3, Exit::ClosingExcept([7].into())), (4, Exit::Closing), (9, Exit::Died("".into()))]
+        {
+            learn(&mut ends, rank, end);
+        }
+        assert_eq!((ends.update_channel(&late), late.is_troubled()), (0, false));
+        late.join(Group::Range { first: 0, len: 9 }, 0, 0);
+        assert_eq!((ends.update_channel(&late), late.is_troubled()), (3, true));
+        assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: false, members: vec![3, 4] }));
+        assert_eq!(late.exits().closing(), 1, "3 still takes part here");
+        learn(&mut ends, 8, Exit::Died("".into()));
+        ends.update_channel(&late);
+        late.exits().repeat();
+        assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: true, members: vec![4, 8] }));
+    }
+}

@@ -1,0 +1,392 @@
+//! Sends what is queued for one peer: frames in order, then pieces of bodies, within its eager credit.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mpj_pool::{Pool, RawBuffer};
+
+use super::Engine;
+use super::channel::Channel;
+use super::device_ops::{DeviceOp, StreamedSend};
+use super::peer::{Outbox, Peer, QueuedFrame, Wireup};
+use super::send::Coalesce;
+use crate::biased::MutexGuard;
+use crate::completion::Completer;
+use crate::deferred_drop;
+use crate::device::{Endpoint, MemoryPart, OpStatus, PeerId, PostError};
+use crate::header::{FrameKind, Head};
+use crate::kill_points::{KillPoint, reach};
+use crate::matching::UnexpectedBody;
+use crate::message::{Envelope, Source};
+use crate::trace::Trace;
+
+/// Maximum number of a sender's messages that may wait for a reply of one receiver, which stores about 150 bytes for
+/// each.
+///
+/// The next message fails instead of waiting: a program may have its receiver take the last message first, and would
+/// hang.
+pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
+
+/// Marks a frame that belongs to no context.
+const NO_CONTEXT: u64 = u64::MAX;
+
+/// Number of pieces of bodies, sent to one peer or got from it, before other work continues.
+pub(super) const PIECES_PER_PASS: usize = 16;
+
+/// Returns the credit that an eager message uses: its body and the receiver's overhead.
+#[inline]
+pub(crate) fn credit_cost(bytes: usize) -> u64 {
+    bytes as u64 + 64
+}
+
+impl Engine {
+    /// Ensures that the peer knows the channel before the first frame that names it.
+    #[inline]
+    pub(crate) fn ensure_bound(&self, out: &mut Outbox, channel: &Channel) {
+        if !out.is_bound(channel) {
+            self.send_bind(out, channel);
+        }
+    }
+
+    #[cold]
+    fn send_bind(&self, out: &mut Outbox, channel: &Channel) {
+        if out.is_closed && !self.ask_again(out) {
+            return;
+        }
+        let number = usize::from(channel.wire_id());
+        if out.bound.len() <= number {
+            out.bound.resize(number + 1, NO_CONTEXT);
+        }
+        out.bound[number] = channel.context;
+        let mut head = Head::new(FrameKind::Bind, 0, channel.wire_id(), channel.rank().cast_signed());
+        head.hash.set(channel.context);
+        self.send_control(out, head);
+    }
+
+    /// Sends a frame that belongs to no local operation, now or when the endpoint has space.
+    pub(crate) fn send_control(&self, out: &mut Outbox, head: Head) {
+        self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
+    }
+
+    /// Sends a frame of a message, now or when the endpoint has space.
+    pub(crate) fn push_message(
+        &self,
+        out: &mut Outbox,
+        context: u64,
+        head: Head,
+        body: Option<Source>,
+        leave: Coalesce,
+    ) {
+        self.post_or_queue(
+            out,
+            QueuedFrame { context, head, body, key: None, completes: None, seq: 0 },
+            leave,
+        );
+    }
+
+    /// Sends a frame, now or when the endpoint has space.
+    pub(crate) fn post_or_queue(&self, out: &mut Outbox, frame: QueuedFrame, leave: Coalesce) {
+        if out.is_closed && !self.ask_again(out) {
+            return;
+        }
+        if !out.queued_frames.is_empty() || self.post_frame(out, &frame, leave).is_err() {
+            // A broken endpoint returns the same error when the outbox is flushed, and is reported then.
+            self.queue_frame(out, frame);
+            if out.contact != Wireup::Connected {
+                self.wake_progress();
+            }
+        } else {
+            self.note_unflushed(out);
+        }
+    }
+
+    /// Posts a frame to its device.
+    #[inline]
+    fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
+        let bytes = frame.body.as_ref().map_or(0, Source::bytes);
+        self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, leave))
+    }
+
+    /// Marks the outbox for a flush if the endpoint has accepted a frame without writing it out; returns whether it
+    /// has.
+    #[inline]
+    pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
+        let is_staged = out.link.has_unflushed();
+        if is_staged {
+            let idle = out.is_idle();
+            out.unflushed = true;
+            self.note_busy(idle, out);
+        }
+        is_staged
+    }
+
+    pub(crate) fn queue(
+        &self,
+        out: &mut Outbox,
+        context: u64,
+        head: Head,
+        body: Option<Source>,
+        ends: Option<(Completer, Envelope)>,
+    ) {
+        self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes: ends, seq: 0 });
+    }
+
+    /// Queues a frame until the endpoint has space, and assigns its sequence number.
+    fn queue_frame(&self, out: &mut Outbox, frame: QueuedFrame) {
+        let idle = out.is_idle();
+        let place = out.next_seq;
+        out.queued_frames.push_back(QueuedFrame { seq: place, ..frame });
+        out.next_seq += 1;
+        self.note_busy(idle, out);
+        // A sleeping thread re-posts only frames that were queued before it slept, so wake it for this one.
+        self.site.bell.ring();
+    }
+
+    /// Updates the count and the list of busy outboxes after a change of `out`, which was idle before it if
+    /// `was_idle`.
+    pub(crate) fn note_busy(&self, was_idle: bool, out: &mut Outbox) {
+        match (was_idle, out.is_idle()) {
+            (true, false) => self.busy.fetch_add(1, Ordering::AcqRel),
+            (false, true) => self.busy.fetch_sub(1, Ordering::AcqRel),
+            _ => return,
+        };
+        self.list(out);
+    }
+
+    /// Lists an outbox that is not idle, so that the next pass flushes it.
+    fn list(&self, out: &mut Outbox) {
+        if !out.listed && !out.is_idle() {
+            out.listed = true;
+            self.busy_peers.lock().push(out.id);
+        }
+    }
+
+    /// Waits until all outboxes are empty, but no longer than `patience`: a rank that has reported something to the
+    /// others might not make progress for a long time afterwards.
+    pub fn drain_for(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let is_out = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
+        self.wait_until(|| is_out().then_some(()));
+    }
+
+    /// Writes out the frames that the endpoints coalesce, as far as there is space. The caller waits for a
+    /// message that was [coalesced](super::Sent::Coalesced), or has nothing more to send. Without such frames this
+    /// costs one load.
+    #[inline]
+    pub fn flush_coalesced(&self) {
+        if self.is_busy() {
+            self.flush_now();
+        }
+    }
+
+    /// Returns whether an outbox has queued work, or an endpoint has unflushed frames.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    #[cold]
+    fn flush_now(&self) {
+        let hold = deferred_drop::DeferDrops::begin();
+        let moved = self.flush_all(&mut Vec::new(), &mut Vec::new());
+        drop(hold);
+        if moved > 0 {
+            self.parking.notify();
+        }
+        if self.is_busy() {
+            // As in `queue_frame`: a sleeping thread may have polled while this one had the list.
+            self.site.bell.ring();
+        }
+        deferred_drop::run_deferred_drops();
+    }
+
+    /// Flushes every busy outbox; returns the number of frames that were posted.
+    ///
+    /// `ended` is empty before and after: the user's memory is dropped when no outbox is locked. So is `peers`.
+    pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
+        let mut moved = self.process_cards();
+        std::mem::swap(peers, &mut *self.busy_peers.lock());
+        for peer in peers.drain(..).filter_map(|id| self.peers.get(id)) {
+            let mut out = peer.outbox();
+            out.listed = false;
+            moved += self.flush(peer, out, ended);
+        }
+        moved
+    }
+
+    pub(super) fn flush(
+        &self,
+        peer: &Peer,
+        mut out: MutexGuard<'_, Outbox>,
+        ended: &mut Vec<DeferredCompletion>,
+    ) -> usize {
+        if out.is_idle() {
+            return 0;
+        }
+        let mut moved = 0;
+        let result = self
+            .post_frames(&mut out, &mut moved, ended)
+            .and_then(|()| self.post_gets(&mut out, &mut moved, ended))
+            .and_then(|()| self.post_pieces(&mut out, &mut moved, ended));
+        let flushed = out.link.flush();
+        let broken = match (result, flushed) {
+            (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
+            (_, left) => {
+                out.unflushed = left.unwrap_or(false);
+                None
+            }
+        };
+        self.note_busy(false, &mut out);
+        self.list(&mut out);
+        drop(out);
+        ended.drain(..).for_each(|ended| ended.run(self));
+        if let Some(why) = broken {
+            self.broken_link(peer, PostError::Broken(why));
+        }
+        moved
+    }
+
+    fn post_frames(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<DeferredCompletion>,
+    ) -> Result<(), PostError> {
+        while let Some(waiting) = out.queued_frames.pop_front() {
+            if let Err(error) = self.post_frame(out, &waiting, Coalesce::Allowed) {
+                out.queued_frames.push_front(waiting);
+                return Err(error);
+            }
+            if waiting.body.is_some() || waiting.completes.is_some() {
+                ended.push(DeferredCompletion::Frame { source: waiting.body, ends: waiting.completes });
+            }
+            *moved += 1;
+        }
+        Ok(())
+    }
+
+    fn post_pieces(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<DeferredCompletion>,
+    ) -> Result<(), PostError> {
+        for _ in 0..PIECES_PER_PASS {
+            let Some(stream) = out.streams.front() else { return Ok(()) };
+            if !out.is_bound(&stream.channel) {
+                let channel = Arc::clone(&stream.channel);
+                self.send_bind(out, &channel);
+            }
+            if !out.queued_frames.is_empty() {
+                // The frame that binds the channel's number must go before.
+                return Err(PostError::Again);
+            }
+            let Outbox { id, link, caps, streams, sent, .. } = &mut *out;
+            let Some(stream) = streams.front_mut() else { return Ok(()) };
+            let bytes = stream.sending.message.bytes;
+            let len = caps.max_send_size.min(bytes - stream.sent);
+            let mut head = Head::new(FrameKind::Data, 0, stream.channel.wire_id(), 0);
+            head.op.set(stream.op);
+            head.extra.set(stream.sent as u64);
+            let begun = self.trace().map(Trace::now);
+            let way = match (
+                caps.zcopy.filter(|reach| (reach.min..=reach.max).contains(&len)),
+                &stream.sending.lent,
+            ) {
+                (Some(_), Some((memory, registration))) => {
+                    let body = memory.part(stream.sent, len, registration.as_ref());
+                    self.post_lent(*id, link.as_mut(), &head, body, &stream.sending)?;
+                    sent.zero_copy.add(len);
+                    "piece sent from where it lies"
+                }
+                _ => {
+                    link.post(head.bytes(), stream.sending.body(stream.sent, len))?;
+                    sent.copied.add(len);
+                    "piece sent"
+                }
+            };
+            if let Some(begun) = begun {
+                self.trace_piece(begun, way, "to", *id, len);
+            }
+            stream.sent += len;
+            reach(KillPoint::PieceSent, self.site.rank);
+            *moved += 1;
+            if stream.sent == bytes {
+                ended.extend(streams.pop_front().map(|stream| DeferredCompletion::Body(stream.sending)));
+            } else {
+                // Send one piece of each body in turn.
+                streams.rotate_left(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a piece of a body zero-copy: the message does not complete before the device has finished with the
+    /// piece.
+    fn post_lent(
+        &self,
+        peer: PeerId,
+        link: &mut dyn Endpoint,
+        head: &Head,
+        body: MemoryPart<'_>,
+        sending: &Arc<StreamedSend>,
+    ) -> Result<(), PostError> {
+        let token = self.begin_device_op(DeviceOp::SendZcopy { peer, sending: Arc::clone(sending) });
+        // SAFETY: the bytes are those of the source, which `sending` keeps until the device operation has ended.
+        #[expect(unsafe_code, reason = "see above")]
+        let result = unsafe { link.post_zcopy(head.bytes(), &[body], token) };
+        if result != Ok(OpStatus::InProgress) {
+            // The outbox still holds the message.
+            self.drop_device_op(token);
+        }
+        result.map(|_| ())
+    }
+
+    /// Buffers the body of an unexpected message.
+    pub(crate) fn buffer_body(
+        &self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> UnexpectedBody {
+        if bytes == 0 {
+            return UnexpectedBody::Empty;
+        }
+        match mpj_pool::global().alloc(bytes) {
+            Ok(mut block) => {
+                fill(&mut block.as_uninit_mut()[..bytes]);
+                UnexpectedBody::Block(block)
+            }
+            Err(_) => UnexpectedBody::NoMemory,
+        }
+    }
+}
+
+/// A completion that is deferred until no outbox is locked, because it may drop the user's memory.
+#[derive(Debug)]
+pub(crate) enum DeferredCompletion {
+    /// A frame that was posted, and the operation that completes with it.
+    Frame { source: Option<Source>, ends: Option<(Completer, Envelope)> },
+    /// A body of which all pieces were posted.
+    Body(Arc<StreamedSend>),
+    /// A piece of a get, or the end of its posting.
+    Get { channel: Arc<Channel>, peer: PeerId, op: u64, landed: Option<usize> },
+}
+
+impl DeferredCompletion {
+    pub(super) fn run(self, engine: &Engine) {
+        match self {
+            DeferredCompletion::Frame { source, ends } => {
+                drop(source);
+                if let Some((ender, message)) = ends {
+                    ender.complete(Ok(message));
+                }
+            }
+            DeferredCompletion::Body(sending) => drop(sending),
+            DeferredCompletion::Get { channel, peer, op, landed } => {
+                engine.get_piece_done(&channel, peer, op, landed)
+            }
+        }
+    }
+}

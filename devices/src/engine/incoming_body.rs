@@ -1,0 +1,313 @@
+//! Bodies that arrive in pieces: from a device that streams, or as DATA frames of a rendezvous message.
+
+use std::sync::Arc;
+
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+use super::Engine;
+use super::channel::Channel;
+use super::delivery::{Delivery, Destination, envelope};
+use super::flush::credit_cost;
+use super::ops::{Op, Ops, RecvOp, WriteDone};
+use crate::biased::MutexGuard;
+use crate::device::{KEY_MAX, Landing, PeerId};
+use crate::fault::Fault;
+use crate::header::{FrameKind, Head};
+use crate::kill_points::{KillPoint, reach};
+use crate::matching::{Posted, Unexpected, UnexpectedBody};
+use crate::message::Envelope;
+
+/// A body that a device is streaming.
+#[derive(Debug)]
+pub(super) enum IncomingBody {
+    /// An eager message that has matched a receive.
+    Matched { channel: Arc<Channel>, posted: Posted, message: Envelope, notify: Option<u64>, at: usize },
+    /// An unexpected eager message.
+    Unexpected { head: Head, kind: FrameKind, block: Option<DefaultBlock>, len: usize },
+    /// A piece of a rendezvous message. `lent` is its length if the device writes it to the receive directly.
+    Data { channel: Arc<Channel>, number: u64, at: usize, lent: Option<usize> },
+    /// The key of an RTS.
+    Key { head: Head, bytes: Vec<u8> },
+    /// A body that is thrown away.
+    Discard,
+}
+
+/// The kind of a streamed body, for the trace.
+pub(super) enum StreamedBody {
+    /// An eager message that has matched a receive.
+    Message { context: u64, tag: i32, bytes: usize },
+    /// A frame.
+    Frame { kind: FrameKind, head: Head, bytes: usize },
+    /// A piece that the device has written to the receive.
+    Piece { context: u64, bytes: usize },
+    /// Nothing to record, or recorded already.
+    Nothing,
+}
+
+impl IncomingBody {
+    /// Returns the kind of the body for the trace.
+    pub(super) fn trace_info(&self) -> StreamedBody {
+        match self {
+            IncomingBody::Matched { channel, message, .. } => {
+                StreamedBody::Message { context: channel.context, tag: message.tag, bytes: message.bytes }
+            }
+            IncomingBody::Unexpected { head, kind, len, .. } => {
+                StreamedBody::Frame { kind: *kind, head: *head, bytes: *len }
+            }
+            IncomingBody::Key { head, bytes } => {
+                StreamedBody::Frame { kind: FrameKind::Rts, head: *head, bytes: bytes.len() }
+            }
+            IncomingBody::Data { channel, lent: Some(len), .. } => {
+                StreamedBody::Piece { context: channel.context, bytes: *len }
+            }
+            IncomingBody::Data { lent: None, .. } | IncomingBody::Discard => StreamedBody::Nothing,
+        }
+    }
+}
+
+impl Delivery<'_> {
+    pub(super) fn begin_body(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
+        let (arriving, to) = self.classify(from, head, len).unwrap_or_else(|| {
+            self.engine.report_malformed(from);
+            (IncomingBody::Discard, None)
+        });
+        if let Some(inbox) = self.inbox(from) {
+            inbox.arriving = Some(arriving);
+        }
+        to.map_or(Landing::Pieces, Landing::Into)
+    }
+
+    fn classify(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(IncomingBody, Option<*mut u8>)> {
+        let (kind, head) = Head::parse(head)?;
+        // No device sends a longer frame, so a peer that announces one gets no memory for it.
+        if len > self.engine.devices.iter().map(|device| device.caps().max_send_size).max()? {
+            return None;
+        }
+        match kind {
+            FrameKind::Eager | FrameKind::EagerSync => {
+                if let Err(why) = self.inboxes.get_mut(from)?.admit(self.engine, from, kind, len) {
+                    self.engine.report_protocol_error(from, &why);
+                    return Some((IncomingBody::Discard, None));
+                }
+                if let Destination::Channel { channel, rank, checked: true } = self.addressee(from, &head)? {
+                    let message = envelope(&head, rank, len);
+                    let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
+                    let posted = channel.matching().take_posted(&message);
+                    if let Some(mut posted) = posted {
+                        let fits = posted.target().accepts(&message).is_ok();
+                        let to = fits.then(|| posted.target().run(0, len)).flatten();
+                        return Some((IncomingBody::Matched { channel, posted, message, notify, at: 0 }, to));
+                    }
+                }
+                let mut block = mpj_pool::global().alloc(len).ok();
+                let to = block.as_mut().map(|b| b.as_ptr().as_ptr());
+                Some((IncomingBody::Unexpected { head, kind, block, len }, to))
+            }
+            FrameKind::Data => {
+                let (number, at) = (head.op.get(), usize::try_from(head.extra.get()).ok()?);
+                // Reject a body whose end would overflow.
+                at.checked_add(len)?;
+                let Some(channel) = self.channel(from, &head)? else {
+                    return Some((IncomingBody::Discard, None));
+                };
+                // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`,
+                // which checks it.
+                let to = channel.ops().begin_device_write(number, from, at, len);
+                let lent = to.map(|_| len);
+                Some((IncomingBody::Data { channel, number, at, lent }, to))
+            }
+            FrameKind::Rts if len <= KEY_MAX => Some((IncomingBody::Key { head, bytes: Vec::new() }, None)),
+            // Other frames have no body.
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_body_bytes(&mut self, from: PeerId, bytes: &[u8]) {
+        let (engine, copied) = (self.engine, self.copied);
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
+        let broken = match arriving {
+            IncomingBody::Matched { posted, message, at, .. } => {
+                if posted.target().accepts(message).is_ok() {
+                    copied.add(bytes.len());
+                    posted.target().write(*at, bytes);
+                }
+                *at += bytes.len();
+                false
+            }
+            IncomingBody::Data { channel, number, at, .. } => {
+                copied.add(bytes.len());
+                let landed = receive_data(engine, channel, from, *number, *at, bytes);
+                *at += bytes.len();
+                landed.is_none()
+            }
+            IncomingBody::Key { bytes: key, .. } => {
+                key.extend_from_slice(bytes);
+                false
+            }
+            // Without memory for the body, the message is still queued, and its receive fails.
+            IncomingBody::Unexpected { .. } | IncomingBody::Discard => false,
+        };
+        if broken {
+            self.engine.report_malformed(from);
+        }
+    }
+
+    pub(super) fn finish_body(&mut self, from: PeerId) {
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.take()) else { return };
+        match arriving {
+            IncomingBody::Matched { channel, posted, message, notify, at } => {
+                // The bytes that did not come in pieces were written by the device directly.
+                self.copied.add(message.bytes.saturating_sub(at));
+                posted.complete_with(&message, |_| ());
+                self.engine.send_fin_if_sync(from, &channel, notify);
+                if let Some(inbox) = self.inboxes.get_mut(from) {
+                    inbox.free_credit(self.engine, from, credit_cost(message.bytes));
+                }
+            }
+            IncomingBody::Unexpected { head, kind, block, len } => {
+                let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
+                self.copied.add(if block.is_some() { len } else { 0 });
+                let body = match block {
+                    _ if len == 0 => UnexpectedBody::Empty,
+                    Some(block) => UnexpectedBody::Block(block),
+                    None => UnexpectedBody::NoMemory,
+                };
+                let message = |rank| envelope(&head, rank, len);
+                let arrived = self
+                    .addressee(from, &head)
+                    .and_then(|to| self.engine.deliver_buffered(to, from, message, notify, body));
+                if arrived.is_none() {
+                    self.engine.report_malformed(from);
+                }
+            }
+            IncomingBody::Data { channel, number, lent: Some(len), .. } => {
+                reach(KillPoint::PieceLanded, channel.rank());
+                self.copied.add(len);
+                device_write_done(self.engine, &channel, from, number, len)
+            }
+            IncomingBody::Key { head, bytes } => {
+                if self.on_rts(from, &head, &bytes).is_none() {
+                    self.engine.report_malformed(from);
+                }
+            }
+            IncomingBody::Data { .. } | IncomingBody::Discard => (),
+        }
+    }
+
+    pub(super) fn discard_body(&mut self, from: PeerId, why: &str) {
+        match self.inbox(from).and_then(|inbox| inbox.arriving.take()) {
+            Some(IncomingBody::Matched { channel, posted, .. }) => {
+                let unreachable = || Fault::Unreachable { rank: from.0, why: why.into() };
+                posted.fail(self.engine.first_death_fault(&channel).unwrap_or_else(unreachable));
+            }
+            Some(IncomingBody::Data { channel, number, lent: Some(_), .. }) => {
+                device_write_done(self.engine, &channel, from, number, 0)
+            }
+            _ => (),
+        }
+    }
+}
+
+impl Engine {
+    /// Delivers an eager message that was buffered already. Since it began to arrive, a receive may have been posted,
+    /// or its channel joined or freed. Returns `None` if the sender has another rank there.
+    pub(super) fn deliver_buffered(
+        &self,
+        to: Destination,
+        from: PeerId,
+        message: impl FnOnce(u32) -> Envelope,
+        notify: Option<u64>,
+        body: UnexpectedBody,
+    ) -> Option<()> {
+        let (channel, rank, checked) = match to {
+            Destination::Channel { channel, rank, checked } => (channel, rank, checked),
+            Destination::Freed { context } => {
+                self.nack_unexpected(
+                    context,
+                    Unexpected { message: message(0), from, body, sync_op: notify },
+                );
+                return Some(());
+            }
+        };
+        let message = message(rank);
+        let early = Unexpected { message, from, body, sync_op: notify };
+        let mut matching = channel.matching();
+        // Check under the lock: the joiner checks the unexpected messages under the same lock.
+        if !checked && !channel.accepts_sender(from, rank) {
+            return None;
+        }
+        match matching.take_posted(&message) {
+            None => {
+                let back = matching.push_unexpected(early);
+                drop(matching);
+                if let Some(early) = back {
+                    self.nack_unexpected(channel.context, early);
+                }
+                self.notify_parked();
+            }
+            Some(posted) => {
+                drop(matching);
+                self.deliver_unexpected(&channel, early, posted.into_receiving());
+            }
+        }
+        Some(())
+    }
+}
+
+/// Writes the next bytes of a receive; `None` if they are not the next.
+pub(super) fn receive_data(
+    engine: &Engine,
+    channel: &Channel,
+    from: PeerId,
+    number: u64,
+    at: usize,
+    bytes: &[u8],
+) -> Option<()> {
+    let mut ops = channel.ops();
+    // The operation has failed meanwhile and was removed: drop its pieces.
+    let Some(op) = ops.get(number, from) else { return Some(()) };
+    let Op::RecvOp(RecvOp { target, message, received, .. }) = op else { return None };
+    if at != *received || bytes.len() > message.bytes - *received {
+        return None;
+    }
+    target.write(at, bytes);
+    *received += bytes.len();
+    reach(KillPoint::PieceLanded, channel.rank());
+    complete_if_whole(engine, channel, ops, number, from);
+    Some(())
+}
+
+/// Ends a device's write of the next `len` bytes of a receive.
+fn device_write_done(engine: &Engine, channel: &Channel, from: PeerId, number: u64, len: usize) {
+    let back = channel.ops().end_device_write(number, from, Some(len));
+    match back {
+        WriteDone::Complete(recv) => complete_receive(engine, channel, recv),
+        WriteDone::Failed(op, fault) => op.complete(Err(fault)),
+        WriteDone::Pending | WriteDone::Refetch { .. } => (),
+    }
+}
+
+fn complete_if_whole(
+    engine: &Engine,
+    channel: &Channel,
+    mut ops: MutexGuard<'_, Ops>,
+    number: u64,
+    from: PeerId,
+) {
+    let whole = |op: &mut Op| matches!(op, Op::RecvOp(recv) if recv.received == recv.message.bytes);
+    if ops.get(number, from).is_some_and(whole)
+        && let Some(Op::RecvOp(recv)) = ops.take(number, from)
+    {
+        drop(ops);
+        complete_receive(engine, channel, recv);
+    }
+}
+
+fn complete_receive(engine: &Engine, channel: &Channel, recv: RecvOp) {
+    let RecvOp { mut target, message, ender, registration, peer, sender_op: theirs, .. } = recv;
+    engine.trace_received(channel, peer, theirs, &message, "body received in pieces");
+    drop(registration);
+    let valid = target.finish(&message);
+    target.release();
+    ender.complete(valid.map(|()| message));
+}

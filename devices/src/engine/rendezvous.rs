@@ -1,0 +1,365 @@
+//! The receiver's side of the rendezvous protocol. The device gets the body from the sender's memory, in pieces if it
+//! limits their size; or the sender sends the body in frames.
+//!
+//! ```text
+//!   sender                          receiver
+//!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
+//!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
+//!   the message completes ◄─── FIN  all pieces have completed
+//!   sends the body ◄────────── CTS  a piece has failed, or there was no key: the engine owns the buffer again
+//! ```
+//! If the operation fails meanwhile, it completes after its last piece.
+
+use std::sync::Arc;
+
+use mpj_pool::{Access, Region};
+
+use super::Engine;
+use super::channel::Channel;
+use super::device_ops::DeviceOp;
+use super::flush::{DeferredCompletion, PIECES_PER_PASS};
+use super::ops::{BufferOwner, Op, RecvOp, WriteDone};
+use super::peer::{Outbox, Peer};
+use crate::completion::Completer;
+use crate::data_path::DataPath;
+use crate::deferred_drop;
+use crate::device::{
+    Device, MemoryDesc, MemoryPart, OpStatus, PeerId, PostError, Registration, RemoteKey, SizeRange,
+};
+use crate::header::FrameKind;
+use crate::message::{Envelope, Source, Target};
+use crate::trace::Trace;
+
+/// A rendezvous message that has matched a receive.
+#[derive(Debug)]
+pub(crate) struct MatchedRts<'a> {
+    pub(crate) channel: &'a Arc<Channel>,
+    pub(crate) from: PeerId,
+    pub(crate) message: Envelope,
+    /// The sender's operation.
+    pub(crate) op: u64,
+    pub(crate) key: Option<&'a RemoteKey>,
+}
+
+/// A get that has pieces to post. It counts as one write of the device to the receive, in addition to the pieces
+/// under way.
+#[derive(Debug)]
+pub(crate) struct PendingGet {
+    channel: Arc<Channel>,
+    op: u64,
+    key: RemoteKey,
+    bytes: usize,
+    posted: usize,
+}
+
+/// The progress of a get in one step.
+enum GetStep {
+    /// A piece was posted, or moved at once; the number of bytes that have moved so far.
+    On(usize),
+    /// No piece will follow.
+    Finished,
+}
+
+/// Number of bytes, rounded up to whole pieces, that the gets from one peer move at once before other work continues.
+/// The peer's outbox is locked meanwhile.
+const GET_BYTES_PER_PASS: usize = 1 << 20;
+
+impl Engine {
+    /// Gets the body of a rendezvous message that was accepted: by the device, or by a CTS.
+    pub(crate) fn receive_rendezvous(
+        &self,
+        announced: &MatchedRts<'_>,
+        mut target: Target,
+        ender: Completer,
+    ) {
+        let MatchedRts { channel, from, message, op: theirs, key } = *announced;
+        let peer = self.peer(from).ok();
+        // An empty body needs no get.
+        let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
+            let device = self.device_of(peer)?;
+            let path = target.path().unwrap_or(self.path);
+            if needs_bounce(device, &target.memory()?, message.bytes, target.region(), path)
+                && let Some(block) = self.stages.try_alloc(message.bytes)
+            {
+                target.use_bounce(block);
+            }
+            Some((key, peer, register_target(device, &target, message.bytes)?))
+        });
+        // The operation has the only copy of the registration, and drops it before it returns the memory.
+        let (get, registration) = match get {
+            Some((key, peer, registration)) => (Some((key, peer)), registration),
+            None => (None, None),
+        };
+        let hands = if get.is_some() { BufferOwner::LENT } else { BufferOwner::Engine };
+        let registered = registration.as_ref().map_or(0, Registration::bytes);
+        let recv = RecvOp {
+            peer: from,
+            sender_op: theirs,
+            target,
+            message,
+            received: 0,
+            ender,
+            owner: hands,
+            registration,
+        };
+        let op = channel.ops().insert(Op::RecvOp(recv));
+        match get {
+            Some((key, peer)) => {
+                let channel = Arc::clone(channel);
+                let fetch = PendingGet { channel, op, key: *key, bytes: message.bytes, posted: 0 };
+                self.start_get(peer, fetch, registered);
+            }
+            None => self.answer(from, channel, FrameKind::Cts, theirs, op),
+        }
+        self.recheck_exits(channel, Some(from));
+    }
+
+    /// Starts a get; `registered` bytes were registered for its target.
+    fn start_get(&self, peer: &Peer, fetch: PendingGet, registered: usize) {
+        let (mut moved, mut ended) = (0, Vec::new());
+        let mut out = peer.outbox();
+        self.note_registered(&mut out, registered);
+        if out.is_closed {
+            drop(out);
+            return self.get_piece_done(&fetch.channel, peer.id, fetch.op, None);
+        }
+        let was_idle = out.is_idle();
+        out.gets.push_back(fetch);
+        let result = self.post_gets(&mut out, &mut moved, &mut ended);
+        self.note_busy(was_idle, &mut out);
+        let is_left = !out.gets.is_empty();
+        drop(out);
+        if is_left {
+            // A thread that sleeps with the progress lock continues the get. A device that is full rings the doorbell
+            // by itself when it has space.
+            self.site.bell.ring();
+        }
+        let hold = deferred_drop::DeferDrops::begin();
+        ended.into_iter().for_each(|ended| ended.run(self));
+        drop(hold);
+        deferred_drop::run_deferred_drops();
+        if let Err(error @ PostError::Broken(_)) = result {
+            self.broken_link(peer, error);
+        }
+    }
+
+    /// Prepares a body for a zero-copy send, if the device supports it and it pays.
+    pub(crate) fn prepare_zcopy(
+        &self,
+        peer: &Peer,
+        source: &Source,
+    ) -> Option<(MemoryDesc, Option<Registration>)> {
+        let device = self.device_of(peer)?;
+        device.caps().zcopy?;
+        let memory = source.memory()?;
+        if !can_move(device, device.caps().zcopy, &memory, source.path().unwrap_or(self.path)) {
+            return None;
+        }
+        // SAFETY: the memory is the source's; the registration is stored with the source, and is dropped before it.
+        #[expect(unsafe_code, reason = "see above")]
+        let registration = unsafe { register_local(device, &memory, source.region()) }?;
+        if let Some(registration) = &registration {
+            self.note_registered(&mut peer.outbox(), registration.bytes());
+        }
+        Some((memory, registration))
+    }
+
+    /// Posts pieces of the gets of an outbox, up to the limits of one pass, or until the device is full.
+    pub(crate) fn post_gets(
+        &self,
+        out: &mut Outbox,
+        moved: &mut usize,
+        ended: &mut Vec<DeferredCompletion>,
+    ) -> Result<(), PostError> {
+        let mut at_once = 0;
+        for _ in 0..PIECES_PER_PASS {
+            if out.gets.is_empty() || at_once >= GET_BYTES_PER_PASS {
+                break;
+            }
+            let went = self.post_get_piece(out, ended);
+            let result = match went {
+                Ok(GetStep::On(bytes)) => {
+                    *moved += 1;
+                    at_once += bytes;
+                    if out.gets.front().is_some_and(|fetch| fetch.posted < fetch.bytes) {
+                        continue;
+                    }
+                    Ok(())
+                }
+                Err(PostError::Again) => return Err(PostError::Again),
+                Ok(GetStep::Finished) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Some(PendingGet { channel, op, .. }) = out.gets.pop_front() {
+                ended.push(DeferredCompletion::Get {
+                    channel,
+                    peer: out.id,
+                    op,
+                    landed: result.is_ok().then_some(0),
+                });
+            }
+            if let Err(PostError::Broken(why)) = result {
+                return Err(PostError::Broken(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts the next piece of the first get of an outbox.
+    fn post_get_piece(
+        &self,
+        out: &mut Outbox,
+        ended: &mut Vec<DeferredCompletion>,
+    ) -> Result<GetStep, PostError> {
+        let Outbox { id, link, caps, gets: fetches, streams, sent, .. } = out;
+        let peer = *id;
+        let Some(PendingGet { channel, op, key, bytes, posted }) = fetches.front_mut() else {
+            return Ok(GetStep::Finished);
+        };
+        let most = caps.get.map_or(0, |reach| reach.max);
+        let len = most.min(*bytes - *posted);
+        let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
+        let Some((memory, registration)) = lent else { return Ok(GetStep::Finished) };
+        let crossing =
+            !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.are_there());
+        let to = MemoryPart { bidirectional: crossing, ..memory.part(*posted, len, registration.as_ref()) };
+        let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
+        let token = self.begin_device_op(what);
+        let begun = self.trace().map(Trace::now);
+        // SAFETY: the receive is marked as written by the device for this piece: its target stays where it is,
+        // untouched, until the piece has completed.
+        #[expect(unsafe_code, reason = "see above")]
+        let result = unsafe { link.get(key, *posted as u64, to, token) };
+        if result.is_ok() {
+            sent.zero_copy.add(len);
+            if let Some(begun) = begun {
+                self.trace_piece(begun, "piece got", "from", peer, len);
+            }
+        }
+        if let Ok(OpStatus::InProgress) = result {
+            *posted += len;
+            return Ok(GetStep::On(0));
+        }
+        self.drop_device_op(token);
+        let get = |landed| DeferredCompletion::Get { channel: Arc::clone(channel), peer, op: *op, landed };
+        match result {
+            Err(PostError::Again) => {
+                // The get itself still counts as a write.
+                let _ = channel.ops().end_device_write(*op, peer, Some(0));
+                Err(PostError::Again)
+            }
+            Err(error) => {
+                ended.push(get(None));
+                Err(error)
+            }
+            Ok(_) => {
+                ended.push(get(Some(len)));
+                *posted += len;
+                Ok(GetStep::On(len))
+            }
+        }
+    }
+
+    /// Stops a get that still has pieces to post.
+    pub(crate) fn abort_get(&self, from: PeerId, PendingGet { channel, op, .. }: PendingGet) {
+        self.get_piece_done(&channel, from, op, None);
+    }
+
+    /// Completes a piece of a get, or the posting of pieces. `landed` is the number of bytes of the piece, or `None`
+    /// if it failed.
+    pub(crate) fn get_piece_done(
+        &self,
+        channel: &Arc<Channel>,
+        from: PeerId,
+        op: u64,
+        landed: Option<usize>,
+    ) {
+        let back = channel.ops().end_device_write(op, from, landed);
+        match back {
+            WriteDone::Pending => (),
+            WriteDone::Complete(RecvOp {
+                mut target,
+                message,
+                ender,
+                sender_op: theirs,
+                registration,
+                ..
+            }) => {
+                self.trace_received(channel, from, theirs, &message, "body got");
+                self.answer(from, channel, FrameKind::Fin, theirs, 0);
+                drop(registration);
+                let valid = target.finish(&message);
+                target.release();
+                ender.complete(valid.map(|()| message));
+            }
+            WriteDone::Failed(op, fault) => op.complete(Err(fault)),
+            WriteDone::Refetch { theirs } => {
+                self.answer(from, channel, FrameKind::Cts, theirs, op);
+                self.recheck_exits(channel, Some(from));
+            }
+        }
+    }
+}
+
+/// Returns whether a device can move `memory` by an operation with the limits `reach`, and it pays or `path` demands
+/// it.
+pub(super) fn can_move(
+    device: &dyn Device,
+    reach: Option<SizeRange>,
+    memory: &MemoryDesc,
+    path: DataPath,
+) -> bool {
+    let least = |reach: SizeRange| if path == DataPath::ZeroCopy { 1 } else { reach.min.max(1) };
+    let pays = reach.is_some_and(|reach| memory.bytes() >= least(reach) && reach.max > 0);
+    pays && (device.caps().noncontiguous || memory.run().is_some())
+}
+
+/// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
+const MAX_BOUNCE: usize = 16 << 20;
+
+/// Returns whether a body of `bytes` bytes that a device may move should go through a bounce buffer. It should if the
+/// memory would have to be registered for this operation alone and that takes longer than a copy, or if the device
+/// does not support its layout.
+pub(super) fn needs_bounce(
+    device: &dyn Device,
+    memory: &MemoryDesc,
+    bytes: usize,
+    region: Option<&Region>,
+    path: DataPath,
+) -> bool {
+    let caps = device.caps();
+    let Some(own) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
+    let is_moved = caps.noncontiguous || memory.run().is_some();
+    !is_moved || (path == DataPath::Auto && region.is_none() && bytes < own)
+}
+
+/// Prepares the memory of a receive for a get of `bytes` bytes. It does not check whether the get pays, because the
+/// sender has decided that. Returns `None` if the device cannot write to the memory.
+fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
+    let memory = target.memory()?.truncated_to(bytes);
+    if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {
+        return None;
+    }
+    // SAFETY: the memory is the target's; the registration is stored in the same operation, and is dropped before it.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe {
+        register_local(device, &memory, target.region())
+    }
+}
+
+/// Registers the local memory of an operation, if the device needs that; returns `None` if it cannot.
+///
+/// # Safety
+/// As for [`Device::register`].
+#[expect(unsafe_code, reason = "the contract is passed on")]
+unsafe fn register_local(
+    device: &dyn Device,
+    memory: &MemoryDesc,
+    region: Option<&Region>,
+) -> Option<Option<Registration>> {
+    if device.caps().register_from.is_none() {
+        return Some(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { device.register(memory, region, Access::LOCAL) }.ok().map(Some)
+}

@@ -1,0 +1,137 @@
+//! Tasks: operations of several steps that progress polls although no thread waits for them, such as non-blocking
+//! collectives.
+//!
+//! A thread that makes progress polls the tasks after something has moved and before it sleeps. It releases the
+//! progress lock first, because a step may take long, call a function of the user's, and wait for messages itself.
+//! The thread checks its own condition again when the step has ended. While such a function waits or tests, its
+//! thread polls the other tasks, which may nest further, up to the depth [`NESTED`]. Deeper tasks are polled when the
+//! function has returned.
+
+mod hand;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use hand::PollState;
+
+use super::channel::Channel;
+use super::{Engine, lock};
+use crate::deferred_drop;
+
+/// Maximum number of nested polls of one thread, because its stack is limited.
+const MAX_NESTING: u32 = 16;
+
+thread_local! {
+    /// The current number of nested polls of this thread.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts as one nested poll of this thread until it is dropped.
+struct NestingGuard;
+
+impl NestingGuard {
+    fn begin() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        NestingGuard
+    }
+}
+
+impl Drop for NestingGuard {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// An operation of several steps: see [`Engine::spawn`].
+pub trait ProgressTask: fmt::Debug + Send + Sync {
+    /// Advances as far as possible without blocking; returns whether the task is complete.
+    ///
+    /// One thread at a time calls it, without a lock of the engine. It is not called again after it has returned
+    /// true. It must not panic.
+    fn poll(&self) -> bool;
+}
+
+/// The tasks of a rank.
+#[derive(Debug, Default)]
+pub(super) struct TaskList {
+    /// Number of tasks. If it is 0, progress reads nothing else.
+    open: AtomicUsize,
+    list: Mutex<Vec<Arc<TaskEntry>>>,
+}
+
+#[derive(Debug)]
+struct TaskEntry {
+    driven: Arc<dyn ProgressTask>,
+    context: u64,
+    hand: PollState,
+}
+
+impl TaskList {
+    /// Returns whether there are tasks.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.open.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the contexts of the tasks, each once.
+    pub(super) fn contexts(&self) -> Vec<u64> {
+        let mut contexts: Vec<u64> = lock(&self.list).iter().map(|task| task.context).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts
+    }
+}
+
+impl Engine {
+    /// Adds a task of a channel, which the engine polls now and whenever a thread of this rank makes progress,
+    /// whether or not a thread waits for it. The engine holds the task until it is complete.
+    ///
+    /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
+    /// once: see [`is_closed`](Self::is_closed).
+    pub fn spawn(&self, channel: &Channel, driven: Arc<dyn ProgressTask>) {
+        let task = Arc::new(TaskEntry { driven, context: channel.context, hand: PollState::new() });
+        let mut list = lock(&self.tasks.list);
+        list.push(Arc::clone(&task));
+        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        drop(list);
+        self.poll_task(&task, true);
+        deferred_drop::with_deferred_drops(|| drop(task));
+        deferred_drop::run_deferred_drops();
+    }
+
+    /// Returns whether this rank takes no further part in the job.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Polls all tasks, after something has moved or before a sleep. The caller does not hold the progress lock.
+    #[cold]
+    pub(super) fn poll_tasks(&self, is_news: bool) {
+        if DEPTH.get() >= MAX_NESTING {
+            return;
+        }
+        let open = lock(&self.tasks.list).clone();
+        for task in &open {
+            self.poll_task(task, is_news);
+        }
+        // This may be the last handle of a task that is complete.
+        deferred_drop::with_deferred_drops(|| drop(open));
+        deferred_drop::run_deferred_drops();
+    }
+
+    fn poll_task(&self, task: &Arc<TaskEntry>, is_news: bool) {
+        let step = NestingGuard::begin();
+        if !task.hand.poll(is_news, || task.driven.poll()) {
+            return;
+        }
+        drop(step);
+        let mut list = lock(&self.tasks.list);
+        list.retain(|one| !Arc::ptr_eq(one, task));
+        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        drop(list);
+        // The completion arrives in no frame, so wake the waiting threads.
+        self.wake_all();
+    }
+}

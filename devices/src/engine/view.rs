@@ -1,0 +1,101 @@
+//! Messages that are viewed in place, in memory that their sender has exported.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use super::Engine;
+use super::channel::Channel;
+use super::receive::MatchedMessage;
+use crate::device::{PeerId, PostError, View};
+use crate::header::FrameKind;
+use crate::matching::UnexpectedBody;
+use crate::message::Envelope;
+
+/// A message in the memory of its sender. Dropping this returns the memory to the sender. It can be dropped on any
+/// thread, even after this rank has left.
+pub struct ViewedMessage {
+    message: Envelope,
+    /// Taken in `drop`.
+    view: Option<View>,
+    engine: Weak<Engine>,
+    channel: Arc<Channel>,
+    from: PeerId,
+    theirs: u64,
+}
+
+impl ViewedMessage {
+    /// Returns the envelope of the message.
+    pub fn envelope(&self) -> &Envelope {
+        &self.message
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.view.as_ref().map_or(&[], View::bytes)
+    }
+}
+
+impl Drop for ViewedMessage {
+    fn drop(&mut self) {
+        // End the view before the sender is notified.
+        drop(self.view.take());
+        if let Some(engine) = self.engine.upgrade().filter(|engine| !engine.closed.load(Ordering::SeqCst)) {
+            engine.answer(self.from, &self.channel, FrameKind::Fin, self.theirs, 0);
+        }
+    }
+}
+
+impl fmt::Debug for ViewedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} B of {:?})", self.message.bytes, self.from)
+    }
+}
+
+impl Engine {
+    /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory.
+    ///
+    /// # Errors
+    /// Returns the message if its sender has not exported it.
+    pub fn recv_view(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
+        let MatchedMessage { channel, early } = &message;
+        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &early.body else { return Err(message) };
+        let (from, bytes) = (early.from, early.message.bytes);
+        let Ok(peer) = self.peer(from) else { return Err(message) };
+        let mut out = peer.outbox();
+        let looked = out.link.view(key, bytes);
+        if looked.is_ok() {
+            out.sent.zero_copy.add(bytes);
+        }
+        drop(out);
+        match looked {
+            Ok(view) => {
+                self.trace_received(channel, from, *op, &early.message, "body looked at");
+                Ok(ViewedMessage {
+                    message: early.message,
+                    view: Some(view),
+                    engine: Arc::downgrade(self),
+                    channel: Arc::clone(channel),
+                    from,
+                    theirs: *op,
+                })
+            }
+            Err(error) => {
+                if let PostError::Broken(_) = error {
+                    self.broken_link(peer, error);
+                }
+                Err(message)
+            }
+        }
+    }
+
+    /// Completes the sends whose receivers view them: this rank leaves, and the memory is kept for the receivers.
+    pub(super) fn complete_viewed_sends(&self) {
+        for channel in self.all_channels() {
+            let received = channel.ops().take_sends(|op| self.is_viewed_send(op));
+            for (op, message) in received {
+                op.complete(Ok(message));
+            }
+        }
+    }
+}

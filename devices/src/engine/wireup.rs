@@ -1,0 +1,234 @@
+//! Wireup: the engine requests the cards of a peer, connects, and then sends the messages that were queued.
+//!
+//! ```text
+//!   Requested ── its cards come, a device connects ──► Connected
+//!     ▲   └─ the cards are invalid, or no device reaches it ──► Unreachable
+//!     └───────── the next message or reply requests again ──────────┘
+//! ```
+//! A peer that waits for a reply and cannot be reached is reported dead; otherwise it and this rank would wait for
+//! ever.
+//!
+//! Wireup never blocks. A peer has an outbox from the moment that a rank first sends to it, and messages to it are
+//! queued there, as for a peer whose endpoint is full. The cards arrive on a thread of the start-up service, which
+//! rings the doorbell. A thread that makes progress then connects and sends the queued messages in order. If the peer
+//! exits first, its exit fails the queued messages, as it fails all other operations with this peer.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::Arc;
+
+use super::channel::Channel;
+use super::flush::MAX_AWAITING_REPLY;
+use super::peer::{DeferredSend, Outbox, Peer, Wireup};
+use super::send::Mode;
+use super::{Engine, lock};
+use crate::biased::MutexGuard;
+use crate::completion::{Started, pair};
+use crate::device::{Address, Device, Endpoint, PeerId};
+use crate::fault::Fault;
+use crate::liveness::Exit;
+use crate::message::{Envelope, Source};
+use crate::site::Callback;
+
+/// How ranks find each other's devices: each rank publishes its cards, and requests those of a peer when it first
+/// sends to the peer.
+pub trait CardExchange: Send + Sync + fmt::Debug {
+    /// Publishes this rank's cards: the name and address of each of its devices.
+    ///
+    /// # Errors
+    /// The error of the start-up service.
+    fn publish(&self, cards: Vec<(String, Address)>) -> Result<(), String>;
+
+    /// Requests the cards of a rank; returns at once.
+    ///
+    /// `then` is called when they are known, on any thread, possibly on this one before this method returns. It is
+    /// dropped if that rank exits before it has published its cards; the [`Roster`](crate::Roster) reports that.
+    fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
+}
+
+/// Cards that have arrived, and the peer they belong to.
+pub(super) type CardReply = (PeerId, Result<Vec<(String, Address)>, String>);
+
+impl Engine {
+    /// Returns a peer; the first use requests its cards.
+    #[inline]
+    pub(crate) fn peer(&self, id: PeerId) -> Result<&Peer, Fault> {
+        match self.peers.get(id) {
+            Some(peer) => Ok(peer),
+            None => self.create_peer(id),
+        }
+    }
+
+    #[cold]
+    fn create_peer(&self, id: PeerId) -> Result<&Peer, Fault> {
+        let mut is_new = false;
+        let peer = self.peers.get_or_init(id, || {
+            is_new = true;
+            Peer::new(id, self.credit.initial, &self.bias)
+        });
+        let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
+        let peer = peer.ok_or_else(nobody)?;
+        if is_new {
+            self.ask_for(id);
+        }
+        Ok(peer)
+    }
+
+    fn ask_for(&self, id: PeerId) {
+        self.ask(id);
+        // The cards may have arrived already.
+        self.process_cards();
+    }
+
+    /// Requests the cards of a peer. The next pass of progress processes them.
+    fn ask(&self, id: PeerId) {
+        let (answers, bell) = (Arc::clone(&self.received_cards), Arc::clone(&self.site.bell));
+        let then = move |cards| {
+            lock(&answers).push((id, cards));
+            bell.ring();
+        };
+        self.cards.request(id.0, Box::new(then));
+        // Its exit may have been applied before the peer was created.
+        self.recheck_peer(id);
+    }
+
+    /// Requests the cards of an unreachable peer again, because a frame is to be sent to it now. Returns whether the
+    /// peer was unreachable.
+    #[cold]
+    pub(super) fn ask_again(&self, out: &mut Outbox) -> bool {
+        let again = out.contact == Wireup::Unreachable;
+        if again {
+            out.contact = Wireup::Requested;
+            out.is_closed = false;
+            self.ask(out.id);
+        }
+        again
+    }
+
+    /// Connects to the peers whose cards have arrived, and sends the messages that waited for that. Returns the
+    /// number of frames sent.
+    pub(super) fn process_cards(&self) -> usize {
+        let answers = std::mem::take(&mut *lock(&self.received_cards));
+        answers.into_iter().map(|(id, cards)| self.take_answer(id, cards)).sum()
+    }
+
+    fn take_answer(&self, id: PeerId, cards: Result<Vec<(String, Address)>, String>) -> usize {
+        let Some(peer) = self.peers.get(id) else { return 0 };
+        if peer.outbox().is_closed {
+            return 0;
+        }
+        let connected = cards.and_then(|cards| self.connect(id, &cards));
+        let mut out = peer.outbox();
+        match connected {
+            // The peer has exited meanwhile.
+            _ if out.is_closed => 0,
+            Ok((device, link)) => {
+                self.attach(peer, &mut out, device, link);
+                self.flush(peer, out, &mut Vec::new())
+            }
+            Err(why) => {
+                out.contact = Wireup::Unreachable;
+                // The frames that are queued for an unconnected peer are replies and credit. The peer might wait for
+                // them for ever.
+                let is_owed = !out.queued_frames.is_empty()
+                    && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
+                self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
+                if is_owed {
+                    self.report_protocol_error(id, &format!("it cannot be answered: {why}"));
+                }
+                0
+            }
+        }
+    }
+
+    /// Connects to a peer by the device with the highest affinity.
+    fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Endpoint>), String> {
+        let best = self
+            .devices
+            .iter()
+            .enumerate()
+            .filter_map(|(index, device)| {
+                let (_, address) = cards.iter().find(|(name, _)| name == device.name())?;
+                Some((device.affinity(address)?, index, address))
+            })
+            .max_by_key(|(affinity, index, _)| (*affinity, Reverse(*index)));
+        let Some((_, index, address)) = best else {
+            let mine: Vec<_> = self.devices.iter().map(|d| d.name()).collect();
+            let its: Vec<_> = cards.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(format!(
+                "no device in common (here: {}; there: {})",
+                mine.join(", "),
+                its.join(", ")
+            ));
+        };
+        let device = &self.devices[index];
+        log::debug!("rank {}: reaches rank {} by {}", self.site.rank, id.0, device.name());
+        let link = device.connect(id, address).map_err(|e| e.to_string())?;
+        Ok((index, link))
+    }
+
+    /// Gives a peer its endpoint, and queues the messages that waited for it.
+    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Endpoint>) {
+        // Set once: each request has one reply, and a connected peer is not requested again.
+        let _ = peer.device.set(device);
+        out.contact = Wireup::Connected;
+        out.caps = self.devices[device].caps().clone();
+        if let Some(most) = link.takes() {
+            out.caps.max_send_size = out.caps.max_send_size.min(most);
+            out.caps.eager_limit = out.caps.eager_limit.min(most);
+        }
+        out.link = link;
+        out.send_credit = self.credit.initial;
+        let was_idle = out.is_idle();
+        let unsent = std::mem::take(&mut out.deferred_sends);
+        self.note_busy(was_idle, out);
+        for message in unsent {
+            self.send_deferred(peer, out, message);
+        }
+    }
+
+    /// Queues a message until its peer is connected.
+    ///
+    /// # Errors
+    /// [`Fault::TooManyMessages`] if the queue holds [`MAX_AWAITING_REPLY`] messages.
+    #[cold]
+    pub(super) fn defer_send(
+        &self,
+        channel: &Arc<Channel>,
+        peer: &Peer,
+        mut out: MutexGuard<'_, Outbox>,
+        message: Envelope,
+        source: Source,
+        mode: Mode,
+    ) -> Result<Started, Fault> {
+        if out.deferred_sends.len() as u64 >= MAX_AWAITING_REPLY {
+            return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
+        }
+        let (ender, completion) = pair();
+        let was_idle = out.is_idle();
+        self.ask_again(&mut out);
+        out.deferred_sends.push_back(DeferredSend {
+            channel: Arc::clone(channel),
+            message,
+            source,
+            mode,
+            ender,
+        });
+        self.note_busy(was_idle, &mut out);
+        drop(out);
+        self.wake_progress();
+        self.recheck_exits(channel, Some(peer.id));
+        Ok(Started::Pending(completion))
+    }
+
+    /// Wakes the holder of the progress lock so that it processes cards, after something was queued for an
+    /// unconnected peer. The cards may have come just before and found nothing to send.
+    pub(super) fn wake_progress(&self) {
+        self.site.bell.ring();
+    }
+
+    /// Returns the device that reaches a peer, if the peer is connected.
+    pub(crate) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
+        Some(&**self.devices.get(*peer.device.get()?)?)
+    }
+}

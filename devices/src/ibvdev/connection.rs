@@ -1,0 +1,426 @@
+//! This rank's end of the queue pair to one peer, shared by the endpoint that sends and the inlet that receives.
+//!
+//! Only the inlet writes the counters `done`, `taken` and `granted`. A thread that posts holds the lock of `sending`.
+
+mod many;
+mod reads;
+
+use std::collections::{HashSet, VecDeque};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use many::Batch;
+
+use super::card::Card;
+use super::frame::{BatchEntry, HEADER, Header, Kind};
+use super::recv_pool::RecvPool;
+use super::slots::Slots;
+use super::verbs::{Qp, SendSge};
+use super::wr_id::WrId;
+use super::{QueueSizes, RESERVED};
+use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
+
+/// The maximum length in bytes of a message that is copied into its work request.
+pub(super) const INLINE: usize = 256;
+
+/// The maximum length in bytes of a frame that can be batched.
+const SHORT: usize = 512;
+
+/// The state of a queue pair. It only increases.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(super) enum ConnState {
+    /// The peer's numbers are not known. This rank repeats its hello.
+    Connecting = 0,
+    /// This end is connected and receives. The state of the other end is not known.
+    ReadyToReceive = 1,
+    /// Both ends are connected, so this end sends.
+    Established = 2,
+    /// The queue pair is broken, or its peer has exited.
+    Closed = 3,
+}
+
+/// The numbers of the peer's end, from its hello.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RemoteQp {
+    pub(super) qpn: u32,
+    pub(super) psn: u32,
+}
+
+/// This end of a queue pair.
+#[derive(Debug)]
+pub(super) struct QpConnection {
+    // Destroyed first: after that the device does not access the memory below.
+    qp: Qp,
+    pub(super) peer: PeerId,
+    pub(super) card: Card,
+    /// The sequence number of the first packet that this end sends.
+    pub(super) psn: u32,
+    pub(super) remote: OnceLock<RemoteQp>,
+    plan: QueueSizes,
+    state: AtomicU8,
+    /// All work requests up to this number have completed.
+    completed_to: AtomicU64,
+    /// The total number of receives that the peer's frames have used and that were posted again.
+    reposted: AtomicU32,
+    /// The part of `taken` that was returned to the peer as credit.
+    credit_told: AtomicU32,
+    /// The total number of receives that the peer has posted for this end.
+    granted: AtomicU32,
+    /// Whether reads are in progress.
+    reading: AtomicBool,
+    /// Whether a control message waits for credit, a slot or a work request.
+    has_control: AtomicBool,
+    /// Whether a batch is waiting to be sent.
+    has_batch: AtomicBool,
+    sending: Mutex<SendState>,
+    // The peer's messages are received into its memory.
+    _stock: Arc<RecvPool>,
+}
+
+/// The state of the sending side: posted work requests and pending messages.
+#[derive(Debug)]
+struct SendState {
+    slots: Slots,
+    /// For each slot, the number of the last work request that used it.
+    used: Vec<u64>,
+    next_slot: usize,
+    /// The number of the last work request, and of the last one that requested a completion.
+    posted: u64,
+    signalled: u64,
+    /// The total number of the peer's receives that were used.
+    credit_used: u32,
+    /// Reads in progress, the oldest first.
+    reads: VecDeque<(u64, OpToken)>,
+    /// The batch: frames that wait, to be sent in one message.
+    many: Option<Batch>,
+    /// Control messages that wait to be sent.
+    control: VecDeque<(Kind, u64)>,
+    /// Revoked keys of this rank's memory that the peer has not confirmed.
+    revoking: Vec<(u64, OpToken)>,
+    /// Keys of the peer's memory that the peer has revoked.
+    revoked: HashSet<u64>,
+    /// Confirmations for these keys: each is due when all work requests up to the number beside it have completed.
+    pending_acks: Vec<(u64, u64)>,
+}
+
+impl QpConnection {
+    pub(super) fn new(
+        qp: Qp,
+        peer: PeerId,
+        card: Card,
+        psn: u32,
+        plan: QueueSizes,
+        (slots, stock): (Slots, Arc<RecvPool>),
+    ) -> Self {
+        let sending = SendState {
+            used: vec![0; slots.count()],
+            slots,
+            next_slot: 0,
+            posted: 0,
+            signalled: 0,
+            credit_used: 0,
+            reads: VecDeque::new(),
+            many: None,
+            control: VecDeque::new(),
+            revoking: Vec::new(),
+            revoked: HashSet::new(),
+            pending_acks: Vec::new(),
+        };
+        QpConnection {
+            qp,
+            peer,
+            card,
+            psn,
+            remote: OnceLock::new(),
+            plan,
+            state: AtomicU8::new(ConnState::Connecting as u8),
+            completed_to: AtomicU64::new(0),
+            reposted: AtomicU32::new(0),
+            credit_told: AtomicU32::new(0),
+            granted: AtomicU32::new(card.window.into()),
+            reading: AtomicBool::new(false),
+            has_control: AtomicBool::new(false),
+            has_batch: AtomicBool::new(false),
+            sending: Mutex::new(sending),
+            _stock: stock,
+        }
+    }
+
+    pub(super) fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    #[inline]
+    pub(super) fn state(&self) -> ConnState {
+        match self.state.load(Ordering::Acquire) {
+            0 => ConnState::Connecting,
+            1 => ConnState::ReadyToReceive,
+            2 => ConnState::Established,
+            _ => ConnState::Closed,
+        }
+    }
+
+    /// Advances to state `to`. Returns whether the state was lower before.
+    pub(super) fn advance(&self, to: ConnState) -> bool {
+        self.state.fetch_max(to as u8, Ordering::AcqRel) < to as u8
+    }
+
+    fn sending(&self) -> MutexGuard<'_, SendState> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Breaks the queue pair. Returns the operations whose memory is quiesced by that, or `None` if the queue pair
+    /// was closed before. The posted work requests still complete, as flushed.
+    pub(super) fn close(&self) -> Option<Vec<OpToken>> {
+        let mut sending = self.sending();
+        if !self.advance(ConnState::Closed) {
+            return None;
+        }
+        self.qp.to_error();
+        sending.control.clear();
+        sending.pending_acks.clear();
+        sending.many = None;
+        self.has_batch.store(false, Ordering::Relaxed);
+        Some(sending.revoking.drain(..).map(|(_, op)| op).collect())
+    }
+
+    /// Returns and forgets all reads, for a device that will not complete them.
+    pub(super) fn give_up_reads(&self) -> Vec<OpToken> {
+        self.sending().reads.drain(..).map(|(_, op)| op).collect()
+    }
+
+    /// Posts a frame with a body of `len` bytes, which `write` writes.
+    ///
+    /// If no credit or slot is free, and the sender has `more` frames, a short frame joins the batch, which goes in
+    /// one message later. So a flood of short frames causes few messages on the network. The next frame that finds
+    /// room first sends the batch, and [`flush`](Self::flush) sends it, too.
+    #[inline]
+    pub(super) fn post(
+        &self,
+        head: &[u8],
+        len: usize,
+        more: bool,
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        if self.state() != ConnState::Established {
+            return Err(PostError::Again);
+        }
+        let mut sending = self.sending();
+        if !sending.control.is_empty() {
+            return Err(PostError::Again);
+        }
+        let entry = BatchEntry { head: head.len(), body: len };
+        let is_free = self.send_batch(&mut sending)? && self.has_room(&sending)? && self.has_slot(&sending);
+        if is_free {
+            return self.message(&mut sending, Kind::Frame, head, len, write);
+        }
+        let fits = sending.many.is_none_or(|many| many.len + entry.len() <= self.plan.slot);
+        if more && fits && entry.len() <= SHORT {
+            return self.add_to_batch(&mut sending, entry, head, write);
+        }
+        Err(PostError::Again)
+    }
+
+    /// Whether credit and a work request are available for a message that uses one of the peer's receives.
+    fn has_room(&self, sending: &SendState) -> Result<bool, PostError> {
+        let left = self.granted.load(Ordering::Acquire).wrapping_sub(sending.credit_used);
+        if left > self.card.window.into() {
+            return Err(PostError::Broken("it has given back more receives than were used".into()));
+        }
+        Ok(left > 0 && self.has_request(sending))
+    }
+
+    /// Whether a work request is available and one more remains after it.
+    fn has_request(&self, sending: &SendState) -> bool {
+        sending.posted - self.completed_to.load(Ordering::Acquire) + 1 < self.plan.sends as u64
+    }
+
+    /// Whether the next slot is free.
+    fn has_slot(&self, sending: &SendState) -> bool {
+        sending.used[sending.next_slot] <= self.completed_to.load(Ordering::Acquire)
+    }
+
+    /// Returns the header of a message, and the value of `taken` that it reports to the peer.
+    fn header(&self, kind: Kind, head: usize) -> ([u8; HEADER], u32) {
+        let taken = self.reposted.load(Ordering::Acquire);
+        // The difference is at most the peer's window, which is a `u16`.
+        let returned = taken.wrapping_sub(self.credit_told.load(Ordering::Relaxed)) as u16;
+        (Header { kind, head, returned }.to_bytes(), taken)
+    }
+
+    /// Posts a message. Requests a completion if `plan.signal` work requests have gone without one.
+    ///
+    /// # Safety
+    /// The caller upholds the contract of [`Qp::send`].
+    unsafe fn post_send(&self, sending: &mut SendState, piece: SendSge) -> Result<(), PostError> {
+        let number = sending.posted + 1;
+        let signalled = number - sending.signalled >= self.plan.signal;
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.qp.send(WrId::Sent(number).id(), piece, signalled) };
+        sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
+        sending.posted = number;
+        if signalled {
+            sending.signalled = number;
+        }
+        Ok(())
+    }
+
+    /// Updates the credit counters after a message was posted.
+    fn charge(&self, sending: &mut SendState, kind: Kind, taken: u32) {
+        if kind != Kind::Credit {
+            sending.credit_used = sending.credit_used.wrapping_add(1);
+        }
+        self.credit_told.store(taken, Ordering::Relaxed);
+    }
+
+    /// Posts one frame or a control message. The caller has checked that there is room.
+    #[inline]
+    fn message(
+        &self,
+        sending: &mut SendState,
+        kind: Kind,
+        head: &[u8],
+        len: usize,
+        write: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<(), PostError> {
+        let front = HEADER + head.len();
+        let whole = front + len;
+        if head.len() > HEAD_MAX || whole > self.plan.slot {
+            return Err(PostError::Unsupported);
+        }
+        let (header, taken) = self.header(kind, head.len());
+        let mut inline = [MaybeUninit::uninit(); INLINE];
+        let slot = sending.next_slot;
+        let is_inline = whole <= self.qp.inline();
+        let room = if is_inline {
+            &mut inline[..]
+        } else {
+            // SAFETY: the last work request that used the slot has completed, which the caller has checked, and the
+            // lock is held.
+            unsafe { sending.slots.room(slot) }
+        };
+        room[..HEADER].write_copy_of_slice(&header);
+        room[HEADER..front].write_copy_of_slice(head);
+        write(&mut room[front..whole]);
+        let piece = if is_inline {
+            SendSge::Inline(inline.as_ptr().cast(), whole as u32)
+        } else {
+            sending.slots.piece(slot, whole)
+        };
+        // SAFETY: the call copies the bytes on the stack. A slot is not used again before its work request has
+        // completed, and its memory is freed after the queue pair.
+        unsafe { self.post_send(sending, piece) }?;
+        if !is_inline {
+            sending.used[slot] = sending.posted;
+            sending.next_slot = (slot + 1) % sending.used.len();
+        }
+        self.charge(sending, kind, taken);
+        Ok(())
+    }
+
+    /// Records that a work request and all before it have completed. Appends the reads that have completed to
+    /// `ended`.
+    pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(OpToken, bool)>) {
+        self.completed_to.fetch_max(number, Ordering::AcqRel);
+        if !self.reading.load(Ordering::Acquire) {
+            return;
+        }
+        let mut sending = self.sending();
+        while let Some((read, op)) = sending.reads.front().copied().filter(|(read, _)| *read <= number) {
+            ended.push((op, is_well || read < number));
+            sending.reads.pop_front();
+        }
+        let done = self.completed_to.load(Ordering::Acquire);
+        let (due, later): (Vec<_>, Vec<_>) =
+            sending.pending_acks.drain(..).partition(|(_, after)| *after <= done);
+        sending.pending_acks = later;
+        due.into_iter().for_each(|(key, _)| sending.control.push_back((Kind::Quiet, key)));
+        if !sending.control.is_empty() {
+            self.has_control.store(true, Ordering::Relaxed);
+        }
+        self.reading.store(!sending.reads.is_empty(), Ordering::Release);
+    }
+
+    /// Adds credit for `count` receives that the peer has posted again.
+    #[inline]
+    pub(super) fn grant(&self, count: u16) {
+        if count > 0 {
+            let granted = self.granted.load(Ordering::Relaxed).wrapping_add(count.into());
+            self.granted.store(granted, Ordering::Release);
+        }
+    }
+
+    /// Records that a receive which a frame of the peer had used was posted again. Returns whether enough credit is
+    /// due to be returned in a separate message.
+    #[inline]
+    pub(super) fn note_reposted(&self) -> bool {
+        let taken = self.reposted.load(Ordering::Relaxed).wrapping_add(1);
+        self.reposted.store(taken, Ordering::Release);
+        self.owes_credit(taken)
+    }
+
+    fn owes_credit(&self, taken: u32) -> bool {
+        taken.wrapping_sub(self.credit_told.load(Ordering::Relaxed)) >= (self.plan.window / 2).into()
+    }
+
+    /// Whether a control message waits for credit, a slot or a work request.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.has_control.load(Ordering::Relaxed)
+    }
+
+    /// Sends the pending control messages, as far as there is room.
+    pub(super) fn send_control(&self) -> Result<(), PostError> {
+        if self.state() != ConnState::Established {
+            return Ok(());
+        }
+        self.tend_under(&mut self.sending())
+    }
+
+    fn tend_under(&self, sending: &mut SendState) -> Result<(), PostError> {
+        while let Some((kind, key)) = sending.control.front().copied() {
+            if !self.has_room(sending)? || !self.has_slot(sending) {
+                break;
+            }
+            self.message(sending, kind, &key.to_le_bytes(), 0, |_| ())?;
+            sending.control.pop_front();
+        }
+        let owes = self.owes_credit(self.reposted.load(Ordering::Relaxed));
+        if owes && self.has_request(sending) && self.has_slot(sending) {
+            self.message(sending, Kind::Credit, &[], 0, |_| ())?;
+        }
+        let waits = !sending.control.is_empty() || self.owes_credit(self.reposted.load(Ordering::Relaxed));
+        self.has_control.store(waits, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns whether all posted messages have arrived. If not, this makes the last of them cause a completion,
+    /// unless the send queue is full.
+    pub(super) fn is_settled(&self) -> bool {
+        if self.state() != ConnState::Established {
+            return true;
+        }
+        let mut sending = self.sending();
+        // If the post fails, the queue pair is broken, and its completions report that.
+        let is_out = self.send_batch(&mut sending).unwrap_or(false);
+        let done = self.completed_to.load(Ordering::Acquire);
+        if is_out && sending.control.is_empty() && sending.posted == done {
+            return true;
+        }
+        if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
+            let number = sending.posted + 1;
+            // If the post fails, the queue pair is broken, and its completions report that.
+            if self.qp.post_fence_read(WrId::Sent(number).id()).is_ok() {
+                (sending.posted, sending.signalled) = (number, number);
+            }
+        }
+        false
+    }
+
+    /// Returns the number of receives that are posted for the peer.
+    pub(super) fn receives(&self) -> usize {
+        usize::from(self.plan.window) + RESERVED
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads of the peer's memory, and keys that either end revokes.
+
+use std::sync::atomic::Ordering;
+
+use super::super::READS;
+use super::super::frame::Kind;
+use super::super::keys::RdmaKey;
+use super::super::wr_id::WrId;
+use super::{ConnState, QpConnection};
+use crate::device::{OpToken, PostError};
+
+/// The maximum number of keys that a peer can revoke. A peer that follows the protocol revokes one for each
+/// rendezvous message that it cancels.
+const REVOKED: usize = 1 << 20;
+
+impl QpConnection {
+    /// Posts a read of `len` bytes from the memory that a key names, from its byte `at` on.
+    ///
+    /// # Safety
+    /// The memory at `base` stays valid, and nothing else accesses it, until the completion of the read was reported,
+    /// or the queue pair is destroyed.
+    pub(in crate::ibvdev) unsafe fn read(
+        &self,
+        key: &RdmaKey,
+        at: u64,
+        (base, len, lkey): (*mut u8, usize, u32),
+        op: OpToken,
+    ) -> Result<(), PostError> {
+        let broken = |why: &str| PostError::Broken(why.into());
+        let end = at.checked_add(len as u64).ok_or_else(|| broken("a place beyond all memory"))?;
+        if end > key.len || key.addr.checked_add(key.len).is_none() {
+            return Err(broken("its key names less memory than it has announced"));
+        }
+        let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
+        if self.state() != ConnState::Established {
+            return Err(PostError::Again);
+        }
+        let mut sending = self.sending();
+        if sending.revoked.contains(&key.number) {
+            return Err(PostError::Revoked);
+        }
+        let posted = sending.posted - self.completed_to.load(Ordering::Acquire);
+        if sending.reads.len() >= READS || posted + 1 >= self.plan.sends as u64 {
+            return Err(PostError::Again);
+        }
+        let number = sending.posted + 1;
+        // SAFETY: the caller's promise.
+        let read =
+            unsafe { self.qp.read(WrId::Sent(number).id(), (base, len, lkey), (key.addr + at, key.rkey)) };
+        read.map_err(|e| PostError::Broken(format!("ibv_post_send of a read: {e}")))?;
+        sending.posted = number;
+        sending.signalled = number;
+        sending.reads.push_back((number, op));
+        self.reading.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Tells the peer that a key of this rank's memory is revoked. Returns whether the peer will confirm it, under
+    /// `op`.
+    pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
+        let mut sending = self.sending();
+        // A key is sent only over an established connection, so the peer has none.
+        if self.state() != ConnState::Established {
+            return false;
+        }
+        sending.revoking.push((key, op));
+        sending.control.push_back((Kind::Revoke, key));
+        self.has_control.store(true, Ordering::Relaxed);
+        // If the post fails, the queue pair is broken, and its completions report that.
+        let _ = self.tend_under(&mut sending);
+        true
+    }
+
+    /// Records that the peer will not read by a key any more. Returns the operation that waits for that.
+    pub(in crate::ibvdev) fn revoke_acked(&self, key: u64) -> Option<OpToken> {
+        let revoking = &mut self.sending().revoking;
+        let at = revoking.iter().position(|(revoked, _)| *revoked == key)?;
+        Some(revoking.swap_remove(at).1)
+    }
+
+    /// Records that the peer has revoked a key, and confirms that after the reads in progress have completed.
+    pub(in crate::ibvdev) fn on_revoke(&self, key: u64) -> Result<(), PostError> {
+        let mut sending = self.sending();
+        if sending.revoked.len() >= REVOKED {
+            return Err(PostError::Broken("it has revoked more keys than a rank can have".into()));
+        }
+        sending.revoked.insert(key);
+        match sending.reads.back().copied() {
+            Some((last, _)) => sending.pending_acks.push((key, last)),
+            None => sending.control.push_back((Kind::Quiet, key)),
+        }
+        self.tend_under(&mut sending)
+    }
+}

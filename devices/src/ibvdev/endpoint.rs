@@ -1,0 +1,80 @@
+//! The endpoint of `ibvdev`.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::IbvShared;
+use super::connection::QpConnection;
+use super::keys::{self, RdmaKey};
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
+
+/// The endpoint to one peer.
+#[derive(Debug)]
+pub(super) struct IbvEndpoint {
+    pair: Arc<QpConnection>,
+    shared: Arc<IbvShared>,
+}
+
+impl IbvEndpoint {
+    pub(super) fn new(pair: Arc<QpConnection>, shared: Arc<IbvShared>) -> Self {
+        IbvEndpoint { pair, shared }
+    }
+}
+
+#[inline]
+fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
+    match body {
+        Body::Empty => (),
+        Body::Bytes(bytes) => {
+            room.write_copy_of_slice(bytes);
+        }
+        Body::Chain(pieces) => pieces.write(room),
+        Body::Fill(fill) => fill.write(room),
+    }
+}
+
+impl Endpoint for IbvEndpoint {
+    #[inline]
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.pair.post(head, body.len(), false, |room| write(body, room))
+    }
+
+    #[inline]
+    fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.pair.post(head, body.len(), true, |room| write(body, room))
+    }
+
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
+        let key = RdmaKey::unpack(key).ok_or_else(|| PostError::Broken("a key that is none".into()))?;
+        let lkey = to.registration.and_then(keys::lkey);
+        let (Some(base), Some(lkey)) = (to.run(), lkey) else { return Err(PostError::Unsupported) };
+        // SAFETY: the caller's promise.
+        unsafe { self.pair.read(&key, at, (base, to.len, lkey), op) }?;
+        Ok(OpStatus::InProgress)
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        self.pair.flush()
+    }
+
+    #[inline]
+    fn has_unflushed(&self) -> bool {
+        self.pair.is_staged()
+    }
+
+    fn peer_gone(&mut self) {
+        if let Some(quiet) = self.pair.close() {
+            self.shared.ended(&self.pair, quiet);
+        }
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.pair.is_settled()
+    }
+}

@@ -1,0 +1,122 @@
+//! The limit on the memory that operations lock: the limit of the process, minus the bytes that the slots for all
+//! peers can need.
+//!
+//! The system counts all memory that a process has locked, and refuses more than `ulimit -l`. If it refuses the
+//! memory of an operation, the body goes in frames. If it refuses the slots of a peer, the peer is lost. So slots
+//! have priority, even those of peers that are not connected yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The bytes that the devices of all ranks of this process lock, because the limit is per process.
+static PROCESS: Counts = Counts::new();
+
+/// The granularity of the counts. Larger page sizes are multiples of it.
+const PAGE: usize = 4096;
+
+#[derive(Debug)]
+struct Counts {
+    /// The bytes that slots can need.
+    slots: AtomicUsize,
+    /// The bytes that operations and pool regions have locked.
+    operations: AtomicUsize,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Counts { slots: AtomicUsize::new(0), operations: AtomicUsize::new(0) }
+    }
+}
+
+/// The share of the locked memory that the operations of one device can use.
+#[derive(Debug)]
+pub(super) struct MemlockBudget {
+    counts: &'static Counts,
+    /// The limit of the process in bytes, if there is one.
+    limit: Option<usize>,
+    /// The bytes that the slots of this device can need.
+    slots: usize,
+}
+
+impl MemlockBudget {
+    /// Returns the allowance of a device whose slots need `slots` bytes. Operations can lock the part of `limit` that
+    /// the slots of all devices of the process leave.
+    pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
+        MemlockBudget::of(&PROCESS, slots, limit)
+    }
+
+    fn of(counts: &'static Counts, slots: usize, limit: Option<usize>) -> Arc<Self> {
+        counts.slots.fetch_add(slots, Ordering::Relaxed);
+        Arc::new(MemlockBudget { counts, limit, slots })
+    }
+
+    /// Reserves the pages of `len` bytes at address `at`. Returns `None` if that exceeds the limit.
+    pub(super) fn take(self: &Arc<Self>, at: usize, len: usize) -> Option<MemlockShare> {
+        let bytes = at.saturating_add(len).checked_next_multiple_of(PAGE)? - at / PAGE * PAGE;
+        let limit = self.limit.unwrap_or(usize::MAX);
+        // Leave operations at least a quarter: the slots of many peers would need the whole limit, although few peers
+        // may be connected.
+        let slots = self.counts.slots.load(Ordering::Relaxed).min(limit / 4 * 3);
+        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= limit - slots);
+        self.counts.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(MemlockShare { allowance: Arc::clone(self), bytes })
+    }
+}
+
+impl Drop for MemlockBudget {
+    fn drop(&mut self) {
+        self.counts.slots.fetch_sub(self.slots, Ordering::Relaxed);
+    }
+}
+
+/// Reserved bytes, until it is dropped. It must outlive the registration of the memory.
+#[derive(Debug)]
+pub(super) struct MemlockShare {
+    allowance: Arc<MemlockBudget>,
+    bytes: usize,
+}
+
+impl Drop for MemlockShare {
+    fn drop(&mut self) {
+        self.allowance.counts.operations.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn operations_leave_what_slots_need() {
+        static COUNTS: Counts = Counts::new();
+        let one = MemlockBudget::of(&COUNTS, MIB, Some(8 * MIB));
+        let held = one.take(0, 7 * MIB).unwrap();
+        assert!(one.take(0, 1).is_none());
+        drop(held);
+        let other = MemlockBudget::of(&COUNTS, 2 * MIB, Some(8 * MIB));
+        assert!(one.take(0, 5 * MIB + 1).is_none());
+        let held = one.take(PAGE - 1, 5 * MIB - PAGE).unwrap();
+        assert_eq!(held.bytes, 5 * MIB, "whole pages count");
+        assert!(other.take(0, 1).is_none(), "the limit is the process's");
+        drop((held, other));
+        assert!(one.take(0, 7 * MIB).is_some());
+    }
+
+    #[test]
+    fn many_peers_leave_a_quarter() {
+        static COUNTS: Counts = Counts::new();
+        let all = MemlockBudget::of(&COUNTS, 100 * MIB, Some(8 * MIB));
+        assert!(all.take(0, 2 * MIB).is_some());
+        assert!(all.take(0, 2 * MIB + 1).is_none());
+    }
+
+    #[test]
+    fn without_a_limit_there_is_no_end() {
+        static COUNTS: Counts = Counts::new();
+        let all = MemlockBudget::of(&COUNTS, 100 * MIB, None);
+        assert!(all.take(0, 1 << 40).is_some());
+        assert!(all.take(usize::MAX, usize::MAX).is_none());
+    }
+}

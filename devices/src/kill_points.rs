@@ -1,0 +1,71 @@
+//! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=STEP:RANK:COUNT` kills the process of
+//! that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
+//! `conformance`.
+
+/// A point at which the death of a rank must be handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
+pub enum KillPoint {
+    /// The device has accepted an eager message.
+    EagerSent,
+    /// An eager message has matched its receive.
+    EagerMatched,
+    /// The RTS of a long message was sent.
+    RtsSent,
+    /// An RTS has arrived, and no reply was sent.
+    RtsReceived,
+    /// The CTS was sent, which requests the body.
+    CtsSent,
+    /// The device has accepted a fragment of the body.
+    PieceSent,
+    /// A fragment of the body was received.
+    PieceLanded,
+    /// The FIN was sent, which tells the sender that its message was matched.
+    FinSent,
+    /// The rank has begun to close.
+    Closing,
+}
+
+#[cfg(feature = "conformance")]
+impl KillPoint {
+    /// All points.
+    pub const ALL: [KillPoint; 9] = [
+        KillPoint::EagerSent,
+        KillPoint::EagerMatched,
+        KillPoint::RtsSent,
+        KillPoint::RtsReceived,
+        KillPoint::CtsSent,
+        KillPoint::PieceSent,
+        KillPoint::PieceLanded,
+        KillPoint::FinSent,
+        KillPoint::Closing,
+    ];
+}
+
+/// Records that `rank` has reached a point.
+#[cfg(all(debug_assertions, feature = "conformance"))]
+pub(crate) fn reach(step: KillPoint, rank: u32) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static ARMED: OnceLock<Option<(String, u32, u32)>> = OnceLock::new();
+    static REACHED: AtomicU32 = AtomicU32::new(0);
+    let armed = ARMED.get_or_init(|| {
+        let text = std::env::var("MPJ_KILL_AT").ok()?;
+        let mut parts = text.split(':');
+        let name = parts.next()?.to_owned();
+        Some((name, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    });
+    let Some((name, victim, count)) = armed else { return };
+    if *victim == rank
+        && *name == format!("{step:?}")
+        && REACHED.fetch_add(1, Ordering::Relaxed) + 1 == *count
+    {
+        crate::sys::kill_self();
+    }
+}
+
+/// Does nothing.
+#[cfg(not(all(debug_assertions, feature = "conformance")))]
+#[inline(always)]
+pub(crate) fn reach(_step: KillPoint, _rank: u32) {}

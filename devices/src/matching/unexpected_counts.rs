@@ -1,0 +1,79 @@
+//! Counters of unexpected messages that can be read without the lock of the queues.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A snapshot of the unexpected messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnexpectedCounts {
+    /// The number of messages that ever arrived unexpected, modulo 2^32.
+    pub arrived: u32,
+    /// The number of those that are still queued.
+    pub queued: u32,
+    /// The tag of the queued messages, if all are known to have the same tag.
+    pub common_tag: Option<i32>,
+}
+
+/// Set in the word of the tag if all messages have it.
+const ALIKE: u64 = 1 << 32;
+
+/// The shared form of [`UnexpectedCounts`]. The holder of the lock writes it, and any thread reads it; a reader may see
+/// one word older than the other.
+#[derive(Debug, Default)]
+pub(crate) struct UnexpectedCounters {
+    /// `arrived` and `queued`.
+    counts: AtomicU64,
+    tag: AtomicU64,
+}
+
+impl UnexpectedCounters {
+    /// Records one more message; `lying` are queued now.
+    #[inline]
+    pub(crate) fn note_arrival(&self, tag: i32, lying: usize) {
+        let word = ALIKE | u64::from(tag.cast_unsigned());
+        if lying <= 1 {
+            self.tag.store(word, Ordering::Relaxed);
+        } else if self.tag.load(Ordering::Relaxed) != word {
+            self.tag.store(0, Ordering::Relaxed);
+        }
+        self.write(1, lying);
+    }
+
+    /// Records that `lying` messages are queued now.
+    #[inline]
+    pub(crate) fn note_len(&self, lying: usize) {
+        self.write(0, lying);
+    }
+
+    #[inline]
+    fn write(&self, arrived: u32, lying: usize) {
+        let before = (self.counts.load(Ordering::Relaxed) >> 32) as u32;
+        let word = u64::from(before.wrapping_add(arrived)) << 32 | lying as u64;
+        self.counts.store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> UnexpectedCounts {
+        let (counts, tag) = (self.counts.load(Ordering::Relaxed), self.tag.load(Ordering::Relaxed));
+        let tag = (tag & ALIKE != 0).then_some((tag as u32).cast_signed());
+        UnexpectedCounts { arrived: (counts >> 32) as u32, queued: counts as u32, common_tag: tag }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_told_while_all_have_it() {
+        let board = UnexpectedCounters::default();
+        for (tag, lying, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
+            board.note_arrival(tag, lying);
+            assert_eq!((board.read().common_tag, board.read().queued as usize), (told, lying));
+        }
+        board.note_len(1);
+        assert_eq!(board.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });
+        board.note_len(0);
+        board.note_arrival(-1, 1);
+        assert_eq!(board.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(-1) });
+    }
+}

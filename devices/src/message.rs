@@ -1,0 +1,24 @@
+//! Descriptions of the user's memory for an operation: address, count and type.
+//!
+//! The engine drops a [`Source`] or [`Target`] when no device can touch the memory any more, and only then completes
+//! the operation. The code that creates one promises that the memory stays valid until that drop, so the memory may be
+//! freed after the completion. A target that is dropped after part of a message has arrived contains only valid values
+//! of its type.
+
+mod envelope;
+mod pieces;
+mod source;
+mod staging;
+mod target;
+
+use std::any::Any;
+use std::sync::Arc;
+
+pub use envelope::Envelope;
+pub use pieces::Pieces;
+pub use source::Source;
+pub(crate) use staging::{BounceBuffer, BounceBuffers};
+pub use target::Target;
+
+/// Keeps an owned buffer alive for as long as an operation needs it.
+pub type KeepAlive = Arc<dyn Any + Send + Sync>;

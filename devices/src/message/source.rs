@@ -1,0 +1,230 @@
+//! Memory to send from.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use mpj_datatypes::{InvalidValueError, Primitive, Signature};
+use mpj_pool::{RawBuffer, Region};
+
+use super::{BounceBuffer, Envelope, KeepAlive, Pieces, Target};
+use crate::buf::{Buf, BufError};
+use crate::copy;
+use crate::data_path::DataPath;
+use crate::device::{Body, MemoryDesc, PackSource, PackedBody};
+
+/// Memory to send from.
+///
+/// # Invariants
+/// 1. Until it is dropped, and if there is a `keep` for as long as a copy of that exists, the bytes that the items of
+///    `buf` name are initialised and not written to.
+/// 2. They are `bytes` bytes when packed.
+/// 3. Until it is dropped, the region that `buf` names exists, if it names one.
+pub struct Source {
+    buf: Buf,
+    bytes: usize,
+    path: Option<DataPath>,
+    keep: Option<KeepAlive>,
+}
+
+// SAFETY: invariant 1 holds on every thread; reading shared bytes needs no more.
+unsafe impl Send for Source {}
+// SAFETY: as above.
+unsafe impl Sync for Source {}
+
+impl Source {
+    /// Creates a source from the items to send.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`].
+    ///
+    /// # Safety
+    /// Invariants 1 and 3 of [`Source`].
+    #[inline(always)]
+    pub unsafe fn new(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
+        match buf.plain_bytes() {
+            Some(bytes) => Ok(Source { buf, bytes, path: None, keep }),
+            None => Self::of_any(buf, keep),
+        }
+    }
+
+    fn of_any(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        Ok(Source { buf, bytes, path: None, keep })
+    }
+
+    /// Sets the path that the message should take; `None` leaves the choice to the engine.
+    #[inline]
+    pub fn with_path(self, path: Option<DataPath>) -> Self {
+        Source { path, ..self }
+    }
+
+    /// Returns the path that was chosen for the message, if any.
+    #[inline]
+    pub(crate) fn path(&self) -> Option<DataPath> {
+        self.path
+    }
+
+    /// Packs the message into a bounce buffer, and drops the reference to the memory.
+    pub(crate) fn pack_into_bounce(self, mut block: BounceBuffer) -> Source {
+        let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
+        debug_assert_eq!(len, self.bytes, "all of it is packed");
+        let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
+        // Invariants: the block was written up to `len`, and lives as long as the source does.
+        Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
+    }
+
+    /// Returns the handle that keeps the memory alive, if the operation owns the memory.
+    pub(crate) fn keep_alive(&self) -> Option<&KeepAlive> {
+        self.keep.as_ref()
+    }
+
+    /// Returns the length of the message in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the message out, and leaves a message without bytes.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Source {
+        std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
+    }
+
+    /// Returns the code of the primitive that the message consists of, unless it is mixed.
+    #[inline]
+    pub(crate) fn code(&self) -> Option<u8> {
+        self.buf.datatype().single_primitive().map(|primitive| primitive as u8)
+    }
+
+    #[inline]
+    pub(crate) fn envelope(&self, source: u32, tag: i32) -> Envelope {
+        let datatype = self.buf.datatype();
+        let (code, signature) = match datatype.single_primitive() {
+            Some(primitive) => (primitive as u8, Signature::EMPTY),
+            None => (0, datatype.signature().repeat(self.buf.count() as u64)),
+        };
+        Envelope { source, tag, code, signature, bytes: self.bytes }
+    }
+
+    /// Returns the message as one slice if it is contiguous.
+    #[inline]
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        if self.bytes == 0 {
+            return Some(&[]);
+        }
+        let is_run = self.buf.datatype().is_contiguous() && self.buf.pieces().is_none();
+        // SAFETY: invariants 1 and 2; contiguous items are `bytes` bytes from the base.
+        is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
+    }
+
+    /// Returns all of the message as a body for a device.
+    #[inline]
+    pub(crate) fn whole(&self) -> Body<'_> {
+        match self.contiguous() {
+            Some(bytes) => Body::Bytes(bytes),
+            None => self.body(0, self.bytes),
+        }
+    }
+
+    /// Drops the source. A plain buffer of primitives, the usual case, has nothing to drop.
+    #[inline]
+    pub(crate) fn drop_fast(self) {
+        if self.buf.is_plain() && self.keep.is_none() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Returns `len` bytes from `position` on as a body for a device.
+    pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
+        match (self.contiguous(), self.buf.pieces()) {
+            (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
+            (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
+            (None, None) => {
+                Body::Fill(PackedBody::new(self, position, len).in_short_blocks(self.is_ragged()))
+            }
+        }
+    }
+
+    /// Returns whether the message consists of short blocks whose lengths are not multiples of a cache line.
+    fn is_ragged(&self) -> bool {
+        self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
+    }
+
+    /// Returns the region of a pool that contains the memory, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        // SAFETY: invariant 3.
+        unsafe { self.buf.region() }
+    }
+
+    /// Writes the packed bytes from `position` on to `out` until it is full; returns their number.
+    pub(crate) fn pack(&self, position: usize, out: &mut [MaybeUninit<u8>]) -> usize {
+        if let Some(bytes) = self.contiguous() {
+            let rest = bytes.get(position..).unwrap_or(&[]);
+            let len = rest.len().min(out.len());
+            copy::fill(&mut out[..len], &rest[..len]);
+            return len;
+        }
+        if let Some(chain) = self.buf.pieces() {
+            let pieces = Pieces { cut: chain.cut(position, out.len()) };
+            let len = pieces.len();
+            pieces.write(&mut out[..len]);
+            return len;
+        }
+        // SAFETY: invariant 1.
+        unsafe { self.buf.datatype().pack(self.buf.base(), self.buf.count(), position, out) }
+    }
+}
+
+// SAFETY: it checks that all of the room was written.
+unsafe impl PackSource for Source {
+    fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
+        let len = Source::pack(self, position, room);
+        assert!(len == room.len(), "a body ends with its message");
+    }
+}
+
+impl Source {
+    /// Describes the memory to a device.
+    pub(crate) fn memory(&self) -> Option<MemoryDesc> {
+        MemoryDesc::of(&self.buf)
+    }
+
+    /// Copies the items into other memory, as a message would: the source guarantees initialised bytes, and not that
+    /// they are valid values of the target's type.
+    ///
+    /// # Errors
+    /// The first `bool` or `char` of the target that is invalid. All invalid ones are replaced, as after a message.
+    #[inline]
+    pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValueError> {
+        self.copy_to(&mut target);
+        target.mark_valid()
+    }
+
+    /// Copies the message into a target, as far as it fits. If neither is contiguous, the bytes go through a small
+    /// buffer on the stack.
+    pub(crate) fn copy_to(&self, target: &mut Target) {
+        if let Some(bytes) = self.contiguous() {
+            target.write(0, bytes);
+            return;
+        }
+        let mut piece = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut position = 0;
+        while position < self.bytes {
+            let len = self.pack(position, &mut piece);
+            if len == 0 {
+                return;
+            }
+            // SAFETY: `pack` has written the first `len` bytes.
+            let bytes = unsafe { piece[..len].assume_init_ref() };
+            target.write(position, bytes);
+            position += len;
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({} B)", self.bytes)
+    }
+}

@@ -1,0 +1,99 @@
+//! Bounce buffers: blocks of the global pool between the user's memory and the device, and the limit of their implicit
+//! use.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+
+/// The total size of the bounce buffers that a rank uses implicitly: it may have started any number of operations.
+const MAX_BYTES: usize = 64 << 20;
+
+/// A pool block that holds a packed body.
+pub(crate) struct BounceBuffer {
+    block: DefaultBlock,
+    /// Dropped after the block.
+    _share: Option<BounceShare>,
+}
+
+impl BounceBuffer {
+    /// Allocates a block for a body whose path requires one; `None` if there is no memory.
+    pub(crate) fn alloc(bytes: usize) -> Option<Self> {
+        mpj_pool::global().alloc(bytes).ok().map(|block| BounceBuffer { block, _share: None })
+    }
+}
+
+impl Deref for BounceBuffer {
+    type Target = DefaultBlock;
+
+    fn deref(&self) -> &DefaultBlock {
+        &self.block
+    }
+}
+
+impl DerefMut for BounceBuffer {
+    fn deref_mut(&mut self) -> &mut DefaultBlock {
+        &mut self.block
+    }
+}
+
+impl fmt::Debug for BounceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stage")
+    }
+}
+
+/// The bounce buffers that one rank uses implicitly.
+#[derive(Default, Debug)]
+pub(crate) struct BounceBuffers {
+    taken: Arc<AtomicUsize>,
+}
+
+impl BounceBuffers {
+    /// Allocates a block for a body that is faster with one; `None` if the limit is reached or there is no memory.
+    pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
+        if bytes > MAX_BYTES - self.taken.load(Ordering::Relaxed).min(MAX_BYTES) {
+            return None;
+        }
+        let stage = BounceBuffer::alloc(bytes)?;
+        // A block may be larger than requested.
+        let bytes = stage.capacity();
+        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        let share = BounceShare { taken: Arc::clone(&self.taken), bytes };
+        Some(BounceBuffer { _share: Some(share), ..stage })
+    }
+}
+
+/// The bytes of one buffer, counted towards the limit until it is dropped.
+struct BounceShare {
+    taken: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for BounceShare {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_unasked_than_may_be() {
+        let stages = BounceBuffers::default();
+        let mut held: Vec<BounceBuffer> = std::iter::from_fn(|| stages.try_alloc(MAX_BYTES / 4)).collect();
+        assert_eq!(held.len(), 4);
+        assert!(stages.try_alloc(1).is_none() && stages.try_alloc(usize::MAX).is_none());
+        assert!(BounceBuffer::alloc(1).is_some(), "who asks for one has it");
+        held.pop();
+        assert!(stages.try_alloc(MAX_BYTES / 4 + 1).is_none());
+        assert!(stages.try_alloc(MAX_BYTES / 4).is_some());
+        drop(held);
+        assert!(stages.try_alloc(MAX_BYTES).is_some());
+    }
+}

@@ -1,0 +1,342 @@
+//! Memory to receive into.
+
+use std::fmt;
+
+use mpj_datatypes::{InvalidValueError, Primitive};
+use mpj_pool::{RawBuffer, Region};
+
+use super::{BounceBuffer, Envelope, KeepAlive};
+use crate::buf::{Buf, BufError};
+use crate::copy;
+use crate::data_path::DataPath;
+use crate::device::MemoryDesc;
+use crate::fault::Fault;
+use crate::prefetch;
+
+/// Bytes of a cache line, and the number of bytes to prefetch for an expected message: the hardware prefetches those
+/// that follow.
+const LINE: usize = 64;
+const ASKED: usize = 4096;
+
+/// Memory to receive into.
+///
+/// # Invariants
+/// 1. Until it is dropped, the bytes that the items of `buf` name may be written by the engine, and are not accessed
+///    otherwise. `buf` is not a chain.
+/// 2. Only the first `landed` packed bytes may have been written since they were last known to be valid values.
+/// 3. The items are `bytes` bytes when packed.
+/// 4. Until it is dropped, the region that `buf` names exists, if it names one.
+/// 5. `block`, if present, has room for the accepted message, which is written there. `landed` counts bytes of the
+///    block then: the items are not changed before the message is complete.
+pub struct Target {
+    buf: Buf,
+    bytes: usize,
+    landed: usize,
+    path: Option<DataPath>,
+    block: Option<Box<BounceBuffer>>,
+    keep: Option<KeepAlive>,
+}
+
+// SAFETY: invariant 1 gives exclusive use, on any thread.
+unsafe impl Send for Target {}
+// SAFETY: every method that writes takes `&mut self`; the others only read the description.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// Creates a target from memory to receive into.
+    ///
+    /// # Errors
+    /// As [`Buf::bytes`]; [`BufError::Chain`].
+    ///
+    /// # Safety
+    /// Invariants 1 and 4 of [`Target`].
+    #[inline]
+    pub unsafe fn new(buf: Buf, keep: Option<KeepAlive>) -> Result<Self, BufError> {
+        let bytes = buf.bytes()?;
+        if buf.pieces().is_some() {
+            return Err(BufError::Chain);
+        }
+        Ok(Target::of(buf, bytes, None, keep))
+    }
+
+    /// Creates a target of `bytes` bytes; the caller guarantees the invariants.
+    fn of(buf: Buf, bytes: usize, path: Option<DataPath>, keep: Option<KeepAlive>) -> Self {
+        Target { buf, bytes, landed: 0, path, block: None, keep }
+    }
+
+    /// Writes a target of `bytes` bytes to `place`; the caller guarantees the invariants. It writes field by field: a
+    /// wider load of several fields that were just stored one by one would be delayed.
+    ///
+    /// # Safety
+    /// A target may be written there.
+    #[inline(always)]
+    pub(crate) unsafe fn put(
+        place: *mut Target,
+        buf: Buf,
+        bytes: usize,
+        path: Option<DataPath>,
+        keep: Option<KeepAlive>,
+    ) {
+        macro_rules! put {
+            ($($field:ident: $value:expr),*) => {$(
+                // SAFETY: the caller's promise.
+                let field = unsafe { &raw mut (*place).$field };
+                // SAFETY: as above.
+                unsafe { field.write($value) };
+            )*};
+        }
+        put!(buf: buf, bytes: bytes, landed: 0, path: path, block: None, keep: keep);
+    }
+
+    /// Sets the path that messages to it should take; `None` leaves the choice to the engine.
+    #[inline]
+    pub fn by(mut self, path: Option<DataPath>) -> Self {
+        self.path = path;
+        self
+    }
+
+    /// Returns the path that was chosen for messages to it, if any.
+    pub(crate) fn path(&self) -> Option<DataPath> {
+        self.path
+    }
+
+    /// Sets the path that messages to it should take, unless one was chosen before.
+    #[inline]
+    pub(crate) fn or_path(&mut self, path: DataPath) {
+        self.path = self.path.or(Some(path));
+    }
+
+    /// Returns the length of the memory in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Checks length and type of a message before any of it is written. If the path uses a bounce buffer, this
+    /// allocates it first.
+    #[inline]
+    pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
+        let mine = self.primitive().map_or(0, |p| p as u8);
+        let alike = message.code == mine && mine != 0;
+        if !(alike && message.bytes <= self.bytes && self.whole(message.bytes)) {
+            self.check_slow(message)?;
+        }
+        if self.path == Some(DataPath::Buffered) {
+            self.add_bounce(message.bytes);
+        }
+        Ok(())
+    }
+
+    /// Allocates a bounce buffer for a message, which may be much shorter than the target. If there is no memory for
+    /// it, the message is received without one.
+    #[cold]
+    fn add_bounce(&mut self, bytes: usize) {
+        if self.block.is_none() && bytes > 0 {
+            match BounceBuffer::alloc(bytes) {
+                Some(block) => self.use_bounce(block),
+                None => self.path = None,
+            }
+        }
+    }
+
+    /// Sets the bounce buffer for an accepted message of which nothing has arrived. It has room for the message.
+    pub(crate) fn use_bounce(&mut self, block: BounceBuffer) {
+        self.block = Some(Box::new(block));
+    }
+
+    /// Returns how many bytes may be written: the length of the target, limited by the size of the block.
+    #[inline]
+    fn capacity(&self) -> usize {
+        self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
+    }
+
+    /// Returns the primitive that the whole target consists of, if it consists of one.
+    #[inline]
+    fn primitive(&self) -> Option<Primitive> {
+        self.buf.datatype().single_primitive()
+    }
+
+    /// Returns whether `bytes` is a whole number of this target's primitives.
+    #[inline]
+    fn whole(&self, bytes: usize) -> bool {
+        self.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
+    }
+
+    #[cold]
+    fn check_slow(&self, message: &Envelope) -> Result<(), Fault> {
+        if message.bytes > self.bytes {
+            let (source, tag) = (message.source, message.tag);
+            return Err(Fault::Truncated { source, tag, sent: message.bytes, room: self.bytes });
+        }
+        if message.fits(self.buf.datatype(), self.buf.count()) {
+            return Ok(());
+        }
+        Err(message.mismatch(self.buf.datatype(), self.bytes))
+    }
+
+    /// Returns the address for a body of `len` bytes at `position`, if it may be written as one run.
+    #[inline]
+    pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
+        let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
+        if let Some(block) = &self.block {
+            let run = block.as_ptr().as_ptr().wrapping_add(position);
+            self.landed = self.landed.max(end);
+            return Some(run);
+        }
+        if !self.buf.datatype().is_contiguous() {
+            return None;
+        }
+        // The caller may write any part of the run.
+        self.landed = self.landed.max(end);
+        Some(self.buf.base().wrapping_add(position))
+    }
+
+    /// Describes the memory to a device, which writes the packed bytes `position..position + len`; `None` if the range
+    /// exceeds the memory.
+    pub(crate) fn for_device(&mut self, position: usize, len: usize) -> Option<MemoryDesc> {
+        let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
+        self.landed = self.landed.max(end);
+        self.memory()
+    }
+
+    /// Describes the memory to a device that does not write to it yet.
+    pub(crate) fn memory(&self) -> Option<MemoryDesc> {
+        match &self.block {
+            Some(block) => MemoryDesc::new(block.as_ptr().as_ptr(), self.capacity(), Primitive::Byte.into()),
+            None => MemoryDesc::of(&self.buf),
+        }
+    }
+
+    /// Returns the region of a pool that contains the memory, if it is known.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        if let Some(block) = &self.block {
+            return block.region();
+        }
+        // SAFETY: invariant 4.
+        unsafe { self.buf.region() }
+    }
+
+    /// Prefetches the first lines of the memory. If they are not in the cache, the stores of the message would delay
+    /// those that follow.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        if self.buf.is_plain() {
+            for at in (0..self.bytes.min(ASKED)).step_by(LINE) {
+                prefetch::prefetch_write(self.buf.base().wrapping_add(at));
+            }
+        }
+    }
+
+    /// Writes packed bytes at `position`; bytes beyond the end are dropped. Returns the number of bytes written.
+    #[inline]
+    pub(crate) fn write(&mut self, position: usize, from: &[u8]) -> usize {
+        let len = from.len().min(self.capacity().saturating_sub(position));
+        if len == 0 {
+            return 0;
+        }
+        if let Some(block) = &mut self.block {
+            copy::fill(&mut block.as_uninit_mut()[position..position + len], &from[..len]);
+            self.landed = self.landed.max(position + len);
+            return len;
+        }
+        self.landed = self.landed.max(position + len);
+        if self.buf.datatype().is_contiguous() {
+            // SAFETY: invariant 1, and `position + len` was cut to the length of the items.
+            let to = unsafe { self.buf.base().add(position) };
+            // SAFETY: invariant 1 for `to`. `from` is a message body: a ring cell, a fragment, a pool block, or the
+            // source of a self-send, which a sound program does not overlap with a receive; `copy` allows even that.
+            unsafe { copy::copy(from.as_ptr(), to, len) };
+            return len;
+        }
+        // SAFETY: invariant 1.
+        unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
+    }
+
+    /// Validates the message before the user may access it.
+    #[inline]
+    pub(crate) fn finish(&mut self, message: &Envelope) -> Result<(), Fault> {
+        if self.block.is_some() {
+            self.unpack(message.bytes);
+        }
+        let valid = if self.buf.datatype().needs_validation() { self.check(message.bytes) } else { Ok(()) };
+        // Invariant 2: all of it was checked just now, or every bit pattern is a valid value.
+        self.landed = 0;
+        valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
+    }
+
+    /// Unpacks a complete message from its bounce buffer into the items.
+    #[cold]
+    fn unpack(&mut self, bytes: usize) {
+        let Some(block) = self.block.take() else { return };
+        let len = bytes.min(std::mem::take(&mut self.landed));
+        // SAFETY: all of the message was written to the block: `finish` is called only for complete messages.
+        let packed = unsafe { block.as_uninit()[..len].assume_init_ref() };
+        self.write(0, packed);
+    }
+
+    /// Returns whether dropping it has no effect.
+    #[inline]
+    pub(crate) fn is_trivial_drop(&self) -> bool {
+        self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
+    }
+
+    /// Drops it; the common case without an effect is checked inline.
+    #[inline]
+    pub(crate) fn release(self) {
+        if self.is_trivial_drop() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Drops it after items of this program were copied into the memory, and validates them.
+    #[inline]
+    pub(super) fn mark_valid(mut self) -> Result<(), InvalidValueError> {
+        let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };
+        // Invariant 2.
+        self.landed = 0;
+        valid
+    }
+
+    /// Checks the first `bytes` packed bytes, which were written to the items, and replaces invalid values.
+    #[cold]
+    fn check(&mut self, bytes: usize) -> Result<(), InvalidValueError> {
+        // SAFETY: invariant 1, and what has landed is initialised.
+        unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), bytes) }
+    }
+
+    /// Overwrites the received part of an incomplete message with zeros, which are valid values of every primitive. The
+    /// received bytes might be invalid values, and the earlier contents are lost.
+    #[cold]
+    fn scrub(&mut self) {
+        if !self.buf.datatype().needs_validation() {
+            return;
+        }
+        let (datatype, count) = (self.buf.datatype(), self.buf.count());
+        // If the last byte is in the middle of a primitive, the whole primitive is overwritten.
+        let is_end = |end: &usize| datatype.element_count_in(count, *end).is_some();
+        let end = (self.landed..self.bytes).find(is_end).unwrap_or(self.bytes);
+        const ZEROS: [u8; 4096] = [0; 4096];
+        for position in (0..end).step_by(ZEROS.len()) {
+            let len = ZEROS.len().min(end - position);
+            // SAFETY: invariant 1.
+            unsafe { datatype.unpack(self.buf.base(), count, position, &ZEROS[..len]) };
+        }
+    }
+}
+
+impl Drop for Target {
+    /// Releases the memory. Parts of a failed message do not remain in it, as they might be invalid values.
+    #[inline]
+    fn drop(&mut self) {
+        // Bytes that arrived in a bounce buffer have not touched the items.
+        if self.landed != 0 && self.block.is_none() {
+            self.scrub();
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({} B)", self.bytes)
+    }
+}

@@ -1,0 +1,115 @@
+//! The address to listen at, and explanations of socket errors for users.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
+use crate::config::PREFIX;
+use crate::device::Address;
+use crate::order;
+use crate::sys::{Errno, OwnedFd, socket};
+
+/// The maximum number of connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Listens on a free port of `ip`.
+pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
+    socket::listen(ip, BACKLOG)
+}
+
+/// Returns the IP address to listen at: the one that the user has given, or the loopback address.
+pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
+    let Some(named) = named else {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let advice = "bring it up (`ip link set lo up`), or choose another device";
+        let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
+        // Listening works without a network, but then a peer that cannot be reached would appear dead.
+        return socket::reach(here).map(|()| here).map_err(refuse);
+    };
+    let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_LISTEN_ADDRESS.name);
+    let ip = named.parse::<IpAddr>();
+    let ip = ip.map_err(|_| refuse("is no address, such as 10.0.0.1"))?;
+    if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        return Err(refuse("is the address of no one host: name one that `ip address` lists here"));
+    }
+    socket::reach(ip).map(|()| ip).map_err(|error| match error {
+        Errno::ADDRNOTAVAIL => refuse("is no address of this host: name one that `ip address` lists here"),
+        error => refuse(&format!("cannot be used: {}", io::Error::from(error))),
+    })
+}
+
+/// Returns whether a text is an IP address.
+pub(super) fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
+/// The address and properties that a rank publishes for its peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Card {
+    /// The address at which it listens.
+    pub(super) at: SocketAddr,
+    /// The longest body of a frame that it accepts, in bytes.
+    pub(super) takes: usize,
+    /// The byte order of the bodies that it sends and accepts.
+    pub(super) is_big_endian: bool,
+}
+
+impl Card {
+    /// Creates the card of this rank.
+    pub(super) fn new(at: SocketAddr, takes: usize) -> Self {
+        Card { at, takes, is_big_endian: order::IS_BIG_ENDIAN }
+    }
+
+    pub(super) fn to_address(self) -> Address {
+        let Card { at, takes, is_big_endian } = self;
+        Address(format!("{at} {takes} {}", order::name(is_big_endian)).into_bytes())
+    }
+
+    /// Parses a peer's card. A card whose limit is below the range of the parameter is invalid.
+    pub(super) fn of(address: &Address) -> Option<Self> {
+        let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
+        let at = fields.next()?.parse().ok()?;
+        let takes =
+            fields.next()?.parse().ok().filter(|takes| *takes >= NIO_MAX_SEND_SIZE.range.0 as usize)?;
+        let named = fields.next()?;
+        let is_big_endian = [false, true].into_iter().find(|is_big| order::name(*is_big) == named)?;
+        fields.next().is_none().then_some(Card { at, takes, is_big_endian })
+    }
+}
+
+/// Returns whether an error means that this process, not the peer, lacks a resource.
+pub(super) fn is_local_error(error: Errno) -> bool {
+    use Errno as E;
+    matches!(
+        error,
+        E::MFILE
+            | E::NFILE
+            | E::NOMEM
+            | E::NOBUFS
+            | E::ADDRNOTAVAIL
+            | E::AGAIN
+            | E::ACCESS
+            | E::PERM
+            | E::NETDOWN
+            | E::NETUNREACH
+            | E::AFNOSUPPORT
+    )
+}
+
+/// Explains an error and its remedy.
+pub(super) fn explain(doing: &str, error: Errno) -> String {
+    let advice = match error {
+        Errno::MFILE => "; every peer takes a file descriptor: raise `ulimit -n`",
+        Errno::NFILE => "; the host has no file descriptors left: raise fs.file-max",
+        Errno::ADDRNOTAVAIL | Errno::AGAIN => {
+            "; the host has no free ports: widen net.ipv4.ip_local_port_range"
+        }
+        Errno::NETDOWN | Errno::NETUNREACH | Errno::AFNOSUPPORT => {
+            "; this host has no network to that address: see `ip address` and `ip route`"
+        }
+        Errno::CONNREFUSED => "; its process has ended, or a firewall is between",
+        Errno::ADDRINUSE => "; the host has no free ports",
+        _ => "",
+    };
+    format!("{doing}: {}{advice}", io::Error::from(error))
+}

@@ -1,0 +1,289 @@
+//! The connection manager: connections until both ends have proved their identity.
+//!
+//! Either rank of a pair may connect first, or both at once, but only one connection is to be established. Both proofs
+//! are sent before the decision, which the accepting rank makes. It sends [`Verdict::Go`] except in two cases: the pair
+//! has a connection, or the rank is the lower one and has already sent the proof for its own connection. So the lower
+//! rank's connection wins. Two connections are never established, because the lower rank sends Go only while no proof
+//! of its own is pending, and sends no proof after it has sent Go.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::NioShared;
+use super::connection::TcpConnection;
+use super::connector::{ConnectFailure, Connector};
+use super::half_open::{HalfOpen, HandshakeStatus, Role};
+use super::half_open_table::HalfOpenTable;
+use super::handshake::Verdict;
+use super::poller::{ReadyEvent, Token};
+use crate::sys::Interest;
+use crate::sys::{Errno, OwnedFd, socket};
+
+/// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
+const MAX_ACCEPTS_PER_POLL: usize = 1024;
+
+/// How long this rank does not listen after it had no descriptor to accept a connection with.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A result of the connection manager.
+#[derive(Debug)]
+pub(super) enum ConnEvent {
+    /// A connection was established.
+    Established(Arc<TcpConnection>),
+    /// A peer cannot be reached.
+    Lost(u32, String),
+}
+
+#[derive(Debug)]
+pub(super) struct ConnManager {
+    shared: Arc<NioShared>,
+    listener: OwnedFd,
+    listening: bool,
+    /// The time at which to listen again.
+    resume: Option<Instant>,
+    /// A reserved descriptor. When no other is left, this rank closes it, accepts one connection with it, and tells the
+    /// peer, after a handshake, that it has no descriptor left.
+    reserve_fd: Option<OwnedFd>,
+    pub(super) half_open: HalfOpenTable,
+    retries: Vec<(Instant, Connector)>,
+    outcomes: Vec<ConnEvent>,
+}
+
+impl ConnManager {
+    pub(super) fn new(shared: Arc<NioShared>, listener: OwnedFd) -> Result<Self, Errno> {
+        shared.poller.add(&listener, Token::Listener, Interest::Read)?;
+        Ok(ConnManager {
+            shared,
+            listener,
+            listening: true,
+            resume: None,
+            reserve_fd: socket::spare(),
+            half_open: HalfOpenTable::new(),
+            retries: Vec::new(),
+            outcomes: Vec::new(),
+        })
+    }
+
+    /// Takes over the connections that the device has started.
+    pub(super) fn collect(&mut self) {
+        for started in self.shared.take_started() {
+            self.on_connect(started);
+        }
+    }
+
+    /// Handles an event of the listener or of a half-open connection.
+    pub(super) fn on_event(&mut self, news: ReadyEvent) {
+        match news.token {
+            Token::Listener => self.accept(),
+            Token::Half(at) => self.advance(at),
+            Token::Whole(_) => (),
+        }
+    }
+
+    /// Returns whether every poll must call it: a connection of the job is being made or will be retried, or the
+    /// listener is closed and will be reopened. Connections of strangers alone are polled less often.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.half_open.is_busy() || !self.retries.is_empty() || !self.listening
+    }
+
+    /// Performs the work that is due by the clock, and returns the results since the last call.
+    pub(super) fn outcomes(&mut self) -> Vec<ConnEvent> {
+        if self.is_busy() || !self.half_open.is_empty() {
+            self.tick(Instant::now());
+        }
+        std::mem::take(&mut self.outcomes)
+    }
+
+    #[cold]
+    fn tick(&mut self, now: Instant) {
+        self.half_open.looked();
+        while let Some(late) = self.half_open.take_late_stranger(now) {
+            self.reject(late);
+        }
+        // A peer that has exited or died is not reported: the roster has done so.
+        while let Some(vain) = self.half_open.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over()))
+        {
+            drop(vain);
+        }
+        self.retries.retain(|(_, attempt)| !attempt.pipe.needs_no_connect());
+        let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
+        for (_, attempt) in due {
+            let started = HalfOpen::connect(&self.shared.id, attempt);
+            self.on_connect(started);
+        }
+        if !self.listening && self.resume.is_none_or(|when| when <= now) {
+            self.resume(now);
+        }
+    }
+
+    /// Listens again if there is a descriptor to accept with.
+    fn resume(&mut self, now: Instant) {
+        self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
+        if self.reserve_fd.is_none() && self.make_room() {
+            self.reserve_fd = socket::spare();
+        }
+        let watched = || self.shared.poller.add(&self.listener, Token::Listener, Interest::Read).is_ok();
+        self.listening = self.reserve_fd.is_some() && watched();
+        self.resume = Some(now + PAUSE);
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..MAX_ACCEPTS_PER_POLL {
+            if !self.listening {
+                return;
+            }
+            match socket::accept(&self.listener) {
+                Ok(stream) => self.on_accept(stream),
+                Err(Errno::WOULDBLOCK) => return,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => self.on_fd_exhausted(),
+                // The other end has closed the next connection in the queue.
+                Err(_) => (),
+            }
+        }
+    }
+
+    /// Handles a lack of descriptors: rejects a stranger, or accepts one connection with the reserved descriptor and
+    /// stops listening for a while.
+    #[cold]
+    fn on_fd_exhausted(&mut self) {
+        if self.make_room() {
+            return;
+        }
+        self.reserve_fd = None;
+        if let Ok(stream) = socket::accept(&self.listener) {
+            self.on_accept(stream);
+        }
+        self.shared.poller.remove(&self.listener);
+        self.listening = false;
+        self.resume = Some(Instant::now() + PAUSE);
+    }
+
+    /// Rejects the oldest stranger; returns false if there is none.
+    fn make_room(&mut self) -> bool {
+        let oldest = self.half_open.take_oldest_stranger();
+        oldest.map(|oldest| self.reject(oldest)).is_some()
+    }
+
+    fn on_accept(&mut self, stream: OwnedFd) {
+        let Some(half) = HalfOpen::accept(&self.shared.id, stream) else { return };
+        if self.half_open.is_crowded() {
+            self.make_room();
+        }
+        self.add_half_open(half);
+    }
+
+    fn on_connect(&mut self, started: Result<HalfOpen, (Connector, ConnectFailure)>) {
+        match started {
+            Ok(half) => self.add_half_open(half),
+            Err((attempt, failure)) => self.failed(attempt, failure),
+        }
+    }
+
+    fn add_half_open(&mut self, half: HalfOpen) {
+        let at = self.half_open.free();
+        match self.shared.poller.add(&half.stream, Token::Half(at), half.interest()) {
+            Ok(()) => self.half_open.put(at, half),
+            Err(error) => {
+                return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));
+            }
+        }
+        // Peers send their hello before they are accepted, so they are no longer strangers afterwards.
+        self.advance(at);
+    }
+
+    /// Continues a handshake as far as possible.
+    fn advance(&mut self, at: usize) {
+        while let Some(mut half) = self.half_open.take(at) {
+            let was_stranger = half.is_stranger();
+            let next = half.advance(&self.shared.poller, at);
+            if was_stranger && let Some(rank) = half.claimed_rank() {
+                // A rank has one entry: it has given up its earlier connection, or another process claims that rank.
+                let earlier = self.half_open.take_if(|other| other.claimed_rank() == Some(rank));
+                earlier.into_iter().for_each(|earlier| self.reject(earlier));
+            }
+            match next {
+                Ok(HandshakeStatus::Wait) => return self.half_open.put(at, half),
+                Ok(HandshakeStatus::Continue) => self.half_open.put(at, half),
+                Ok(HandshakeStatus::PeerProven) => return self.decide(half),
+                Ok(HandshakeStatus::Decided(verdict)) => return self.decided(half, verdict),
+                Err(failure) => return self.drop_half(half, failure),
+            }
+        }
+    }
+
+    /// Decides about a connection whose other end has proved its identity.
+    fn decide(&mut self, half: HalfOpen) {
+        let peer = half.handshake.from();
+        let pipe = self.shared.pipe(peer);
+        let lower = self.shared.id.rank < peer;
+        let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
+        self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
+        let verdict = if pipe.needs_no_connect() || lower && self.half_open.any(busy) {
+            Verdict::Taken
+        } else if self.reserve_fd.is_none() {
+            Verdict::Full
+        } else {
+            Verdict::Accept
+        };
+        let told = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
+        if verdict == Verdict::Accept && told {
+            self.establish(&pipe, half.stream);
+        }
+    }
+
+    fn decided(&mut self, half: HalfOpen, verdict: Verdict) {
+        let HalfOpen { stream, role: Role::Connects(mut attempt, _), .. } = half else { return };
+        match verdict {
+            Verdict::Accept => self.establish(&attempt.pipe, stream),
+            Verdict::Taken => {
+                let when = attempt.lost_tie(Instant::now());
+                self.retries.push((when, attempt));
+            }
+            Verdict::Full => {
+                let why = "it has no file descriptor left for one more connection: raise `ulimit -n` there";
+                self.failed(attempt, ConnectFailure::NoResources(why.into()));
+            }
+        }
+    }
+
+    fn establish(&mut self, pipe: &Arc<TcpConnection>, stream: OwnedFd) {
+        let peer = pipe.peer.0;
+        while let Some(other) = self.half_open.take_if(|half| half.target() == Some(peer)) {
+            drop(other);
+        }
+        self.retries.retain(|(_, attempt)| attempt.pipe.peer.0 != peer);
+        if pipe.establish(stream) {
+            self.outcomes.push(ConnEvent::Established(Arc::clone(pipe)));
+        }
+    }
+
+    fn reject(&mut self, half: HalfOpen) {
+        self.drop_half(half, ConnectFailure::Transient);
+    }
+
+    fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
+        match half.role {
+            Role::Accepts => drop(self.shared.strangers.fetch_add(1, Ordering::Relaxed)),
+            Role::Connects(attempt, _) => self.failed(attempt, failure),
+        }
+    }
+
+    /// Handles a failed attempt: it is retried, or the peer is lost.
+    fn failed(&mut self, mut attempt: Connector, failure: ConnectFailure) {
+        if attempt.pipe.needs_no_connect() {
+            return;
+        }
+        if matches!(failure, ConnectFailure::NoResources(_)) {
+            self.make_room();
+        }
+        match attempt.failed(Instant::now(), failure) {
+            Ok(when) => self.retries.push((when, attempt)),
+            Err(why) => {
+                attempt.pipe.end();
+                self.outcomes.push(ConnEvent::Lost(attempt.pipe.peer.0, why));
+            }
+        }
+    }
+}

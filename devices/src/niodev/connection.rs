@@ -1,0 +1,150 @@
+//! The connection to a peer, shared by the endpoint that writes and the inlet that reads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use super::frame::{Header, Kind};
+use super::poller::{Poller, Token};
+use super::send_buffer::SendBuffer;
+use crate::device::PeerId;
+use crate::engine::lock;
+use crate::sys::Interest;
+use crate::sys::{Errno, OwnedFd, socket};
+
+/// The connection to one peer, from before it is established until both ends have dropped it.
+#[derive(Debug)]
+pub(super) struct TcpConnection {
+    pub(super) peer: PeerId,
+    poller: Arc<Poller>,
+    stream: OnceLock<OwnedFd>,
+    /// Nothing more is sent to the peer: it has exited, or it cannot be reached. The inlet reports which.
+    closed: AtomicBool,
+    /// A frame was only partly sent, so the connection cannot end with a goodbye.
+    torn: AtomicBool,
+    watch: Mutex<Watch>,
+    out: Mutex<SendBuffer>,
+}
+
+/// The registration at the poller.
+#[derive(Debug)]
+struct Watch {
+    token: Option<Token>,
+    room: bool,
+}
+
+impl TcpConnection {
+    pub(super) fn new(peer: PeerId, poller: Arc<Poller>) -> Self {
+        TcpConnection {
+            peer,
+            poller,
+            stream: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
+            watch: Mutex::new(Watch { token: None, room: false }),
+            out: Mutex::default(),
+        }
+    }
+
+    /// Returns the socket if the connection is established.
+    #[inline]
+    pub(super) fn stream(&self) -> Option<&OwnedFd> {
+        self.stream.get()
+    }
+
+    /// Sets the socket after the handshake; returns false if there is one already, or if the connection is over.
+    pub(super) fn establish(&self, stream: OwnedFd) -> bool {
+        !self.is_over() && self.stream.set(stream).is_ok()
+    }
+
+    /// Polls for input under this token, and for space to write if the endpoint has already requested that.
+    pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
+        let mut watch = lock(&self.watch);
+        watch.token = Some(token);
+        let what = if watch.room { Interest::Both } else { Interest::Read };
+        self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
+    }
+
+    /// Sets whether the poller wakes this rank when there is space to write, once.
+    #[cold]
+    pub(super) fn set_write_interest(&self, room: bool) {
+        let mut watch = lock(&self.watch);
+        if watch.room == room || self.is_over() {
+            return;
+        }
+        watch.room = room;
+        if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
+            let what = if room { Interest::Both } else { Interest::Read };
+            // If this fails, a sleeping rank only wakes up later.
+            let _ = self.poller.change(stream, token, what);
+        }
+    }
+
+    /// Locks and returns the send buffer, which the endpoint and the flusher use.
+    #[inline]
+    pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
+        lock(&self.out)
+    }
+
+    /// Writes the delayed frames, for the flusher; returns whether any bytes remain because the socket has no space.
+    pub(super) fn flush_coalesced(&self) -> bool {
+        let mut out = self.out();
+        out.in_flusher = false;
+        out.write_out(self)
+    }
+
+    /// Retries to write the remaining bytes; returns whether to retry again. If the connection is watched again, it
+    /// returns false without a write.
+    pub(super) fn retry_write(&self) -> bool {
+        let mut out = self.out();
+        !out.in_flusher && out.write_out(self)
+    }
+
+    /// Returns whether the connection is, or was, established, or never will be.
+    pub(super) fn needs_no_connect(&self) -> bool {
+        self.stream.get().is_some() || self.is_over()
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Records that nothing more is sent to the peer.
+    pub(super) fn end(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that nothing more comes from the peer, either.
+    pub(super) fn close_both(&self) {
+        self.end();
+        if let Some(stream) = self.stream.get() {
+            self.poller.remove(stream);
+            socket::shut(stream);
+        }
+    }
+
+    pub(super) fn mark_truncated(&self) {
+        self.torn.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for TcpConnection {
+    /// Sends a goodbye, so that the peer does not take the end of the connection for a death.
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.get() else { return };
+        if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
+            let goodbye = Header::bare(Kind::Goodbye).to_bytes();
+            // Best effort: the roster also informs the peer of this rank's exit.
+            let _ = socket::send(stream, &goodbye);
+        }
+        socket::shut_writing(stream);
+        // Closing a socket with unread bytes resets the connection, and the peer would lose data that it has not read.
+        let mut rest = [0u8; 4096];
+        for _ in 0..1024 {
+            match socket::recv(stream, &mut rest) {
+                Ok(1..) => (),
+                _ => break,
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The parsing of untrusted input without a device, for fuzzing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::connection::TcpConnection;
+use super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
+use super::poller::Poller;
+use super::reader::{CloseReason, Reader};
+use super::recv_buffer::RecvBuffer;
+use crate::device::{PeerId, Sink};
+use crate::site::JobKey;
+use crate::sys::OwnedFd;
+
+/// The receiving end of an established connection.
+#[derive(Debug)]
+pub struct FuzzConnection {
+    reader: Reader,
+    stage: RecvBuffer,
+}
+
+impl FuzzConnection {
+    /// Creates a connection from a non-blocking socket whose other end is `peer`.
+    pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
+        let pipe = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
+        pipe.establish(stream);
+        Ok(FuzzConnection { reader: Reader::new(Arc::new(pipe)), stage: RecvBuffer::new() })
+    }
+
+    /// Reads once and passes on the frames. `Ok` is the number of frames or events; `Err` is the end, and true if it
+    /// was orderly.
+    pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
+        self.reader.read(&mut self.stage, sink).map_err(|end| end == CloseReason::Goodbye)
+    }
+}
+
+/// One side of a handshake between rank 1 and rank 2 of a job of four.
+pub struct FuzzHandshake(Handshake);
+
+/// The consequence of received bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// More bytes must be read.
+    More,
+    /// These bytes must be sent.
+    Say(Vec<u8>),
+    /// The other side has proved its identity, or has accepted the connection.
+    Trusted,
+    /// The other side has declined the connection.
+    Declined,
+    /// The other side is rejected.
+    Refused,
+}
+
+impl FuzzHandshake {
+    /// Starts as rank 1, which connects to rank 2; returns the bytes to send first.
+    pub fn connect(secret: [u8; 32], nonce: [u8; 32]) -> (Self, Vec<u8>) {
+        let (talk, hello) = Handshake::connect(identity(1, secret), 2, nonce);
+        (FuzzHandshake(talk), hello)
+    }
+
+    /// Starts as rank 2, which accepts any peer.
+    pub fn accept(secret: [u8; 32], nonce: [u8; 32]) -> Self {
+        FuzzHandshake(Handshake::accept(identity(2, secret), nonce))
+    }
+
+    /// Consumes a prefix of `bytes`; returns its length, and the consequence.
+    pub fn take(&mut self, bytes: &[u8]) -> (usize, Answer) {
+        let room = self.0.room();
+        let count = room.len().min(bytes.len());
+        room[..count].copy_from_slice(&bytes[..count]);
+        let answer = match self.0.received(count) {
+            Ok(HandshakeAction::ReadMore) => Answer::More,
+            Ok(HandshakeAction::Send(bytes)) => Answer::Say(bytes),
+            Ok(HandshakeAction::PeerProven | HandshakeAction::Decided(Verdict::Accept)) => Answer::Trusted,
+            Ok(HandshakeAction::Decided(Verdict::Taken | Verdict::Full)) => Answer::Declined,
+            Err(_) => Answer::Refused,
+        };
+        (count, answer)
+    }
+}
+
+impl fmt::Debug for FuzzHandshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn identity(rank: u32, secret: [u8; 32]) -> Arc<Identity> {
+    Arc::new(Identity { key: Arc::new(JobKey { job: 77, secret }), rank, size: 4 })
+}

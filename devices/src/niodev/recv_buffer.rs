@@ -1,0 +1,61 @@
+//! The receive buffer: all connections read into it before the bytes are parsed.
+
+/// The maximum number of bytes in one read, unless they are read directly into their destination.
+pub(super) const STAGE: usize = 32 << 10;
+
+/// The receive buffer of an inlet. It holds the bytes of one read until they are parsed. Any rest is the beginning of a
+/// frame, and the reader of its connection keeps it.
+#[derive(Debug)]
+pub(super) struct RecvBuffer {
+    bytes: Box<[u8]>,
+    /// The range that was read and not parsed yet.
+    start: usize,
+    end: usize,
+    /// Memory for the next reader that has to keep bytes, reused from the last one.
+    spare: Vec<u8>,
+}
+
+impl RecvBuffer {
+    pub(super) fn new() -> Self {
+        RecvBuffer { bytes: vec![0; STAGE].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
+    }
+
+    /// Returns the part of the buffer after the `kept` first bytes, up to byte `limit`.
+    #[inline]
+    pub(super) fn room(&mut self, kept: usize, limit: usize) -> &mut [u8] {
+        &mut self.bytes[kept..limit]
+    }
+
+    /// Puts the kept bytes before the `count` bytes that were read after them, and reuses the memory of `kept`.
+    #[inline]
+    pub(super) fn fill(&mut self, kept: &mut Vec<u8>, count: usize) {
+        (self.start, self.end) = (0, kept.len() + count);
+        if !kept.is_empty() {
+            self.bytes[..kept.len()].copy_from_slice(kept);
+            kept.clear();
+            self.spare = std::mem::take(kept);
+        }
+    }
+
+    /// Returns the bytes that are not parsed yet.
+    #[inline]
+    pub(super) fn unparsed(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Records that the next `count` bytes were parsed.
+    #[inline]
+    pub(super) fn pass(&mut self, count: usize) {
+        self.start += count;
+    }
+
+    /// Moves the bytes that are not parsed to `kept`, which is empty.
+    #[inline]
+    pub(super) fn save_rest(&mut self, kept: &mut Vec<u8>) {
+        if self.start < self.end {
+            *kept = std::mem::take(&mut self.spare);
+            kept.extend_from_slice(self.unparsed());
+            self.start = self.end;
+        }
+    }
+}

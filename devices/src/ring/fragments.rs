@@ -1,0 +1,382 @@
+//! Fragments: the memory for bodies that do not fit in a cell. The sender owns them, and one receiver at a time holds
+//! each.
+//!
+//! # Which peer gets a fragment
+//! All peers of a rank share its fragments, and a fragment comes back only when its receiver has polled. A receiver
+//! that does not poll must not stop the traffic of the others:
+//!
+//! * the last eighth of the fragments goes only to peers that hold none;
+//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`link`), which each
+//!   pair has for itself. This is slower, but it depends on no other peer. A segment of 512 ranks with 64 fragments for
+//!   each needs no more memory for it than a segment of two ranks;
+//! * if a peer holds fragments, its frame waits for one of them, unless the frame is short and a few cells are enough.
+//!   Only that peer then decides how fast its traffic is.
+//!
+//! # How fragments come back
+//! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
+//! fragments of a peer come back when its receiving end stores `gone`. A process that is killed does not store it.
+//! After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come back once the peer's
+//! process has exited ([`ExitCheck`]). The report of a death is not enough: it may be false, and memory that a living peer
+//! reads must not be written. After `peer_gone` the peer's counts are not read any more.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mpj_pool::AllocError;
+
+use super::memory::Ring;
+use super::{Malformed, Owner};
+use crate::biased::{Bias, Mutex};
+use crate::sync::atomic::Ordering;
+
+/// Number of fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
+/// cache. It is at most half of the sender's fragments.
+const ROUND: usize = 8;
+
+/// One fragment in `RESERVE` goes only to peers that hold none.
+const RESERVE: u32 = 8;
+
+/// The memory of a sender's fragments, one after the other, as the sender and its receivers map it.
+///
+/// # Invariants
+/// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
+/// 2. The sender writes a fragment only while it is in no [`PeerFragments`]'s `out`. From then on the receiver that it
+///    was sent to reads it, until that receiver has counted it as returned (release). The sender reads that count
+///    (acquire) before it writes the fragment again.
+pub(crate) struct FragmentMemory {
+    base: NonNull<u8>,
+    count: u32,
+    size: usize,
+    _owner: Owner,
+}
+
+// SAFETY: invariant 2 gives each fragment one writer or one reader at a time, handed over with release and acquire.
+unsafe impl Send for FragmentMemory {}
+// SAFETY: as above.
+unsafe impl Sync for FragmentMemory {}
+
+impl fmt::Debug for FragmentMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fragments({} × {} B)", self.count, self.size)
+    }
+}
+
+impl FragmentMemory {
+    /// Returns the bytes that `count` fragments of `size` bytes take.
+    pub(crate) const fn bytes(count: u32, size: u32) -> usize {
+        count as usize * size as usize
+    }
+
+    /// Makes fragments over memory.
+    ///
+    /// # Safety
+    /// Invariant 1; only one [`FragmentPool`] allocates these fragments.
+    pub(crate) unsafe fn at(base: NonNull<u8>, count: u32, size: u32, owner: Owner) -> Self {
+        FragmentMemory { base, count, size: size as usize, _owner: owner }
+    }
+
+    /// Makes fragments in memory of this process.
+    #[cfg(not(loom))]
+    pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
+        use mpj_pool::{Pool, RawBuffer};
+        let block = mpj_pool::global().alloc(FragmentMemory::bytes(count, size))?;
+        let base = block.as_ptr();
+        // SAFETY: the block is ours, and the fragments keep it alive.
+        Ok(unsafe { FragmentMemory::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
+    }
+
+    /// Makes fragments for a model. They are not from the pool, which would outlive the model.
+    #[cfg(loom)]
+    pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
+        let block = vec![0u8; FragmentMemory::bytes(count, size)];
+        let base = NonNull::from(&*block).cast::<u8>();
+        // SAFETY: as for the block above.
+        Ok(unsafe { FragmentMemory::at(base, count, size, Arc::new(block)) })
+    }
+
+    /// Returns the length of a fragment in bytes.
+    pub(crate) fn fragment(&self) -> usize {
+        self.size
+    }
+
+    #[inline]
+    fn start(&self, index: u32) -> *mut u8 {
+        self.base.as_ptr().wrapping_add(index as usize * self.size)
+    }
+
+    /// Returns the first `len` bytes of a fragment that a receiver was sent.
+    ///
+    /// # Errors
+    /// The index or the length is out of range.
+    ///
+    /// # Safety
+    /// The fragment was sent to the caller, which returns it only after the last use of the bytes. The sender has
+    /// filled `len` bytes.
+    #[inline]
+    pub(super) unsafe fn received(&self, index: u32, len: u32) -> Result<&[u8], Malformed> {
+        if index >= self.count {
+            return Err(Malformed::Index { index, count: self.count });
+        }
+        if len as usize > self.size {
+            return Err(Malformed::Size { len, fragment: self.size });
+        }
+        // SAFETY: the index was checked against invariant 1; by the caller's contract the bytes are filled and, by
+        // invariant 2, nobody writes them.
+        Ok(unsafe { std::slice::from_raw_parts(self.start(index), len as usize) })
+    }
+}
+
+/// Tells whether the process of a peer has exited and so reads no memory any more.
+pub(crate) struct ExitCheck(Box<dyn Fn() -> bool + Send>);
+
+impl ExitCheck {
+    /// Makes an `ExitCheck` that calls `has_exited`. Once it has returned true, it must always do so.
+    pub(crate) fn new(has_exited: impl Fn() -> bool + Send + 'static) -> Self {
+        ExitCheck(Box::new(has_exited))
+    }
+
+    /// Makes an `ExitCheck` that is never true, for a peer that is a thread of this process.
+    pub(crate) fn never() -> Self {
+        ExitCheck::new(|| false)
+    }
+}
+
+impl fmt::Debug for ExitCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExitCheck")
+    }
+}
+
+/// The allocator of a sender's fragments.
+#[derive(Debug)]
+pub(crate) struct FragmentPool {
+    memory: Arc<FragmentMemory>,
+    hand: Mutex<PoolState>,
+}
+
+#[derive(Debug)]
+struct PoolState {
+    free: Vec<u32>,
+    loans: Vec<PeerFragments>,
+    reserve: usize,
+    round: usize,
+}
+
+/// The fragments that one peer holds.
+#[derive(Debug)]
+struct PeerFragments {
+    ring: Arc<Ring>,
+    exit: ExitCheck,
+    /// Indices of the fragments that were sent and not reclaimed, in the order in which they were sent.
+    out: VecDeque<u32>,
+    /// Number of fragments that were reclaimed.
+    reclaimed: u64,
+    /// Number of fragments that the peer had returned at the last poll.
+    returned: u64,
+    /// Whether all fragments were reclaimed because the peer reads no more. From then on the count in the ring is
+    /// behind `returned`.
+    is_gone: bool,
+    is_retired: bool,
+}
+
+/// The index of a peer in a [`FragmentPool`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerSlot(usize);
+
+/// The outcome of a request for a fragment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FragmentGrant {
+    /// The index of the fragment.
+    Fragment(u32),
+    /// The peer holds fragments. It wakes this rank when it returns one, provided that this rank tries again after a
+    /// [heavy fence](crate::fence::heavy_fence).
+    Retry,
+    /// No fragment is free, and the peer holds none that could come back.
+    Exhausted,
+}
+
+impl FragmentPool {
+    /// Makes the allocator of the fragments of `memory`; each memory has only one.
+    pub(crate) fn new(memory: Arc<FragmentMemory>, bias: &Arc<Bias>) -> Self {
+        let free = (0..memory.count).rev().collect();
+        let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
+        let hand = PoolState { free, loans: Vec::new(), reserve, round };
+        FragmentPool { memory, hand: Mutex::new(bias, hand) }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<FragmentMemory> {
+        &self.memory
+    }
+
+    /// Returns the length of a fragment in bytes.
+    #[inline]
+    pub(crate) fn fragment(&self) -> usize {
+        self.memory.size
+    }
+
+    /// Adds the peer at the other end of a ring.
+    pub(crate) fn open(&self, ring: Arc<Ring>, exit: ExitCheck) -> PeerSlot {
+        let mut hand = self.hand.lock();
+        hand.loans.push(PeerFragments {
+            ring,
+            exit,
+            out: VecDeque::new(),
+            reclaimed: 0,
+            returned: 0,
+            is_gone: false,
+            is_retired: false,
+        });
+        PeerSlot(hand.loans.len() - 1)
+    }
+
+    /// Allocates a fragment for a peer, and calls `fill` to write its first `len` bytes.
+    ///
+    /// # Errors
+    /// The peer's count of returned fragments is impossible.
+    #[inline]
+    pub(crate) fn alloc_filled(
+        &self,
+        to: PeerSlot,
+        len: usize,
+        fill: impl FnOnce(&mut [MaybeUninit<u8>]),
+    ) -> Result<FragmentGrant, Malformed> {
+        let lent = self.alloc(to)?;
+        if let FragmentGrant::Fragment(index) = lent {
+            // SAFETY: the peer does not know of the fragment before it is sent.
+            fill(unsafe { self.range_mut(index, 0, len) });
+        }
+        Ok(lent)
+    }
+
+    /// Allocates a fragment for a peer, to be written in [parts](Self::part).
+    ///
+    /// # Errors
+    /// The peer's count of returned fragments is impossible.
+    #[inline]
+    pub(crate) fn alloc(&self, to: PeerSlot) -> Result<FragmentGrant, Malformed> {
+        self.hand.lock().take(to.0)
+    }
+
+    /// Returns `len` bytes of a fragment from `at` on, or fewer if the fragment ends before.
+    ///
+    /// # Safety
+    /// The fragment was just allocated for a peer, which has not been told of these bytes.
+    #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
+    #[inline]
+    pub(crate) unsafe fn range_mut(&self, index: u32, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+        let at = at.min(self.memory.size);
+        let start = self.memory.start(index).wrapping_add(at).cast::<MaybeUninit<u8>>();
+        // SAFETY: invariant 1 for the bytes; invariant 2 and the caller's promise: nobody else uses them.
+        unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
+    }
+
+    /// Stops reading the counts of a peer that has died or left. Its fragments come back as soon as it can read them no
+    /// more.
+    pub(crate) fn release_peer(&self, peer: PeerSlot) {
+        let mut hand = self.hand.lock();
+        let PoolState { free, loans, .. } = &mut *hand;
+        loans[peer.0].is_retired = true;
+        loans[peer.0].reclaim(free);
+    }
+}
+
+impl PoolState {
+    #[inline]
+    fn take(&mut self, to: usize) -> Result<FragmentGrant, Malformed> {
+        let loan = &mut self.loans[to];
+        if loan.returned == loan.reclaimed && loan.out.len() >= self.round {
+            loan.read_returned()?;
+        }
+        let index = match loan.pop_returned() {
+            Some(index) => index,
+            None => match self.take_free(to) {
+                Some(index) => index,
+                None => match self.reclaim_all(to)? {
+                    Some(index) => index,
+                    None if self.loans[to].out.is_empty() => return Ok(FragmentGrant::Exhausted),
+                    None => return Ok(FragmentGrant::Retry),
+                },
+            },
+        };
+        self.loans[to].out.push_back(index);
+        Ok(FragmentGrant::Fragment(index))
+    }
+
+    /// Takes a free fragment, unless it is reserved for peers that hold none.
+    #[inline]
+    fn take_free(&mut self, to: usize) -> Option<u32> {
+        if self.free.len() > self.reserve || self.loans[to].out.is_empty() { self.free.pop() } else { None }
+    }
+
+    /// Reclaims the fragments that all peers have returned. If none is free then, asks this peer to wake the rank.
+    #[cold]
+    fn reclaim_all(&mut self, to: usize) -> Result<Option<u32>, Malformed> {
+        let PoolState { free, loans, .. } = &mut *self;
+        for loan in loans.iter_mut() {
+            loan.reclaim(free);
+        }
+        if let Some(index) = self.take_free(to) {
+            return Ok(Some(index));
+        }
+        let loan = &mut self.loans[to];
+        if loan.out.is_empty() {
+            return Ok(None);
+        }
+        loan.ring.starve();
+        // The loop above ignored impossible counts. One of this peer is an error here.
+        loan.read_returned()?;
+        Ok(loan.pop_returned())
+    }
+}
+
+impl PeerFragments {
+    /// Reads how many fragments the peer has returned: all of them, if it reads no more.
+    #[inline]
+    fn read_returned(&mut self) -> Result<(), Malformed> {
+        let (least, most) = (self.returned, self.reclaimed + self.out.len() as u64);
+        if self.is_gone {
+            self.returned = most;
+            return Ok(());
+        }
+        // SYNC fragment-return (acquire)
+        let found = self.ring.returned().load(Ordering::Acquire);
+        if !(least..=most).contains(&found) {
+            return Err(Malformed::Count { what: "fragments returned", found, least, most });
+        }
+        self.returned = found;
+        Ok(())
+    }
+
+    /// Reclaims the oldest fragment, if the peer has returned it.
+    #[inline]
+    fn pop_returned(&mut self) -> Option<u32> {
+        if self.returned == self.reclaimed {
+            return None;
+        }
+        self.reclaimed += 1;
+        self.out.pop_front()
+    }
+
+    /// Moves to `free` the fragments that the peer has returned, or all of them if it reads no more.
+    fn reclaim(&mut self, free: &mut Vec<u32>) {
+        if self.out.is_empty() {
+            return;
+        }
+        // SYNC ring-gone (acquire)
+        self.is_gone |= self.ring.receiver_closed().load(Ordering::Acquire) != 0;
+        // This is a system call. It is made only for a peer that was reported dead and holds fragments.
+        self.is_gone = self.is_gone || (self.is_retired && (self.exit.0)());
+        if self.is_gone {
+            self.reclaimed += self.out.len() as u64;
+            self.returned = self.reclaimed;
+            return free.extend(self.out.drain(..));
+        }
+        // An impossible count is reported by the endpoint of that peer.
+        if !self.is_retired && self.read_returned().is_ok() {
+            free.extend(std::iter::from_fn(|| self.pop_returned()));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The shared state of a long copy that two ranks make together: the receiver claims pieces from the front, and the
+//! sender, if it polls meanwhile, from the back.
+//!
+//! ```text
+//!   receiver                   pieces                     sender
+//!   opens the copy         0 1 2 3 4 5 6 7
+//!   claims the first left ■ ■ ■ ■ . . ■ ■   claims the last left, and counts it when it is copied
+//!   when none is left, waits for the pieces that the sender has claimed
+//! ```
+//! The receiver never waits for a sender that does not poll: such a sender has claimed no piece.
+
+use std::ops::Range;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The pieces of the copies that one rank makes out of the memory of another, one copy after the other. It fits into a
+/// line after the line's word.
+///
+/// # Invariants
+/// As long as both ends are correct:
+/// 1. `words` do not change while a claimed piece has yet to be copied.
+/// 2. Each piece is claimed once.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct SharedCopy {
+    /// The unclaimed pieces: the first (low half), and the one after the last (high half).
+    left: AtomicU64,
+    /// Number of pieces that the sender has finished (low half), and how often it failed to copy its pieces (high
+    /// half).
+    helped: AtomicU64,
+    /// Describes the copy; the user of this type defines the words.
+    words: [AtomicU64; 5],
+}
+
+/// The side from which pieces are claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Front,
+    Back,
+}
+
+impl SharedCopy {
+    /// Opens a copy of `pieces` pieces. The caller makes one copy at a time.
+    pub(crate) fn open(&self, pieces: u32, words: [u64; 5]) {
+        for (word, new) in self.words.iter().zip(words) {
+            word.store(new, Ordering::Relaxed);
+        }
+        self.helped.store(0, Ordering::Relaxed);
+        // SYNC pieces-open (release)
+        self.left.store(u64::from(pieces) << 32, Ordering::Release);
+    }
+
+    /// Closes the copy: no piece can be claimed any more.
+    pub(crate) fn close(&self) {
+        self.left.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the words of the copy. They do not change while a claimed piece is unfinished.
+    pub(crate) fn words(&self) -> [u64; 5] {
+        std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
+    }
+
+    /// Returns whether a piece was unclaimed.
+    #[inline]
+    pub(crate) fn has_unclaimed(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        left as u32 != (left >> 32) as u32
+    }
+
+    /// Claims `share(n)` of the `n` unclaimed pieces, at least one and at most all of them. Returns `None` if none is
+    /// left.
+    pub(crate) fn claim(&self, end: Side, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
+        // SYNC pieces-open (acquire)
+        let mut left = self.left.load(Ordering::Acquire);
+        loop {
+            let (first, last) = (left as u32, (left >> 32) as u32);
+            if first >= last {
+                return None;
+            }
+            let count = share(last - first).clamp(1, last - first);
+            let (taken, rest) = match end {
+                Side::Front => (first..first + count, left + u64::from(count)),
+                Side::Back => (last - count..last, left - (u64::from(count) << 32)),
+            };
+            // SYNC pieces-open (acquire): a copy that was opened meanwhile may have the same value, and is a different
+            // one.
+            match self.left.compare_exchange_weak(left, rest, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(taken),
+                Err(now) => left = now,
+            }
+        }
+    }
+
+    /// Counts pieces that were claimed from the back as finished.
+    pub(crate) fn finish(&self, pieces: &Range<u32>, are_copied: bool) {
+        let failed = u64::from(!are_copied) << 32;
+        // SYNC pieces-helped (release)
+        self.helped.fetch_add(u64::from(pieces.end - pieces.start) + failed, Ordering::Release);
+    }
+
+    /// Returns whether all of `pieces` pieces from the back were copied, or `None` while some are unfinished.
+    pub(crate) fn all_copied(&self, pieces: u32) -> Option<bool> {
+        // SYNC pieces-helped (acquire)
+        let helped = self.helped.load(Ordering::Acquire);
+        (helped as u32 >= pieces).then_some(helped >> 32 == 0)
+    }
+}

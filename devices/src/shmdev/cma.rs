@@ -1,0 +1,356 @@
+//! Single copies (cross memory attach): a receiver has the kernel copy a message out of the memory of its sender.
+//!
+//! A sender *exposes* memory under a number, which is in the sender's table for as long as the memory may be read. The
+//! receiver copies the memory and then the number, in one system call. The copy is a message only if the number was
+//! still in the table. Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender
+//! that revokes memory never waits for a reader.
+//!
+//! A process that has the id of one that has died has other numbers, or no table.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::slot_ids::{PLACES, SlotIds, slot_of};
+use crate::device::{MemoryDesc, MemoryPart, OpStatus, PostError, Registration, RemoteKey};
+use crate::sys::{self, RemoteIov};
+
+/// The memory that one rank exposes.
+#[derive(Debug)]
+pub(super) struct ExposedTable {
+    /// Each word but the last holds the number of the memory that is exposed in this slot, or the checksum of a
+    /// cooperative copy, or 0. The last word holds the number under which another rank has exposed the memory that this
+    /// rank is writing to, or 0.
+    places: Box<[AtomicU64]>,
+    numbers: SlotIds,
+}
+
+/// The record of exposed memory in the operation that the memory belongs to.
+#[derive(Debug)]
+pub(super) struct Exposure {
+    shown: Arc<ExposedTable>,
+    number: u64,
+    base: u64,
+    bytes: usize,
+}
+
+impl ExposedTable {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(ExposedTable {
+            places: (0..=PLACES).map(|_| AtomicU64::new(0)).collect(),
+            numbers: SlotIds::new(RandomState::new().hash_one(sys::own_pid())),
+        })
+    }
+
+    /// Exposes contiguous memory. Returns `None` if it is not contiguous, or if all slots are in use.
+    pub(super) fn expose(self: &Arc<Self>, memory: &MemoryDesc) -> Option<Exposure> {
+        let base = memory.run()?.expose_provenance() as u64;
+        let number = self.numbers.alloc()?;
+        // Release: the writes to the memory come before the number.
+        self.places.get(slot_of(number))?.store(number, Ordering::Release);
+        Some(Exposure { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
+    }
+
+    /// Announces, during `write`, that this rank writes to memory that another rank has exposed under `number`. `write`
+    /// must first check that the memory is still exposed.
+    pub(super) fn with_hazard<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
+        let writing = &self.places[PLACES];
+        writing.store(number, Ordering::Relaxed);
+        // Either this rank sees that the other has revoked the memory, or the other sees that this rank writes.
+        fence(Ordering::SeqCst);
+        let written = write();
+        writing.store(0, Ordering::Release);
+        written
+    }
+
+    /// Returns whether memory is still exposed under a number. If so, the bytes that were read before are those that
+    /// were exposed.
+    pub(super) fn is_exposed(&self, number: u64) -> bool {
+        fence(Ordering::Acquire);
+        let there = self.places.get(slot_of(number)).map(|place| place.load(Ordering::Acquire));
+        number != 0 && there == Some(number)
+    }
+
+    /// Returns the word that says to which memory this rank writes.
+    #[cfg(test)]
+    pub(super) fn writing(&self) -> &AtomicU64 {
+        &self.places[PLACES]
+    }
+
+    /// Returns the address of the table, for the peers' keys and cards.
+    fn address(&self) -> u64 {
+        self.places.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Exposure {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Replaces the number in the slot, which no peer was told, by the checksum of `what` and the number. Returns
+    /// `what` and the number.
+    pub(super) fn publish_checksum(&self, what: [u64; 4]) -> [u64; 5] {
+        let [a, b, c, d] = what;
+        let words = [a, b, c, d, self.number];
+        if let Some(place) = self.shown.places.get(slot_of(self.number)) {
+            place.store(sum(words), Ordering::Release);
+        }
+        words
+    }
+
+    /// Makes this the record of a registration.
+    pub(super) fn register(self) -> Registration {
+        let bytes = self.bytes;
+        Registration::new(self, bytes)
+    }
+
+    /// Revokes the memory: a receiver that reads it from now on finds that out.
+    pub(super) fn revoke(&self) {
+        if let Some(place) = self.shown.places.get(slot_of(self.number)) {
+            place.store(0, Ordering::Relaxed);
+            // Writes to the memory that follow come after the number was removed.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn key(&self, at: usize, len: usize) -> Option<RemoteKey> {
+        at.checked_add(len).filter(|end| *end <= self.bytes)?;
+        CmaKey { number: self.number, address: self.base + at as u64 }.pack()
+    }
+}
+
+impl Drop for Exposure {
+    fn drop(&mut self) {
+        self.revoke();
+        self.shown.numbers.give(self.number);
+    }
+}
+
+/// Returns a checksum of the words. It is not 0, and other words are very unlikely to have the same.
+fn sum(words: [u64; 5]) -> u64 {
+    let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    words.into_iter().fold(1, mix) | 1
+}
+
+/// The remote key of exposed memory. It is short enough to share the cell of the RTS.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CmaKey {
+    pub(super) number: u64,
+    pub(super) address: u64,
+}
+
+impl CmaKey {
+    fn pack(self) -> Option<RemoteKey> {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.address.to_le_bytes());
+        RemoteKey::new(&bytes)
+    }
+
+    fn unpack(key: &RemoteKey) -> Option<Self> {
+        let (number, address) = key.as_bytes().split_first_chunk::<8>()?;
+        let address = u64::from_le_bytes(address.try_into().ok()?);
+        Some(CmaKey { number: u64::from_le_bytes(*number), address }).filter(|key| key.number != 0)
+    }
+
+    pub(super) fn read(key: &RemoteKey) -> Result<Self, PostError> {
+        CmaKey::unpack(key).ok_or_else(|| CmaKey::garbage(key))
+    }
+
+    pub(super) fn garbage(key: &RemoteKey) -> PostError {
+        PostError::Broken(format!("it sent a key that is none of shmdev: {key:?}"))
+    }
+}
+
+/// Access to the memory of another process, as its card describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PeerMemory {
+    process: u32,
+    numbers: u64,
+}
+
+impl PeerMemory {
+    /// Bytes of a `PeerMemory` in a card.
+    const CARD: usize = 12;
+
+    /// Returns the access that other processes need to read the memory of this one.
+    pub(super) fn own(shown: &ExposedTable) -> Self {
+        PeerMemory { process: sys::own_pid(), numbers: shown.address() }
+    }
+
+    pub(super) fn to_card(self) -> [u8; Self::CARD] {
+        let mut card = [0; Self::CARD];
+        card[..4].copy_from_slice(&self.process.to_le_bytes());
+        card[4..].copy_from_slice(&self.numbers.to_le_bytes());
+        card
+    }
+
+    pub(super) fn from_card(card: &[u8]) -> Option<Self> {
+        let (process, numbers) = card.split_first_chunk::<4>()?;
+        let numbers = u64::from_le_bytes(numbers.try_into().ok()?);
+        Some(PeerMemory { process: u32::from_le_bytes(*process), numbers })
+    }
+
+    /// Returns whether the system lets this process read the memory of the other.
+    pub(super) fn is_readable(&self) -> bool {
+        let mut read = [0u64; 2];
+        let to = read.as_mut_ptr();
+        let piece = |at: usize| RemoteIov { to: to.wrapping_add(at).cast(), from: self.numbers, len: 8 };
+        // SAFETY: each piece is a word of `read`.
+        let copied = unsafe { sys::read_process(self.process, &[piece(0), piece(1)]) };
+        copied == Ok(16)
+    }
+
+    /// Returns the address of the word that holds `number` while the other process exposes memory under it.
+    fn slot_address(&self, number: u64) -> u64 {
+        self.numbers.wrapping_add(8 * slot_of(number) as u64)
+    }
+
+    /// Reads a word of the other process.
+    fn word(&self, from: u64) -> Result<u64, sys::Errno> {
+        let mut found = 0u64;
+        let piece = RemoteIov { to: (&raw mut found).cast(), from, len: 8 };
+        // SAFETY: the piece is `found`.
+        match unsafe { sys::read_process(self.process, &[piece]) }? {
+            8 => Ok(found),
+            _ => Err(sys::Errno::FAULT),
+        }
+    }
+
+    /// Returns whether the other process has published the checksum of these words, of which the last is the number of
+    /// its exposure.
+    pub(super) fn checksum_matches(&self, words: [u64; 5]) -> bool {
+        self.word(self.slot_address(words[4])) == Ok(sum(words))
+    }
+
+    /// Returns whether the other process still exposes the memory of a key.
+    pub(super) fn peer_exposes(&self, key: &RemoteKey) -> bool {
+        CmaKey::unpack(key)
+            .is_some_and(|CmaKey { number, .. }| self.word(self.slot_address(number)) == Ok(number))
+    }
+
+    /// Returns the other process, if it exists.
+    pub(super) fn process(&self) -> Option<sys::Process> {
+        sys::Process::open(self.process)
+    }
+
+    /// Returns whether the other process may be writing to memory that this process has exposed under a number and
+    /// revoked.
+    pub(super) fn has_hazard(&self, number: u64, process: Option<&sys::Process>) -> bool {
+        match self.word(self.numbers.wrapping_add(8 * PLACES as u64)) {
+            Ok(writing) => writing == number,
+            // The table exists for as long as the rank writes. So the rank is gone, even if its process id now belongs
+            // to another process.
+            Err(sys::Errno::FAULT) => false,
+            Err(_) => process.is_some_and(sys::Process::is_running),
+        }
+    }
+
+    /// Writes `len` bytes at address `from` of this process to address `to` of the other one. Returns `None` if not all
+    /// were written, for example because `from` is not mapped.
+    ///
+    /// # Safety
+    /// The other process expects them there.
+    pub(super) unsafe fn write(&self, to: u64, from: u64, len: usize) -> Option<()> {
+        // SAFETY: the caller's promise.
+        let written = unsafe { sys::write_process(self.process, from, to, len) };
+        (written == Ok(len)).then_some(())
+    }
+
+    /// Copies bytes that the other process exposes, from byte `at` of the key's range on.
+    ///
+    /// # Safety
+    /// `to` is writable, and nobody else uses it.
+    pub(super) unsafe fn copy(
+        &self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+    ) -> Result<OpStatus, PostError> {
+        let CmaKey { number, address } = CmaKey::read(key)?;
+        let from = address.checked_add(at).ok_or_else(|| CmaKey::garbage(key))?;
+        let mark = self.slot_address(number);
+        let run = to.run().ok_or(PostError::Unsupported)?;
+        let mut found = 0u64;
+        let pieces = [
+            RemoteIov { to: run, from, len: to.len },
+            RemoteIov { to: (&raw mut found).cast(), from: mark, len: 8 },
+        ];
+        // SAFETY: the first piece is all of `to`, by the caller's promise; the second is `found`.
+        match unsafe { sys::read_process(self.process, &pieces) } {
+            Ok(copied) if copied == to.len + 8 && found == number => Ok(OpStatus::Done),
+            Ok(copied) if copied == to.len + 8 => Err(PostError::Revoked),
+            // Some of the memory is not mapped, or the system denies access. The engine then has the sender send the
+            // message in frames.
+            Ok(_) | Err(_) => Err(PostError::Unsupported),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri)))]
+mod tests {
+    use mpj_datatypes::Primitive;
+
+    use super::*;
+
+    fn memory(bytes: &mut [u8]) -> MemoryDesc {
+        MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+    }
+
+    fn copy(window: PeerMemory, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
+        let memory = memory(to);
+        let part = memory.part(0, memory.bytes(), None);
+        // SAFETY: it is all of `to`, which is borrowed.
+        unsafe { window.copy(key, at, part) }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_copied_in_parts_until_it_is_hidden() {
+        let shown = ExposedTable::new();
+        let window = PeerMemory::from_card(&PeerMemory::own(&shown).to_card()).unwrap();
+        assert!(window.is_readable());
+        let mut source: Vec<u8> = (0..200).collect();
+        let record = shown.expose(&memory(&mut source)).unwrap();
+        assert!(record.key(100, 101).is_none());
+        let key = record.key(100, 100).unwrap();
+        let mut to = [0u8; 50];
+        assert_eq!(copy(window, &key, 50, &mut to), Ok(OpStatus::Done));
+        assert_eq!(to[..], source[150..]);
+        record.revoke();
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
+        drop(record);
+        // The slot is used again, with another number.
+        let _again = shown.expose(&memory(&mut source)).unwrap();
+        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
+    }
+
+    #[test]
+    fn keys_windows_and_processes_that_make_no_sense_are_refused() {
+        let shown = ExposedTable::new();
+        let window = PeerMemory::own(&shown);
+        let mut to = [0u8; 8];
+        for garbage in [&[1u8; 15][..], &[1; 17], &[0; 16]] {
+            let key = RemoteKey::new(garbage).unwrap();
+            assert!(matches!(copy(window, &key, 0, &mut to), Err(PostError::Broken(_))), "{garbage:?}");
+        }
+        let nowhere = CmaKey { number: PLACES as u64, address: 8 }.pack().unwrap();
+        assert_eq!(copy(window, &nowhere, 0, &mut to), Err(PostError::Unsupported));
+        assert!(matches!(copy(window, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
+        for away in [PeerMemory { process: u32::MAX, ..window }, PeerMemory { numbers: 8, ..window }] {
+            assert!(!away.is_readable());
+            assert_eq!(copy(away, &nowhere, 0, &mut to), Err(PostError::Unsupported));
+        }
+        assert_eq!(PeerMemory::from_card(&[0; 11]), None);
+    }
+
+    #[test]
+    fn more_than_there_are_places_is_not_shown() {
+        let shown = ExposedTable::new();
+        let mut byte = [0u8];
+        let all: Vec<_> = (0..PLACES).map(|_| shown.expose(&memory(&mut byte)).unwrap()).collect();
+        assert!(shown.expose(&memory(&mut byte)).is_none());
+        drop(all);
+        assert!(shown.expose(&memory(&mut byte)).is_some());
+    }
+}

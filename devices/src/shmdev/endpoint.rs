@@ -1,0 +1,154 @@
+//! The sending end: the ring of the pair, the peer's exported blocks, and copies out of the peer's memory.
+
+use std::sync::Arc;
+
+use super::cma::PeerMemory;
+use super::coop_copy::{CoopCopy, PeerCopies};
+use super::imports::PeerBlocks;
+use super::notify::ShmNotifier;
+use super::segment_layout::RingLocation;
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
+use crate::ring::RingEndpoint;
+
+/// The sending side to one peer.
+#[derive(Debug)]
+pub(super) struct ShmEndpoint {
+    pub(super) ring: RingEndpoint<ShmNotifier>,
+    /// The peer's memory, if the system lets this process read it.
+    pub(super) window: Option<PeerMemory>,
+    pub(super) shelf: PeerBlocks,
+    pub(super) together: Arc<CoopCopy>,
+    pub(super) copies: Arc<PeerCopies>,
+    /// The location of the ring.
+    pub(super) contact: RingLocation,
+}
+
+impl Endpoint for ShmEndpoint {
+    #[inline]
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.ring.post(head, body)
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        self.ring.flush()
+    }
+
+    #[inline]
+    fn has_unflushed(&self) -> bool {
+        self.ring.has_unflushed()
+    }
+
+    fn verify(&mut self) -> Result<(), PostError> {
+        self.shelf
+            .segment
+            .verify_contact(self.shelf.holder.index, self.shelf.index, self.contact)
+            .map_err(PostError::Broken)?;
+        self.ring.verify()
+    }
+
+    fn peer_gone(&mut self) {
+        self.ring.peer_gone();
+        self.together.pending_writes().peer_gone(self.copies.index);
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.ring.is_drained()
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        op: OpToken,
+    ) -> Result<OpStatus, PostError> {
+        if PeerBlocks::is_block_key(key) {
+            let run = to.run().ok_or(PostError::Unsupported)?;
+            // SAFETY: the caller's promise: it is all of `to`.
+            return unsafe { self.shelf.copy(key, at, run, to.len) };
+        }
+        let window = self.window.ok_or(PostError::Unsupported)?;
+        let ShmEndpoint { ring, together, copies, .. } = self;
+        // SAFETY: the caller's promise.
+        unsafe { together.copy(window, copies, (key, at), to, op, || ring.notify_receiver()) }
+    }
+
+    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        match PeerBlocks::is_block_key(key) {
+            true => self.shelf.view(key, len),
+            false => Err(PostError::Unsupported),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(mpj_portable), not(miri), not(loom)))]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use mpj_datatypes::Primitive;
+    use mpj_pool::Access;
+
+    use super::super::coop_copy::tests::Told;
+    use super::super::{Segment, ShmDriver};
+    use super::*;
+    use crate::config::Config;
+    use crate::device::{Driver, MemoryDesc, Opened, PeerId};
+    use crate::doorbell::Doorbell;
+    use crate::hosts::{HostId, Hosts};
+    use crate::ring::Side;
+    use crate::site::Site;
+
+    #[test]
+    fn what_a_peer_owes_that_has_left_is_given_up() {
+        if crate::cores::are_outnumbered(&Config::default(), 2) {
+            drop(writeln!(
+                std::io::stderr(),
+                "SKIPPED: a peer is asked to help with copies only if it has a core"
+            ));
+            return;
+        }
+        const OP: OpToken = OpToken(7);
+        let config = Config::default();
+        let segment = Arc::new(Segment::create(2, &config).unwrap());
+        let ranks = Hosts::one(2).ranks_of(HostId(0));
+        let [receiver, sender] = [0, 1].map(|rank| {
+            let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
+            ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()
+        });
+        let Opened { device, mut inlet } = receiver;
+        let mut link = device.connect(PeerId(1), &sender.device.address()).unwrap();
+        let (mut from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
+        let [from, to] = [&mut from, &mut to]
+            .map(|it| MemoryDesc::new(it.as_mut_ptr(), it.len(), Primitive::Byte.into()).unwrap());
+        // SAFETY: the memory stays until the test ends.
+        let shown = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
+        let key = sender.device.pack_key(&shown, 0, from.bytes()).unwrap();
+        let ring = segment.find_ring(0, 1).unwrap().unwrap();
+        // The sender claims a piece and stops.
+        let is_taken = AtomicBool::new(false);
+        let moved = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while ring.pieces().claim(Side::Back, |_| 1).is_none() {
+                    std::hint::spin_loop();
+                }
+                is_taken.store(true, Ordering::Release);
+            });
+            loop {
+                // SAFETY: `to` stays until the test ends, and nobody else writes there.
+                let moved = unsafe { link.get(&key, 0, to.part(0, to.bytes(), None), OP) };
+                if moved == Ok(OpStatus::InProgress) || is_taken.load(Ordering::Acquire) {
+                    break moved;
+                }
+            }
+        });
+        assert_eq!(moved, Ok(OpStatus::InProgress));
+        let mut told = Told::default();
+        inlet.progress(&mut told);
+        assert_eq!(told.0, [], "it may write yet");
+        link.peer_gone();
+        inlet.progress(&mut told);
+        assert_eq!(told.0, [(OP, false)]);
+    }
+}

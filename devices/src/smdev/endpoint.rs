@@ -1,0 +1,102 @@
+//! The sending end: the ring of the pair, and copies out of the peer's memory.
+
+use std::sync::Arc;
+
+use super::Hub;
+use super::coop_copy::{self, CoopCopy};
+use super::hub::Mailbox;
+use super::notify::SmNotifier;
+use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
+use crate::ring::RingEndpoint;
+
+/// The sending side to one peer.
+#[derive(Debug)]
+pub(super) struct SmEndpoint {
+    pub(super) ring: RingEndpoint<SmNotifier>,
+    pub(super) hub: Arc<Hub>,
+    /// The peer's mailbox.
+    pub(super) port: Arc<Mailbox>,
+    /// The copies out of the peer's memory.
+    pub(super) copies: Arc<CoopCopy>,
+    /// Whether the peer is asked to help with these copies.
+    pub(super) asks: bool,
+}
+
+/// The remote key of exposed memory: the number of the entry, and the byte of it that the key counts as byte 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExposedKey {
+    pub(super) number: u64,
+    pub(super) at: u64,
+}
+
+impl ExposedKey {
+    /// Packs the key. It is short enough to share the cell of the RTS.
+    pub(super) fn pack(self) -> Option<RemoteKey> {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.at.to_le_bytes());
+        RemoteKey::new(&bytes)
+    }
+
+    /// Returns the number in a key, and the offset in that entry of the key's byte `at`.
+    fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
+        let read = || {
+            let (number, first) = key.as_bytes().split_first_chunk::<8>()?;
+            let first = u64::from_le_bytes(first.try_into().ok()?);
+            Some((u64::from_le_bytes(*number), usize::try_from(first.checked_add(at)?).ok()?))
+        };
+        read().ok_or_else(|| PostError::Broken(format!("it sent a key that is none of smdev: {key:?}")))
+    }
+}
+
+impl Endpoint for SmEndpoint {
+    #[inline]
+    fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
+        self.ring.post(head, body)
+    }
+
+    fn flush(&mut self) -> Result<bool, PostError> {
+        self.ring.flush()
+    }
+
+    #[inline]
+    fn has_unflushed(&self) -> bool {
+        self.ring.has_unflushed()
+    }
+
+    fn peer_gone(&mut self) {
+        self.ring.peer_gone();
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.ring.is_drained()
+    }
+
+    #[expect(unsafe_code, reason = "the trait's contract is passed on")]
+    unsafe fn get(
+        &mut self,
+        key: &RemoteKey,
+        at: u64,
+        to: MemoryPart<'_>,
+        _op: OpToken,
+    ) -> Result<OpStatus, PostError> {
+        let (number, at) = ExposedKey::read(key, at)?;
+        let alone = to.bidirectional || !self.asks;
+        let copy = |from: *const u8, to: *mut u8, len| {
+            if alone || len < coop_copy::MIN_COOP {
+                // SAFETY: `get` has checked both. They belong to buffers of different ranks.
+                return unsafe { std::ptr::copy(from, to, len) };
+            }
+            // SAFETY: as above; this call has the endpoint, and so its copies, to itself.
+            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.notify()) };
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.hub.offers().get(number, at, to, copy) }?;
+        Ok(OpStatus::Done)
+    }
+
+    fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
+        let (number, at) = ExposedKey::read(key, 0)?;
+        self.hub.offers().view(number, at, len)
+    }
+}

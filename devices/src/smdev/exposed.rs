@@ -1,0 +1,274 @@
+//! Memory that a rank exposes to a peer: for one copy or, if there is a `keep`, to be viewed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError};
+
+use crate::buf::ChainRange;
+use crate::device::{KeepAlive, MemoryDesc, MemoryPart, PostError, QuiesceStatus, View};
+use crate::sync::{Condvar, Mutex, lock};
+
+#[cfg(all(test, loom))]
+mod model;
+
+/// The exposed memory of the ranks of one process.
+///
+/// # Invariants
+/// 1. While an entry is in the table with `readers > 0`, its bytes are readable: [`revoke`](Self::revoke) removes the
+///    entry from the table and returns only when `readers` is 0.
+/// 2. An entry that is `revoked` gets no more readers.
+#[derive(Debug, Default)]
+pub(super) struct ExposedTable {
+    table: Mutex<Table>,
+    unread: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The last number that was assigned.
+    last: u64,
+    offers: HashMap<u64, Exposed>,
+}
+
+struct Exposed {
+    memory: MemoryDesc,
+    /// Keeps the memory alive; `None` if the memory must not be viewed.
+    keep: Option<KeepAlive>,
+    is_viewed: bool,
+    /// Number of bytes of the copies that were completed without an error.
+    copied: usize,
+    readers: u32,
+    revoked: bool,
+    /// The last reader calls this.
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exposed({} B, {} readers)", self.memory.bytes(), self.readers)
+    }
+}
+
+impl Table {
+    /// Returns an entry that is not revoked and has the bytes `at..at + len`.
+    fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Exposed, PostError> {
+        if number == 0 || number > self.last {
+            return Err(PostError::Broken("its key names nothing that was ever lent".into()));
+        }
+        let offer = self.offers.get_mut(&number).filter(|offer| !offer.revoked);
+        let offer = offer.ok_or(PostError::Revoked)?;
+        let bytes = offer.memory.bytes();
+        if at.checked_add(len).is_none_or(|end| end > bytes) {
+            let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
+            return Err(PostError::Broken(why));
+        }
+        Ok(offer)
+    }
+}
+
+impl ExposedTable {
+    /// Exposes memory; returns its number, which is never used again.
+    ///
+    /// # Safety
+    /// The bytes stay readable and unchanged until [`revoke`](Self::revoke) has returned. If there is a `keep`, they
+    /// stay so for as long as a copy of `keep` exists.
+    pub(super) unsafe fn expose(&self, memory: MemoryDesc, keep: Option<KeepAlive>) -> u64 {
+        let mut table = lock(&self.table);
+        table.last += 1;
+        let number = table.last;
+        let offer =
+            Exposed { memory, keep, is_viewed: false, copied: 0, readers: 0, revoked: false, then: None };
+        table.offers.insert(number, offer);
+        number
+    }
+
+    /// Views `len` bytes of an entry from its byte `at` on.
+    pub(super) fn view(&self, number: u64, at: usize, len: usize) -> Result<View, PostError> {
+        let mut table = lock(&self.table);
+        let offer = table.find(number, at, len)?;
+        let (Some(run), Some(keep)) = (offer.memory.run(), &offer.keep) else {
+            return Err(PostError::Unsupported);
+        };
+        let base = NonNull::new(run.wrapping_add(at)).ok_or(PostError::Unsupported)?;
+        let keep = Arc::clone(keep);
+        offer.is_viewed = true;
+        // SAFETY: the promise of `offer`; `find` has checked the length.
+        Ok(unsafe { View::new(base, len, keep) })
+    }
+
+    /// Returns whether an entry has been viewed, or copied as a whole: its receiver has the message.
+    pub(super) fn is_received(&self, number: u64) -> bool {
+        let is_copied = |offer: &Exposed| offer.copied > 0 && offer.copied >= offer.memory.bytes();
+        let is_received = |offer: &Exposed| offer.is_viewed || is_copied(offer);
+        lock(&self.table).offers.get(&number).is_some_and(is_received)
+    }
+
+    /// Removes an entry from the table, once its last reader has ended.
+    pub(super) fn revoke(&self, number: u64) {
+        let mut table = lock(&self.table);
+        while let Some(offer) = table.offers.get_mut(&number) {
+            offer.revoked = true;
+            if offer.readers == 0 {
+                let ended = table.offers.remove(&number);
+                // The drop of `keep` may run code of the user, so drop it after the lock is released.
+                drop(table);
+                return drop(ended);
+            }
+            table = self.unread.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Allows no new readers of an entry. If there are readers, the last of them calls `then` when it ends.
+    pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
+        match lock(&self.table).offers.get_mut(&number) {
+            Some(offer) => {
+                offer.revoked = true;
+                if offer.readers == 0 {
+                    return QuiesceStatus::Done;
+                }
+                offer.then = Some(Box::new(then));
+                QuiesceStatus::InProgress
+            }
+            None => QuiesceStatus::Done,
+        }
+    }
+
+    /// Copies bytes of an entry, from its byte `at` on, to all of `to`. If source and destination are both contiguous,
+    /// `run` copies them; its arguments are the source, the destination and the length, and the provenance of both
+    /// pointers is exposed.
+    ///
+    /// # Safety
+    /// `to` is writable, and nobody else uses it.
+    pub(super) unsafe fn get(
+        &self,
+        number: u64,
+        at: usize,
+        to: MemoryPart<'_>,
+        run: impl FnOnce(*const u8, *mut u8, usize),
+    ) -> Result<(), PostError> {
+        let from = self.add_reader(number, at, to.len)?;
+        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader, and `open` has checked
+        // the length; the caller vouches for `to`.
+        let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
+        let len = if copied.is_ok() { to.len } else { 0 };
+        if self.close(number, len) { copied } else { Err(PostError::Revoked) }
+    }
+
+    /// Counts this thread as a reader of an entry.
+    fn add_reader(&self, number: u64, at: usize, len: usize) -> Result<MemoryDesc, PostError> {
+        let mut table = lock(&self.table);
+        let offer = table.find(number, at, len)?;
+        offer.readers += 1;
+        Ok(offer.memory.clone())
+    }
+
+    /// Ends a read that has copied `len` bytes; returns whether the entry was still valid. If it was revoked meanwhile,
+    /// its owner may have reported that nobody received the message.
+    fn close(&self, number: u64, len: usize) -> bool {
+        let mut table = lock(&self.table);
+        let Some(offer) = table.offers.get_mut(&number) else { return false };
+        offer.readers -= 1;
+        if !offer.revoked {
+            offer.copied += len;
+        }
+        if offer.readers > 0 || !offer.revoked {
+            return !offer.revoked;
+        }
+        let then = offer.then.take();
+        drop(table);
+        self.unread.notify_all();
+        if let Some(then) = then {
+            then();
+        }
+        false
+    }
+}
+
+/// Copies from one layout to the other without a buffer in between.
+///
+/// # Safety
+/// `from` is readable and does not change; `to` is writable and nobody else uses it; both have the same length.
+unsafe fn copy(
+    from: MemoryPart<'_>,
+    to: MemoryPart<'_>,
+    run: impl FnOnce(*const u8, *mut u8, usize),
+) -> Result<(), PostError> {
+    if let (Some(src), Some(dst)) = (from.run(), to.run()) {
+        // A cooperative copy passes these pointers to the other thread as addresses.
+        let _ = (src.expose_provenance(), dst.expose_provenance());
+        run(src, dst, to.len);
+        return Ok(());
+    }
+    if let Some(chain) = from.memory.chain() {
+        // SAFETY: the caller's promise.
+        unsafe { copy_chain(chain.cut(from.at, to.len), to) };
+        return Ok(());
+    }
+    if from.at != to.at {
+        return Err(PostError::Unsupported);
+    }
+    let (mine, theirs) = (to.memory, from.memory);
+    let src = theirs.base().cast_const();
+    let packed = to.at..to.at + to.len;
+    let (into, dst, into_count) = (mine.datatype(), mine.base(), mine.count());
+    // SAFETY: the caller's promise; the two are buffers of different ranks, of which one is written and the other read.
+    unsafe { theirs.datatype().transpack(src, theirs.count(), into, dst, into_count, packed) };
+    Ok(())
+}
+
+/// Copies the pieces of a chain of another rank's memory, one after the other.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn copy_chain(pieces: ChainRange<'_>, to: MemoryPart<'_>) {
+    let (mine, mut at) = (to.memory, to.at);
+    for piece in pieces {
+        let src = piece.base;
+        match mine.run() {
+            // SAFETY: as for `copy`; the pieces are together no longer than `to`.
+            Some(run) => unsafe { std::ptr::copy(src, run.wrapping_add(at), piece.len) },
+            None => {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(src, piece.len) };
+                // SAFETY: the caller's promise.
+                unsafe { mine.datatype().unpack(mine.base(), mine.count(), at, bytes) };
+            }
+        }
+        at += piece.len;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use mpj_datatypes::Primitive;
+
+    use super::*;
+
+    #[test]
+    fn an_offer_that_was_copied_as_a_whole_has_been_received() {
+        let (mut from, mut to) = ([7u8; 100], [0u8; 100]);
+        let memory = |bytes: &mut [u8]| {
+            MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
+        };
+        let (from, to) = (memory(&mut from), memory(&mut to));
+        let offers = ExposedTable::default();
+        let get = |number, at, len| {
+            // SAFETY: the bytes are those of `from` and `to`, which do not overlap.
+            let run = |src: *const u8, dst, len| unsafe { std::ptr::copy(src, dst, len) };
+            // SAFETY: nobody else uses `to`.
+            unsafe { offers.get(number, at, to.part(at, len, None), run) }
+        };
+        // SAFETY: `from` lives until the test ends.
+        let [whole, half] = [(); 2].map(|()| unsafe { offers.expose(from.clone(), None) });
+        for number in [whole, half] {
+            assert_eq!((get(number, 0, 60), offers.is_received(number)), (Ok(()), false));
+        }
+        assert_eq!((get(whole, 60, 40), offers.is_received(whole)), (Ok(()), true));
+        for (number, is_received) in [(whole, true), (half, false)] {
+            assert_eq!(offers.quiesce(number, || ()), QuiesceStatus::Done);
+            assert_eq!(get(number, 60, 40), Err(PostError::Revoked));
+            assert_eq!(offers.is_received(number), is_received);
+        }
+    }
+}

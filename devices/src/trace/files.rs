@@ -1,0 +1,194 @@
+//! The files of a trace: each rank writes its own part, and the parts are joined when all ranks have ended.
+//!
+//! A part is a JSON array with an event on each line. If its rank was killed, the end of the array is missing, and
+//! perhaps the end of the last line. Readers of traces and the join accept that.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::Names;
+use super::event::{TraceEvent, name_rank};
+use super::summary::Summary;
+
+/// Returns the path of a rank's part.
+fn part_of(path: &Path, rank: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".rank{rank}"));
+    name.into()
+}
+
+/// One rank's part.
+pub(super) struct RankFile {
+    path: PathBuf,
+    file: Option<File>,
+    /// The first error, if the part is incomplete.
+    failure: Option<String>,
+    text: String,
+}
+
+impl RankFile {
+    /// Creates the file.
+    pub(super) fn open(path: &str, rank: u32) -> Self {
+        let path = part_of(path.as_ref(), rank);
+        let mut part = RankFile { path, file: None, failure: None, text: "[\n".into() };
+        match File::create(&part.path) {
+            Ok(file) => part.file = Some(file),
+            Err(error) => part.fail(&error),
+        }
+        name_rank(rank, "", &mut part.text);
+        part
+    }
+
+    fn fail(&mut self, error: &std::io::Error) {
+        let why = format!("it is not traced to its end: {}: {error}", self.path.display());
+        self.failure.get_or_insert(why);
+        self.file = None;
+    }
+
+    /// Writes events.
+    pub(super) fn write(&mut self, rank: u32, events: &[TraceEvent], names: &Names) {
+        let Some(file) = &mut self.file else { return };
+        events.iter().for_each(|event| event.write(rank, names, &mut self.text));
+        if let Err(error) = file.write_all(self.text.as_bytes()) {
+            self.fail(&error);
+        }
+        self.text.clear();
+    }
+
+    /// Ends the array; returns, once, the error that made the part incomplete.
+    pub(super) fn close(&mut self, rank: u32) -> Result<(), String> {
+        if self.file.is_some() {
+            // The last element has no comma.
+            name_rank(rank, "", &mut self.text);
+            self.text.truncate(self.text.len() - ",\n".len());
+            self.text.push_str("\n]\n");
+            self.write(rank, &[], &Names::new());
+            self.file = None;
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// The file of a whole job, into which its ranks' parts are joined when all have ended. While it exists, another job
+/// cannot use the file.
+#[derive(Debug)]
+pub struct TraceFiles {
+    path: PathBuf,
+    file: File,
+    size: u32,
+}
+
+impl TraceFiles {
+    /// Creates the file of a job of `size` ranks, before any of them begins; old parts are removed.
+    ///
+    /// # Errors
+    /// A sentence that explains why there is no trace.
+    pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
+        // A rank may start in another directory, and this process may change its directory. Values of parameters are
+        // texts.
+        let path =
+            std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
+        let refuse =
+            |why: &dyn std::fmt::Display| format!("the job is not traced: {}: {why}", path.display());
+        // It is emptied only after it is locked.
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| refuse(&e))?;
+        file.try_lock().map_err(|e| refuse(&why_not_ours(e)))?;
+        // A file that cannot be truncated, such as a pipe, keeps no old contents.
+        let _ = file.set_len(0);
+        for rank in 0..size {
+            match std::fs::remove_file(part_of(&path, rank)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(refuse(&error)),
+                _ => (),
+            }
+        }
+        Ok(TraceFiles { path, file, size })
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Joins the parts, and removes them; returns the waiting times of the ranks.
+    ///
+    /// # Errors
+    /// A sentence that explains why the trace is incomplete; the parts are kept then.
+    pub fn join(self) -> Result<Summary, String> {
+        let mut summary = Summary::default();
+        self.copy(&mut summary).map_err(|error| {
+            let path = self.path.display();
+            format!("the trace is not whole: {path}: {error}; what there is lies in {path}.rank*")
+        })?;
+        for rank in 0..self.size {
+            // A part may never have been created; one that remains is harmless.
+            let _ = std::fs::remove_file(part_of(&self.path, rank));
+        }
+        Ok(summary)
+    }
+
+    fn copy(&self, summary: &mut Summary) -> std::io::Result<()> {
+        let mut out = BufWriter::new(&self.file);
+        out.write_all(b"[")?;
+        let mut end: &[u8] = b"\n";
+        for rank in 0..self.size {
+            let lines = match File::open(part_of(&self.path, rank)) {
+                Ok(file) => BufReader::new(file),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let mut text = String::new();
+                    name_rank(rank, ", which has left no trace", &mut text);
+                    copy_events(&mut text.as_bytes(), &mut end, &mut out, summary)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            copy_events(lines, &mut end, &mut out, summary)?;
+        }
+        out.write_all(b"\n]\n")?;
+        out.flush()
+    }
+}
+
+fn why_not_ours(error: TryLockError) -> String {
+    match error {
+        TryLockError::WouldBlock => "another job is traced there".into(),
+        TryLockError::Error(error) => format!("whether another job is traced there is not known: {error}"),
+    }
+}
+
+/// Copies the complete lines that contain events; `end` is written before the next one.
+fn copy_events(
+    mut lines: impl BufRead,
+    end: &mut &[u8],
+    out: &mut impl Write,
+    summary: &mut Summary,
+) -> std::io::Result<()> {
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        if let Some(event) = line.strip_suffix(b"\n").filter(|event| event.starts_with(b"{")) {
+            summary.add(event);
+            out.write_all(end)?;
+            out.write_all(event.strip_suffix(b",").unwrap_or(event))?;
+            *end = b",\n";
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_locked_is_not_said_to_be_another_jobs() {
+        let why = why_not_ours(TryLockError::Error(ErrorKind::Unsupported.into()));
+        assert_eq!(why, "whether another job is traced there is not known: unsupported");
+        assert_eq!(why_not_ours(TryLockError::WouldBlock), "another job is traced there");
+    }
+}

@@ -1,0 +1,255 @@
+//! Collectives of messages of `mpj::buffer`, whose lengths differ from rank to rank: the lengths are sent first.
+
+use mpj_buffer::{Buffer, Reading};
+use mpj_datatypes::Primitive;
+use mpj_pool::{DefaultBlock, RawBuffer};
+
+use super::Intracomm;
+use super::buffer_p2p::{alloc_for, parse};
+use crate::address::number;
+use crate::collective::label::{CallDigest, CollectiveKind};
+use crate::collective::turn::BlockingCall;
+use crate::error::{Error, ErrorClass, Result};
+use crate::raw::{Buf, ChainSegment, Comm};
+use crate::types::SendBuf;
+
+impl Intracomm {
+    /// Sends the message of `root` to all ranks. The buffers of other ranks may have any content, which the message
+    /// replaces, in blocks of the global pool that have its length.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut message = Buffer::with_capacity(256)?;
+    /// if world.rank() == 1 {
+    ///     message.write(&[1.5, 2.5])?;
+    ///     message.write_object(&("two", "words"))?;
+    /// }
+    /// let mut message = message.commit();
+    /// world.bcast_buffer(&mut message, 1)?;
+    /// assert_eq!(message.view::<f64>()?, [1.5, 2.5]);
+    /// assert_eq!(message.read_object::<(String, String)>()?.1, "words");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// The message is copied to every rank, even from a block of [`World::pool`](crate::World::pool): the call only
+    /// borrows it, but a rank that views a block may keep it for as long as it likes. To let the ranks of a host view
+    /// one block, send shared ownership of it to each of them:
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// if world.rank() == 0 {
+    ///     let table = Arc::new(world.alloc_slice(7u32, 100_000)?);
+    ///     let others = 1..world.size();
+    ///     let sends = others.map(|to| world.isend(Arc::clone(&table), to, 0)).collect::<mpj::Result<Vec<_>>>()?;
+    ///     for send in sends {
+    ///         send.wait()?;
+    ///     }
+    /// } else {
+    ///     let (table, _) = world.recv_block(0, 0)?;
+    ///     assert!(table.is_zero_copy() && table.try_as_slice::<u32>()?.iter().all(|word| *word == 7));
+    /// }
+    /// # Ok::<(), mpj::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast); then the buffer is unchanged. [`ErrorClass::NoMem`] on all ranks if one rank has no
+    /// block for the message. Ranks that had completed this call already get the error at the next one.
+    pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
+        let came = bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
+        if let Some(came) = came {
+            *buffer = came;
+        }
+        Ok(())
+    }
+
+    /// Collects the messages of all ranks at `root`, by rank, in blocks of the global pool; its own is copied, too. On
+    /// other ranks the result is empty.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut mine = Buffer::with_capacity(256)?;
+    /// mine.write_object(&vec!["x"; world.rank()])?;
+    /// let all = world.gather_buffers(&mine.commit(), 0)?;
+    /// assert_eq!(all.len(), if world.rank() == 0 { 3 } else { 0 });
+    /// for (rank, mut message) in all.into_iter().enumerate() {
+    ///     assert_eq!(message.read_object::<Vec<String>>()?.len(), rank);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast_buffer`](Self::bcast_buffer).
+    pub fn gather_buffers<R: RawBuffer>(
+        &self,
+        buffer: &Buffer<R, Reading>,
+        root: usize,
+    ) -> Result<Vec<Buffer<DefaultBlock, Reading>>> {
+        const CALL: &str = "gather_buffers";
+        let came = self.as_raw().collective(CALL, |turn| {
+            let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
+            let label = CallDigest::new(CollectiveKind::GatherBuffers, root as usize);
+            gather(turn, label, CALL, &buffer.send_buf(), root)
+        })?;
+        came.into_iter().map(|came| came.read(CALL)).collect()
+    }
+
+    /// Scatters messages: rank `r` receives a copy of the root's `buffers[r]`, in a block of the global pool. `buffers`
+    /// is used only at the root.
+    ///
+    /// ```
+    /// use mpj::buffer::Buffer;
+    ///
+    /// # mpj::threads(3, |world| {
+    /// let mut parts = Vec::new();
+    /// for rank in 0..if world.rank() == 2 { 3 } else { 0 } {
+    ///     let mut part = Buffer::with_capacity(4096)?;
+    ///     part.write(&vec![rank as u32; 100 * rank])?;
+    ///     parts.push(part.commit());
+    /// }
+    /// let mut mine = world.scatter_buffers(&parts, 2)?;
+    /// assert_eq!(mine.view::<u32>()?.len(), 100 * world.rank());
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast_buffer`](Self::bcast_buffer); [`ErrorClass::Count`] on all ranks if the number of the root's buffers
+    /// is not the number of ranks.
+    pub fn scatter_buffers<R: RawBuffer>(
+        &self,
+        buffers: &[Buffer<R, Reading>],
+        root: usize,
+    ) -> Result<Buffer<DefaultBlock, Reading>> {
+        const CALL: &str = "scatter_buffers";
+        let came = self.as_raw().collective(CALL, |turn| {
+            let (rank, size) = (turn.rank(), turn.size());
+            let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
+            let buffers = if rank == root { buffers } else { &[] };
+            if rank == root && buffers.len() != size as usize {
+                let why = format!("{} buffers for {size} ranks", buffers.len());
+                return Err(Error::new(ErrorClass::Count, CALL, why));
+            }
+            let label = CallDigest::new(CollectiveKind::ScatterBuffers, root as usize);
+            scatter(turn, label, CALL, buffers, root)
+        })?;
+        came.read(CALL)
+    }
+}
+
+/// A message that was received by a collective. It is parsed after the collective is complete, because an invalid one
+/// is an error of this rank alone.
+struct ReceivedMessage {
+    block: DefaultBlock,
+    source: u32,
+    bytes: usize,
+}
+
+impl ReceivedMessage {
+    /// Allocates a block for a message.
+    fn room(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let block = alloc_for(call, mpj_pool::global(), usize::MAX, source, bytes)?;
+        let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
+        Ok((ReceivedMessage { block, source, bytes }, buf))
+    }
+
+    /// Parses it.
+    ///
+    /// # Errors
+    /// The message is not a buffer.
+    fn read(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
+        // SAFETY: the collective has filled as many bytes of the block: a message of another length is an error.
+        unsafe { parse(call, self.block, self.source, self.bytes) }
+    }
+}
+
+fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
+    buf.bytes().map(|bytes| bytes as u64).map_err(|error| Error::buf(call, error))
+}
+
+/// Sends the message of `root`, which `mine` makes, to every rank; returns the received one on other ranks.
+pub(super) fn bcast<B: SendBuf>(
+    comm: &Comm,
+    call: &'static str,
+    operation: CollectiveKind,
+    root: usize,
+    mine: impl FnOnce() -> Result<B>,
+) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
+    let came = comm.collective(call, |turn| {
+        let root = comm.check_rank(call, ErrorClass::Root, number(root))?;
+        let label = CallDigest::new(operation, root as usize);
+        let mine = if turn.rank() == root { Some(mine()?) } else { None };
+        let sent = mine.as_ref().map(SendBuf::send_buf);
+        let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
+        turn.bcast_words(label, &mut len, root)?;
+        let (came, items) = match sent {
+            Some(sent) => (None, sent),
+            None => ReceivedMessage::room(call, root, len[0]).map(|(came, items)| (Some(came), items))?,
+        };
+        // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and as long.
+        unsafe { turn.bcast(label, &items, root) }?;
+        Ok(came)
+    })?;
+    came.map(|came| came.read(call)).transpose()
+}
+
+/// Collects messages at `root`, which receives them as they arrive, each in its own block.
+fn gather(
+    turn: &mut BlockingCall<'_>,
+    label: CallDigest,
+    call: &'static str,
+    mine: &Buf,
+    root: u32,
+) -> Result<Vec<ReceivedMessage>> {
+    let (rank, size) = (turn.rank(), turn.size());
+    let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
+    let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
+    // SAFETY: the words are ours until it returns, at the root one of each rank.
+    unsafe { turn.gather(label, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
+    let mut all = Vec::with_capacity(lens.len());
+    let mut rooms = Vec::with_capacity(1 + lens.len());
+    rooms.push(mine.clone());
+    for (source, len) in (0..size).zip(lens) {
+        let (came, into) = ReceivedMessage::room(call, source, len)?;
+        all.push(came);
+        rooms.push(into);
+    }
+    // SAFETY: the caller's message lives until the call returns; the blocks are ours, and as long as what comes.
+    unsafe { turn.gather_apart(label, &rooms, root) }?;
+    Ok(all)
+}
+
+/// Deals the root's messages out.
+fn scatter<R: RawBuffer>(
+    turn: &mut BlockingCall<'_>,
+    label: CallDigest,
+    call: &'static str,
+    buffers: &[Buffer<R, Reading>],
+    root: u32,
+) -> Result<ReceivedMessage> {
+    let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
+    let mut len = [0u64];
+    let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
+    // SAFETY: the words are ours until it returns, at the root one of each rank.
+    unsafe { turn.scatter(label, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
+    let (came, into) = ReceivedMessage::room(call, root, len[0])?;
+    // All of them in one chain, so that they are sent together: each follows those before it.
+    let all =
+        Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);
+    let ends = buffers.iter().scan(0, |end, buffer| {
+        *end += buffer.len();
+        Some(*end)
+    });
+    let ends: Vec<usize> = ends.collect();
+    let place = |rank: u32| {
+        let len = buffers[rank as usize].len();
+        (ends[rank as usize] - len, len)
+    };
+    // SAFETY: the caller's messages live until the call returns; the block is ours, and as long.
+    unsafe { turn.scatter(label, &all, &place, Some(&into), root) }?;
+    Ok(came)
+}

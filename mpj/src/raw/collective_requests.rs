@@ -1,0 +1,244 @@
+//! Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13).
+//!
+//! A [`Collective`] holds any collective call as a value: [`start`] starts it, and [`collective_init`] prepares it for
+//! repeated use. Every rank must start its collectives in the same order, counted together with the blocking ones, and
+//! may wait for them in any order. Every call of this rank that waits or tests makes progress for them, so a rank need
+//! not wait for a particular collective. A rank that only computes makes no progress.
+
+use std::sync::Arc;
+
+use mpj_devices::{Buf, KeepAlive};
+
+use super::coll_bufs::BlockLayout;
+use super::comm::Comm;
+use super::plans::{self, PlanResult, plan};
+use super::request::Request;
+use crate::collective::plan::NOTHING;
+use crate::collective::step::BufIndex;
+use crate::collective::task::CollectiveTask;
+use crate::error::Result;
+use crate::op::Op;
+
+/// A collective and its arguments, which are those of the blocking call of the same name.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the arguments of the calls of the same names, which say what they are")]
+pub enum Collective<'a> {
+    /// As [`barrier`](super::barrier).
+    Barrier,
+    /// As [`bcast`](super::bcast).
+    Bcast { items: &'a Buf, root: i32 },
+    /// As [`reduce`](super::reduce).
+    Reduce { send: &'a Buf, recv: &'a Buf, op: &'a Op, root: i32 },
+    /// As [`allreduce`](super::allreduce).
+    Allreduce { send: &'a Buf, recv: &'a Buf, op: &'a Op },
+    /// As [`reduce_scatter`](super::reduce_scatter).
+    ReduceScatter { send: &'a Buf, recv: &'a Buf, counts: &'a [usize], op: &'a Op },
+    /// As [`scan`](super::scan).
+    Scan { send: &'a Buf, recv: &'a Buf, op: &'a Op },
+    /// As [`gather`](super::gather).
+    Gather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a>, root: i32 },
+    /// As [`scatter`](super::scatter).
+    Scatter { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, root: i32 },
+    /// As [`allgather`](super::allgather).
+    Allgather { send: &'a Buf, recv: &'a Buf, layout: BlockLayout<'a> },
+    /// As [`alltoall`](super::alltoall).
+    Alltoall { send: &'a Buf, layout: BlockLayout<'a>, recv: &'a Buf, back: BlockLayout<'a> },
+}
+
+impl<'a> Collective<'a> {
+    /// Returns the names of the calls that start it and that prepare it.
+    fn names(&self) -> (&'static str, &'static str) {
+        match self {
+            Collective::Barrier => ("ibarrier", "barrier_init"),
+            Collective::Bcast { .. } => ("ibcast", "bcast_init"),
+            Collective::Reduce { .. } => ("ireduce", "reduce_init"),
+            Collective::Allreduce { .. } => ("iallreduce", "allreduce_init"),
+            Collective::ReduceScatter { .. } => ("ireduce_scatter", "reduce_scatter_init"),
+            Collective::Scan { .. } => ("iscan", "scan_init"),
+            Collective::Gather { layout, .. } => {
+                (layout.name("igather", "igatherv"), layout.name("gather_init", "gatherv_init"))
+            }
+            Collective::Scatter { layout, .. } => {
+                (layout.name("iscatter", "iscatterv"), layout.name("scatter_init", "scatterv_init"))
+            }
+            Collective::Allgather { layout, .. } => {
+                (layout.name("iallgather", "iallgatherv"), layout.name("allgather_init", "allgatherv_init"))
+            }
+            Collective::Alltoall { back, .. } => {
+                (back.name("ialltoall", "ialltoallv"), back.name("alltoall_init", "alltoallv_init"))
+            }
+        }
+    }
+
+    /// Returns the send buffer and the receive buffer; some collectives have one buffer for both.
+    fn bufs(&self) -> (&'a Buf, &'a Buf) {
+        match self {
+            Collective::Barrier => (NOTHING, NOTHING),
+            Collective::Bcast { items, .. } => (items, items),
+            Collective::Reduce { send, recv, .. }
+            | Collective::Allreduce { send, recv, .. }
+            | Collective::ReduceScatter { send, recv, .. }
+            | Collective::Scan { send, recv, .. }
+            | Collective::Gather { send, recv, .. }
+            | Collective::Scatter { send, recv, .. }
+            | Collective::Allgather { send, recv, .. }
+            | Collective::Alltoall { send, recv, .. } => (send, recv),
+        }
+    }
+
+    fn plan(self, comm: &Comm, call: &'static str) -> PlanResult<'a> {
+        match self {
+            Collective::Barrier => Ok(plans::barrier(comm)),
+            Collective::Bcast { items, root } => plans::bcast(comm, call, items, root),
+            Collective::Reduce { send, recv, op, root } => plans::reduce(comm, call, send, recv, op, root),
+            Collective::Allreduce { send, recv, op } => plans::allreduce(comm, call, send, recv, op),
+            Collective::ReduceScatter { send, recv, counts, op } => {
+                plans::reduce_scatter(comm, call, send, recv, counts, op)
+            }
+            Collective::Scan { send, recv, op } => plans::scan(comm, call, send, recv, op),
+            Collective::Gather { send, recv, layout, root } => {
+                plans::gather(comm, call, send, recv, layout, root)
+            }
+            Collective::Scatter { send, layout, recv, root } => {
+                plans::scatter(comm, call, send, layout, recv, root)
+            }
+            Collective::Allgather { send, recv, layout } => plans::allgather(comm, call, send, recv, layout),
+            Collective::Alltoall { send, layout, recv, back } => {
+                plans::alltoall(comm, call, send, layout, recv, back)
+            }
+        }
+    }
+}
+
+/// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
+///
+/// If the request is dropped, the collective continues, because the other ranks depend on this one. If this rank exits,
+/// its pending collectives fail, and the other ranks are notified of the exit. If a function of the user panics, the
+/// call fails with an error, because the panic has no caller to unwind to.
+///
+/// # Errors
+/// Rejected arguments, as for the blocking call; the other ranks are notified of them. Later errors are reported by the
+/// request.
+///
+/// # Safety
+/// The contract of the blocking call, until the operation has completed.
+pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAlive>) -> Result<Request> {
+    let (call, _) = collective.names();
+    comm.check_not_freed(call)?;
+    // SAFETY: the caller's contract.
+    let task =
+        unsafe { CollectiveTask::start(comm.collectives(), call, || collective.plan(comm, call), keep) }?;
+    Ok(Request::collective(task))
+}
+
+/// A persistent collective: it can be started any number of times with the same buffers, and its steps are computed
+/// once.
+///
+/// If it is dropped during a call, that call continues until it completes.
+#[derive(Debug)]
+pub struct PersistentCollective {
+    comm: Comm,
+    task: Arc<CollectiveTask>,
+    /// The roles of the buffers that its steps use.
+    lent: [Role; 2],
+}
+
+/// The role of a buffer in a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Send,
+    Recv,
+    /// The call has no such buffer.
+    None,
+}
+
+/// Prepares a persistent collective. All ranks must make this call, in order with their collectives. `keep` is dropped
+/// after the last use of the memory.
+///
+/// # Errors
+/// As [`start`]; the memory for the schedule cannot be allocated.
+pub fn collective_init(
+    comm: &Comm,
+    collective: Collective<'_>,
+    keep: Option<KeepAlive>,
+) -> Result<PersistentCollective> {
+    let (_, call) = collective.names();
+    comm.collective(call, |turn| {
+        let (send, recv) = collective.bufs();
+        let (label, kept) = collective.plan(comm, call)?;
+        let role = |lent: Option<&Buf>| match lent {
+            Some(lent) if std::ptr::eq(lent, recv) => Role::Recv,
+            Some(lent) if std::ptr::eq(lent, send) => Role::Send,
+            _ => Role::None,
+        };
+        let lent = [BufIndex::SEND, BufIndex::RECV].map(|area| role(kept.lent(area)));
+        let task = CollectiveTask::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
+        // Run an empty plan, because this call has a sequence number like any other.
+        // SAFETY: the steps access no memory.
+        unsafe { turn.run(label, plan(Vec::new(), None, NOTHING)) }?;
+        Ok(PersistentCollective { comm: comm.clone(), task, lent })
+    })
+}
+
+impl PersistentCollective {
+    /// Starts the collective.
+    ///
+    /// # Errors
+    /// The previous call is active or was not waited for; the communicator was freed; or the ranks are out of step.
+    ///
+    /// # Safety
+    /// The contract of the blocking call, until the operation has completed.
+    pub unsafe fn start(&mut self) -> Result<()> {
+        self.comm.check_not_freed(self.task.name())?;
+        // SAFETY: the caller's contract.
+        unsafe { self.task.restart([None; 2]) }
+    }
+
+    /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
+    /// number of items and the memory layout that the collective was prepared for. A call with one buffer uses only
+    /// `recv`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); the items differ from the prepared ones, of which the other ranks are notified.
+    ///
+    /// # Safety
+    /// The contract of the blocking call, until the operation has completed.
+    pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
+        self.comm.check_not_freed(self.task.name())?;
+        let bufs = self.lent.map(|role| match role {
+            Role::Send => Some(send),
+            Role::Recv => Some(recv),
+            Role::None => None,
+        });
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the steps name the
+        // same items.
+        unsafe { self.task.restart(bufs) }
+    }
+
+    /// Waits until the active call has completed; without an active call, returns at once.
+    ///
+    /// # Errors
+    /// The error of the call.
+    pub fn wait(&mut self) -> Result<()> {
+        self.task.wait()
+    }
+
+    /// Returns the task, which makes progress and stores the outcome.
+    pub(crate) fn task(&self) -> &Arc<CollectiveTask> {
+        &self.task
+    }
+
+    /// Makes progress once, and returns whether the call has completed.
+    ///
+    /// # Errors
+    /// The error of the call.
+    pub fn test(&mut self) -> Result<bool> {
+        if self.task.outcome().is_none() {
+            self.comm.engine().progress();
+        }
+        match self.task.outcome() {
+            None => Ok(false),
+            Some(_) => self.task.take_outcome().map(|()| true),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Prints what pools cost in time and memory: `cargo run --release -p mpj-pool --example pool_timings`.
+//!
+//! Times are the least of some batches, in nanoseconds, less nothing: the loop around a call is part of them.
+#![allow(clippy::print_stdout, reason = "a program that reports")]
+
+use std::hint::black_box;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use mpj_pool::{AllocError, Buddy, Growth, Magazine, Pages, Pool, RawBuffer, Storage};
+
+mod stream;
+use stream::Random;
+
+/// Returns the least of some batches' mean time of a call, in nanoseconds.
+fn least(
+    batches: u32,
+    calls: u32,
+    mut call: impl FnMut() -> Result<(), AllocError>,
+) -> Result<f64, AllocError> {
+    let mut least = f64::INFINITY;
+    for _ in 0..batches {
+        let start = Instant::now();
+        for _ in 0..calls {
+            call()?;
+        }
+        least = least.min(start.elapsed().as_nanos() as f64 / f64::from(calls));
+    }
+    Ok(least)
+}
+
+/// One block at a time, of each size.
+fn one<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
+    least(25, 100_000, || {
+        let mut block = pool.alloc(black_box(size))?;
+        block.as_uninit_mut()[0].write(1);
+        black_box(block.as_ptr());
+        Ok(())
+    })
+}
+
+/// The time of a free and an allocation among 256 live blocks, and what the memory is at its peak.
+struct Mix {
+    time: f64,
+    hits: f64,
+    /// Memory over the peak of the requested bytes: blocks handed out, and whole regions.
+    blocks: f64,
+    regions: f64,
+}
+
+/// 256 live blocks of sizes at random.
+fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
+    let mut random = Random(1);
+    let sizes: Vec<usize> = (0..1 << 16).map(|_| random.size()).collect();
+    let mut live = (0..256).map(|at| pool.alloc(sizes[at]).map(Some)).collect::<Result<Vec<_>, _>>()?;
+    let mut held: Vec<usize> = sizes[..256].to_vec();
+    let mut need: usize = held.iter().sum();
+    let (mut peak, mut at) = (need, 256);
+    // Once outside of the clock, to see the memory.
+    for _ in 0..1 << 16 {
+        let (size, place) = (sizes[at & 0xffff], random.below(256));
+        live[place] = None;
+        live[place] = Some(pool.alloc(size)?);
+        need = need - held[place] + size;
+        held[place] = size;
+        peak = peak.max(need);
+        at += 1;
+    }
+    let before = pool.stats();
+    let time = least(15, 1 << 16, || {
+        let (size, place) = (sizes[at & 0xffff], &mut live[random.below(256)]);
+        at += 1;
+        *place = None;
+        let mut block = pool.alloc(black_box(size))?;
+        block.as_uninit_mut()[0].write(1);
+        *place = Some(block);
+        Ok(())
+    })?;
+    let after = pool.stats();
+    Ok(Mix {
+        time,
+        hits: (after.hits - before.hits) as f64 / (after.allocs - before.allocs) as f64,
+        blocks: before.peak_granted as f64 / peak as f64,
+        regions: before.region_bytes as f64 / peak as f64,
+    })
+}
+
+/// Two threads, each with 16 live blocks of one size.
+fn two<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
+    let run = |seed| {
+        let mut random = Random(seed);
+        let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
+        least(25, 100_000, || {
+            // The place first: a block in hand while an index is checked has to be kept in memory, in case of a panic.
+            let place = &mut live[random.below(16)];
+            *place = pool.alloc(black_box(size))?;
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(2));
+        let here = run(3)?;
+        other.join().map_or(Ok(here), |there| there.map(|there| here.max(there)))
+    })
+}
+
+/// Places in the ring from thread to thread.
+const RING: usize = 64;
+
+/// A counter in a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicUsize);
+
+/// One thread makes values, another drops them, through a ring of 64 places; the time of each.
+fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocError> {
+    const COUNT: usize = 400_000;
+    let places: Vec<std::sync::Mutex<Option<T>>> = (0..RING).map(|_| std::sync::Mutex::new(None)).collect();
+    let (given, taken) = (Counter::default(), Counter::default());
+    let wait = |counter: &Counter, least: usize| {
+        let mut rounds = 0u32;
+        while counter.0.load(Ordering::Acquire) < least {
+            rounds += 1;
+            if rounds.is_multiple_of(256) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in 0..COUNT {
+                wait(&given, at + 1);
+                drop(places[at % RING].lock().map(|mut place| place.take()));
+                taken.0.store(at + 1, Ordering::Release);
+            }
+        });
+        let (mut start, mut least) = (Instant::now(), f64::INFINITY);
+        let mut failed = None;
+        for at in 0..COUNT {
+            wait(&taken, (at + 1).saturating_sub(RING));
+            // The other thread waits for all of them, whatever happens.
+            let value = make().map_err(|error| failed = Some(error)).ok();
+            if let Ok(mut place) = places[at % RING].lock() {
+                *place = value;
+            }
+            given.0.store(at + 1, Ordering::Release);
+            if (at + 1).is_multiple_of(20_000) {
+                least = least.min(start.elapsed().as_nanos() as f64 / 20_000.0);
+                start = Instant::now();
+            }
+        }
+        failed.map_or(Ok(least), Err)
+    })
+}
+
+/// One thread allocates and writes, another reads and frees.
+fn handoff<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
+    ring(|| {
+        let mut block = pool.alloc(black_box(size))?;
+        block.as_uninit_mut()[0].write(1);
+        Ok(block)
+    })
+}
+
+/// Writes all of a block that was just allocated, and all of one that is always the same.
+fn fill<P: Pool>(pool: &P, size: usize) -> Result<(f64, f64), AllocError> {
+    let mut warm = pool.alloc(size)?;
+    let again = least(15, 20, || {
+        black_box(warm.as_uninit_mut()).fill(MaybeUninit::new(1));
+        Ok(())
+    })?;
+    drop(warm);
+    let fresh = least(15, 20, || {
+        let mut block = pool.alloc(black_box(size))?;
+        black_box(block.as_uninit_mut()).fill(MaybeUninit::new(1));
+        Ok(())
+    })?;
+    Ok((fresh, again))
+}
+
+fn main() -> Result<(), AllocError> {
+    let magazine = || Magazine::growing(Growth::default(), Pages::create);
+    let buddy = || Buddy::growing(Growth::default(), Pages::create);
+    let eager = || Buddy::growing(Growth::default().eager(), Pages::create);
+    let empty = ring(|| Ok(Box::new(())))?;
+    println!(
+        "ns per alloc + free, one at a time                     two threads   handed over ({empty:.0}: the ring alone)"
+    );
+    println!(
+        "{:>9} {:>9} {:>9} {:>9} {:>9}    {:>9}   {:>9} {:>9}",
+        "bytes", "magazine", "global", "buddy", "eager", "magazine", "magazine", "buddy"
+    );
+    for size in [64, 300, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20] {
+        println!(
+            "{size:>9} {:>9.2} {:>9.2} {:>9.1} {:>9.1}    {:>9.2}   {:>9.1} {:>9.1}",
+            one(&magazine(), size)?,
+            one(mpj_pool::global(), size)?,
+            one(&buddy(), size)?,
+            one(&eager(), size)?,
+            two(&magazine(), size.min(512 << 10))?,
+            handoff(&magazine(), size.min(1 << 20))?,
+            handoff(&buddy(), size.min(1 << 20))?,
+        );
+    }
+    println!(
+        "\n256 live blocks, 64 B to 8 MiB: ns per free + alloc, hits, blocks and regions over requests at their peaks"
+    );
+    for largest in [16 << 20, 64 << 20] {
+        let growth = Growth::default().largest(largest);
+        for (name, mix) in [
+            ("magazine", mix(&Magazine::growing(growth, Pages::create))?),
+            ("buddy", mix(&Buddy::growing(growth, Pages::create))?),
+        ] {
+            let Mix { time, hits, blocks, regions } = mix;
+            let (mib, hits) = (largest >> 20, hits * 100.0);
+            println!(
+                "{name:>9}, regions up to {mib} MiB {time:>8.1} {hits:>7.1} % {blocks:>7.2} {regions:>7.2}"
+            );
+        }
+    }
+    println!();
+    for size in [64 << 10, 1 << 20, 8 << 20] {
+        let (fresh, again) = fill(&magazine(), size)?;
+        println!(
+            "{size:>9} bytes: alloc, write all, free {fresh:.0} ns; write all {again:.0} ns; ratio {:.2}",
+            fresh / again
+        );
+    }
+    let start = Instant::now();
+    let pages = Pages::create(64 << 20);
+    let made = start.elapsed().as_secs_f64() * 1e3;
+    if let Ok(pages) = pages {
+        println!("{} MiB of pages in {made:.2} ms, {:?}", pages.size() >> 20, pages.backing());
+    }
+    Ok(())
+}

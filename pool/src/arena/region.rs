@@ -1,0 +1,128 @@
+//! One region of an arena, and how it is divided into blocks.
+
+use core::ptr::NonNull;
+
+use super::ArenaRegion;
+use crate::buddy::{BuddyMap, Leaf};
+use crate::cache::{self, RegionTag};
+use crate::class::Class;
+use crate::{MIN_BLOCK, Storage};
+
+/// The location of a block that is freed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockLocation {
+    pub(super) slot: usize,
+    pub(super) base: NonNull<u8>,
+    /// None for a whole region.
+    pub(super) class: Option<Class>,
+}
+
+/// Counters of the blocks that regions have granted, whether these are live or cached.
+#[derive(Debug, Default)]
+pub(super) struct RegionCounters {
+    pub(super) blocks: u64,
+    pub(super) bytes: usize,
+    pub(super) peak: usize,
+    /// Blocks that could not be freed, because the map says that they are not live. Expected to be 0; see `validate`.
+    pub(super) invalid_frees: u64,
+    /// Splits and merges of removed regions.
+    pub(super) splits: u64,
+    pub(super) merges: u64,
+}
+
+/// One region and the state of its bytes.
+#[derive(Debug)]
+pub(super) struct RegionEntry<S: Storage> {
+    pub(super) region: Owned<S>,
+    pub(super) division: Division,
+    pub(super) live: u64,
+    /// When it fell idle, counted in frees.
+    pub(super) idle_since: u64,
+}
+
+/// How a region is handed out.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a pool has few regions, and a box would be one more step on the way"
+)]
+pub(super) enum Division {
+    /// In many blocks.
+    Split(BuddyMap),
+    /// As one block.
+    Whole {
+        /// It is a live block.
+        taken: bool,
+    },
+}
+
+/// A region in a box that blocks point to.
+///
+/// # Invariants
+/// 1. Made by `Box::leak`, freed when this value is dropped and not before.
+#[derive(Debug)]
+pub(super) struct Owned<S: Storage>(NonNull<ArenaRegion<S>>);
+
+impl<S: Storage> Owned<S> {
+    pub(super) fn new(region: ArenaRegion<S>) -> Owned<S> {
+        Owned(NonNull::from(Box::leak(Box::new(region))))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &ArenaRegion<S> {
+        // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Returns where blocks of a class, or one without, in this region are at home.
+    #[inline]
+    pub(super) fn home(&self, class: Option<Class>) -> RegionTag {
+        // SAFETY: it is a region, whose alignment is `RegionTag::ALIGN`, and a size is a multiple of an alignment.
+        unsafe { RegionTag::new(self.0.cast(), class) }
+    }
+}
+
+impl<S: Storage> Drop for Owned<S> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: it is a box of a region; the region's storage is Send and Sync, and the arena it points to may be used from
+// any thread.
+unsafe impl<S: Storage> Send for Owned<S> {}
+
+impl<S: Storage> RegionEntry<S> {
+    pub(super) fn size(&self) -> usize {
+        self.region.get().storage.size()
+    }
+
+    /// Counts bytes that have just been taken.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        offset: usize,
+        class: Option<Class>,
+        tally: &mut RegionCounters,
+    ) -> cache::BlockPtr {
+        let capacity = class.map_or_else(|| self.size(), Class::bytes);
+        self.live += 1;
+        tally.blocks += 1;
+        tally.bytes += capacity;
+        if tally.bytes > tally.peak {
+            tally.peak = tally.bytes;
+        }
+        let base = self.region.get().storage.base();
+        // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
+        let base = unsafe { base.add(offset) };
+        cache::BlockPtr { base, home: self.region.home(class) }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, class: Class, tally: &mut RegionCounters) -> Option<cache::BlockPtr> {
+        let Division::Split(map) = &mut self.division else { return None };
+        let Leaf(leaf) = map.alloc_class(class)?;
+        Some(self.count(leaf as usize * MIN_BLOCK, Some(class), tally))
+    }
+}

@@ -1,0 +1,34 @@
+//! Counts of allocated and freed blocks; their sums over all threads give the live blocks.
+
+/// The blocks allocated and freed in one place; the sum over all places gives the live ones.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct AllocCounters {
+    pub(crate) allocs: u64,
+    pub(crate) frees: u64,
+    /// Bytes requested.
+    pub(crate) requested: u64,
+    /// Bytes granted, and bytes freed.
+    pub(crate) granted: u64,
+    pub(crate) returned: u64,
+    /// Requests that a magazine met by itself.
+    pub(crate) hits: u64,
+}
+
+impl AllocCounters {
+    pub(crate) fn add(&mut self, other: &AllocCounters) {
+        self.allocs += other.allocs;
+        self.frees += other.frees;
+        self.requested += other.requested;
+        self.granted += other.granted;
+        self.returned += other.returned;
+        self.hits += other.hits;
+    }
+
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.allocs.wrapping_sub(self.frees)
+    }
+
+    pub(crate) fn live_granted(&self) -> u64 {
+        self.granted.wrapping_sub(self.returned)
+    }
+}

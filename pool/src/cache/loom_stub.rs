@@ -1,0 +1,47 @@
+//! Threads without magazines of their own, for models of the parts: loom knows no thread that ends.
+
+use core::ptr::NonNull;
+
+use super::{DeferredFree, ThreadCache};
+
+/// The number of pools whose blocks are not cached by threads.
+pub(crate) const UNCACHED: u64 = 0;
+
+/// Stands for the lock under which magazines are retired; here threads have no magazines.
+#[derive(Debug)]
+pub(crate) struct Teardown(());
+
+pub(crate) fn new_id() -> u64 {
+    1
+}
+
+pub(crate) fn teardown() -> Teardown {
+    Teardown(())
+}
+
+pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    None
+}
+
+pub(crate) fn with_other<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    None
+}
+
+pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+    None
+}
+
+type Retire =
+    unsafe fn(pool: NonNull<()>, local: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
+
+/// # Safety
+/// None needed: this does nothing.
+pub(crate) unsafe fn adopt(
+    _id: u64,
+    _pool: NonNull<()>,
+    _retire: Retire,
+    _make: impl FnOnce() -> ThreadCache,
+    _register: impl FnOnce(NonNull<ThreadCache>),
+) -> bool {
+    false
+}
