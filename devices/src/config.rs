@@ -109,7 +109,7 @@ pub struct Config {
 
 impl Config {
     /// Reads `MPJ_<NAME>` of each of these parameters from the environment. Parameters that are not set there are read
-    /// from the file of [`CONF`].
+    /// from the file of [`CONFIG_FILE`].
     ///
     /// # Errors
     /// A value outside the parameter's range; a variable whose name is similar to one of these; a file that cannot be

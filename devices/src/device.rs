@@ -66,7 +66,7 @@ pub struct Caps {
     pub max_send_size: usize,
     /// Sizes for which [`Endpoint::get`] is worthwhile, if it is supported: the receiver copies the body from the
     /// sender's memory. If the device copies the bytes within the call, other sends to that peer wait meanwhile;
-    /// [`Reach::max`] limits that time.
+    /// [`SizeRange::max`] limits that time.
     pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] is worthwhile, if it is supported: the sender copies the body to the
     /// receiver's memory. No protocol of the engine uses it yet.

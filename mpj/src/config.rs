@@ -23,7 +23,7 @@ pub const DEVICES: Text = Text {
     help: "the devices that messages may go by, separated by commas, or auto for all there are; mpjrun --dev overrides it",
 };
 
-/// Returns the names of the devices that a value of [`DEV`] lists, or `None` for all available ones. The names are
+/// Returns the names of the devices that a value of [`DEVICES`] lists, or `None` for all available ones. The names are
 /// not checked: a program may register its own devices.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ impl Channel {
         self.matching().early().take(most).find_map(|early| look(&early.message))
     }
 
-    /// Takes the first message that `which` picks out of those that [`find_early`](Self::find_early) visits.
+    /// Takes the first message that `which` picks out of those that [`find_unexpected`](Self::find_unexpected) visits.
     pub fn take_unexpected(
         self: &Arc<Self>,
         most: usize,
