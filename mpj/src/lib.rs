@@ -170,6 +170,26 @@ pub use mpj_datatypes::{
 /// `mpj-devices`.
 pub use mpj_devices as devices;
 pub use mpj_devices::{DataPath, Fault, Stats};
+/// Turns a function into a test that runs as several ranks, each in a thread: `#[mpj::test(ranks = 4)]`.
+///
+/// The function takes a `World` and returns nothing or a `Result`. These tests run one at a time.
+///
+/// A test that takes longer than its limit is ended and fails. The message says in which call each rank waits, and for
+/// which rank. The limit is 60 s, unless the test sets another one (`"500ms"`, `"10s"`, `"2min"`):
+/// `#[mpj::test(ranks = 4, timeout = "500ms")]`. The variable `MPJ_TEST_TIMEOUT` sets the
+/// limit of all tests; `MPJ_TEST_TIMEOUT=0` removes it, for debuggers.
+///
+/// Each rank is a thread whose calls block, so the function cannot be an `async fn`:
+/// ```compile_fail
+/// #[mpj::test(ranks = 2)]
+/// async fn ranks_wait(world: mpj::World) {}
+/// ```
+/// ```
+/// #[mpj::test(ranks = 2)]
+/// fn ranks_wait(world: mpj::World) {}
+/// ```
+///
+/// If the crate `mpj` is imported under another name, pass that name: `#[mp::test(ranks = 4, crate = mp)]`.
 pub use mpj_macros::test;
 /// Pooled, aligned memory: the crate `mpj-pool`.
 pub use mpj_pool as pool;

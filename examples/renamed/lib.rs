@@ -1,4 +1,5 @@
 //! A program that knows `mpj` by another name, and no other crate of ours.
+#![cfg(test)]
 #![forbid(unsafe_code)]
 
 use message_passing as mp;

@@ -1,4 +1,5 @@
 //! Programs that depend on `mpj` and none of its other crates, and forbid unsafe code.
+#![cfg(test)]
 #![forbid(unsafe_code)]
 
 use mpj::{ArrayOrder, Datatype, Packer, View, World};
