@@ -23,7 +23,7 @@ pub enum DataPath {
 
 /// The path of all messages that do not set their own.
 pub const DATA_PATH: Choice<DataPath> = Choice {
-    name: "PATH",
+    name: "DATA_PATH",
     values: &[("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)],
     help: "way of messages: the fastest (auto), through blocks of the pool, or between the users' memories",
 };

@@ -83,7 +83,7 @@ mod tests {
         for (file, why) in [
             ("MPJ_SPIN_US=7\nSPIN=7", "MPJ_CONFIG_FILE: FILE: line 2 is not MPJ_NAME=VALUE: SPIN=7"),
             ("MPJ_SPIN_US", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN_US"),
-            ("MPJ_SPINN=7", "line 1, no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"),
+            ("MPJ_SPIN_SU=7", "line 1, no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"),
             ("\nMPJ_SPIN_US=fast", "line 2: MPJ_SPIN_US=fast is not a number"),
             ("MPJ_SPIN_US=7\nMPJ_CONFIG_FILE=more", "line 2 names another file, which is not read"),
         ] {

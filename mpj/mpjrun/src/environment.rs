@@ -146,10 +146,13 @@ mod tests {
     #[test]
     fn misspelt_parameters_are_refused() {
         for (set, why) in [
-            ("MPJ_SPINN=3", "-x MPJ_SPINN=3: no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"),
-            ("MPJ_spin=3", "no parameter is named MPJ_spin: did you mean MPJ_SPIN_US?"),
+            (
+                "MPJ_SPIN_SU=3",
+                "-x MPJ_SPIN_SU=3: no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?",
+            ),
+            ("MPJ_spin_us=3", "no parameter is named MPJ_spin_us: did you mean MPJ_SPIN_US?"),
             ("MPJ_SHM_FRAGMENT=3", "did you mean MPJ_SHM_FRAGMENTS?"),
-            ("MPJ_NIO_HOTS=::1", "did you mean MPJ_NIO_LISTEN_ADDRESS?"),
+            ("MPJ_NIO_LISTEN_ADRESS=::1", "did you mean MPJ_NIO_LISTEN_ADDRESS?"),
             ("MPJ_COLOUR=3", "no parameter is named MPJ_COLOUR: mpjrun --params lists them"),
             ("MPJ_RANK=3", "a launcher sets MPJ_RANK"),
             ("PMI_RANK=3", "a launcher sets PMI_RANK"),
@@ -163,7 +166,7 @@ mod tests {
                 "MPJ_ALLREDUCE_ALGORITHM=rings",
                 "-x MPJ_ALLREDUCE_ALGORITHM=rings is none of auto, flat, doubling, ring",
             ),
-            ("MPJ_ALLREDUCE_RIGN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
+            ("MPJ_ALLREDUCE_RNIG_MIN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
             (
                 "MPJ_DEVICES=token,,ring",
                 "-x MPJ_DEVICES=token,,ring is not devices, such as auto or shmdev,niodev",

@@ -361,10 +361,10 @@ fn leaving_with_a_message_nobody_wants() {
 /// Runs this program again with a misspelt variable: no rank runs, and the error suggests the right name.
 #[test]
 fn a_misspelt_parameter_is_an_error_at_the_start() {
-    const NAME: &str = "MPJ_SPINN";
+    const NAME: &str = "MPJ_SPIN_SU";
     if std::env::var_os(NAME).is_some() {
         let error = mpj::threads(2, |_| -> Result<(), Error> { panic!("it has started") }).unwrap_err();
-        assert!(error.to_string().contains("named MPJ_SPINN: did you mean MPJ_SPIN_US?"), "{error}");
+        assert!(error.to_string().contains("named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"), "{error}");
         return;
     }
     let mut again = std::process::Command::new(std::env::current_exe().expect("this test"));

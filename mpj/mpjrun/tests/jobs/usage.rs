@@ -43,7 +43,7 @@ fn bad_command_lines() {
         ("true", 2, &["say how many ranks of which program: mpjrun -n N"]),
         ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
         ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
-        ("-n 2 -x MPJ_SPINN=3 true", 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"]),
+        ("-n 2 -x MPJ_SPIN_SU=3 true", 2, &["no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"]),
         ("-np 2 --timout 3 true", 2, &["unexpected argument '--timout'", "did you mean '--timeout'?"]),
         ("-n 2 --on-failure=continu true", 2, &["continu", "did you mean 'continue'?"]),
         ("-np 2 -hostfile hosts true", 2, &["there is no -hostfile", "this host"]),
@@ -76,7 +76,7 @@ fn misspelt_environment() {
         let mut command = mpjrun("-n 2 true");
         watch(command.env(name, value)).0.end()
     };
-    refused(&with("MPJ_SPINN", "3"), 2, &["no parameter is named MPJ_SPINN: did you mean MPJ_SPIN_US?"]);
+    refused(&with("MPJ_SPIN_SU", "3"), 2, &["no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"]);
     refused(&with("MPJ_SPIN_US", "three"), 2, &["MPJ_SPIN_US=three is not a number"]);
     // Variables of other programs are not checked.
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
