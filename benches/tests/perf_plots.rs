@@ -274,7 +274,7 @@ fn nonsense_is_refused_in_one_sentence() {
         (&["tune", "/nowhere/at/all"], "/nowhere/at/all"),
         (&["pingpong", "--pool", "slab"], "magazine"),
         (&["pingpong", "--storage", "heap"], "--pool"),
-        (&["pingpong", "--pool", "buddy1", "--storage", "shared"], "buddy1 needs storage of its own"),
+        (&["pingpong", "--pool", "buddy1", "--storage", "shared"], "buddy1 does not support shared storage"),
         (&["paths", "1", "63"], "64 bytes"),
     ] {
         let output = run(arguments);

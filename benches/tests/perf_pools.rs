@@ -25,7 +25,7 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
         assert!(ratio.is_ok_and(|ratio| ratio > 0.0) || fields[1] == "fixed", "{fields:?}");
     }
     // The paper's six pools and the two of the default pool, at all sizes.
-    for strategy in ["magazine", "buddy1", "buddy2", "none"] {
+    for strategy in ["magazine", "buddy1", "buddy2", "unpooled"] {
         for storage in ["pages", "heap"] {
             let of = lines.iter().filter(|fields| fields[1..4] == ["one", strategy, storage]);
             assert_eq!(of.count(), 18, "{strategy} {storage}");

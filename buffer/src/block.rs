@@ -67,11 +67,11 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to - self.from
     }
 
-    pub(crate) fn registrable(&self) -> Option<&mpj_pool::Region> {
+    pub(crate) fn region(&self) -> Option<&mpj_pool::Region> {
         self.block.region()
     }
 
-    pub(crate) fn region(&self) -> Option<(mpj_pool::RegionKey, usize)> {
+    pub(crate) fn region_offset(&self) -> Option<(mpj_pool::RegionKey, usize)> {
         self.block.region_offset()
     }
 

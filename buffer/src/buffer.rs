@@ -93,7 +93,7 @@ impl Buffer<DefaultBlock, Writing> {
         let bytes = align_up(bytes.max(MESSAGE_HEADER), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
         // Only a pool that returns less than requested gets here.
-        Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_block(), 0, AllocErrorKind::TooLarge))
+        Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_alloc(), 0, AllocErrorKind::TooLarge))
     }
 }
 
@@ -260,14 +260,14 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     }
 
     /// Returns the key of the shared region of the static part, and the offset of the message there.
-    pub fn region(&self) -> Option<(RegionKey, usize)> {
-        let (key, block) = self.block.region()?;
+    pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
+        let (key, block) = self.block.region_offset()?;
         Some((key, block.checked_add(message_start(self.room))?))
     }
 
     /// Returns the region of the static part, which a device registers once for all its blocks.
-    pub fn registrable(&self) -> Option<&Region> {
-        self.block.registrable()
+    pub fn region(&self) -> Option<&Region> {
+        self.block.region()
     }
 
     /// Returns the most bytes that the static part can have.

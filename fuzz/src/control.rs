@@ -16,13 +16,13 @@ use crate::peak_memory;
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {
-        listen::<ToProcess>(&mut input, to_process)
+        feed_frames::<ToProcess>(&mut input, to_process)
     } else {
-        listen::<ToLauncher>(&mut input, to_launcher)
+        feed_frames::<ToLauncher>(&mut input, to_launcher)
     }
 }
 
-fn listen<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)
+fn feed_frames<T>(input: &mut Input<'_>, choose: fn(&mut Input<'_>) -> T)
 where
     T: Serialize + DeserializeOwned + PartialEq + Debug,
 {
@@ -46,8 +46,8 @@ where
         frames.push(now);
         rest = later;
         loop {
-            let (next, most) = peak_memory::most(|| frames.next::<T>());
-            assert!(most <= 256 * wire.len() + (64 << 10), "{most} bytes for {}", wire.len());
+            let (next, peak) = peak_memory::measure(|| frames.next::<T>());
+            assert!(peak <= 256 * wire.len() + (64 << 10), "{peak} bytes for {}", wire.len());
             match next {
                 Ok(None) => break,
                 Ok(Some(message)) => {
@@ -68,7 +68,7 @@ fn text(input: &mut Input<'_>) -> String {
     "é".repeat(input.below(20))
 }
 
-fn ending(input: &mut Input<'_>) -> WireExit {
+fn exit(input: &mut Input<'_>) -> WireExit {
     match input.below(4) {
         0 => WireExit::Closing,
         3 => WireExit::ClosingExcept((0..input.below(5)).map(|_| input.edge()).collect()),
@@ -90,7 +90,7 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
             segment: input.flag(),
         }),
-        1 => ToProcess::Ended { rank: id as u32, end: ending(input) },
+        1 => ToProcess::Ended { rank: id as u32, end: exit(input) },
         2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
         2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
         _ => ToProcess::FenceDone { id, met: done(input) },
@@ -104,7 +104,7 @@ fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
         2 => ToLauncher::Get { id, rank, key: text(input) },
         3 => ToLauncher::Fence { id },
-        4 => ToLauncher::Ended { rank, end: ending(input) },
+        4 => ToLauncher::Ended { rank, end: exit(input) },
         5 => ToLauncher::PeerLost { rank, cause: text(input) },
         _ => ToLauncher::Abort { rank, code: id as i32, why: text(input) },
     }

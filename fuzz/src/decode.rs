@@ -45,35 +45,35 @@ pub fn decode(bytes: &[u8]) {
     let fixed = input.flag();
     let shape = input.below(16);
     let bytes = input.rest();
-    if fixed { one::<Fixed>(shape, bytes) } else { one::<Postcard>(shape, bytes) }
+    if fixed { decode_shape::<Fixed>(shape, bytes) } else { decode_shape::<Postcard>(shape, bytes) }
 }
 
-fn one<C: Codec>(shape: usize, bytes: &[u8]) {
+fn decode_shape<C: Codec>(shape: usize, bytes: &[u8]) {
     match shape {
-        0 => again::<C, Vec<u64>>(bytes),
-        1 => again::<C, String>(bytes),
-        2 => again::<C, BTreeMap<String, Option<f32>>>(bytes),
-        3 => again::<C, (bool, char, [u16; 3])>(bytes),
-        4 => again::<C, Every>(bytes),
-        5 => again::<C, Nested>(bytes),
-        6 => again::<C, Chain>(bytes),
-        7 => again::<C, Vec<()>>(bytes),
-        8 => again::<C, Vec<(Vec<()>, [(); 3])>>(bytes),
-        9 => again::<C, RawVec<f64>>(bytes),
-        10 => again::<C, Vec<RawVec<char>>>(bytes),
-        11 => again::<C, Vec<Vec<Vec<u8>>>>(bytes),
-        12 => again::<C, BTreeMap<Vec<()>, ()>>(bytes),
-        13 => again::<C, (u128, i128, Result<u8, String>, Option<Option<()>>)>(bytes),
-        14 => again::<C, RawVec<bool>>(bytes),
-        _ => again::<C, Vec<(String, Vec<Shape>)>>(bytes),
+        0 => check::<C, Vec<u64>>(bytes),
+        1 => check::<C, String>(bytes),
+        2 => check::<C, BTreeMap<String, Option<f32>>>(bytes),
+        3 => check::<C, (bool, char, [u16; 3])>(bytes),
+        4 => check::<C, Every>(bytes),
+        5 => check::<C, Nested>(bytes),
+        6 => check::<C, Chain>(bytes),
+        7 => check::<C, Vec<()>>(bytes),
+        8 => check::<C, Vec<(Vec<()>, [(); 3])>>(bytes),
+        9 => check::<C, RawVec<f64>>(bytes),
+        10 => check::<C, Vec<RawVec<char>>>(bytes),
+        11 => check::<C, Vec<Vec<Vec<u8>>>>(bytes),
+        12 => check::<C, BTreeMap<Vec<()>, ()>>(bytes),
+        13 => check::<C, (u128, i128, Result<u8, String>, Option<Option<()>>)>(bytes),
+        14 => check::<C, RawVec<bool>>(bytes),
+        _ => check::<C, Vec<(String, Vec<Shape>)>>(bytes),
     }
 }
 
-fn again<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
-    let (decoded, most) = peak_memory::most(|| C::decode::<T>(bytes));
+fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
+    let (decoded, peak) = peak_memory::measure(|| C::decode::<T>(bytes));
     // A byte can become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
-    assert!(most <= bound, "{most} bytes of memory for {} bytes", bytes.len());
+    assert!(peak <= bound, "{peak} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {
         Ok(value) => value,
         Err(CodecError::TooDeep { limit }) => return assert_eq!(limit, MAX_DEPTH),

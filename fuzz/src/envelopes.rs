@@ -39,8 +39,8 @@ pub fn envelopes(bytes: &[u8]) {
     }
     let signature = sent.iter().fold(Signature::EMPTY, |all, p| all.concat(Signature::of(*p)));
     let mut body: Vec<u8> = (0..sent.iter().map(|p| p.size()).sum::<usize>()).map(|i| i as u8 & 1).collect();
-    let alike = sent.first().filter(|first| sent.iter().all(|p| p == *first)).copied();
-    let mut code = alike.map_or(0, |p| p as u8);
+    let uniform = sent.first().filter(|first| sent.iter().all(|p| p == *first)).copied();
+    let mut code = uniform.map_or(0, |p| p as u8);
     let mut words = [signature.hash, signature.count, 0, 0];
     let mut honest = true;
     match input.below(12) {
@@ -70,7 +70,7 @@ pub fn envelopes(bytes: &[u8]) {
         message.truncate(8);
     }
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
-    judge(posted, &model, &body, honest.then_some(&sent));
+    check_outcome(posted, &model, &body, honest.then_some(&sent));
     assert_eq!(bench.death(), None, "an unfit message is no offence");
     bench.engine.close();
     drop(bench.sent());
@@ -78,9 +78,9 @@ pub fn envelopes(bytes: &[u8]) {
 
 /// Compares the outcome of a receive with the expected one. `sent` has the primitives that a truthful sender has
 /// sent.
-fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
+fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
     let (outcome, memory) = posted.finish().expect("an eager message ends the receive");
-    let mut wanted = vec![0xaa; memory.len()];
+    let mut expected = vec![0xaa; memory.len()];
     let room = model.bytes().len();
     let leaves = model.leaves.iter().map(|leaf| leaf.1);
     let packed = |p: &Primitive| *p == Primitive::Packed;
@@ -95,7 +95,7 @@ fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive
                 assert!(fits || wild || body.is_empty(), "{sent:?} into {:?}", model.leaves);
             }
             for (at, byte) in model.bytes().iter().zip(body) {
-                wanted[*at as usize] = *byte;
+                expected[*at as usize] = *byte;
             }
         }
         Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), room)),
@@ -107,5 +107,5 @@ fn judge(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive
         Err(Fault::InvalidValue { .. }) => return,
         Err(other) => panic!("{other}"),
     }
-    assert_eq!(memory, wanted);
+    assert_eq!(memory, expected);
 }

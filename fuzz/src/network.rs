@@ -11,70 +11,70 @@ use crate::input::Input;
 
 /// The frames in the bytes of a connection, parsed by a second implementation.
 #[derive(Default)]
-struct Wanted {
+struct Expected {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether the connection ends with a goodbye frame and nothing after it.
-    good: bool,
+    orderly: bool,
 }
 
 /// The longest head and body.
 const HEAD: usize = 56;
 const BODY: u64 = 16 << 20;
 
-fn wanted(mut rest: &[u8]) -> Wanted {
-    let mut wanted = Wanted::default();
+fn expected(mut rest: &[u8]) -> Expected {
+    let mut expected = Expected::default();
     let mut goodbye = false;
     while rest.len() >= 16 {
         let (head, kind) = (usize::from(rest[0]), rest[2]);
         let body = rest[8..16].try_into().map(u64::from_le_bytes).expect("eight bytes");
         let sound = if kind == 0 { head <= HEAD && body <= BODY } else { kind < 3 && head == 0 && body == 0 };
         if rest[1] != 0xa1 || rest[3..8] != [0; 5] || !sound || goodbye {
-            return wanted;
+            return expected;
         }
         goodbye |= kind == 1;
         let end = 16 + head + body as usize;
-        let Some(frame) = rest.get(16..end) else { return wanted };
+        let Some(frame) = rest.get(16..end) else { return expected };
         if kind == 0 {
-            wanted.frames.push((frame[..head].to_vec(), frame[head..].to_vec()));
+            expected.frames.push((frame[..head].to_vec(), frame[head..].to_vec()));
         }
         rest = &rest[end..];
     }
-    wanted.good = goodbye && rest.is_empty();
-    wanted
+    expected.orderly = goodbye && rest.is_empty();
+    expected
 }
 
 /// Records the frames that arrive; every other long body is received in pieces.
 #[derive(Default)]
-struct Keeper {
+struct Recorder {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
-    under: Option<(Vec<u8>, Vec<u8>, usize)>,
+    pending: Option<(Vec<u8>, Vec<u8>, usize)>,
     pieces: bool,
 }
 
 // SAFETY: the memory of the pending body does not move until the body has landed.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Sink for Keeper {
+unsafe impl Sink for Recorder {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
-        assert!(from == PeerId(1) && self.under.is_none());
+        assert!(from == PeerId(1) && self.pending.is_none());
         self.frames.push((head.to_vec(), body.to_vec()));
     }
 
     fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
-        assert!(from == PeerId(1) && self.under.is_none());
+        assert!(from == PeerId(1) && self.pending.is_none());
         self.pieces = !self.pieces;
         let room = if self.pieces { Vec::new() } else { vec![0xee; len] };
-        let (_, body, _) = self.under.insert((head.to_vec(), room, len));
+        let (_, body, _) = self.pending.insert((head.to_vec(), room, len));
         if self.pieces { Landing::Pieces } else { Landing::Into(body.as_mut_ptr()) }
     }
 
     fn piece(&mut self, _from: PeerId, bytes: &[u8]) {
-        let (_, body, len) = self.under.as_mut().expect("a body under way");
+        let (_, body, len) = self.pending.as_mut().expect("a pending body");
         body.extend_from_slice(bytes);
         assert!(self.pieces && body.len() <= *len);
     }
 
     fn landed(&mut self, _from: PeerId) {
-        let (head, body, len) = self.under.take().expect("a body under way");
+        let (head, body, len) = self.pending.take().expect("a pending body");
         assert_eq!(body.len(), len);
         self.frames.push((head, body));
     }
@@ -123,10 +123,10 @@ pub fn network(bytes: &[u8]) {
         wire.truncate(input.u32() as usize % (wire.len() + 1));
     }
     wire.extend(input.bytes(20));
-    let wanted = wanted(&wire);
+    let expected = expected(&wire);
     let (ours, theirs) = pair();
     let mut connection = FuzzConnection::new(theirs, 1).expect("a poller");
-    let mut keeper = Keeper::default();
+    let mut recorder = Recorder::default();
     let mut rest = wire.as_slice();
     let mut closed = false;
     let end = loop {
@@ -147,14 +147,14 @@ pub fn network(bytes: &[u8]) {
             closed = true;
             rustix::net::shutdown(&ours, Shutdown::Write).expect("a socket");
         }
-        match connection.read(&mut keeper) {
+        match connection.read(&mut recorder) {
             Ok(_) => (),
-            Err(good) => break good,
+            Err(orderly) => break orderly,
         }
     };
-    assert_eq!(end, wanted.good);
-    assert!(keeper.frames.len() <= wanted.frames.len());
-    assert!(keeper.frames == wanted.frames, "{} of {}", keeper.frames.len(), wanted.frames.len());
+    assert_eq!(end, expected.orderly);
+    assert!(recorder.frames.len() <= expected.frames.len());
+    assert!(recorder.frames == expected.frames, "{} of {}", recorder.frames.len(), expected.frames.len());
     let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
 }
 
@@ -164,36 +164,36 @@ pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();
     let (nonce, other) = ([input.byte(); 32], [input.byte(); 32]);
-    let (mut connects, hello) = FuzzHandshake::connect([1; 32], nonce);
-    let mut accepts = FuzzHandshake::accept([if same { 1 } else { 2 }; 32], other);
+    let (mut connector, hello) = FuzzHandshake::connect([1; 32], nonce);
+    let mut acceptor = FuzzHandshake::accept([if same { 1 } else { 2 }; 32], other);
     let mut honest = same;
-    let mut say = hello;
+    let mut message = hello;
     let mut answers = Vec::new();
     for turn in 0..3 {
-        let before = say.clone();
+        let before = message.clone();
         match input.below(8) {
             0 => {
-                let at = input.below(say.len().max(1)).min(say.len() - 1);
-                say[at] ^= input.byte();
+                let at = input.below(message.len().max(1)).min(message.len() - 1);
+                message[at] ^= input.byte();
             }
-            1 => say.truncate(input.below(say.len() + 1)),
-            2 => say.extend(input.bytes(20)),
-            3 => say = input.bytes(say.len()).to_vec(),
+            1 => message.truncate(input.below(message.len() + 1)),
+            2 => message.extend(input.bytes(20)),
+            3 => message = input.bytes(message.len()).to_vec(),
             _ => (),
         }
         // The three bytes after each mark are unused and ignored.
-        let mut seen = (before, say.clone());
+        let mut seen = (before, message.clone());
         if turn < 2 {
             for bytes in [&mut seen.0, &mut seen.1] {
                 bytes.iter_mut().skip(5).take(3).for_each(|byte| *byte = 0);
             }
         }
         honest &= seen.1.starts_with(&seen.0);
-        let hears = if turn == 1 { &mut connects } else { &mut accepts };
-        let mut rest = say.as_slice();
+        let receiver = if turn == 1 { &mut connector } else { &mut acceptor };
+        let mut rest = message.as_slice();
         let answer = loop {
             let piece = rest.len().min(1 + input.below(100));
-            let (taken, answer) = hears.take(&rest[..piece]);
+            let (taken, answer) = receiver.take(&rest[..piece]);
             assert!(taken <= piece);
             rest = &rest[taken..];
             if answer != Answer::More || rest.is_empty() {
@@ -204,7 +204,7 @@ pub fn handshake(bytes: &[u8]) {
         let next = if let Answer::Say(bytes) = &answer { Some(bytes.clone()) } else { None };
         answers.push(answer);
         match next {
-            Some(bytes) => say = bytes,
+            Some(bytes) => message = bytes,
             None => break,
         }
     }

@@ -23,19 +23,19 @@ pub fn numbers(bytes: &[u8]) {
             break;
         }
         let other = datatype.clone();
-        let (built, most) = peak_memory::most(|| level(&datatype, &other, &mut input));
-        assert!(most < 1 << 16, "{most} bytes for a few numbers");
+        let (built, peak) = peak_memory::measure(|| derive(&datatype, &other, &mut input));
+        assert!(peak < 1 << 16, "{peak} bytes for a few numbers");
         match built {
             Ok(built) => datatype = built,
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
-    let (_, most) = peak_memory::most(|| questions(&datatype, &mut input));
-    assert!(most < 4 << 20, "{most} bytes for a question");
+    let (_, peak) = peak_memory::measure(|| query(&datatype, &mut input));
+    assert!(peak < 4 << 20, "{peak} bytes for a question");
     assert!(seconds() - begin < SOON, "{datatype:?}");
 }
 
-fn level(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Datatype, TypeError> {
+fn derive(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Datatype, TypeError> {
     let big = |input: &mut Input<'_>| input.edge() as usize;
     let far = |input: &mut Input<'_>| {
         let number = input.edge().cast_signed();
@@ -103,7 +103,7 @@ fn distributed(input: &mut Input<'_>) -> DistributedDim {
     DistributedDim { size, processes, distribution: how }
 }
 
-fn questions(datatype: &Datatype, input: &mut Input<'_>) {
+fn query(datatype: &Datatype, input: &mut Input<'_>) {
     let count = input.edge() as usize;
     assert!(datatype.size() <= isize::MAX as usize && datatype.element_count() <= datatype.size() as u64);
     let _ = (datatype.lb(), datatype.extent(), datatype.true_lb(), datatype.true_extent());

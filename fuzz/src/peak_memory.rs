@@ -12,14 +12,14 @@ static COUNTED: Counted = Counted;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 fn count(more: isize) {
     // The counters are gone when the thread is being destroyed.
     let _ = HELD.try_with(|held| {
         held.set(held.get().wrapping_add(more));
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
     });
 }
 
@@ -52,9 +52,9 @@ unsafe impl GlobalAlloc for Counted {
 }
 
 /// Returns what `call` returns, and the peak number of bytes that it held on this thread.
-pub(crate) fn most<T>(call: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn measure<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
-    MOST.set(before);
+    PEAK.set(before);
     let value = call();
-    (value, MOST.get().wrapping_sub(before).max(0) as usize)
+    (value, PEAK.get().wrapping_sub(before).max(0) as usize)
 }

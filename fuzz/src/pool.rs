@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// Live blocks keep their bytes, blocks do not overlap, and the pool's own check succeeds.
 pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let small = Growth::default().first_region(4096).largest(128 << 10).limit(MIB);
+    let small = Growth::default().first_region(4096).max_region(128 << 10).limit(MIB);
     match input.below(8) {
         0 => walk(Magazine::growing(small, Heap::create), input),
         1 => walk(Buddy::growing(small, Heap::create), input),
@@ -53,7 +53,7 @@ pub fn pool(bytes: &[u8]) {
 /// A block that might be able to grow in place.
 trait Grows: Sized {
     /// Whether its pool releases idle regions to make room for others. The paper's pools do not.
-    const GIVES_BACK: bool = true;
+    const FREES_IDLE_REGIONS: bool = true;
 
     fn grow(self, _len: usize) -> Self {
         self
@@ -67,7 +67,7 @@ impl<S: Storage> Grows for Block<S> {
 }
 
 impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
-    const GIVES_BACK: bool = false;
+    const FREES_IDLE_REGIONS: bool = false;
 }
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
@@ -103,11 +103,11 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                     }
                     Err(error) => {
                         let why = matches!(error.kind, AllocErrorKind::Storage(_) | AllocErrorKind::TooLarge);
-                        let empty = error.live_bytes == 0 && P::Block::GIVES_BACK;
+                        let empty = error.live_bytes == 0 && P::Block::FREES_IDLE_REGIONS;
                         assert!(!empty || why, "{error} on an empty pool");
                         assert_eq!(error.requested, len);
                         assert!(
-                            !matches!(error.kind, AllocErrorKind::TooLarge) || len > pool.max_block(),
+                            !matches!(error.kind, AllocErrorKind::TooLarge) || len > pool.max_alloc(),
                             "{error}"
                         );
                     }

@@ -24,13 +24,13 @@ pub fn receiver(bytes: &[u8]) {
     }
     let cut = wire.len().saturating_sub(input.below(30));
     wire.truncate(cut);
-    let (taken, end) = whole(&wire);
+    let (taken, end) = parse_all(&wire);
 
-    let ways = input.rest();
-    let (fed, most) = peak_memory::most(|| feed(&wire, &mut Input::new(ways)));
+    let choices = input.rest();
+    let (fed, peak) = peak_memory::measure(|| feed(&wire, &mut Input::new(choices)));
     // The pool's memory is not counted here, except for the cost of making a region.
-    assert!(most <= 4 * wire.len() + (256 << 10), "{most} bytes for {}", wire.len());
-    let (read, ended) = read(&wire, &mut Input::new(ways));
+    assert!(peak <= 4 * wire.len() + (256 << 10), "{peak} bytes for {}", wire.len());
+    let (read, ended) = read(&wire, &mut Input::new(choices));
     assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");
     assert!(read.iter().map(Vec::as_slice).eq(taken.iter().copied()), "read");
     assert_eq!((fed.1, ended), (end, end));
@@ -48,33 +48,33 @@ pub fn receiver(bytes: &[u8]) {
 /// How a stream of messages ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    Whole,
-    Midway,
+    AtBoundary,
+    Truncated,
     TooLong,
-    NoMessage,
+    Invalid,
 }
 
 /// Parses messages from the front of all bytes, up to the first invalid one.
-fn whole(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
+fn parse_all(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     let mut taken = Vec::new();
     loop {
         let Some(header) = bytes.first_chunk::<MESSAGE_HEADER>() else {
-            return (taken, if bytes.is_empty() { End::Whole } else { End::Midway });
+            return (taken, if bytes.is_empty() { End::AtBoundary } else { End::Truncated });
         };
         let total = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
         let total = if header[5] == b'>' { total.swap_bytes() } else { total };
         let known = header.starts_with(b"mpjb\x01") && b"<>".contains(&header[5]);
         if !known || header[6] > 1 || header[7] != 0 || total < MESSAGE_HEADER as u64 {
-            return (taken, End::NoMessage);
+            return (taken, End::Invalid);
         }
         if total > LIMIT as u64 {
             return (taken, End::TooLong);
         }
         let Some((message, later)) = bytes.split_at_checked(total as usize) else {
-            return (taken, End::Midway);
+            return (taken, End::Truncated);
         };
         if reference_parser::parse(message).is_none() {
-            return (taken, End::NoMessage);
+            return (taken, End::Invalid);
         }
         taken.push(message);
         bytes = later;
@@ -85,17 +85,17 @@ fn end_of(error: &ReceiveError) -> End {
     assert!(!error.to_string().is_empty());
     match error {
         ReceiveError::TooLong { .. } => End::TooLong,
-        ReceiveError::Format(_) => End::NoMessage,
-        ReceiveError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => End::Midway,
+        ReceiveError::Format(_) => End::Invalid,
+        ReceiveError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => End::Truncated,
         other => panic!("{other}"),
     }
 }
 
-fn feed(mut bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
+fn feed(mut bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
     let mut receiver: Receiver<&DefaultPool> = Receiver::new(mpj_pool::global(), LIMIT);
     let mut got = Vec::new();
     while !bytes.is_empty() {
-        let (mut now, later) = bytes.split_at(bytes.len().min(1 + ways.below(100)));
+        let (mut now, later) = bytes.split_at(bytes.len().min(1 + choices.below(100)));
         bytes = later;
         loop {
             match receiver.feed(&mut now) {
@@ -105,7 +105,7 @@ fn feed(mut bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
             }
         }
     }
-    (got, if receiver.has_partial_message() { End::Midway } else { End::Whole })
+    (got, if receiver.has_partial_message() { End::Truncated } else { End::AtBoundary })
 }
 
 /// A non-blocking socket.
@@ -121,14 +121,14 @@ impl Read for Socket<'_, '_> {
     }
 }
 
-fn read(bytes: &[u8], ways: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
+fn read(bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
     let mut receiver = Receiver::new(mpj_pool::global(), LIMIT);
-    let (mut socket, mut got) = (Socket(bytes, ways), Vec::new());
+    let (mut socket, mut got) = (Socket(bytes, choices), Vec::new());
     loop {
         match receiver.read(&mut socket) {
             Ok(Received::Message(message)) => got.push(message.to_vec()),
             Ok(Received::Pending) => {}
-            Ok(Received::End) => return (got, End::Whole),
+            Ok(Received::End) => return (got, End::AtBoundary),
             Err(error) => return (got, end_of(&error)),
         }
     }

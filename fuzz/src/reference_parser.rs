@@ -2,7 +2,7 @@
 
 /// A section of a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct ParsedSection {
     pub(crate) kind: u8,
     pub(crate) codec: u8,
     pub(crate) schema: u8,
@@ -16,7 +16,7 @@ pub(crate) struct Part {
 /// A valid message.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) sections: Vec<ParsedSection>,
     /// The offset of the dynamic part's header, if the message has one.
     pub(crate) dynamic: Option<usize>,
     /// The header offset and the length of each record of the dynamic part.
@@ -39,7 +39,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     if head[6] > 1 || head[7] != 0 || number(&head[8..], big) != bytes.len() as u128 {
         return None;
     }
-    let mut message = Message { parts: Vec::new(), dynamic: None, records: Vec::new() };
+    let mut message = Message { sections: Vec::new(), dynamic: None, records: Vec::new() };
     let mut objects = 0u128;
     let mut at = 16;
     while at < bytes.len() {
@@ -74,7 +74,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
             }
         }
         let big = big != (head[1] == 2);
-        message.parts.push(Part {
+        message.sections.push(ParsedSection {
             kind: head[0],
             codec: head[2],
             schema: head[3],
@@ -107,38 +107,42 @@ fn padding(bytes: &[u8], at: usize, unit: usize) -> Option<usize> {
 }
 
 /// Returns the message as a machine of the other byte order writes it.
-pub(crate) fn turned(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn swapped(bytes: &[u8]) -> Vec<u8> {
     let message = parse(bytes).expect("a good message");
-    let mut turned = bytes.to_vec();
-    turned[5] ^= b'<' ^ b'>';
-    turned[8..16].reverse();
+    let mut swapped = bytes.to_vec();
+    swapped[5] ^= b'<' ^ b'>';
+    swapped[8..16].reverse();
     let mut values = Vec::new();
     let mut records = message.records.iter();
-    for part in &message.parts {
-        turned[part.at - 12..part.at - 8].reverse();
-        turned[part.at - 8..part.at].reverse();
-        if part.kind != 32 {
-            values.push((part.at, part.count as usize * size(part.kind).expect("known"), part.kind));
+    for section in &message.sections {
+        swapped[section.at - 12..section.at - 8].reverse();
+        swapped[section.at - 8..section.at].reverse();
+        if section.kind != 32 {
+            values.push((
+                section.at,
+                section.count as usize * size(section.kind).expect("known"),
+                section.kind,
+            ));
             continue;
         }
-        for &(start, len) in records.by_ref().take(part.count as usize) {
-            turned[start..start + 8].reverse();
-            if part.codec == 3 {
-                values.push((start + 8, len, part.schema));
+        for &(start, len) in records.by_ref().take(section.count as usize) {
+            swapped[start..start + 8].reverse();
+            if section.codec == 3 {
+                values.push((start + 8, len, section.schema));
             }
         }
     }
     if let Some(start) = message.dynamic {
-        turned[start + 4..start + 8].reverse();
-        turned[start + 8..start + 16].reverse();
+        swapped[start + 4..start + 8].reverse();
+        swapped[start + 8..start + 16].reverse();
     }
     for (at, len, kind) in values {
         // The two halves of a complex number are swapped separately.
         let size = size(kind).expect("known");
         let width = if matches!(kind, 17 | 18) { size / 2 } else { size };
-        turned[at..at + len].chunks_exact_mut(width).for_each(<[u8]>::reverse);
+        swapped[at..at + len].chunks_exact_mut(width).for_each(<[u8]>::reverse);
     }
-    turned
+    swapped
 }
 
 /// Returns the size in bytes of one element of a kind, which is given by its number.

@@ -24,7 +24,7 @@ pub fn round_trip(bytes: &[u8]) {
     let capacity = (block.capacity() - start) / 16 * 16;
     let mut buffer =
         Buffer::with_headroom(block, room).map_err(|refused| refused.error).expect("room for a header");
-    let mut model = Model { capacity, len: 16, open: None, turned: false };
+    let mut model = Model { capacity, len: 16, open: None, swapped: false };
     let mut written = Vec::new();
     for _ in 0..40 {
         if input.is_empty() {
@@ -35,22 +35,22 @@ pub fn round_trip(bytes: &[u8]) {
         assert_eq!(operation.write(&mut buffer), expected, "{operation:?}");
         assert_eq!(buffer.len(), model.len, "after {operation:?}");
         if expected.is_ok() {
-            written.push((operation, model.turned));
+            written.push((operation, model.swapped));
         }
     }
-    let ways = input.rest();
+    let choices = input.rest();
     let local = buffer.commit();
     let wire = local.to_vec();
     assert_eq!((wire.len(), reference_parser::parse(&wire).is_some()), (local.len(), true));
-    let turned = reference_parser::turned(&wire);
+    let swapped = reference_parser::swapped(&wire);
     let from = |bytes: &[u8]| {
         let block = mpj_pool::global().alloc(bytes.len()).expect("memory");
         Buffer::from_bytes(block, bytes).map_err(|refused| refused.error).expect("a good message")
     };
-    for (mut buffer, native) in [(local, true), (from(&wire), true), (from(&turned), false)] {
-        let mut ways = Input::new(ways);
-        for (operation, turned) in &written {
-            operation.read(&mut buffer, native != *turned, &mut ways);
+    for (mut buffer, native) in [(local, true), (from(&wire), true), (from(&swapped), false)] {
+        let mut choices = Input::new(choices);
+        for (operation, swapped) in &written {
+            operation.read(&mut buffer, native != *swapped, &mut choices);
         }
         assert_eq!((buffer.remaining(), buffer.peek()), (0, None));
         assert_eq!(buffer.skip_section(), Err(ReadError::End));
@@ -130,9 +130,9 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         }
     }
 
-    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, way: usize) {
+    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, choice: usize) {
         let count = self.all.len();
-        if way == 5 && (self.dynamic() || count > 0) {
+        if choice == 5 && (self.dynamic() || count > 0) {
             let past =
                 ReadError::PastSection { needed: u64::MAX, left: buffer.peek().expect("a section").count };
             assert_eq!(buffer.skip(u64::MAX), Err(past));
@@ -140,7 +140,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         }
         let mut room: Vec<T> = self.all.iter().rev().copied().collect();
         if self.dynamic() {
-            match way {
+            match choice {
                 0 => room = buffer.read_dynamic().expect("a slice"),
                 1 => {
                     let shorter = room.len().saturating_sub(1);
@@ -165,7 +165,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
             }
             return assert!(self.are(&room));
         }
-        match way {
+        match choice {
             0 => assert_eq!(buffer.read(&mut room), Ok(count)),
             1 => match buffer.view_n::<T>(count) {
                 Ok(view) => room = view.to_vec(),
@@ -192,7 +192,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
             }
             _ => room.iter_mut().for_each(|x| assert_eq!(buffer.read(core::slice::from_mut(x)), Ok(1))),
         }
-        if count == 0 && way >= 4 {
+        if count == 0 && choice >= 4 {
             assert_eq!(buffer.read::<T>(&mut []), Ok(0));
         }
         assert!(self.are(&room), "{:?} {room:?}", self.all);
@@ -302,18 +302,18 @@ impl Operation {
         }
     }
 
-    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, ways: &mut Input<'_>) {
-        let way = ways.below(6);
+    fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, choices: &mut Input<'_>) {
+        let choice = choices.below(6);
         match self {
-            Self::U8(v) => v.read(buffer, native, way),
-            Self::I16(v) => v.read(buffer, native, way),
-            Self::U32(v) => v.read(buffer, native, way),
-            Self::I64(v) => v.read(buffer, native, way),
-            Self::U128(v) => v.read(buffer, native, way),
-            Self::F32(v) => v.read(buffer, native, way),
-            Self::F64(v) => v.read(buffer, native, way),
-            Self::Bool(v) => v.read(buffer, native, way),
-            Self::Char(v) => v.read(buffer, native, way),
+            Self::U8(v) => v.read(buffer, native, choice),
+            Self::I16(v) => v.read(buffer, native, choice),
+            Self::U32(v) => v.read(buffer, native, choice),
+            Self::I64(v) => v.read(buffer, native, choice),
+            Self::U128(v) => v.read(buffer, native, choice),
+            Self::F32(v) => v.read(buffer, native, choice),
+            Self::F64(v) => v.read(buffer, native, choice),
+            Self::Bool(v) => v.read(buffer, native, choice),
+            Self::Char(v) => v.read(buffer, native, choice),
             Self::Bytes(bytes) => {
                 let mut room = vec![0; bytes.len()];
                 assert_eq!(buffer.read(&mut room), Ok(bytes.len()));
@@ -345,7 +345,7 @@ struct Model {
     len: usize,
     open: Option<&'static str>,
     /// Whether the open section is in the other byte order than the message.
-    turned: bool,
+    swapped: bool,
 }
 
 impl Model {
@@ -361,7 +361,7 @@ impl Model {
         self.len += needed;
         self.open = Some(kind);
         if opens {
-            self.turned = matches!(operation, Operation::NewSection(4..=6));
+            self.swapped = matches!(operation, Operation::NewSection(4..=6));
         }
         if let Operation::Bytes(bytes) = operation {
             self.len += bytes.len().min(self.capacity - self.len);

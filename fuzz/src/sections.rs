@@ -130,7 +130,7 @@ fn pad(bytes: &mut Vec<u8>, unit: usize) {
 fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     let big = |order| order == ByteOrder::Big;
     let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, big(s.byte_order), s.count);
-    let known = message.parts.iter().map(|p| (p.kind, p.codec, p.schema, p.big, p.count));
+    let known = message.sections.iter().map(|p| (p.kind, p.codec, p.schema, p.big, p.count));
     assert!(buffer.sections().map(listed).eq(known));
     macro_rules! elements {
         ($foreign:ident, $type:ty, $zero:expr) => {{
@@ -188,7 +188,7 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     }
     assert_eq!(buffer.skip_section(), Err(ReadError::End));
     buffer.rewind();
-    for _ in &message.parts {
+    for _ in &message.sections {
         buffer.skip_section().expect("as many sections as there are");
     }
     assert_eq!(buffer.skip_section(), Err(ReadError::End));

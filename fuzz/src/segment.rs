@@ -22,8 +22,8 @@ const WORDS: usize = 4;
 const CELLS: usize = 24;
 
 /// The tag of messages in exported blocks, and the number of words of the export table that they use first.
-const LENT: i32 = 9;
-const LOANS: usize = 8;
+const EXPORT_TAG: i32 = 9;
+const EXPORT_WORDS: usize = 8;
 
 /// The number of steps, each of which does something with the two ranks.
 const ROUNDS: usize = 60;
@@ -41,9 +41,9 @@ struct Rank {
     sends: Vec<Sending<u8>>,
     receives: Vec<(u8, usize, Receiving<u8>)>,
     /// Sends of exported blocks, receives of messages that could not be viewed, and messages that are being viewed.
-    loans: Vec<Completion>,
+    exported: Vec<Completion>,
     others: Vec<Completion>,
-    looks: Vec<ViewedMessage>,
+    views: Vec<ViewedMessage>,
 }
 
 impl Rank {
@@ -52,32 +52,33 @@ impl Rank {
     }
 
     /// Starts a send of a pool block, whose length depends on `seed`.
-    fn lend(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
+    fn send_exported(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
         let member = &self.member;
         let mut block = FilledBlock::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
         block.extend_from_slice(&body(seed, len_of(seed))).expect("it is as long");
         let block = Arc::new(block);
         let (keep, buf) =
-            (Arc::clone(&block) as KeepAlive, Buf::slice((*block).as_ref()).in_region(block.registrable()));
+            (Arc::clone(&block) as KeepAlive, Buf::slice((*block).as_ref()).in_region(block.region()));
         // SAFETY: `keep` keeps the block, and nothing else refers to it.
         let source = unsafe { Source::new(buf, Some(keep)) }.expect("whole items");
         drop(block);
-        match member.engine.send(&member.world, to, LENT, source, Mode::Standard, Coalesce::Allowed)? {
-            Started::Pending(completion) => self.loans.push(completion),
+        match member.engine.send(&member.world, to, EXPORT_TAG, source, Mode::Standard, Coalesce::Allowed)? {
+            Started::Pending(completion) => self.exported.push(completion),
             Started::Done(_) => (),
         }
         Ok(())
     }
 
     /// Views the next message in a block. One that cannot be viewed is received without a buffer instead.
-    fn look(&mut self, from: u32, touched: bool) {
+    fn view_next(&mut self, from: u32, overwritten: bool) {
         let engine = &self.member.engine;
-        let found = engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: LENT });
+        let found =
+            engine.improbe(&self.member.world, Pattern { source: from.cast_signed(), tag: EXPORT_TAG });
         let Some(message) = found.ok().flatten() else { return };
         match engine.recv_view(message) {
-            Ok(lent) => {
-                assert!(touched || is_whole(&lent), "another message");
-                self.looks.push(lent);
+            Ok(viewed) => {
+                assert!(overwritten || is_whole(&viewed), "another message");
+                self.views.push(viewed);
             }
             // It was sent before the ranks had connected, is not in a block because the pool is used up, or its word
             // is invalid.
@@ -95,15 +96,15 @@ fn len_of(seed: u8) -> usize {
     70_000 + usize::from(seed)
 }
 
-fn is_whole(lent: &ViewedMessage) -> bool {
-    lent.bytes().first().is_some_and(|seed| lent.bytes() == body(*seed, len_of(*seed)))
+fn is_whole(viewed: &ViewedMessage) -> bool {
+    viewed.bytes().first().is_some_and(|seed| viewed.bytes() == body(*seed, len_of(*seed)))
 }
 
 struct Scene {
     ranks: [Rank; 2],
     view: SegmentView,
-    /// The offsets of desks and contacts, and those of each rank's rings and export words.
-    desks: Range<usize>,
+    /// The offsets of control blocks and contacts, and those of each rank's rings and export words.
+    control_words: Range<usize>,
     rings: Vec<[Range<usize>; 2]>,
 }
 
@@ -138,13 +139,13 @@ fn scene() -> Scene {
             roster,
             sends: Vec::new(),
             receives: Vec::new(),
-            loans: Vec::new(),
+            exported: Vec::new(),
             others: Vec::new(),
-            looks: Vec::new(),
+            views: Vec::new(),
         }
     });
-    let (desks, rings) = memory.words();
-    Scene { ranks, view: SharedStorage::attach(fd()).expect("the same memory"), desks, rings }
+    let (control_words, rings) = memory.words();
+    Scene { ranks, view: SharedStorage::attach(fd()).expect("the same memory"), control_words, rings }
 }
 
 fn body(seed: u8, len: usize) -> Vec<u8> {
@@ -160,9 +161,9 @@ impl Scene {
 
     /// Overwrites one word of the memory: a counter or label in most cases, or any other.
     fn overwrite(&self, input: &mut Input<'_>) {
-        let [ring, loans] = self.rings[input.below(2)].clone();
+        let [ring, exported] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
-            0 => self.desks.start + input.below(self.desks.len() / 8) * 8,
+            0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
             1 => ring.start + input.below(WORDS) * 64,
             // The words that say which rank makes which piece of a cooperative copy.
             2 => ring.start + (WORDS - 1) * 64 + input.below(8) * 8,
@@ -170,7 +171,7 @@ impl Scene {
             3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
             6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
             7 => ring.start + input.below(ring.len() / 8) * 8,
-            _ => loans.start + input.below(LOANS) * 8,
+            _ => exported.start + input.below(EXPORT_WORDS) * 8,
         };
         let word = self.view.ptr_at(at, 8).expect("inside").cast::<AtomicU64>();
         // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
@@ -212,7 +213,7 @@ impl Scene {
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();
-    let mut touched = false;
+    let mut overwritten = false;
     for _ in 0..ROUNDS {
         if input.is_empty() {
             break;
@@ -227,7 +228,7 @@ pub fn segment(bytes: &[u8]) {
                 match rank.member.try_isend(receiver as u32, tag, body(seed, len)) {
                     Ok(send) => rank.sends.push(send),
                     Err(fault) => {
-                        assert!(touched, "{fault}");
+                        assert!(overwritten, "{fault}");
                         continue;
                     }
                 }
@@ -237,18 +238,18 @@ pub fn segment(bytes: &[u8]) {
             2 | 3 => scene.ranks[from].pass(),
             4 => scene.pass(PASSES),
             6 => {
-                let lent = scene.ranks[from].lend(1 - from as u32, input.byte());
-                assert!(touched || lent.is_ok(), "{lent:?}");
+                let viewed = scene.ranks[from].send_exported(1 - from as u32, input.byte());
+                assert!(overwritten || viewed.is_ok(), "{viewed:?}");
             }
-            7 => scene.ranks[from].look(1 - from as u32, touched),
+            7 => scene.ranks[from].view_next(1 - from as u32, overwritten),
             8 => {
-                let looks = &mut scene.ranks[from].looks;
-                if !looks.is_empty() {
-                    drop(looks.swap_remove(input.below(looks.len())));
+                let views = &mut scene.ranks[from].views;
+                if !views.is_empty() {
+                    drop(views.swap_remove(input.below(views.len())));
                 }
             }
             _ => {
-                touched = true;
+                overwritten = true;
                 match input.below(5) {
                     0 => scene.burst(input.u64()),
                     _ => scene.overwrite(&mut input),
@@ -257,7 +258,7 @@ pub fn segment(bytes: &[u8]) {
         }
     }
     scene.pass(10 * PASSES);
-    if touched {
+    if overwritten {
         // A waiting rank verifies the memory once a second. After the second check it gives up on outstanding
         // replies.
         for _ in 0..2 {
@@ -280,38 +281,41 @@ pub fn segment(bytes: &[u8]) {
         for me in [0, 1] {
             // View the messages that have not been viewed yet.
             for _ in 0..ROUNDS {
-                scene.ranks[me].look(1 - me as u32, touched);
+                scene.ranks[me].view_next(1 - me as u32, overwritten);
             }
-            let looks = std::mem::take(&mut scene.ranks[me].looks);
-            assert!(looks.iter().all(is_whole), "somebody has written to what is looked at");
+            let views = std::mem::take(&mut scene.ranks[me].views);
+            assert!(views.iter().all(is_whole), "somebody has written to what is looked at");
         }
         scene.pass(10 * PASSES);
     }
     for (me, rank) in scene.ranks.iter().enumerate() {
         for ExitEvent { rank, exit: end } in rank.roster.since(0) {
-            assert!(touched && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
+            assert!(overwritten && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
             assert!(matches!(end, Exit::Died(why) if !why.is_empty()));
         }
-        if !touched {
+        if !overwritten {
             assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");
-            assert!(rank.loans.iter().all(|loan| loan.outcome().is_some()), "a message in a block hangs");
+            assert!(rank.exported.iter().all(|loan| loan.outcome().is_some()), "a message in a block hangs");
             assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
         }
         // The death of the other rank completes every pending operation, in whatever state it is.
         rank.roster.report(1 - me as u32, Exit::Died("its part is over".into()));
     }
     scene.pass(PASSES);
-    for Rank { member, sends, receives, loans, others, .. } in scene.ranks {
-        assert!(loans.iter().chain(&others).all(|it| it.outcome().is_some()), "a message in a block hangs");
-        assert!(touched || loans.iter().all(|loan| matches!(loan.outcome(), Some(Ok(_)))));
+    for Rank { member, sends, receives, exported, others, .. } in scene.ranks {
+        assert!(
+            exported.iter().chain(&others).all(|it| it.outcome().is_some()),
+            "a message in a block hangs"
+        );
+        assert!(overwritten || exported.iter().all(|loan| matches!(loan.outcome(), Some(Ok(_)))));
         for send in sends {
             assert!(send.has_ended(), "a send hangs");
-            assert!(send.wait(&member).is_ok() || touched);
+            assert!(send.wait(&member).is_ok() || overwritten);
         }
         for (seed, len, receive) in receives {
             assert!(receive.has_ended(), "a receive hangs");
             let (outcome, got) = receive.wait(&member);
-            assert!(touched || (outcome.is_ok() && got == body(seed, len)));
+            assert!(overwritten || (outcome.is_ok() && got == body(seed, len)));
         }
     }
 }

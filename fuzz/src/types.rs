@@ -9,24 +9,24 @@ use crate::input::Input;
 use crate::model::{Model, Spec};
 
 /// Trees with longer lists are skipped.
-const MOST: usize = 3000;
+const MAX_BYTES: usize = 3000;
 
 /// Builds a type and the list of its bytes; packs, unpacks, counts, validates and converts it, in pieces of any
 /// length.
 pub fn types(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let Some((spec, count)) = choose(&mut input, MOST) else { return };
+    let Some((spec, count)) = choose(&mut input, MAX_BYTES) else { return };
     let datatype = spec.build().expect("small numbers");
     let one = spec.model();
     let model = one.items(count);
-    facts(&datatype, &one, count, &model);
-    copies(&datatype, count, &model, &mut input);
-    portable(&datatype, count, &model, &mut input);
-    prefixes(&datatype, count, &model);
-    values(&datatype, count, &model, &mut input);
-    if let Some((other, items)) = choose(&mut input, MOST / 2) {
+    check_properties(&datatype, &one, count, &model);
+    check_copies(&datatype, count, &model, &mut input);
+    check_external32(&datatype, count, &model, &mut input);
+    check_prefixes(&datatype, count, &model);
+    check_validation(&datatype, count, &model, &mut input);
+    if let Some((other, items)) = choose(&mut input, MAX_BYTES / 2) {
         let to = other.build().expect("small numbers");
-        across((&datatype, count, &model), (&to, items, &other.model().items(items)), &mut input);
+        check_transpack((&datatype, count, &model), (&to, items, &other.model().items(items)), &mut input);
     }
 }
 
@@ -141,7 +141,7 @@ fn distributed(input: &mut Input<'_>) -> DistributedDim {
     }
 }
 
-fn facts(datatype: &Datatype, one: &Model, count: usize, model: &Model) {
+fn check_properties(datatype: &Datatype, one: &Model, count: usize, model: &Model) {
     let (low, high) = one.touched();
     assert_eq!(datatype.size(), one.bytes().len());
     assert_eq!(datatype.element_count(), one.leaves.len() as u64);
@@ -206,29 +206,29 @@ fn place(origin: usize, at: i64) -> usize {
     (origin as i64 + at) as usize
 }
 
-fn copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
+fn check_copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, data) = memory(model);
-    let wanted: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
+    let expected: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
     let chunks: [usize; 3] = core::array::from_fn(|_| 1 + input.below(70));
     let mut packer = Packer::new(datatype, &data, origin, count).expect("inside");
-    let mut got = vec![0xee; wanted.len() + 70];
+    let mut got = vec![0xee; expected.len() + 70];
     let mut at = 0;
     for chunk in chunks.into_iter().cycle() {
-        let n = packer.fill_bytes(&mut got[at..at + chunk.min(wanted.len() - at)]);
+        let n = packer.fill_bytes(&mut got[at..at + chunk.min(expected.len() - at)]);
         at += n;
         if packer.remaining() == 0 {
             break;
         }
         assert!(n > 0, "stuck at {at}");
     }
-    assert_eq!(&got[..wanted.len()], wanted);
-    assert!(got[wanted.len()..].iter().all(|byte| *byte == 0xee), "a write behind");
+    assert_eq!(&got[..expected.len()], expected);
+    assert!(got[expected.len()..].iter().all(|byte| *byte == 0xee), "a write behind");
 
     // Unpacks different bytes. Where blocks overlap, the last write wins.
-    let packed: Vec<u8> = (0..wanted.len()).map(|i| (i * 7 % 253) as u8).collect();
-    let (mut wanted, mut memory) = (data.clone(), data);
+    let packed: Vec<u8> = (0..expected.len()).map(|i| (i * 7 % 253) as u8).collect();
+    let (mut expected, mut memory) = (data.clone(), data);
     for (at, byte) in model.bytes().iter().zip(&packed) {
-        wanted[place(origin, *at)] = *byte;
+        expected[place(origin, *at)] = *byte;
     }
     if memory.len() > 1 && model.touched().1 > 0 {
         let short = memory.len() - 1;
@@ -245,14 +245,14 @@ fn copies(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
         }
     }
     assert_eq!((unpacker.remaining(), unpacker.unpack_from(&[0]).map_err(|long| long.capacity)), (0, Err(0)));
-    assert_eq!(memory, wanted);
+    assert_eq!(memory, expected);
 }
 
 /// Packs to the portable form with big-endian numbers, and unpacks from it.
-fn portable(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
+fn check_external32(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, data) = memory(model);
-    let mut wanted: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
-    let mut rest = wanted.as_mut_slice();
+    let mut expected: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
+    let mut rest = expected.as_mut_slice();
     for (_, primitive) in &model.leaves {
         let (leaf, later) = rest.split_at_mut(primitive.size());
         if cfg!(target_endian = "little") {
@@ -262,19 +262,19 @@ fn portable(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<
     }
     let chunk = 1 + input.below(70);
     let mut packer = Packer::new(datatype, &data, origin, count).expect("inside");
-    let mut got = vec![0; wanted.len()];
+    let mut got = vec![0; expected.len()];
     got.chunks_mut(chunk).for_each(|part| assert_eq!(packer.fill_external32(part), part.len()));
-    assert_eq!((&got, packer.remaining()), (&wanted, 0));
+    assert_eq!((&got, packer.remaining()), (&expected, 0));
     let mut memory = vec![0xee; data.len()];
-    let mut wanted = memory.clone();
-    model.bytes().iter().for_each(|at| wanted[place(origin, *at)] = data[place(origin, *at)]);
+    let mut expected = memory.clone();
+    model.bytes().iter().for_each(|at| expected[place(origin, *at)] = data[place(origin, *at)]);
     let chunk = 1 + input.below(70);
     let mut unpacker = Unpacker::new(datatype, &mut memory, origin, count).expect("inside");
     got.chunks(chunk).for_each(|part| assert_eq!(unpacker.feed_external32(part), Ok(part.len())));
-    assert_eq!(memory, wanted);
+    assert_eq!(memory, expected);
 }
 
-fn prefixes(datatype: &Datatype, count: usize, model: &Model) {
+fn check_prefixes(datatype: &Datatype, count: usize, model: &Model) {
     let (mut signature, mut bytes) = (Signature::EMPTY, 0);
     let leaves = model.leaves.len();
     for (i, leaf) in model.leaves.iter().enumerate() {
@@ -299,25 +299,25 @@ fn prefixes(datatype: &Datatype, count: usize, model: &Model) {
 }
 
 /// Checks that each `bool` and `char` is valid afterwards, in the bytes received so far.
-fn values(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
+fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, mut data) = memory(model);
     let seed = input.byte();
     data.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i as u8 & 7).wrapping_mul(seed) >> (seed & 7));
     let bytes = input.below(model.bytes().len() + 2);
-    let mut wanted = data.clone();
+    let mut expected = data.clone();
     let (mut position, mut first) = (0, None);
     for (at, primitive) in &model.leaves {
         let leaf = place(origin, *at)..place(origin, *at) + primitive.size();
         let good = match primitive {
-            Primitive::Bool => wanted[leaf.start] <= 1,
+            Primitive::Bool => expected[leaf.start] <= 1,
             Primitive::Char => {
-                let code = wanted[leaf.clone()].try_into().map(u32::from_ne_bytes).expect("four bytes");
+                let code = expected[leaf.clone()].try_into().map(u32::from_ne_bytes).expect("four bytes");
                 char::from_u32(code).is_some()
             }
             _ => true,
         };
         if position < bytes && !good {
-            wanted[leaf].fill(0);
+            expected[leaf].fill(0);
             first = first.or(Some((*primitive, position)));
         }
         position += primitive.size();
@@ -328,15 +328,15 @@ fn values(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_
     #[expect(unsafe_code, reason = "the raw face is what is tried")]
     let found = unsafe { datatype.validate(base, count, bytes) };
     assert_eq!(found.err().map(|bad| (bad.primitive, bad.position)), first);
-    assert_eq!(data, wanted);
+    assert_eq!(data, expected);
 }
 
 /// Copies from one layout to another, from a position in one to a position in the other.
-fn across(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), input: &mut Input<'_>) {
+fn check_transpack(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), input: &mut Input<'_>) {
     let ((origin, data), (to_origin, mut memory)) = (memory(from.2), memory(to.2));
     let (bytes, to_bytes) = (from.2.bytes(), to.2.bytes());
     let (skip, fed) = (input.below(bytes.len() + 1), input.below(to_bytes.len() + 1));
-    let mut wanted = memory.clone();
+    let mut expected = memory.clone();
     let mut packer = Packer::new(from.0, &data, origin, from.1).expect("inside");
     packer.fill_bytes(&mut vec![0; skip]);
     let mut unpacker = Unpacker::new(to.0, &mut memory, to_origin, to.1).expect("inside");
@@ -344,9 +344,9 @@ fn across(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), inpu
     let n = packer.remaining().min(unpacker.remaining());
     assert_eq!(packer.transpack(&mut unpacker), n);
     assert_eq!((packer.position(), unpacker.position()), (skip + n, fed + n));
-    to_bytes[..fed].iter().for_each(|at| wanted[place(to_origin, *at)] = 7);
+    to_bytes[..fed].iter().for_each(|at| expected[place(to_origin, *at)] = 7);
     for (at, to_at) in bytes[skip..].iter().zip(&to_bytes[fed..]) {
-        wanted[place(to_origin, *to_at)] = data[place(origin, *at)];
+        expected[place(to_origin, *to_at)] = data[place(origin, *at)];
     }
-    assert_eq!(memory, wanted);
+    assert_eq!(memory, expected);
 }

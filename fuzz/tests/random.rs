@@ -24,7 +24,7 @@ macro_rules! targets {
         )*
 
         #[test]
-        fn none_is_left_out() {
+        fn every_target_is_listed() {
             assert_eq!(mpj_fuzz::TARGETS.map(|(name, _)| name), [$(stringify!($name)),*]);
         }
     };

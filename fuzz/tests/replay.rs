@@ -3,7 +3,7 @@
 use std::path::Path;
 
 #[test]
-fn the_corpus() {
+fn corpus_inputs_pass() {
     for (name, target) in mpj_fuzz::TARGETS {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
         let mut files = 0;

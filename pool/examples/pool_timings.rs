@@ -81,7 +81,7 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     Ok(Mix {
         time,
         hits: (after.hits - before.hits) as f64 / (after.allocs - before.allocs) as f64,
-        blocks: before.peak_granted as f64 / peak as f64,
+        blocks: before.peak_bytes as f64 / peak as f64,
         regions: before.region_bytes as f64 / peak as f64,
     })
 }
@@ -180,7 +180,7 @@ fn fill<P: Pool>(pool: &P, size: usize) -> Result<(f64, f64), AllocError> {
 fn main() -> Result<(), AllocError> {
     let magazine = || Magazine::growing(Growth::default(), Pages::create);
     let buddy = || Buddy::growing(Growth::default(), Pages::create);
-    let eager = || Buddy::growing(Growth::default().eager(), Pages::create);
+    let eager = || Buddy::growing(Growth::default().eager_merge(), Pages::create);
     let empty = ring(|| Ok(Box::new(())))?;
     println!(
         "ns per alloc + free, one at a time                     two threads   handed over ({empty:.0}: the ring alone)"
@@ -205,7 +205,7 @@ fn main() -> Result<(), AllocError> {
         "\n256 live blocks, 64 B to 8 MiB: ns per free + alloc, hits, blocks and regions over requests at their peaks"
     );
     for largest in [16 << 20, 64 << 20] {
-        let growth = Growth::default().largest(largest);
+        let growth = Growth::default().max_region(largest);
         for (name, mix) in [
             ("magazine", mix(&Magazine::growing(growth, Pages::create))?),
             ("buddy", mix(&Buddy::growing(growth, Pages::create))?),

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let segment = SharedStorage::create(1 << 20)?;
     // SAFETY: the peer inherits this descriptor, and attaches it.
-    let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
+    let fd = unsafe { segment.borrow_fd() }.try_clone_to_owned()?;
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty())?;
     let mut peer = Command::new(std::env::current_exe()?)
         .args([fd.as_raw_fd().to_string(), segment.epoch().to_string()])

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::block::Block;
 use crate::buddy::BuddyMap;
 use crate::cache::{self, Budget, DeferredFree, Depot, RegionTag, UNCACHED};
-use crate::class::{Class, MAX_ALIGN, MOST, alignment};
+use crate::class::{Class, MAX_ALIGN, MAX_BLOCK, alignment};
 use crate::registration::RegisteredStorage;
 use crate::sync::{ByteBudget, Lock};
 use crate::{AllocError, AllocErrorKind, Growth, MIN_BLOCK, PoolStats, Storage, StorageError};
@@ -48,7 +48,7 @@ impl<S: Storage> ArenaRegion<S> {
 /// # Invariants
 /// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
 ///    Cached blocks do not count: a flag tells their threads, which do not touch these blocks again.
-/// 2. Each region's `arena` points to it and each region's `slot` is its place in `State::slots`, as long as the region
+/// 2. Each region's `arena` points to it and each region's `slot` is its location in `State::slots`, as long as the region
 ///    lives; a region with live blocks is not removed.
 /// 3. `this` points to the arena, which must be freed through this pointer: one made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
@@ -59,11 +59,11 @@ pub(crate) struct Arena<S: Storage> {
     growth: Growth,
     source: Option<MakeStorage<S>>,
     /// The cached blocks of threads and their depot, if threads cache blocks.
-    keeping: Option<Box<CacheShared>>,
+    caching: Option<Box<CacheShared>>,
     /// The greatest block that shares a region with others.
-    shared: usize,
+    max_shared: usize,
     /// The greatest block of all.
-    most: usize,
+    max_alloc: usize,
 }
 
 /// The state of an arena whose blocks are cached by threads.
@@ -79,13 +79,13 @@ pub(crate) struct CacheShared {
 impl CacheShared {
     /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top
     /// of their own budgets.
-    const SHARE: u64 = 4;
+    const LARGE_SHARE: u64 = 4;
 
     /// Returns the state for caches of `budget` bytes of small blocks per thread, and a depot of the same size.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
-            budget: Budget { thread: budget, greatest: 0 },
+            budget: Budget { thread: budget, max_block: 0 },
             depot: Depot::new(budget),
             large: ByteBudget::new(0),
         }
@@ -97,105 +97,105 @@ impl<S: Storage> Arena<S> {
     pub(crate) fn growing(
         growth: Growth,
         source: MakeStorage<S>,
-        keeping: Option<CacheShared>,
+        caching: Option<CacheShared>,
     ) -> NonNull<Arena<S>> {
-        let most = growth.limit.min(MOST) & !(MAX_ALIGN - 1);
-        let shared = (growth.largest / 2).min(most);
-        let shared = if shared == 0 { 0 } else { 1 << shared.ilog2() };
-        Self::place(Arena {
+        let max_alloc = growth.limit.min(MAX_BLOCK) & !(MAX_ALIGN - 1);
+        let max_shared = (growth.max_region / 2).min(max_alloc);
+        let max_shared = if max_shared == 0 { 0 } else { 1 << max_shared.ilog2() };
+        Self::leak(Arena {
             this: NonNull::dangling(),
             lock: Lock::new(State::new()),
             growing: Mutex::new(()),
             growth,
             source: Some(source),
-            keeping: Self::keeping(keeping, shared),
-            shared,
-            most,
+            caching: Self::caching_up_to(caching, max_shared),
+            max_shared,
+            max_alloc,
         })
     }
 
     /// Returns an arena over one storage that never grows.
-    pub(crate) fn fixed(storage: S, keeping: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
+    pub(crate) fn fixed(storage: S, caching: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
         let size = storage.size();
         let leaves = (size / MIN_BLOCK) as u64;
         let most = BuddyMap::MAX_LEAVES as usize * MIN_BLOCK;
         let map = BuddyMap::new(leaves).ok_or(StorageError::Size { asked: size, most })?;
-        let greatest = BuddyMap::greatest(leaves).bytes();
-        let arena = Self::place(Arena {
+        let max_order = BuddyMap::max_order(leaves).bytes();
+        let arena = Self::leak(Arena {
             this: NonNull::dangling(),
             lock: Lock::new(State::new()),
             growing: Mutex::new(()),
             growth: Growth::default().limit(size),
             source: None,
-            keeping: Self::keeping(keeping, greatest),
-            shared: greatest,
-            most: greatest,
+            caching: Self::caching_up_to(caching, max_order),
+            max_shared: max_order,
+            max_alloc: max_order,
         });
-        // SAFETY: `place` has just made it.
-        let shared = unsafe { arena.as_ref() };
-        shared.insert(&mut shared.lock.lock(), storage, Division::Split(map));
+        // SAFETY: `leak` has just made it.
+        let arena_ref = unsafe { arena.as_ref() };
+        arena_ref.insert(&mut arena_ref.lock.lock(), storage, Division::Split(map));
         Ok(arena)
     }
 
     /// Limits the blocks that threads cache to those that share a region: a block with a region of its own has no
     /// class.
-    fn keeping(keeping: Option<CacheShared>, shared: usize) -> Option<Box<CacheShared>> {
-        keeping.map(|keeping| {
-            let budget = Budget { greatest: shared, ..keeping.budget };
-            Box::new(CacheShared { budget, ..keeping })
+    fn caching_up_to(caching: Option<CacheShared>, max_shared: usize) -> Option<Box<CacheShared>> {
+        caching.map(|caching| {
+            let budget = Budget { max_block: max_shared, ..caching.budget };
+            Box::new(CacheShared { budget, ..caching })
         })
     }
 
-    fn place(arena: Arena<S>) -> NonNull<Arena<S>> {
+    fn leak(arena: Arena<S>) -> NonNull<Arena<S>> {
         let arena = NonNull::from(Box::leak(Box::new(arena)));
         // SAFETY: it has just been made, and no other thread knows it.
         unsafe { (*arena.as_ptr()).this = arena };
         arena
     }
 
-    pub(crate) fn most(&self) -> usize {
-        self.most
+    pub(crate) fn max_alloc(&self) -> usize {
+        self.max_alloc
     }
 
     /// Returns the number of an arena whose blocks are cached by threads.
     pub(crate) fn id(&self) -> u64 {
-        self.keeping.as_ref().map_or(UNCACHED, |keeping| keeping.id)
+        self.caching.as_ref().map_or(UNCACHED, |caching| caching.id)
     }
 
     /// Returns the class of the block for `len` bytes, if it shares a region.
     #[inline]
     fn class(&self, len: usize) -> Option<Class> {
-        let class = if self.keeping.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
-        class.filter(|class| class.bytes() <= self.shared)
+        let class = if self.caching.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
+        class.filter(|class| class.bytes() <= self.max_shared)
     }
 
     // Inlined, so that the handle is made in registers; see `Block::rebuilt`.
     #[inline(always)]
     pub(crate) fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         if let Some(class) = self.class(len)
-            && let Some(entry) = self.grant(class, len)
+            && let Some(block) = self.alloc_from_region(class, len)
         {
             // SAFETY: the bytes have just been taken, and are counted as a live block.
-            return Ok(unsafe { Block::new(entry) });
+            return Ok(unsafe { Block::new(block) });
         }
-        match self.alloc_slowly(len) {
+        match self.alloc_slow(len) {
             Ok(block) => Ok(block.rebuilt()),
             Err(error) => Err(black_box(error)),
         }
     }
 
     /// Takes a block of a class out of a region that is there. Two pointers come back in registers.
-    fn grant(&self, class: Class, len: usize) -> Option<cache::BlockPtr> {
-        self.lock.lock().grant(class, len)
+    fn alloc_from_region(&self, class: Class, len: usize) -> Option<cache::BlockPtr> {
+        self.lock.lock().alloc(class, len)
     }
 
     /// Makes a region, unless another thread has just made a suitable one.
     #[cold]
     #[inline(never)]
-    fn alloc_slowly(&self, len: usize) -> Result<Block<S>, AllocError> {
+    fn alloc_slow(&self, len: usize) -> Result<Block<S>, AllocError> {
         // A pool whose limit is below a page cannot serve even 0 bytes.
-        if len.max(1) > self.most {
-            return Err(self.refuse(len, AllocErrorKind::TooLarge));
+        if len.max(1) > self.max_alloc {
+            return Err(self.alloc_error(len, AllocErrorKind::TooLarge));
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
@@ -208,17 +208,17 @@ impl<S: Storage> Arena<S> {
         if let Some(block) = found {
             return Ok(block);
         }
-        let Some(source) = &self.source else { return Err(self.refuse(len, self.full())) };
+        let Some(source) = &self.source else { return Err(self.alloc_error(len, self.full())) };
 
-        // Within `most`, so that this does not overflow.
+        // Within `most`, so that this does not excess.
         let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer().bytes());
         let size = self.region_size(needed, class.is_some());
-        let size = size.ok_or_else(|| self.refuse(len, self.full()))?;
+        let size = size.ok_or_else(|| self.alloc_error(len, self.full()))?;
         let made = source(size).and_then(|storage| {
             let division = match class {
                 Some(_) => {
                     let map = BuddyMap::new((storage.size() / MIN_BLOCK) as u64);
-                    map.map(|map| Division::Split(map.merging(self.growth.eager)))
+                    map.map(|map| Division::Split(map.merging(self.growth.eager_merge)))
                 }
                 None => Some(Division::Whole { taken: false }),
             };
@@ -227,56 +227,57 @@ impl<S: Storage> Arena<S> {
             let division = division.filter(|_| got >= size);
             division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
         });
-        let (storage, division) = made.map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
+        let (storage, division) =
+            made.map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
         // Before another thread takes it.
         let block = Self::try_regions(&mut state, class, len);
         drop(state);
-        block.ok_or_else(|| self.refuse(len, self.full()))
+        block.ok_or_else(|| self.alloc_error(len, self.full()))
     }
 
     fn insert(&self, state: &mut State<S>, storage: S, division: Division) {
         let more = state.insert(self.this, self.id(), storage, division);
-        if let Some(keeping) = &self.keeping {
-            keeping.large.add(more as u64 / CacheShared::SHARE);
+        if let Some(caching) = &self.caching {
+            caching.large.add(more as u64 / CacheShared::LARGE_SHARE);
         }
     }
 
     /// Takes what is free in a region that is there.
     fn try_regions(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
-        let entry = match class {
-            Some(class) => state.grant(class, len),
-            None => state.grant_whole(len),
+        let block = match class {
+            Some(class) => state.alloc(class, len),
+            None => state.alloc_whole(len),
         };
         // SAFETY: the bytes have just been taken, and are counted as a live block.
-        entry.map(|entry| unsafe { Block::new(entry) })
+        block.map(|block| unsafe { Block::new(block) })
     }
 
     /// Returns the size for a new region that must hold `needed` bytes, within the limit. Frees idle regions if the
     /// limit requires it.
     fn region_size(&self, needed: usize, is_shared: bool) -> Option<usize> {
-        let room = || {
+        let sizes = || {
             let state = self.lock.lock();
             let wanted =
-                if is_shared { self.growth.after(state.greatest_region()).max(needed) } else { needed };
+                if is_shared { self.growth.after(state.largest_region()).max(needed) } else { needed };
             (wanted, self.growth.limit.saturating_sub(state.region_bytes()) & !(MAX_ALIGN - 1))
         };
-        let (mut wanted, mut left) = room();
-        if left < needed {
+        let (mut wanted, mut available) = sizes();
+        if available < needed {
             self.trim();
-            (wanted, left) = room();
+            (wanted, available) = sizes();
         }
-        (left >= needed).then_some(wanted.min(left))
+        (available >= needed).then_some(wanted.min(available))
     }
 
     fn full(&self) -> AllocErrorKind {
         AllocErrorKind::Full { capacity: self.growth.limit }
     }
 
-    fn refuse(&self, requested: usize, why: AllocErrorKind) -> AllocError {
-        let live = self.lock.lock().ledger().live_granted();
-        AllocError::new(requested, self.most, live as usize, why)
+    fn alloc_error(&self, requested: usize, kind: AllocErrorKind) -> AllocError {
+        let live = self.lock.lock().alloc_counters().live_bytes();
+        AllocError::new(requested, self.max_alloc, live as usize, kind)
     }
 
     /// Frees a live block, and also the arena if this was the last block of a dropped pool.
@@ -289,32 +290,32 @@ impl<S: Storage> Arena<S> {
     #[inline]
     pub(crate) unsafe fn free_to_region(block: cache::BlockPtr) {
         // SAFETY: the caller's promise.
-        let (arena, place) = unsafe { Self::place_of(block) };
+        let (arena, location) = unsafe { Self::locate(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut state = lock.lock();
-        let surplus = state.free_block(place);
-        let is_last = state.is_over();
+        let surplus = state.free_block(location);
+        let is_last = state.claim_teardown();
         drop(state);
         drop(surplus);
         if is_last {
             // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
-            drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
+            drop(unsafe { Self::detach_threads(arena, &mut cache::teardown()) });
         }
     }
 
-    /// Grows a live block in place to `len` bytes, more than it has; returns its new description.
+    /// Grows a live block in location to `len` bytes, more than it has; returns its new description.
     ///
     /// # Safety
     /// This is a live block of an arena of this type, and is only used again if this returns none.
     pub(crate) unsafe fn grow(block: cache::BlockPtr, len: usize) -> Option<cache::BlockPtr> {
         // SAFETY: the caller's promise.
-        let (arena, place) = unsafe { Self::place_of(block) };
+        let (arena, location) = unsafe { Self::locate(block) };
         // SAFETY: the block is live, so the arena lives (invariant 1).
         let arena = unsafe { arena.as_ref() };
         let to = arena.class(len)?;
         let is_aligned = block.base.addr().get() & (alignment(len) - 1) == 0;
-        if is_aligned { arena.lock.lock().grow(place, to, len) } else { None }
+        if is_aligned { arena.lock.lock().grow(location, to, len) } else { None }
     }
 
     /// Returns the location of a block, and its arena.
@@ -322,30 +323,30 @@ impl<S: Storage> Arena<S> {
     /// # Safety
     /// This is a block of an arena of this type, live or cached, so that its region lives (invariant 2).
     #[inline]
-    unsafe fn place_of(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
-        let region: NonNull<ArenaRegion<S>> = block.home.region().cast();
+    unsafe fn locate(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
+        let region: NonNull<ArenaRegion<S>> = block.tag.region().cast();
         // SAFETY: the caller's promise.
         let ArenaRegion { arena, slot, .. } = unsafe { region.as_ref() };
-        (*arena, BlockLocation { slot: *slot, base: block.base, class: block.home.class() })
+        (*arena, BlockLocation { slot: *slot, base: block.base, class: block.tag.class() })
     }
 
     /// Ends the pool's part: frees what is idle, and the arena too if no block is live.
     ///
     /// # Safety
     /// The pool does not use the arena again.
-    pub(crate) unsafe fn leave(arena: NonNull<Arena<S>>) {
+    pub(crate) unsafe fn drop_pool(arena: NonNull<Arena<S>>) {
         // SAFETY: the pool has not left yet, so the arena lives (invariant 1) until the lock is opened below.
-        let shared = unsafe { arena.as_ref() };
-        shared.drain();
-        let mut state = shared.lock.lock();
+        let arena_ref = unsafe { arena.as_ref() };
+        arena_ref.drain();
+        let mut state = arena_ref.lock.lock();
         let idle = state.remove_idle();
-        state.orphan();
-        let is_last = state.is_over();
+        state.mark_pool_dropped();
+        let is_last = state.claim_teardown();
         drop(state);
         drop(idle);
         if is_last {
             // SAFETY: the pool is dropped and no block is live, as seen under the lock, by this thread alone.
-            drop(unsafe { Self::detach(arena, &mut cache::teardown()) });
+            drop(unsafe { Self::detach_threads(arena, &mut cache::teardown()) });
         }
     }
 
@@ -353,14 +354,14 @@ impl<S: Storage> Arena<S> {
     /// held.
     ///
     /// # Safety
-    /// The pool is dropped, and no block is live. Called once, by the thread to which `is_over` has returned true.
+    /// The pool is dropped, and no block is live. Called once, by the thread to which `claim_teardown` has returned true.
     #[cold]
-    unsafe fn detach(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> DeferredFree {
-        // SAFETY: `place` made it from a box, and the caller promises that this happens once. The only other holders
+    unsafe fn detach_threads(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> DeferredFree {
+        // SAFETY: `leak` made it from a box, and the caller promises that this happens once. The only other holders
         // are threads that cache blocks, and they check their flag, under the `Teardown` that this thread holds, before
         // they use it.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };
-        arena.lock.lock().close_locals();
+        arena.lock.lock().close_caches();
         arena
     }
 
@@ -386,8 +387,8 @@ impl<S: Storage> Arena<S> {
 
 impl<S: Storage> fmt::Debug for Arena<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PoolStats { regions, region_bytes, live_blocks, live_bytes: live_granted, .. } = self.stats();
-        write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
+        let PoolStats { regions, region_bytes, live_blocks, live_bytes, .. } = self.stats();
+        write!(f, "{live_bytes} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 /// ```
 ///
 /// # Invariants
-/// 1. The region of `raw.home` lives, and with it its arena, for as long as this block is counted as live in the arena.
+/// 1. The region of `raw.tag` lives, and with it its arena, for as long as this block is counted as live in the arena.
 /// 2. The bytes of the class, or of the region if the block has no class, start at `raw.base` and lie in the region.
 ///    They are granted to this block alone until the arena takes it back, and are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
@@ -41,7 +41,7 @@ const POISONED: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
-    /// The arena of the home of the block, whose storage is of type `S`, has just granted these bytes, and counts them
+    /// The arena of the tag of the block, whose storage is of type `S`, has just granted these bytes, and counts them
     /// as one live block.
     #[inline]
     pub(crate) unsafe fn new(raw: BlockPtr) -> Block<S> {
@@ -61,8 +61,8 @@ impl<S: Storage> Block<S> {
     /// fast path itself.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
-        let BlockPtr { base, home } = self.into_raw();
-        Block { raw: BlockPtr { base: black_box(base), home: black_box(home) }, region: PhantomData }
+        let BlockPtr { base, tag } = self.into_raw();
+        Block { raw: BlockPtr { base: black_box(base), tag: black_box(tag) }, region: PhantomData }
     }
 
     /// Grows the block in place to `len` bytes, if the memory after it is free; its content stays.
@@ -103,7 +103,7 @@ impl<S: Storage> Block<S> {
 
     fn region_of(&self) -> &ArenaRegion<S> {
         // SAFETY: invariant 1: this block is live, so the region lives.
-        unsafe { self.raw.home.region().cast().as_ref() }
+        unsafe { self.raw.tag.region().cast().as_ref() }
     }
 }
 
@@ -123,7 +123,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
 
     #[inline]
     fn capacity(&self) -> usize {
-        let capacity = match self.raw.home.class() {
+        let capacity = match self.raw.tag.class() {
             Some(class) => class.bytes(),
             None => self.region_of().storage.size(),
         };

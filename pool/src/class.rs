@@ -13,7 +13,7 @@ pub const MAX_ALIGN: usize = 4096;
 
 /// The most bytes that a block of any pool can have: as many as the largest address space has, or with 32 bits half of
 /// what one allocation can.
-pub(crate) const MOST: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
+pub(crate) const MAX_BLOCK: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
 
 /// Returns the alignment that a block for `len` bytes has at least: the largest power of two ≤ min(`len`, 4096), at
 /// least 64.
@@ -35,7 +35,7 @@ pub(crate) struct Order(u8);
 
 impl Order {
     /// The largest order.
-    pub(crate) const MAX: Order = Order::of_block(MOST);
+    pub(crate) const MAX: Order = Order::of_block(MAX_BLOCK);
 
     /// Returns order `order`, none above [`MAX`](Self::MAX).
     #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smallest_block_that_fits() {
+    fn orders_are_the_smallest_that_fit() {
         for len in (0..5000).chain([1 << 20, (1 << 20) + 1, Order::MAX.bytes() / 2 - 1, Order::MAX.bytes()]) {
             let order = Order::for_len(len).unwrap();
             assert!(order.bytes() >= len, "{len}");

@@ -35,24 +35,23 @@ pub enum AllocErrorKind {
 
 impl AllocError {
     /// Describes a failed request to a pool of one's own making.
-    pub const fn new(requested: usize, limit: usize, live: usize, why: AllocErrorKind) -> AllocError {
-        AllocError { requested, limit, live_bytes: live, kind: why }
+    pub const fn new(requested: usize, limit: usize, live_bytes: usize, kind: AllocErrorKind) -> AllocError {
+        AllocError { requested, limit, live_bytes, kind }
     }
 }
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AllocError { requested, limit, live_bytes: live, .. } = *self;
+        let AllocError { requested, limit, live_bytes, .. } = *self;
         match self.kind {
             AllocErrorKind::TooLarge => {
-                write!(f, "block of {requested} bytes asked for, the pool gives {limit} at most")
+                write!(f, "cannot allocate {requested} bytes: the maximum is {limit}")
             }
-            AllocErrorKind::Full { capacity } => write!(
-                f,
-                "no room for a block of {requested} bytes: {live} of the {capacity} bytes that the pool may have are in use"
-            ),
+            AllocErrorKind::Full { capacity } => {
+                write!(f, "cannot allocate {requested} bytes: {live_bytes} of {capacity} bytes are in use")
+            }
             AllocErrorKind::Storage(_) => {
-                write!(f, "no new region for a block of {requested} bytes, {live} bytes are in use")
+                write!(f, "cannot allocate a region for {requested} bytes ({live_bytes} bytes in use)")
             }
         }
     }

@@ -72,12 +72,12 @@ impl<B: RawBuffer> FilledBlock<B> {
     }
 
     /// Returns the key of the registered or shared region of the bytes, and their offset there.
-    pub fn region(&self) -> Option<(RegionKey, usize)> {
+    pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
         self.block.region_offset()
     }
 
     /// Returns the region of the bytes, which a device registers once for all its blocks.
-    pub fn registrable(&self) -> Option<&Region> {
+    pub fn region(&self) -> Option<&Region> {
         self.block.region()
     }
 
@@ -116,7 +116,7 @@ impl<B: RawBuffer> io::Write for FilledBlock<B> {
 
 impl<B: fmt::Debug> fmt::Debug for FilledBlock<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Written({} B of {:?})", self.len, self.block)
+        write!(f, "FilledBlock({} B of {:?})", self.len, self.block)
     }
 }
 
@@ -130,8 +130,8 @@ mod interop {
 
     impl<B: RawBuffer + 'static> From<FilledBlock<B>> for Bytes {
         /// Shares the block without a copy; it is freed with the last clone.
-        fn from(written: FilledBlock<B>) -> Bytes {
-            Bytes::from_owner(written)
+        fn from(filled: FilledBlock<B>) -> Bytes {
+            Bytes::from_owner(filled)
         }
     }
 

@@ -46,11 +46,11 @@ impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
     }
 
     /// Moves the handle of `block` to its start, and returns the bytes after the handle.
-    fn leave(block: Block<S>, head: usize) -> NonNull<[u8]> {
+    fn store_handle(block: Block<S>, head: usize) -> NonNull<[u8]> {
         let (base, capacity) = (block.as_ptr(), block.capacity());
-        let place = base.cast::<Block<S>>();
+        let handle = base.cast::<Block<S>>();
         // SAFETY: a block is aligned to 64 at least and has `head` ≥ 64 bytes in front of those that are handed out.
-        unsafe { place.write(block) };
+        unsafe { handle.write(block) };
         // SAFETY: a block for `head + size` bytes is no shorter than `head`.
         let bytes = unsafe { base.add(head) };
         NonNull::slice_from_raw_parts(bytes, capacity - head)
@@ -59,11 +59,11 @@ impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
     /// Takes the handle back.
     ///
     /// # Safety
-    /// `bytes` came from `leave` with this head, and is not used again.
-    unsafe fn fetch(bytes: NonNull<u8>, head: usize) -> Block<S> {
+    /// `bytes` came from `store_handle` with this head, and is not used again.
+    unsafe fn take_handle(bytes: NonNull<u8>, head: usize) -> Block<S> {
         // SAFETY: the caller's promise: the block starts `head` bytes before.
         let base = unsafe { bytes.sub(head) };
-        // SAFETY: `leave` has written the handle there, and this is the one time that it is read.
+        // SAFETY: `store_handle` has written the handle there, and this is the one time that it is read.
         unsafe { base.cast::<Block<S>>().read() }
     }
 }
@@ -79,12 +79,12 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
         }
         let len = head.checked_add(layout.size()).ok_or(AllocError)?;
         let block = self.pool.alloc(len).map_err(|_| AllocError)?;
-        Ok(Self::leave(block, head))
+        Ok(Self::store_handle(block, head))
     }
 
     unsafe fn deallocate(&self, bytes: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise: the bytes came from `allocate` with this alignment, and are not used again.
-        drop(unsafe { Self::fetch(bytes, Self::head(layout)) });
+        drop(unsafe { Self::take_handle(bytes, Self::head(layout)) });
     }
 
     unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -93,10 +93,10 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
         if Self::head(new) == head {
             let len = head.checked_add(new.size()).ok_or(AllocError)?;
             // SAFETY: the caller's promise; the handle goes back there below, whatever the outcome.
-            let block = unsafe { Self::fetch(bytes, head) };
+            let block = unsafe { Self::take_handle(bytes, head) };
             match block.try_grow(len) {
-                Ok(block) => return Ok(Self::leave(block, head)),
-                Err(block) => Self::leave(block, head),
+                Ok(block) => return Ok(Self::store_handle(block, head)),
+                Err(block) => Self::store_handle(block, head),
             };
         }
         let target = self.allocate(new)?;
@@ -118,6 +118,6 @@ impl<S: PrivateStorage> Copy for PoolAllocator<'_, S> {}
 
 impl<S: PrivateStorage> fmt::Debug for PoolAllocator<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InPool").field(self.pool).finish()
+        f.debug_tuple("PoolAllocator").field(self.pool).finish()
     }
 }

@@ -22,7 +22,7 @@ pub struct RegionKey(pub u64);
 /// 1. `as_ptr()..as_ptr() + capacity()` is one allocation, readable and writable, that neither moves nor unmaps;
 /// 2. no other handle reads or writes those bytes;
 /// 3. `as_ptr()` and `capacity()` always answer the same;
-/// 4. so does `registrable()`, with a region that stays where it is and holds the block.
+/// 4. so does `region()`, with a region that stays where it is and holds the block.
 ///
 /// The bytes may be uninitialised.
 #[expect(
@@ -109,7 +109,7 @@ pub trait Pool: Send + Sync + fmt::Debug {
     }
 
     /// Returns the largest `len` for which [`alloc`](Self::alloc) can succeed on an empty pool.
-    fn max_block(&self) -> usize;
+    fn max_alloc(&self) -> usize;
 
     /// Returns counters, summed over threads and regions at the time of the call.
     fn stats(&self) -> PoolStats;
@@ -141,8 +141,8 @@ macro_rules! shared {
                 (**self).alloc_zeroed(len)
             }
 
-            fn max_block(&self) -> usize {
-                (**self).max_block()
+            fn max_alloc(&self) -> usize {
+                (**self).max_alloc()
             }
 
             fn stats(&self) -> PoolStats {

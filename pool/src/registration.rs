@@ -54,10 +54,10 @@ impl core::error::Error for RegisterError {}
 /// A device's registration of a region: an `ibv_mr`, or any key that the device looks up by the address.
 ///
 /// # Safety
-/// 1. Until [`release`](Self::release) is called, the device accesses no byte outside of the region for which it was
+/// 1. Until [`deregister`](Self::deregister) is called, the device accesses no byte outside of the region for which it was
 ///    made, and accesses the region only for work that was posted with this registration.
-/// 2. When `release` returns `Ok`, the device is quiesced: it will not read or write the region again, whatever was
-///    posted and whatever a peer still sends. If that cannot be guaranteed, `release` returns an error.
+/// 2. When `deregister` returns `Ok`, the device is quiesced: it will not read or write the region again, whatever was
+///    posted and whatever a peer still sends. If that cannot be guaranteed, `deregister` returns an error.
 /// 3. The value keeps the parts of the device that it needs open.
 #[expect(unsafe_code, reason = "a region is unmapped on its word")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
@@ -67,7 +67,7 @@ pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
     /// # Errors
     /// If the device may still access the memory, for example because a memory window is bound to it. The memory then
     /// stays mapped forever.
-    fn release(&self) -> Result<(), RegisterError>;
+    fn deregister(&self) -> Result<(), RegisterError>;
 }
 
 /// The registrations of a region, one for each device that has requested one.
@@ -101,10 +101,10 @@ impl Registrations {
     }
 
     /// Releases all registrations; returns whether every device is quiesced.
-    fn release(&mut self) -> bool {
+    fn deregister_all(&mut self) -> bool {
         let list = self.list.get_mut().unwrap_or_else(PoisonError::into_inner);
         // All are released, even after one has failed.
-        list.drain(..).fold(true, |quiet, (_, known)| known.release().is_ok() && quiet)
+        list.drain(..).fold(true, |quiet, (_, known)| known.deregister().is_ok() && quiet)
     }
 }
 
@@ -165,7 +165,7 @@ impl<S: Storage> Drop for RegisteredStorage<S> {
     fn drop(&mut self) {
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
-        if !self.region.registrations.release() {
+        if !self.region.registrations.deregister_all() {
             // Where a search for leaks finds it: this one is meant.
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }

@@ -20,7 +20,7 @@ pub struct PoolStats {
     /// Bytes granted in live blocks.
     pub live_bytes: u64,
     /// The most bytes that were ever out of the regions at one time, in live blocks and in what threads keep.
-    pub peak_granted: u64,
+    pub peak_bytes: u64,
     /// Bytes that threads and depots keep for the next requests.
     pub cached_bytes: u64,
     /// Regions held.
@@ -30,7 +30,7 @@ pub struct PoolStats {
     /// Bytes requested so far.
     pub requested_bytes: u64,
     /// Bytes granted so far for these requests.
-    pub granted: u64,
+    pub granted_bytes: u64,
     /// Blocks handed out so far.
     pub allocs: u64,
     /// Blocks freed so far.
@@ -48,7 +48,7 @@ pub struct PoolStats {
 impl PoolStats {
     /// Returns the bytes granted so far beyond the requested ones.
     ///
-    /// `waste() / granted` is their share; of `live_bytes` it is about the same.
+    /// `waste() / granted_bytes` is their share; of `live_bytes` it is about the same.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -58,6 +58,6 @@ impl PoolStats {
     /// # Ok::<(), mpj_pool::AllocError>(())
     /// ```
     pub fn waste(&self) -> u64 {
-        self.granted.saturating_sub(self.requested_bytes)
+        self.granted_bytes.saturating_sub(self.requested_bytes)
     }
 }

@@ -246,7 +246,7 @@ impl Flag {
     /// Returns what `is_raised` does, without its ordering: for callers that act on the flag alone and read nothing
     /// else.
     #[inline]
-    pub(crate) fn is_seen(&self) -> bool {
+    pub(crate) fn is_raised_relaxed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -257,7 +257,7 @@ mod tests {
     use loom::sync::Arc;
 
     #[test]
-    fn a_stock_is_not_given_away_twice() {
+    fn budget_is_not_granted_twice() {
         loom::model(|| {
             let stock = Arc::new(ByteBudget::new(3));
             let other = {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn excludes_and_publishes() {
+    fn lock_excludes_and_publishes() {
         loom::model(|| {
             let lock = Arc::new(Lock::new(0));
             let other = {

@@ -44,7 +44,7 @@ static WRONG: AtomicUsize = AtomicUsize::new(0);
 static ODD: Odd = Odd;
 
 #[test]
-fn pools_rely_on_no_more_than_they_ask_for() {
+fn pools_need_only_the_requested_alignment() {
     contracts::pool(3 << 20, || Magazine::growing(Growth::default().limit(3 << 20), Heap::create));
     contracts::storage(Heap::create);
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);

@@ -18,7 +18,7 @@ where
     P::Block: Sync,
 {
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError> {
-        Ok(Box::new(self.alloc(len.min(self.max_block()))?))
+        Ok(Box::new(self.alloc(len.min(self.max_alloc()))?))
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<
         Some(source) => ChunkBlock::Other(source.block(len)?),
         None => {
             let pool = mpj_pool::global();
-            ChunkBlock::Global(pool.alloc(len.min(pool.max_block()))?)
+            ChunkBlock::Global(pool.alloc(len.min(pool.max_alloc()))?)
         }
     };
     let left = piece.capacity();

@@ -67,7 +67,7 @@ impl Pool for Pieces {
         Ok(Heap::new(len))
     }
 
-    fn max_block(&self) -> usize {
+    fn max_alloc(&self) -> usize {
         self.most
     }
 

@@ -245,7 +245,7 @@ impl Pool for Short {
         Ok(Heap::new(len))
     }
 
-    fn max_block(&self) -> usize {
+    fn max_alloc(&self) -> usize {
         self.0
     }
 

@@ -198,7 +198,7 @@ impl Pool for Mean {
         Ok(Heap::new(len - 1))
     }
 
-    fn max_block(&self) -> usize {
+    fn max_alloc(&self) -> usize {
         usize::MAX
     }
 

@@ -60,7 +60,7 @@ impl Loan {
         block.extend_from_slice(data).unwrap();
         let block = Arc::new(block);
         let (data, keep) = (Arc::clone(&block), owner(Arc::clone(&block) as KeepAlive));
-        let buf = Buf::slice((*block).as_ref()).in_region(block.registrable());
+        let buf = Buf::slice((*block).as_ref()).in_region(block.region());
         // SAFETY: `keep` keeps the block, and there is no `&mut` to it while there are other copies.
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();

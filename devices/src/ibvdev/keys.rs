@@ -77,7 +77,7 @@ struct RegionMr {
 // `release` returns `Ok` only if `ibv_dereg_mr` has succeeded, after which the device does not access the region;
 // otherwise the registration stays and `release` can be called again. 3: an `Mr` keeps the device open.
 unsafe impl RegionRegistration for RegionMr {
-    fn release(&self) -> Result<(), RegisterError> {
+    fn deregister(&self) -> Result<(), RegisterError> {
         let mut held = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((mr, _)) = &mut *held {
             mr.release().map_err(|e| error("ibv_dereg_mr", &e))?;
@@ -188,7 +188,7 @@ impl Drop for Registrar {
     /// long as the process. If the device refuses, the region releases its registration again before it is unmapped.
     fn drop(&mut self) {
         for whole in self.regions().drain(..).filter_map(|whole| whole.upgrade()) {
-            let _ = whole.release();
+            let _ = whole.deregister();
         }
     }
 }
@@ -248,7 +248,7 @@ mod tests {
 
     // SAFETY: no device accesses memory through it.
     unsafe impl RegionRegistration for Nothing {
-        fn release(&self) -> Result<(), RegisterError> {
+        fn deregister(&self) -> Result<(), RegisterError> {
             Ok(())
         }
     }

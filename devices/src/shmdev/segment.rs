@@ -363,7 +363,7 @@ impl Segment {
     pub(super) unsafe fn release_blocks(&self, range: &Range<usize>) {
         // SAFETY: the caller's promise. Memory that the system does not release is used again, or goes with the
         // segment.
-        let _ = unsafe { self.memory.release(range.start, range.len()) };
+        let _ = unsafe { self.memory.decommit(range.start, range.len()) };
     }
 
     /// Returns the address of `range` of the segment, which is in one rank's pool.

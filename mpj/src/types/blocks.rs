@@ -15,7 +15,7 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
         match segments.next() {
             Some(only) if only.len() == self.len() => {
                 let buf = Buf::read_only(only.as_ptr(), only.len(), Primitive::Packed);
-                buf.in_region(self.registrable())
+                buf.in_region(self.region())
             }
             _ => Buf::chain(self.segments().map(ChainSegment::from), Primitive::Packed),
         }
@@ -26,7 +26,7 @@ unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
 // through it.
 unsafe impl<B: RawBuffer> SendBuf for FilledBlock<B> {
     fn send_buf(&self) -> Buf {
-        Buf::slice(self.as_ref()).in_region(self.registrable())
+        Buf::slice(self.as_ref()).in_region(self.region())
     }
 }
 
@@ -34,6 +34,6 @@ unsafe impl<B: RawBuffer> SendBuf for FilledBlock<B> {
 unsafe impl<B: RawBuffer> RecvBuf for FilledBlock<B> {
     fn recv_buf(&mut self) -> Buf {
         let buf = Buf::slice_mut(self.as_mut());
-        buf.in_region(self.registrable())
+        buf.in_region(self.region())
     }
 }

@@ -163,7 +163,7 @@ fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -
         }
     }
     // The peak covers all tests in this process.
-    let taken = mpj::pool::global().stats().peak_granted;
+    let taken = mpj::pool::global().stats().peak_bytes;
     assert!(taken < ROOM as u64, "{taken}");
     Ok(())
 }

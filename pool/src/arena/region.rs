@@ -33,7 +33,7 @@ pub(super) struct RegionCounters {
 /// One region and the state of its bytes.
 #[derive(Debug)]
 pub(super) struct RegionEntry<S: Storage> {
-    pub(super) region: Owned<S>,
+    pub(super) region: RegionBox<S>,
     pub(super) division: Division,
     pub(super) live: u64,
     /// When it fell idle, counted in frees.
@@ -61,11 +61,11 @@ pub(super) enum Division {
 /// # Invariants
 /// 1. Made by `Box::leak`, freed when this value is dropped and not before.
 #[derive(Debug)]
-pub(super) struct Owned<S: Storage>(NonNull<ArenaRegion<S>>);
+pub(super) struct RegionBox<S: Storage>(NonNull<ArenaRegion<S>>);
 
-impl<S: Storage> Owned<S> {
-    pub(super) fn new(region: ArenaRegion<S>) -> Owned<S> {
-        Owned(NonNull::from(Box::leak(Box::new(region))))
+impl<S: Storage> RegionBox<S> {
+    pub(super) fn new(region: ArenaRegion<S>) -> RegionBox<S> {
+        RegionBox(NonNull::from(Box::leak(Box::new(region))))
     }
 
     #[inline]
@@ -74,15 +74,15 @@ impl<S: Storage> Owned<S> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns where blocks of a class, or one without, in this region are at home.
+    /// Returns where blocks of a class, or one without, in this region are at tag.
     #[inline]
-    pub(super) fn home(&self, class: Option<Class>) -> RegionTag {
+    pub(super) fn tag(&self, class: Option<Class>) -> RegionTag {
         // SAFETY: it is a region, whose alignment is `RegionTag::ALIGN`, and a size is a multiple of an alignment.
         unsafe { RegionTag::new(self.0.cast(), class) }
     }
 }
 
-impl<S: Storage> Drop for Owned<S> {
+impl<S: Storage> Drop for RegionBox<S> {
     fn drop(&mut self) {
         // SAFETY: invariant 1.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -91,7 +91,7 @@ impl<S: Storage> Drop for Owned<S> {
 
 // SAFETY: it is a box of a region; the region's storage is Send and Sync, and the arena it points to may be used from
 // any thread.
-unsafe impl<S: Storage> Send for Owned<S> {}
+unsafe impl<S: Storage> Send for RegionBox<S> {}
 
 impl<S: Storage> RegionEntry<S> {
     pub(super) fn size(&self) -> usize {
@@ -100,29 +100,29 @@ impl<S: Storage> RegionEntry<S> {
 
     /// Counts bytes that have just been taken.
     #[inline]
-    pub(super) fn count(
+    pub(super) fn count_block(
         &mut self,
         offset: usize,
         class: Option<Class>,
-        tally: &mut RegionCounters,
+        counters: &mut RegionCounters,
     ) -> cache::BlockPtr {
         let capacity = class.map_or_else(|| self.size(), Class::bytes);
         self.live += 1;
-        tally.blocks += 1;
-        tally.bytes += capacity;
-        if tally.bytes > tally.peak {
-            tally.peak = tally.bytes;
+        counters.blocks += 1;
+        counters.bytes += capacity;
+        if counters.bytes > counters.peak {
+            counters.peak = counters.bytes;
         }
         let base = self.region.get().storage.base();
         // SAFETY: the offsets that a map grants lie in the region, which is one allocation by the contract of Storage.
         let base = unsafe { base.add(offset) };
-        cache::BlockPtr { base, home: self.region.home(class) }
+        cache::BlockPtr { base, tag: self.region.tag(class) }
     }
 
     #[inline]
-    pub(super) fn take(&mut self, class: Class, tally: &mut RegionCounters) -> Option<cache::BlockPtr> {
+    pub(super) fn take(&mut self, class: Class, counters: &mut RegionCounters) -> Option<cache::BlockPtr> {
         let Division::Split(map) = &mut self.division else { return None };
         let Leaf(leaf) = map.alloc_class(class)?;
-        Some(self.count(leaf as usize * MIN_BLOCK, Some(class), tally))
+        Some(self.count_block(leaf as usize * MIN_BLOCK, Some(class), counters))
     }
 }

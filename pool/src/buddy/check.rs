@@ -36,7 +36,7 @@ impl BuddyMap {
     fn validate_group(&self, number: usize, id: u64, group: &Group) -> Result<(), &'static str> {
         let Group { free, starts, list, .. } = *group;
         if list == RunList::CLOSED {
-            if free.meets(Word::ALL) || starts.meets(Word::ALL) {
+            if free.intersects(Word::ALL) || starts.intersects(Word::ALL) {
                 return Err("closed, but with children");
             }
             if number == self.top {
@@ -44,7 +44,7 @@ impl BuddyMap {
             }
             return Ok(());
         }
-        if free.meets(starts) {
+        if free.intersects(starts) {
             return Err("a child is free and live");
         }
         let right = match free.longest() {
@@ -66,7 +66,7 @@ impl BuddyMap {
         }
         // A child that is neither free nor a start continues a block, so there must be one before it.
         let orphans = Word::ALL.without(free).without(starts);
-        if orphans.has(0) || orphans.meets(Word(free.0 << 1)) {
+        if orphans.has(0) || orphans.intersects(Word(free.0 << 1)) {
             return Err("the middle of a block without its start");
         }
         Ok(())
@@ -95,8 +95,8 @@ impl BuddyMap {
         if claimed != linked {
             return Err(format!("level {number}: {claimed} groups claim to be in lists, {linked} are"));
         }
-        if let Some(kept) = level.kept()
-            && level.groups[kept.child() as usize].links.next() != GroupId::NONE
+        if let Some(whole) = level.whole()
+            && level.groups[whole.child() as usize].links.next() != GroupId::NONE
         {
             return Err(format!("level {number}: more than one whole group was kept"));
         }

@@ -148,7 +148,7 @@ impl BuddyMap {
         let Span { level, count } = Span::of(order);
         let child = at.0 >> (6 * level);
         if count > 1 {
-            self.levels[level].start(child + u64::from(count / 2));
+            self.levels[level].mark_start(child + u64::from(count / 2));
         } else {
             self.levels[level - 1].open_halved(GroupId::of(child));
             self.splits += 1;

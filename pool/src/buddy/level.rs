@@ -73,8 +73,8 @@ impl Level {
         let block = Word::run(bit, count);
         // A block ends where another one begins.
         starts.has(bit)
-            && !free.meets(block)
-            && !starts.without(Word::run(bit, 1)).meets(block)
+            && !free.intersects(block)
+            && !starts.without(Word::run(bit, 1)).intersects(block)
             && (end == 64 || free.with(starts).has(end))
     }
 
@@ -85,7 +85,7 @@ impl Level {
     /// to the right list.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
-        let (list, places) = (RunList::of(count), self.places(count));
+        let (list, starts) = (RunList::of(count), self.valid_starts(count));
         loop {
             let enough = self.linked >> list.0 << list.0;
             if enough == 0 {
@@ -93,7 +93,7 @@ impl Level {
             }
             let id = self.heads[enough.trailing_zeros() as usize];
             let group = &mut self.groups[id.index()];
-            if let Some(bit) = group.free.find(count, places) {
+            if let Some(bit) = group.free.find(count, starts) {
                 group.take(bit, count);
                 if group.list == RunList::WHOLE {
                     let list = RunList::of(64 - count);
@@ -128,7 +128,7 @@ impl Level {
     /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above
     /// `count`.
     #[inline]
-    fn places(&self, count: u32) -> Word {
+    fn valid_starts(&self, count: u32) -> Word {
         const EACH: [Word; 6] = {
             let mut each = [Word::ALL; 6];
             let mut power = 1;
@@ -168,7 +168,7 @@ impl Level {
     /// Takes just the `count` children from `child`; returns false if they are not all free, or not in one group.
     pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
-        let fits = bit + count <= 64 && self.places(count).has(bit);
+        let fits = bit + count <= 64 && self.valid_starts(count).has(bit);
         let group = &mut self.groups[id.index()];
         if !fits || group.free.with(Word::run(bit, count)) != group.free {
             return false;
@@ -183,7 +183,7 @@ impl Level {
 
     /// Notes that a live block starts at `child`, in the middle of what was one block.
     #[inline]
-    pub(super) fn start(&mut self, child: u64) {
+    pub(super) fn mark_start(&mut self, child: u64) {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
         group.starts = group.starts.with(Word::run(bit, 1));
@@ -191,7 +191,7 @@ impl Level {
 
     /// Frees `count` children. If the whole group is free then, removes it from its list, to be kept or closed.
     #[inline]
-    pub(super) fn give(&mut self, child: u64, count: u32) -> FreeOutcome {
+    pub(super) fn free_run(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
         let group = &mut self.groups[id.index()];
         group.free = group.free.with(Word::run(bit, count));
@@ -208,8 +208,8 @@ impl Level {
     }
 
     /// Keeps a whole group as it is, unless this level keeps one already.
-    pub(super) fn keep(&mut self, id: GroupId) -> bool {
-        let is_first = self.kept().is_none();
+    pub(super) fn set_whole(&mut self, id: GroupId) -> bool {
+        let is_first = self.whole().is_none();
         if is_first {
             self.link(id, RunList::WHOLE);
         }
@@ -217,14 +217,14 @@ impl Level {
     }
 
     /// Removes the kept whole group from its list.
-    pub(super) fn take_kept(&mut self) -> Option<GroupId> {
-        let id = self.kept()?;
+    pub(super) fn take_whole(&mut self) -> Option<GroupId> {
+        let id = self.whole()?;
         self.unlink(id);
         Some(id)
     }
 
     /// Returns the kept whole group.
-    pub(super) fn kept(&self) -> Option<GroupId> {
+    pub(super) fn whole(&self) -> Option<GroupId> {
         let id = self.heads[usize::from(RunList::WHOLE.0)];
         (id != GroupId::NONE).then_some(id)
     }

@@ -53,7 +53,7 @@ pub(crate) struct BuddyMap {
     splits: u64,
     merges: u64,
     /// Keeps no whole group.
-    eager: bool,
+    eager_merge: bool,
     /// No free block has a greater rank: avoids searches that cannot succeed.
     max_rank: u8,
 }
@@ -83,14 +83,14 @@ impl BuddyMap {
             free: leaves,
             splits: 0,
             merges: 0,
-            eager: false,
+            eager_merge: false,
             max_rank: Self::ANY,
         })
     }
 
-    /// Merges whatever can be merged, whenever a block comes back, if `eager`.
-    pub(crate) fn merging(self, eager: bool) -> BuddyMap {
-        BuddyMap { eager, ..self }
+    /// Merges whatever can be merged, whenever a block comes back, if `eager_merge`.
+    pub(crate) fn merging(self, eager_merge: bool) -> BuddyMap {
+        BuddyMap { eager_merge, ..self }
     }
 
     pub(crate) fn leaves(&self) -> u64 {
@@ -110,7 +110,7 @@ impl BuddyMap {
     }
 
     /// Returns the order of the greatest block that an empty map can give.
-    pub(crate) fn greatest(leaves: u64) -> Order {
+    pub(crate) fn max_order(leaves: u64) -> Order {
         Order::of_block(crate::MIN_BLOCK << leaves.max(1).ilog2())
     }
 
@@ -185,16 +185,16 @@ impl BuddyMap {
             return None;
         }
         self.free += span.leaves();
-        self.give(level, child, count);
+        self.free_children(level, child, count);
         Some(())
     }
 
     /// Gives children of a level back, and merges them with what is free around them.
     #[inline]
-    fn give(&mut self, mut level: usize, mut child: u64, mut count: u32) {
+    fn free_children(&mut self, mut level: usize, mut child: u64, mut count: u32) {
         // The group of the top level has less than 64 children, so it never becomes whole, and this ends.
         loop {
-            match self.levels[level].give(child, count) {
+            match self.levels[level].free_run(child, count) {
                 FreeOutcome::InRun(list) => {
                     if rank(level, list) > self.max_rank {
                         self.max_rank = rank(level, list);
@@ -203,7 +203,7 @@ impl BuddyMap {
                 }
                 // One whole group of each level is kept for the next request, which is likely similar; a second one is
                 // merged.
-                FreeOutcome::GroupFree(group) if !self.eager && self.levels[level].keep(group) => {
+                FreeOutcome::GroupFree(group) if !self.eager_merge && self.levels[level].set_whole(group) => {
                     // It may be merged later, with what is free around it.
                     self.max_rank = Self::ANY;
                     return;
@@ -226,11 +226,11 @@ impl BuddyMap {
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
-            if let Some(group) = self.levels[below].take_kept() {
+            if let Some(group) = self.levels[below].take_whole() {
                 merged = true;
                 self.levels[below].close(group);
                 self.merges += 1;
-                self.give(below + 1, group.child(), 1);
+                self.free_children(below + 1, group.child(), 1);
             }
         }
         merged

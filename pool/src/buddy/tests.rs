@@ -52,7 +52,7 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
     let mut map = BuddyMap::new(leaves).unwrap();
     let mut oracle = Oracle::new(leaves);
     let mut live: Vec<(Leaf, Order)> = Vec::new();
-    let orders = u64::from(BuddyMap::greatest(leaves).get()) + 2;
+    let orders = u64::from(BuddyMap::max_order(leaves).get()) + 2;
     for step in 0..steps {
         // Drifts between nearly empty and nearly full.
         if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 65 } else { 35 } {
@@ -80,7 +80,7 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
     map.merge_all();
     map.validate().unwrap();
     assert_eq!(map.free_leaves(), leaves);
-    assert!(map.alloc(BuddyMap::greatest(leaves)).is_some(), "all merged");
+    assert!(map.alloc(BuddyMap::max_order(leaves)).is_some(), "all merged");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn agrees_with_the_oracle_on_four_levels() {
 }
 
 #[test]
-fn takes_back_only_exactly_what_is_live() {
+fn only_live_blocks_can_be_freed() {
     let mut map = BuddyMap::new(8192).unwrap();
     let blocks: Vec<_> = [0, 3, 6, 7, 12, 1].map(|o| (map.alloc(order(o)).unwrap(), order(o))).to_vec();
     for at in (0..8192).map(Leaf) {
@@ -118,13 +118,13 @@ fn takes_back_only_exactly_what_is_live() {
 }
 
 #[test]
-fn refuses_sizes_it_cannot_map() {
+fn unmappable_sizes_are_rejected() {
     assert!(BuddyMap::new(0).is_none());
     assert!(BuddyMap::new(BuddyMap::MAX_LEAVES + 1).is_none());
 }
 
 #[test]
-fn keeps_one_group_a_level_until_it_is_needed() {
+fn one_whole_group_per_level_stays_open_until_needed() {
     let mut map = BuddyMap::new(4096 * 2).unwrap();
     let leaf = map.alloc(order(0)).unwrap();
     assert_eq!(map.splits(), 2);
@@ -140,7 +140,7 @@ fn keeps_one_group_a_level_until_it_is_needed() {
 }
 
 #[test]
-fn validation_sees_what_is_wrong() {
+fn validation_detects_damage() {
     let broken = |damage: fn(&mut BuddyMap)| {
         let mut map = BuddyMap::new(8192).unwrap();
         map.alloc(order(0)).unwrap();
@@ -155,7 +155,7 @@ fn validation_sees_what_is_wrong() {
 }
 
 #[test]
-fn blocks_of_eighths_leave_the_rest_to_others() {
+fn blocks_of_eighths_leave_the_rest_free() {
     use super::eighths::pieces;
     use crate::class::Class;
     let classes: Vec<Class> = (0..=255).filter_map(Class::new).collect();
@@ -171,7 +171,7 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
         };
         for step in 0..6000 {
             if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 60 } else { 40 } {
-                let most = u64::from(BuddyMap::greatest(leaves).get()) * 4;
+                let most = u64::from(BuddyMap::max_order(leaves).get()) * 4;
                 let class = classes[random.below(most).min(random.below(most)) as usize];
                 if let Some(at) = map.alloc_class(class) {
                     assert_eq!(at.0 as usize % (crate::alignment(class.bytes()) / crate::MIN_BLOCK), 0);
@@ -216,7 +216,7 @@ fn blocks_of_eighths_leave_the_rest_to_others() {
             assert!(map.free_class(at, class).is_err(), "not twice");
         }
         map.validate().unwrap();
-        let all = BuddyMap::greatest(leaves);
+        let all = BuddyMap::max_order(leaves);
         assert!(map.alloc(all).is_some(), "one block again");
     }
 }

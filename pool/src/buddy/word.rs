@@ -21,9 +21,9 @@ impl Word {
         Word(((1 << count) - 1) << at)
     }
 
-    /// Returns the first position in `places` at which `count` bits in a row are set, 1 to 63.
+    /// Returns the first position in `starts` at which `count` bits in a row are set, 1 to 63.
     #[inline]
-    pub(super) fn find(self, count: u32, places: Word) -> Option<u32> {
+    pub(super) fn find(self, count: u32, starts: Word) -> Option<u32> {
         let mut bits = self.0;
         // Bit i is set if the bits i .. i + len were all set.
         let mut len = 1;
@@ -32,7 +32,7 @@ impl Word {
             len *= 2;
         }
         bits &= bits >> (count - len);
-        bits &= places.0;
+        bits &= starts.0;
         (bits != 0).then(|| bits.trailing_zeros())
     }
 
@@ -72,7 +72,7 @@ impl Word {
     }
 
     #[inline]
-    pub(super) const fn meets(self, other: Word) -> bool {
+    pub(super) const fn intersects(self, other: Word) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_the_definition() {
+    fn runs_match_the_definition() {
         let mut words = vec![0, 1, u64::MAX, u64::MAX - 1, u64::MAX >> 1, 0xffff_ffff, !0xffff_ffff, 0x6666];
         let mut seed = 1u64;
         for i in 0..20_000 {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_only_where_it_may() {
+    fn find_honours_valid_starts() {
         assert_eq!(Word(0b11_1110).find(2, Word(0b1_0101)), Some(2));
         assert_eq!(Word(0b11_1110).find(5, Word(0b1_0101)), None);
     }

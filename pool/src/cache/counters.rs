@@ -6,10 +6,10 @@ pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
     pub(crate) frees: u64,
     /// Bytes requested.
-    pub(crate) requested: u64,
+    pub(crate) requested_bytes: u64,
     /// Bytes granted, and bytes freed.
-    pub(crate) granted: u64,
-    pub(crate) returned: u64,
+    pub(crate) granted_bytes: u64,
+    pub(crate) freed_bytes: u64,
     /// Requests that a magazine met by itself.
     pub(crate) hits: u64,
 }
@@ -18,9 +18,9 @@ impl AllocCounters {
     pub(crate) fn add(&mut self, other: &AllocCounters) {
         self.allocs += other.allocs;
         self.frees += other.frees;
-        self.requested += other.requested;
-        self.granted += other.granted;
-        self.returned += other.returned;
+        self.requested_bytes += other.requested_bytes;
+        self.granted_bytes += other.granted_bytes;
+        self.freed_bytes += other.freed_bytes;
         self.hits += other.hits;
     }
 
@@ -28,7 +28,7 @@ impl AllocCounters {
         self.allocs.wrapping_sub(self.frees)
     }
 
-    pub(crate) fn live_granted(&self) -> u64 {
-        self.granted.wrapping_sub(self.returned)
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.granted_bytes.wrapping_sub(self.freed_bytes)
     }
 }

@@ -19,27 +19,27 @@ pub(crate) fn teardown() -> Teardown {
     Teardown(())
 }
 
-pub(crate) fn with_last<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+pub(crate) fn with_last_cache<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-pub(crate) fn with_other<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+pub(crate) fn with_table_cache<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-pub(crate) fn with_local<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
+pub(crate) fn with_cache<R>(_id: u64, _action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     None
 }
 
-type Retire =
-    unsafe fn(pool: NonNull<()>, local: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
+type DetachThread =
+    unsafe fn(pool: NonNull<()>, cache: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 
 /// # Safety
 /// None needed: this does nothing.
-pub(crate) unsafe fn adopt(
+pub(crate) unsafe fn attach_thread(
     _id: u64,
     _pool: NonNull<()>,
-    _retire: Retire,
+    _retire: DetachThread,
     _make: impl FnOnce() -> ThreadCache,
     _register: impl FnOnce(NonNull<ThreadCache>),
 ) -> bool {

@@ -23,7 +23,7 @@ pub(crate) use depot::Depot;
 pub(crate) use region_tag::RegionTag;
 pub(crate) use thread_cache::{Budget, ThreadCache};
 pub(crate) use thread_table::{
-    Teardown, UNCACHED, adopt, new_id, teardown, with_last, with_local, with_other,
+    Teardown, UNCACHED, attach_thread, new_id, teardown, with_cache, with_last_cache, with_table_cache,
 };
 
 /// The number of classes that are cached, 64 B to 8 MiB, including the unused numbers among them.
@@ -39,7 +39,7 @@ pub(crate) type DeferredFree = Box<dyn Send>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPtr {
     pub(crate) base: NonNull<u8>,
-    pub(crate) home: RegionTag,
+    pub(crate) tag: RegionTag,
 }
 
 // SAFETY: a block is two addresses, and owns the block at one of them; a block may be used from any thread.

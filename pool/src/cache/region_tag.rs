@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::class::{Class, MOST};
+use crate::class::{Class, MAX_BLOCK};
 
 /// The region of a block and the class of the block in one word. A block has two words, since blocks are moved often,
 /// and this is one of them.
@@ -51,7 +51,7 @@ impl RegionTag {
     }
 }
 
-const _: () = match Class::for_len(MOST) {
+const _: () = match Class::for_len(MAX_BLOCK) {
     Some(class) => assert!(class.index() < RegionTag::NO_CLASS),
     None => panic!("the greatest block has a class"),
 };

@@ -11,39 +11,40 @@ use crate::sync::{ByteBudget, Flag, OwnerCounter};
 /// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// Bytes in all magazines of a thread for classes of up to `Budget::SMALL` bytes, and the same number again in
+    /// Bytes in all magazines of a thread for classes of up to `Budget::MAX_SMALL` bytes, and the same number again in
     /// those above.
     pub(crate) thread: usize,
     /// The greatest block that is cached.
-    pub(crate) greatest: usize,
+    pub(crate) max_block: usize,
 }
 
 impl Budget {
     /// The most blocks in one magazine.
-    pub(super) const ENTRIES: usize = 64;
+    pub(super) const MAX_BLOCKS: usize = 64;
     /// Bytes in one magazine, unless a single block has more.
-    const CLASS: usize = 4 << 20;
+    const MAX_BYTES: usize = 4 << 20;
     /// Blocks above this many bytes are *large*. For them each thread has a second budget, and all threads share a
     /// third.
-    const SMALL: usize = 512 << 10;
+    const MAX_SMALL: usize = 512 << 10;
 
     /// Returns whether blocks of this many bytes are large, and so fetched and cached one by one.
     pub(crate) fn is_large(bytes: usize) -> bool {
-        bytes > Self::SMALL
+        bytes > Self::MAX_SMALL
     }
 
     /// Returns how many blocks of a class a magazine may hold.
-    fn blocks(&self, class: Class) -> usize {
+    fn max_blocks(&self, class: Class) -> usize {
         let bytes = class.bytes();
-        let most = if Self::is_large(bytes) { Self::CLASS } else { Self::CLASS.min(self.thread) };
-        let is_kept = bytes <= self.greatest && (Self::is_large(bytes) || bytes <= self.thread);
-        if is_kept { (most / bytes).clamp(1, Self::ENTRIES) } else { 0 }
+        let max_bytes =
+            if Self::is_large(bytes) { Self::MAX_BYTES } else { Self::MAX_BYTES.min(self.thread) };
+        let is_cached = bytes <= self.max_block && (Self::is_large(bytes) || bytes <= self.thread);
+        if is_cached { (max_bytes / bytes).clamp(1, Self::MAX_BLOCKS) } else { 0 }
     }
 }
 
 /// The index of the first class of large blocks.
 #[cfg(not(loom))]
-const FIRST_LARGE: usize = match Class::for_len(Budget::SMALL) {
+const FIRST_LARGE: usize = match Class::for_len(Budget::MAX_SMALL) {
     Some(class) => class.index() + 1,
     None => panic!("a block may have so many bytes"),
 };
@@ -59,11 +60,11 @@ pub(crate) struct ThreadCache {
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Vec<Slots>,
     /// Bytes requested.
-    asked: OwnerCounter,
+    requested_bytes: OwnerCounter,
     /// Requests among `allocs` for which blocks had to be fetched from the depot or a region.
     misses: OwnerCounter,
     /// The rest of the thread's two budgets in bytes: for small blocks, and for large ones.
-    room: [Cell<usize>; 2],
+    budget_left: [Cell<usize>; 2],
     /// Bytes for large blocks that this thread has taken from the budget of all threads.
     borrowed: Cell<usize>,
     /// How often the budget was exhausted.
@@ -71,9 +72,9 @@ pub(crate) struct ThreadCache {
     /// How often a block of a larger class could have been handed out.
     mismatched: Cell<u32>,
     /// By class: the use count of its magazine when the thread last searched for one whose budget it could take.
-    seen: Box<[Cell<u64>]>,
+    used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
-    pub(crate) orphaned: Flag,
+    pub(crate) pool_dropped: Flag,
     /// The memory is freed: do not access it any more.
     pub(crate) closed: Flag,
 }
@@ -88,25 +89,25 @@ impl ThreadCache {
             Stack {
                 allocs: OwnerCounter::new(),
                 frees: OwnerCounter::new(),
-                kept: Cell::new(0),
-                most: Cell::new(0),
+                net_refills: Cell::new(0),
+                capacity: Cell::new(0),
                 bytes: class.map_or(0, Class::bytes),
                 slots: NonNull::from(&mut places[index]).cast(),
-                limit: class.map_or(0, |class| budget.blocks(class)) as u64,
-                at_full: Cell::new(0),
+                limit: class.map_or(0, |class| budget.max_blocks(class)) as u64,
+                allocs_when_full: Cell::new(0),
             }
         });
         ThreadCache {
             stacks,
             slots,
-            asked: OwnerCounter::new(),
+            requested_bytes: OwnerCounter::new(),
             misses: OwnerCounter::new(),
-            room: [Cell::new(budget.thread), Cell::new(budget.thread)],
+            budget_left: [Cell::new(budget.thread), Cell::new(budget.thread)],
             borrowed: Cell::new(0),
             pressure: Cell::new(0),
             mismatched: Cell::new(0),
-            seen: (0..CLASSES).map(|_| Cell::new(0)).collect(),
-            orphaned: Flag::new(),
+            used_at_scan: (0..CLASSES).map(|_| Cell::new(0)).collect(),
+            pool_dropped: Flag::new(),
             closed: Flag::new(),
         }
     }
@@ -116,8 +117,8 @@ impl ThreadCache {
     #[inline]
     pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<BlockPtr> {
         let stack = self.stacks.get(class)?;
-        let block = stack.top()?;
-        self.asked.add(requested as u64);
+        let block = stack.peek()?;
+        self.requested_bytes.add(requested as u64);
         stack.allocs.add(1);
         Some(block)
     }
@@ -125,8 +126,8 @@ impl ThreadCache {
     /// Caches a freed block; returns false if it has no room for it.
     #[inline]
     pub(crate) fn push(&self, block: BlockPtr) -> bool {
-        let Some(stack) = self.stacks.get(block.home.index()) else { return false };
-        if self.orphaned.is_seen() || !stack.push_uncounted(block) {
+        let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
+        if self.pool_dropped.is_raised_relaxed() || !stack.push_uncounted(block) {
             return false;
         }
         // Last, with release: a thread that reads this count also sees everything its owner did with the block.
@@ -143,7 +144,7 @@ impl ThreadCache {
     ///
     /// The difference is wasted as long as the block lives. But the thread caches those bytes anyway, and a block split
     /// off a region would cost more.
-    pub(crate) fn near(&self, class: Class) -> Option<Class> {
+    pub(crate) fn nearest_class(&self, class: Class) -> Option<Class> {
         let index = class.index();
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
         // The class and the next two, a quarter apart. All three are read without a branch: which of them has a block
@@ -154,10 +155,10 @@ impl ThreadCache {
 
     /// Returns how many blocks of a full magazine to move elsewhere: half, or all if none was requested since the last
     /// call, which this records.
-    pub(crate) fn overflow(&self, class: Class) -> usize {
+    pub(crate) fn excess(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.own();
-        let is_used = stack.at_full.replace(allocs) != allocs;
+        let is_used = stack.allocs_when_full.replace(allocs) != allocs;
         let len = stack.len() as usize;
         if is_used { len.div_ceil(2) } else { len }
     }
@@ -165,19 +166,19 @@ impl ThreadCache {
     /// Returns how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
-        stack.most.get().div_ceil(2).min(stack.most.get() - stack.len()) as usize
+        stack.capacity.get().div_ceil(2).min(stack.capacity.get() - stack.len()) as usize
     }
 
     /// Returns how many more blocks of a class fit.
-    pub(crate) fn space(&self, class: Class) -> usize {
-        self.stacks.get(class.index()).map_or(0, |stack| (stack.most.get() - stack.len()) as usize)
+    pub(crate) fn free_slots(&self, class: Class) -> usize {
+        self.stacks.get(class.index()).map_or(0, |stack| (stack.capacity.get() - stack.len()) as usize)
     }
 
     /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested` bytes.
-    pub(crate) fn pass(&self, block: BlockPtr, requested: usize) -> bool {
-        let Some(stack) = self.stacks.get(block.home.index()) else { return false };
-        stack.kept.set(stack.kept.get().wrapping_add(1));
-        self.asked.add(requested as u64);
+    pub(crate) fn count_direct(&self, block: BlockPtr, requested: usize) -> bool {
+        let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
+        stack.net_refills.set(stack.net_refills.get().wrapping_add(1));
+        self.requested_bytes.add(requested as u64);
         stack.allocs.add(1);
         true
     }
@@ -186,45 +187,45 @@ impl ThreadCache {
     pub(crate) fn put(&self, class: Class, block: BlockPtr) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| {
             let has_room = stack.push_uncounted(block);
-            stack.kept.set(stack.kept.get().wrapping_add(has_room.into()));
+            stack.net_refills.set(stack.net_refills.get().wrapping_add(has_room.into()));
             has_room
         })
     }
 
     /// Takes a block out of a magazine, to be put into the depot or back into its region.
-    pub(crate) fn unstock(&self, class: Class) -> Option<BlockPtr> {
+    pub(crate) fn take(&self, class: Class) -> Option<BlockPtr> {
         let stack = self.stacks.get(class.index())?;
-        let block = stack.top()?;
-        stack.kept.set(stack.kept.get().wrapping_sub(1));
+        let block = stack.peek()?;
+        stack.net_refills.set(stack.net_refills.get().wrapping_sub(1));
         Some(block)
     }
 
     /// Doubles the capacity of a class's magazine, or raises it by as much as the budget allows; returns false if by
     /// nothing.
     ///
-    /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
+    /// Magazines start with no capacity and double when they excess, so budget goes only to classes in use. For large
     /// blocks the thread also takes from the budget that all threads share.
     pub(crate) fn grow(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
-        let most = stack.most.get();
-        let wanted = most.max(1).min(stack.limit - most);
+        let capacity = stack.capacity.get();
+        let wanted = capacity.max(1).min(stack.limit - capacity);
         let is_large = Budget::is_large(stack.bytes);
-        let room = &self.room[usize::from(is_large)];
-        let affordable = room.get().checked_div(stack.bytes).unwrap_or(0) as u64;
+        let left = &self.budget_left[usize::from(is_large)];
+        let affordable = left.get().checked_div(stack.bytes).unwrap_or(0) as u64;
         let mut more = wanted.min(affordable);
-        room.set(room.get() - more as usize * stack.bytes);
+        left.set(left.get() - more as usize * stack.bytes);
         if is_large && more < wanted {
             let borrowed = large.take(wanted - more, stack.bytes as u64);
             self.borrowed.set(self.borrowed.get() + borrowed as usize * stack.bytes);
             more += borrowed;
         }
-        stack.most.set(most + more);
+        stack.capacity.set(capacity + more);
         more > 0
     }
 
     /// Returns whether the magazine of a class is below its greatest capacity, whatever the budget.
     pub(crate) fn may_grow(&self, class: Class) -> bool {
-        self.stacks.get(class.index()).is_some_and(|stack| stack.most.get() < stack.limit)
+        self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.limit)
     }
 
     /// Returns true on every 64th call. The caller calls it when a magazine cannot grow, and on true takes budget from
@@ -254,61 +255,61 @@ impl ThreadCache {
     /// holds at least as much as `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
-        if stack.most.get() == stack.limit {
+        if stack.capacity.get() == stack.limit {
             return None;
         }
-        let aside = |other: &Stack| other.most.get() as usize * other.bytes;
+        let reserved = |other: &Stack| other.capacity.get() as usize * other.bytes;
         let is_large = Budget::is_large(stack.bytes);
         let (first, end) = if is_large { (FIRST_LARGE, CLASSES) } else { (0, FIRST_LARGE) };
-        let mut best = ((false, aside(stack).max(1) - 1), None);
+        let mut best = ((false, reserved(stack).max(1) - 1), None);
         for index in (first..end).filter(|&index| index != class.index()) {
             let other = &self.stacks[index];
             let used = other.allocs.own() + other.frees.own();
-            let is_idle = self.seen[index].replace(used) == used && other.most.get() > 0;
+            let is_idle = self.used_at_scan[index].replace(used) == used && other.capacity.get() > 0;
             // Without this, classes of tiny blocks would be emptied again and again for less than one block of `class`.
-            let helps = is_large || self.room[0].get() + aside(other) >= stack.bytes;
-            if helps && (is_idle, aside(other)) > best.0 {
-                best = ((is_idle, aside(other)), Some(index));
+            let helps = is_large || self.budget_left[0].get() + reserved(other) >= stack.bytes;
+            if helps && (is_idle, reserved(other)) > best.0 {
+                best = ((is_idle, reserved(other)), Some(index));
             }
         }
         best.1.and_then(Class::new)
     }
 
     /// Lowers the capacity of a class's magazine to what it holds, and gives the budget back.
-    pub(crate) fn shut(&self, class: Class, large: &ByteBudget) {
+    pub(crate) fn shrink(&self, class: Class, large: &ByteBudget) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
-        let freed = (stack.most.get() - stack.len()) as usize * stack.bytes;
-        stack.most.set(stack.len());
+        let freed = (stack.capacity.get() - stack.len()) as usize * stack.bytes;
+        stack.capacity.set(stack.len());
         let is_large = Budget::is_large(stack.bytes);
         let due = if is_large { freed.min(self.borrowed.get()) } else { 0 };
         if due > 0 {
             self.borrowed.set(self.borrowed.get() - due);
             large.add(due as u64);
         }
-        let room = &self.room[usize::from(is_large)];
-        room.set(room.get() + freed - due);
+        let left = &self.budget_left[usize::from(is_large)];
+        left.set(left.get() + freed - due);
     }
 
-    pub(crate) fn miss(&self) {
+    pub(crate) fn count_miss(&self) {
         self.misses.add(1);
     }
 
     /// Returns what this thread has counted; from another thread, what it had counted a moment ago.
     ///
     /// Frees are read before allocations, so a block that moves meanwhile looks live rather than freed twice.
-    pub(crate) fn ledger(&self) -> AllocCounters {
+    pub(crate) fn counters(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {
             let frees = stack.frees.get();
             sum.frees += frees;
-            sum.returned += frees * stack.bytes as u64;
+            sum.freed_bytes += frees * stack.bytes as u64;
         }
         for stack in &self.stacks {
             let allocs = stack.allocs.get();
             sum.allocs += allocs;
-            sum.granted += allocs * stack.bytes as u64;
+            sum.granted_bytes += allocs * stack.bytes as u64;
         }
-        sum.requested = self.asked.get();
+        sum.requested_bytes = self.requested_bytes.get();
         sum.hits = sum.allocs.saturating_sub(self.misses.get());
         sum
     }
@@ -316,7 +317,7 @@ impl ThreadCache {
 
 impl fmt::Debug for ThreadCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept: u64 = self.stacks.iter().map(Stack::len).sum();
-        write!(f, "Local({kept} blocks kept)")
+        let cached: u64 = self.stacks.iter().map(Stack::len).sum();
+        write!(f, "ThreadCache({cached} blocks)")
     }
 }

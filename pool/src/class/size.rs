@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{MIN_BLOCK, MOST, Order};
+use super::{MAX_BLOCK, MIN_BLOCK, Order};
 
 /// A size that blocks have: 64, 128, 256, then 320, 384, 448, 512, 640, … four a power of two.
 ///
@@ -26,7 +26,7 @@ impl Class {
     /// Returns the smallest class that holds `len` bytes; none if none does.
     #[inline]
     pub(crate) const fn for_len(len: usize) -> Option<Class> {
-        if len > MOST {
+        if len > MAX_BLOCK {
             return None;
         }
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
@@ -59,7 +59,7 @@ impl Class {
     /// Returns the smallest class that is a power of two and holds `len` bytes; none if none does.
     #[inline]
     pub(crate) const fn power_for_len(len: usize) -> Option<Class> {
-        if len > MOST {
+        if len > MAX_BLOCK {
             return None;
         }
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
@@ -87,7 +87,7 @@ impl Class {
     /// Returns the class with that index, or `None` past the last one and at the unused numbers.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);
-        let is_one = class <= Self::for_len(MOST)? && Self::for_len(class.bytes()) == Some(class);
+        let is_one = class <= Self::for_len(MAX_BLOCK)? && Self::for_len(class.bytes()) == Some(class);
         is_one.then_some(class)
     }
 
@@ -126,7 +126,7 @@ mod tests {
     use crate::class::{MAX_ALIGN, alignment};
 
     #[test]
-    fn classes_grow_and_describe_themselves() {
+    fn class_sizes_round_trip() {
         let classes: Vec<Class> = (0..=255).filter_map(Class::new).collect();
         let sizes: Vec<usize> = classes.iter().map(|class| class.bytes()).collect();
         assert_eq!(sizes[..12], [64, 128, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn smallest_class_that_fits() {
+    fn classes_are_the_smallest_that_fit() {
         for len in (0..10_000).chain([1 << 20, (1 << 20) + 1, Order::MAX.bytes() / 2 - 1, Order::MAX.bytes()])
         {
             let class = Class::for_len(len).unwrap();

@@ -51,7 +51,7 @@ impl FileStorage {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub unsafe fn create(path: impl AsRef<Path>, len: usize) -> Result<FileStorage, StorageError> {
-        let size = whole_pages(len, HEADER, SegmentView::MOST)?;
+        let size = whole_pages(len, HEADER, SegmentView::MAX_SIZE)?;
         let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(path.as_ref(), flags, Mode::RUSR | Mode::WUSR).map_err(os("open"))?;

@@ -30,10 +30,10 @@ impl Heap {
     /// [`StorageError::Size`] above `isize::MAX`, [`StorageError::Refused`] if the allocator has no more.
     #[expect(clippy::disallowed_methods, reason = "the one place that allocates by hand")]
     pub fn create(len: usize) -> Result<Heap, StorageError> {
-        const MOST: usize = isize::MAX as usize & !(MAX_ALIGN - 1);
-        let size = whole_pages(len, MAX_ALIGN, MOST)?;
+        const MAX: usize = isize::MAX as usize & !(MAX_ALIGN - 1);
+        let size = whole_pages(len, MAX_ALIGN, MAX)?;
         let layout = Layout::from_size_align(size, MAX_ALIGN)
-            .map_err(|_| StorageError::Size { asked: len, most: MOST })?;
+            .map_err(|_| StorageError::Size { asked: len, most: MAX })?;
         // SAFETY: `alloc` needs a layout of non-zero size; `whole_pages` returns at least one page.
         let base = unsafe { std::alloc::alloc(layout) };
         match NonNull::new(base) {

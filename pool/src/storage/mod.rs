@@ -194,20 +194,20 @@ impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use StorageError::*;
         match *self {
-            Size { asked, most } => write!(f, "storage of {asked} bytes asked for, at most {most} possible"),
+            Size { asked, most } => write!(f, "storage of {asked} bytes exceeds the maximum of {most}"),
             Refused { asked, call, errno } => {
                 write!(f, "{call} for {asked} bytes: {}", io::Error::from_raw_os_error(errno))
             }
             Unsealed { needed, found } => {
-                write!(f, "segment is not sealed: seals {found:#x}, needed {needed:#x}")
+                write!(f, "segment is not sealed: found seals {found:#x}, expected {needed:#x}")
             }
-            Short { needed, found } => write!(f, "segment has {found} bytes, needed {needed}"),
-            Magic { found } => write!(f, "not a segment: starts with {found:#018x}"),
+            Short { needed, found } => write!(f, "segment has {found} bytes, expected at least {needed}"),
+            Magic { found } => write!(f, "not a segment: the file starts with {found:#018x}"),
             Unfinished => write!(f, "segment has no header yet"),
-            Owner { needed, found } => write!(f, "segment is of user {found}, needed {needed}"),
-            Version { needed, found } => write!(f, "segment is of version {found}, needed {needed}"),
-            Length { header, file } => write!(f, "segment says {header} bytes, its file has {file}"),
-            Epoch { needed, found } => write!(f, "segment is of epoch {found:#x}, needed {needed:#x}"),
+            Owner { needed, found } => write!(f, "segment belongs to user {found}, expected {needed}"),
+            Version { needed, found } => write!(f, "segment has version {found}, expected {needed}"),
+            Length { header, file } => write!(f, "segment header claims {header} bytes, the file has {file}"),
+            Epoch { needed, found } => write!(f, "segment has epoch {found:#x}, expected {needed:#x}"),
         }
     }
 }

@@ -38,15 +38,15 @@ pub struct Pages {
 
 impl Pages {
     /// How many bytes are faulted in at once.
-    const AT_ONCE: usize = 2 * HUGE;
+    const EAGER_BYTES: usize = 2 * HUGE;
 
     /// Maps `len` bytes, rounded up to whole pages, and faults them in.
     ///
     /// # Errors
     /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
     pub fn create(len: usize) -> Result<Pages, StorageError> {
-        const MOST: usize = (isize::MAX as usize & !(HUGE - 1)) - HUGE;
-        let size = whole_pages(len, sys::page_size(), MOST)?;
+        const MAX: usize = (isize::MAX as usize & !(HUGE - 1)) - HUGE;
+        let size = whole_pages(len, sys::page_size(), MAX)?;
         // Address space is cheap: one huge page more lets the start be aligned, and is never touched.
         let mut map = MmapOptions::new()
             .len(size + HUGE)
@@ -54,7 +54,7 @@ impl Pages {
             .map_err(|error| StorageError::os(len, "mmap", error))?;
         let start = map.as_ptr().align_offset(HUGE);
         let thp = sys::advise_huge(&map, start, size);
-        let first = size.min(Self::AT_ONCE);
+        let first = size.min(Self::EAGER_BYTES);
         sys::fault_in(&mut map, start, first).map_err(|error| StorageError::os(len, "madvise", error))?;
         let map = Arc::new(MmapRaw::from(map));
         if sys::POPULATES && size > first {

@@ -40,14 +40,14 @@ pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), Stor
     let header = Header::decode(&bytes)?;
     let there = file - HEADER as u64;
     match usize::try_from(header.size) {
-        Ok(size) if header.size == there && size <= SegmentView::MOST => Ok((size, header.epoch)),
+        Ok(size) if header.size == there && size <= SegmentView::MAX_SIZE => Ok((size, header.epoch)),
         _ => Err(StorageError::Length { header: header.size, file: there }),
     }
 }
 
 impl SegmentView {
     /// The most bytes that a segment can have.
-    pub(super) const MOST: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
+    pub(super) const MAX_SIZE: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
 
     /// Maps a file of `HEADER + size` bytes, and faults it in if `now`.
     pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SegmentView, StorageError> {
@@ -126,7 +126,7 @@ impl SegmentView {
     /// # Safety
     /// No process uses the bytes.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
-    pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+    pub unsafe fn decommit(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         use rustix::fs::{FallocateFlags, fallocate};
         if len == 0 {
             return Ok(());
@@ -156,7 +156,7 @@ impl SegmentView {
     /// Returns the descriptor to pass to a further peer.
     ///
     /// # Safety
-    /// As of [`SharedStorage::descriptor`](crate::SharedStorage::descriptor).
+    /// As of [`SharedStorage::borrow_fd`](crate::SharedStorage::borrow_fd).
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

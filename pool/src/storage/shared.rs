@@ -30,7 +30,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 ///
 /// let segment = SharedStorage::create(1 << 20)?;
 /// // SAFETY: the duplicate is attached, and nothing else.
-/// let fd = unsafe { segment.descriptor() }.try_clone_to_owned()?;
+/// let fd = unsafe { segment.borrow_fd() }.try_clone_to_owned()?;
 /// let view = SharedStorage::attach(fd)?;
 /// let pool = Buddy::fixed(segment)?;
 /// let block = pool.alloc(1000)?;
@@ -104,7 +104,7 @@ impl SharedStorage {
     /// It and every duplicate of it are only handed over, attached ([`SharedStorage::attach`], here or in another
     /// process) or read from. Writing to the file, punching a hole in it or mapping it in another way would change
     /// blocks that other handles own.
-    pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
+    pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.view.borrow_fd() }
     }
@@ -116,7 +116,7 @@ fn make(
     extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,
     now: bool,
 ) -> Result<SegmentView, StorageError> {
-    let size = whole_pages(len, HEADER, SegmentView::MOST)?;
+    let size = whole_pages(len, HEADER, SegmentView::MAX_SIZE)?;
     let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("mpj-pool", flags).map_err(os("memfd_create"))?;

@@ -19,8 +19,8 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
     /// # Errors
     /// As there.
     fn alloc(&self, len: usize) -> Result<AnyBlock, AllocError>;
-    /// As [`Pool::max_block`].
-    fn max_block(&self) -> usize;
+    /// As [`Pool::max_alloc`].
+    fn max_alloc(&self) -> usize;
     /// As [`Pool::stats`].
     fn stats(&self) -> PoolStats;
     /// As [`Pool::trim`].
@@ -49,26 +49,26 @@ pub type AnyBlock = Box<dyn AnyRawBlock>;
 ///         NonNull::dangling()
 ///     }
 ///     # fn capacity(&self) -> usize { 1 }
-///     # fn region(&self) -> Option<(RegionKey, usize)> { None }
+///     # fn region_offset(&self) -> Option<(RegionKey, usize)> { None }
 ///     # fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] { &mut [] }
 /// }
 /// ```
-pub trait AnyRawBlock: sealed::Block + Send + fmt::Debug {
+pub trait AnyRawBlock: sealed::Sealed + Send + fmt::Debug {
     /// As [`RawBuffer::as_ptr`].
     fn as_ptr(&self) -> NonNull<u8>;
     /// As [`RawBuffer::capacity`].
     fn capacity(&self) -> usize;
-    /// As [`RawBuffer::region`].
-    fn region(&self) -> Option<(RegionKey, usize)>;
+    /// As [`RawBuffer::region_offset`].
+    fn region_offset(&self) -> Option<(RegionKey, usize)>;
     /// As [`RawBuffer::as_uninit_mut`].
     fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>];
 }
 
 mod sealed {
-    #[expect(unnameable_types, reason = "seals `RawBlock`")]
-    pub trait Block {}
+    #[expect(unnameable_types, reason = "seals `AnyRawBlock`")]
+    pub trait Sealed {}
 
-    impl<B: crate::RawBuffer> Block for B {}
+    impl<B: crate::RawBuffer> Sealed for B {}
 }
 
 impl<B: RawBuffer + fmt::Debug> AnyRawBlock for B {
@@ -80,7 +80,7 @@ impl<B: RawBuffer + fmt::Debug> AnyRawBlock for B {
         RawBuffer::capacity(self)
     }
 
-    fn region(&self) -> Option<(RegionKey, usize)> {
+    fn region_offset(&self) -> Option<(RegionKey, usize)> {
         RawBuffer::region_offset(self)
     }
 
@@ -94,8 +94,8 @@ impl<P: Pool> AnyPool for P {
         Pool::alloc(self, len).map(|block| Box::new(block) as AnyBlock)
     }
 
-    fn max_block(&self) -> usize {
-        Pool::max_block(self)
+    fn max_alloc(&self) -> usize {
+        Pool::max_alloc(self)
     }
 
     fn stats(&self) -> PoolStats {
@@ -112,7 +112,7 @@ impl<P: Pool> AnyPool for P {
 }
 
 /// The strategies, by the names that [`by_name`] and [`visit`] know.
-pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "none"];
+pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "unpooled"];
 
 /// The storages that [`by_name`] and [`visit`] know on this system.
 pub const STORAGES: &[&str] = &[
@@ -138,10 +138,14 @@ pub enum PoolNameError {
 impl fmt::Display for PoolNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PoolNameError::Strategy(name) => write!(f, "no pool strategy {name:?}, there are {STRATEGIES:?}"),
-            PoolNameError::Storage(name) => write!(f, "no storage {name:?}, there are {STORAGES:?}"),
+            PoolNameError::Strategy(name) => {
+                write!(f, "unknown pool strategy {name:?}: expected one of {}", STRATEGIES.join(", "))
+            }
+            PoolNameError::Storage(name) => {
+                write!(f, "unknown storage {name:?}: expected one of {}", STORAGES.join(", "))
+            }
             PoolNameError::Pair(strategy, storage) => {
-                write!(f, "{strategy} needs storage of its own, not {storage}")
+                write!(f, "{strategy} does not support {storage} storage")
             }
         }
     }
@@ -190,10 +194,10 @@ pub fn visit<V: Visitor>(
             match strategy {
                 "magazine" => visitor.visit(Magazine::growing(growth, <$storage>::create)),
                 "buddy" => visitor.visit(Buddy::growing(growth, <$storage>::create)),
-                "buddy-eager" => visitor.visit(Buddy::growing(growth.eager(), <$storage>::create)),
+                "buddy-eager" => visitor.visit(Buddy::growing(growth.eager_merge(), <$storage>::create)),
                 "buddy1" => $buddy1,
                 "buddy2" => visitor.visit(Buddy2::growing(growth, <$storage>::create)),
-                "none" => visitor.visit(Unpooled::new(growth.limit, <$storage>::create)),
+                "unpooled" => visitor.visit(Unpooled::new(growth.limit, <$storage>::create)),
                 _ => return Err(PoolNameError::Strategy(strategy.to_owned())),
             }
         };

@@ -15,34 +15,38 @@ use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 /// ```
 /// use mpj_pool::{Buddy, Growth, Pages, Pool};
 /// let pool = Buddy::growing(Growth::default().limit(16 << 20), Pages::create);
-/// assert_eq!(pool.max_block(), 16 << 20);
+/// assert_eq!(pool.max_alloc(), 16 << 20);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Growth {
-    pub(crate) first: usize,
-    pub(crate) largest: usize,
+    pub(crate) first_region: usize,
+    pub(crate) max_region: usize,
     pub(crate) limit: usize,
-    pub(crate) eager: bool,
+    pub(crate) eager_merge: bool,
 }
 
 impl Growth {
     /// From 1 MiB to 16 MiB, without limit.
-    pub const DEFAULT: Growth = Growth { first: 1 << 20, largest: 16 << 20, limit: usize::MAX, eager: false };
+    pub const DEFAULT: Growth =
+        Growth { first_region: 1 << 20, max_region: 16 << 20, limit: usize::MAX, eager_merge: false };
 
     /// As in the mpjbuf paper: from 8 MiB on, doubling up to 1 GiB, without limit.
-    pub const PAPER: Growth = Growth { first: 8 << 20, largest: 1 << 30, limit: usize::MAX, eager: false };
+    pub const PAPER: Growth =
+        Growth { first_region: 8 << 20, max_region: 1 << 30, limit: usize::MAX, eager_merge: false };
 
     /// Sets the size of the first region, rounded up to a power of two and at least 4096; default 1 MiB.
     pub const fn first_region(mut self, bytes: usize) -> Growth {
-        self.first = power(bytes);
-        self.largest = if self.largest < self.first { self.first } else { self.largest };
+        self.first_region = power(bytes);
+        self.max_region =
+            if self.max_region < self.first_region { self.first_region } else { self.max_region };
         self
     }
 
     /// Sets the size at which regions stop doubling, rounded up to a power of two and at least 4096; default 16 MiB.
-    pub const fn largest(mut self, bytes: usize) -> Growth {
-        self.largest = power(bytes);
-        self.first = if self.first > self.largest { self.largest } else { self.first };
+    pub const fn max_region(mut self, bytes: usize) -> Growth {
+        self.max_region = power(bytes);
+        self.first_region =
+            if self.first_region > self.max_region { self.max_region } else { self.first_region };
         self
     }
 
@@ -60,20 +64,20 @@ impl Growth {
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
-    /// let pool = Buddy::growing(Growth::default().eager(), Heap::create);
+    /// let pool = Buddy::growing(Growth::default().eager_merge(), Heap::create);
     /// drop(pool.alloc(64)?);
     /// let stats = pool.stats();
     /// assert!(stats.splits > 0 && stats.splits == stats.merges);
     /// # Ok::<(), mpj_pool::AllocError>(())
     /// ```
-    pub const fn eager(mut self) -> Growth {
-        self.eager = true;
+    pub const fn eager_merge(mut self) -> Growth {
+        self.eager_merge = true;
         self
     }
 
     /// Returns the size of the region after one of `greatest` bytes.
     pub(crate) fn after(&self, greatest: usize) -> usize {
-        greatest.saturating_mul(2).clamp(self.first, self.largest)
+        greatest.saturating_mul(2).clamp(self.first_region, self.max_region)
     }
 }
 
@@ -83,13 +87,13 @@ impl Default for Growth {
     }
 }
 
-/// Rounds up to a power of two between a page and the half of the address space.
+/// Rounds up to a power of two between a page and the half of the address free_slots.
 const fn power(bytes: usize) -> usize {
-    const MOST: usize = 1 << (usize::BITS - 2);
+    const MAX: usize = 1 << (usize::BITS - 2);
     if bytes <= MAX_ALIGN {
         MAX_ALIGN
-    } else if bytes >= MOST {
-        MOST
+    } else if bytes >= MAX {
+        MAX
     } else {
         bytes.next_power_of_two()
     }
@@ -168,8 +172,8 @@ impl<S: Storage> Pool for Buddy<S> {
         self.arena().alloc(len)
     }
 
-    fn max_block(&self) -> usize {
-        self.arena().most()
+    fn max_alloc(&self) -> usize {
+        self.arena().max_alloc()
     }
 
     fn stats(&self) -> PoolStats {
@@ -188,7 +192,7 @@ impl<S: Storage> Pool for Buddy<S> {
 impl<S: Storage> Drop for Buddy<S> {
     fn drop(&mut self) {
         // SAFETY: invariant 1, and the pool is not used after this.
-        unsafe { Arena::leave(self.arena) }
+        unsafe { Arena::drop_pool(self.arena) }
     }
 }
 

@@ -49,8 +49,8 @@ impl<S: Storage> Magazine<S> {
         growth: Growth,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
     ) -> Magazine<S> {
-        let keeping = CacheShared::new(budget(growth.limit));
-        Self::over(Arena::growing(growth, Box::new(source), Some(keeping)))
+        let caching = CacheShared::new(budget(growth.limit));
+        Self::over(Arena::growing(growth, Box::new(source), Some(caching)))
     }
 
     /// Returns a pool of just the bytes of `storage`, such as a shared segment or a registered region.
@@ -59,8 +59,8 @@ impl<S: Storage> Magazine<S> {
     /// [`StorageError::Size`] if it has less than 64 bytes, more than 8 TiB, or more than there is memory to keep track
     /// of.
     pub fn fixed(storage: S) -> Result<Magazine<S>, StorageError> {
-        let keeping = CacheShared::new(budget(storage.size()));
-        Ok(Self::over(Arena::fixed(storage, Some(keeping))?))
+        let caching = CacheShared::new(budget(storage.size()));
+        Ok(Self::over(Arena::fixed(storage, Some(caching))?))
     }
 
     fn over(arena: NonNull<Arena<S>>) -> Magazine<S> {
@@ -103,8 +103,8 @@ impl<S: Storage> Pool for Magazine<S> {
         Arena::alloc_cached(self.arena(), self.id, len)
     }
 
-    fn max_block(&self) -> usize {
-        self.arena().most()
+    fn max_alloc(&self) -> usize {
+        self.arena().max_alloc()
     }
 
     fn stats(&self) -> PoolStats {
@@ -123,7 +123,7 @@ impl<S: Storage> Pool for Magazine<S> {
 impl<S: Storage> Drop for Magazine<S> {
     fn drop(&mut self) {
         // SAFETY: invariant 1, and the pool is not used after this.
-        unsafe { Arena::leave(self.arena) }
+        unsafe { Arena::drop_pool(self.arena) }
     }
 }
 

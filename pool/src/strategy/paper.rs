@@ -37,10 +37,10 @@ pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
     fn insert(&mut self, base: NonNull<u8>, level: Level);
 
     /// Takes a block of `level`, split off a greater one if it must be.
-    fn take(&mut self, level: Level) -> Option<BlockPos>;
+    fn alloc(&mut self, level: Level) -> Option<BlockPos>;
 
     /// Takes a block back, and merges it with its buddies.
-    fn give(&mut self, spot: BlockPos);
+    fn free(&mut self, pos: BlockPos);
 
     /// Returns the bytes that are free, or what is wrong.
     fn check(&self) -> Result<usize, String>;
@@ -55,8 +55,8 @@ pub(crate) struct PaperPool<S, B> {
 
 #[derive(Debug)]
 struct State<S, B> {
-    // The book before the regions that it may write to.
-    book: B,
+    // The free_lists before the regions that it may write to.
+    free_lists: B,
     regions: Vec<S>,
     stats: PoolStats,
 }
@@ -66,7 +66,7 @@ pub struct PaperBlock<S: Storage, B: 'static> {
     shared: Arc<PaperPool<S, B>>,
     base: NonNull<u8>,
     capacity: usize,
-    spot: BlockPos,
+    pos: BlockPos,
     /// Ends the block; a function, so that this type needs no bound that its users would have to name.
     drop_fn: fn(&mut PaperBlock<S, B>),
 }
@@ -76,7 +76,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         growth: Growth,
         source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
     ) -> Arc<PaperPool<S, B>> {
-        let state = State { book: B::default(), regions: Vec::new(), stats: PoolStats::default() };
+        let state = State { free_lists: B::default(), regions: Vec::new(), stats: PoolStats::default() };
         Arc::new(PaperPool { state: Mutex::new(state), growth, source })
     }
 
@@ -85,29 +85,29 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
     }
 
     /// Returns the greatest region: regions are powers of two, so that blocks have buddies.
-    fn greatest(&self) -> usize {
+    fn max_region(&self) -> usize {
         let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
     }
 
-    fn most(&self) -> usize {
-        self.greatest().saturating_sub(B::overhead(usize::MAX))
+    fn max_alloc(&self) -> usize {
+        self.max_region().saturating_sub(B::overhead(usize::MAX))
     }
 
     fn alloc(self: &Arc<Self>, len: usize) -> Result<PaperBlock<S, B>, AllocError> {
         let mut state = self.lock();
-        if len.max(1) > self.most() {
-            return Err(self.refuse(&state, len, AllocErrorKind::TooLarge));
+        if len.max(1) > self.max_alloc() {
+            return Err(self.alloc_error(&state, len, AllocErrorKind::TooLarge));
         }
         let overhead = B::overhead(len);
         let size = (len + overhead).max(CHUNK).next_power_of_two();
         let level = level(size);
-        let spot = match state.book.take(level) {
-            Some(spot) => spot,
+        let pos = match state.free_lists.alloc(level) {
+            Some(pos) => pos,
             None => {
                 self.grow(&mut state, len, size)?;
-                let spot = state.book.take(level);
-                spot.ok_or_else(|| self.refuse(&state, len, self.full()))?
+                let pos = state.free_lists.alloc(level);
+                pos.ok_or_else(|| self.alloc_error(&state, len, self.full()))?
             }
         };
         let capacity = size - overhead;
@@ -116,32 +116,32 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         stats.misses += 1;
         stats.live_blocks += 1;
         stats.requested_bytes += len as u64;
-        stats.granted += capacity as u64;
+        stats.granted_bytes += capacity as u64;
         stats.live_bytes += capacity as u64;
-        stats.peak_granted = stats.peak_granted.max(stats.live_bytes);
-        let base = buddy1::within(&state.regions[spot.region], spot.offset + overhead);
+        stats.peak_bytes = stats.peak_bytes.max(stats.live_bytes);
+        let base = buddy1::within(&state.regions[pos.region], pos.offset + overhead);
         drop(state);
         let shared = Arc::clone(self);
-        Ok(PaperBlock { shared, base, capacity, spot, drop_fn: give })
+        Ok(PaperBlock { shared, base, capacity, pos, drop_fn: free_block })
     }
 
     fn grow(&self, state: &mut State<S, B>, len: usize, size: usize) -> Result<(), AllocError> {
-        let held = state.stats.region_bytes as usize;
+        let region_bytes = state.stats.region_bytes as usize;
         let greatest = state.regions.iter().map(Storage::size).max().unwrap_or(0);
-        let left = self.growth.limit.saturating_sub(held);
+        let left = self.growth.limit.saturating_sub(region_bytes);
         let mut wanted = self.growth.after(greatest).max(size).next_power_of_two();
         while wanted > left && wanted > size {
             wanted /= 2;
         }
         if wanted > left {
-            return Err(self.refuse(state, len, self.full()));
+            return Err(self.alloc_error(state, len, self.full()));
         }
         let made = (self.source)(wanted).and_then(|storage| match storage.size() {
             size if size >= wanted => Ok(storage),
             most => Err(StorageError::Size { asked: wanted, most }),
         });
-        let storage = made.map_err(|error| self.refuse(state, len, AllocErrorKind::Storage(error)))?;
-        state.book.insert(storage.base(), level(wanted));
+        let storage = made.map_err(|error| self.alloc_error(state, len, AllocErrorKind::Storage(error)))?;
+        state.free_lists.insert(storage.base(), level(wanted));
         state.regions.push(storage);
         state.stats.regions += 1;
         state.stats.region_bytes += wanted as u64;
@@ -152,8 +152,8 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         AllocErrorKind::Full { capacity: self.growth.limit }
     }
 
-    fn refuse(&self, state: &State<S, B>, len: usize, why: AllocErrorKind) -> AllocError {
-        AllocError::new(len, self.most(), state.stats.live_bytes as usize, why)
+    fn alloc_error(&self, state: &State<S, B>, len: usize, kind: AllocErrorKind) -> AllocError {
+        AllocError::new(len, self.max_alloc(), state.stats.live_bytes as usize, kind)
     }
 
     fn stats(&self) -> PoolStats {
@@ -162,22 +162,22 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
 
     fn validate(&self) -> Result<(), String> {
         let state = self.lock();
-        let free = state.book.check()?;
-        let held = state.stats.region_bytes as usize;
-        if state.stats.live_blocks == 0 && free != held {
-            return Err(format!("{free} of {held} bytes are free, but no block is live"));
+        let free = state.free_lists.check()?;
+        let region_bytes = state.stats.region_bytes as usize;
+        if state.stats.live_blocks == 0 && free != region_bytes {
+            return Err(format!("{free} of {region_bytes} bytes are free, but no block is live"));
         }
-        if free + state.stats.live_bytes as usize > held {
-            return Err(format!("{free} bytes free and {} live in {held}", state.stats.live_bytes));
+        if free + state.stats.live_bytes as usize > region_bytes {
+            return Err(format!("{free} bytes free and {} live in {region_bytes}", state.stats.live_bytes));
         }
         Ok(())
     }
 }
 
 /// Takes a block back.
-fn give<S: Storage, B: FreeLists>(block: &mut PaperBlock<S, B>) {
+fn free_block<S: Storage, B: FreeLists>(block: &mut PaperBlock<S, B>) {
     let mut state = block.shared.lock();
-    state.book.give(block.spot);
+    state.free_lists.free(block.pos);
     let stats = &mut state.stats;
     stats.frees += 1;
     stats.live_blocks -= 1;
@@ -185,9 +185,9 @@ fn give<S: Storage, B: FreeLists>(block: &mut PaperBlock<S, B>) {
 }
 
 impl<S: Storage, B> PaperBlock<S, B> {
-    fn keyed(&self) -> Option<(RegionKey, usize)> {
+    fn key_and_offset(&self) -> Option<(RegionKey, usize)> {
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let storage = &state.regions[self.spot.region];
+        let storage = &state.regions[self.pos.region];
         storage.key().map(|key| (key, self.base.addr().get() - storage.base().addr().get()))
     }
 }
@@ -200,7 +200,7 @@ impl<S: Storage, B> Drop for PaperBlock<S, B> {
 
 impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BlockPos { region, offset, .. } = self.spot;
+        let BlockPos { region, offset, .. } = self.pos;
         write!(f, "Block({} B in region {region} at +{offset:#x})", self.capacity)
     }
 }
@@ -208,8 +208,8 @@ impl<S: Storage, B> fmt::Debug for PaperBlock<S, B> {
 impl<S: Storage, B> fmt::Debug for PaperPool<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let PoolStats { regions, region_bytes, live_blocks, live_bytes: live_granted, .. } = state.stats;
-        write!(f, "{live_granted} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
+        let PoolStats { regions, region_bytes, live_blocks, live_bytes, .. } = state.stats;
+        write!(f, "{live_bytes} of {region_bytes} B live in {live_blocks} blocks, {regions} regions")
     }
 }
 
@@ -223,7 +223,7 @@ fn bytes(level: Level) -> usize {
 
 /// Implements the pool face of a strategy.
 macro_rules! pool {
-    ($name:ident, $book:ty, $bound:path) => {
+    ($name:ident, $lists:ty, $bound:path) => {
         impl<S: $bound> $name<S> {
             /// Returns an empty pool that gets its regions from `source` as it needs them, each a power of two.
             ///
@@ -238,14 +238,14 @@ macro_rules! pool {
         }
 
         impl<S: $bound> $crate::Pool for $name<S> {
-            type Block = super::PaperBlock<S, $book>;
+            type Block = super::PaperBlock<S, $lists>;
 
             fn alloc(&self, len: usize) -> Result<Self::Block, $crate::AllocError> {
                 self.shared.alloc(len)
             }
 
-            fn max_block(&self) -> usize {
-                self.shared.most()
+            fn max_alloc(&self) -> usize {
+                self.shared.max_alloc()
             }
 
             fn stats(&self) -> $crate::PoolStats {

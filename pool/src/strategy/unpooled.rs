@@ -69,8 +69,8 @@ impl<S: Storage> Unpooled<S> {
         })
     }
 
-    fn refuse(&self, requested: usize, why: AllocErrorKind) -> AllocError {
-        AllocError::new(requested, self.max_block(), self.stats().live_bytes as usize, why)
+    fn alloc_error(&self, requested: usize, kind: AllocErrorKind) -> AllocError {
+        AllocError::new(requested, self.max_alloc(), self.stats().live_bytes as usize, kind)
     }
 }
 
@@ -78,21 +78,21 @@ impl<S: Storage> Pool for Unpooled<S> {
     type Block = UnpooledBlock<S>;
 
     fn alloc(&self, len: usize) -> Result<UnpooledBlock<S>, AllocError> {
-        if len.max(1) > self.max_block() {
-            return Err(self.refuse(len, AllocErrorKind::TooLarge));
+        if len.max(1) > self.max_alloc() {
+            return Err(self.alloc_error(len, AllocErrorKind::TooLarge));
         }
         let size = len.max(1).next_multiple_of(MAX_ALIGN) as u64;
         let full = AllocErrorKind::Full { capacity: self.limit };
-        let Some(pending) = self.reserve(size) else { return Err(self.refuse(len, full)) };
+        let Some(pending) = self.reserve(size) else { return Err(self.alloc_error(len, full)) };
         let storage = (self.source)(size as usize)
             .and_then(|storage| match storage.size() {
                 got if got as u64 >= size => Ok(storage),
                 most => Err(StorageError::Size { asked: size as usize, most }),
             })
-            .map_err(|error| self.refuse(len, AllocErrorKind::Storage(error)))?;
+            .map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
         // The storage may be larger than requested.
         let Some(_more) = self.reserve(storage.size() as u64 - size) else {
-            return Err(self.refuse(len, full));
+            return Err(self.alloc_error(len, full));
         };
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.allocs += 1;
@@ -100,10 +100,10 @@ impl<S: Storage> Pool for Unpooled<S> {
         stats.live_blocks += 1;
         stats.regions += 1;
         stats.requested_bytes += len as u64;
-        stats.granted += storage.size() as u64;
+        stats.granted_bytes += storage.size() as u64;
         stats.live_bytes += storage.size() as u64;
         stats.region_bytes += storage.size() as u64;
-        stats.peak_granted = stats.peak_granted.max(stats.live_bytes);
+        stats.peak_bytes = stats.peak_bytes.max(stats.live_bytes);
         drop(stats);
         drop(pending);
         Ok(UnpooledBlock {
@@ -112,7 +112,7 @@ impl<S: Storage> Pool for Unpooled<S> {
         })
     }
 
-    fn max_block(&self) -> usize {
+    fn max_alloc(&self) -> usize {
         self.limit.min(isize::MAX as usize & !(MAX_ALIGN - 1))
     }
 
@@ -169,7 +169,7 @@ impl<S: Storage> fmt::Debug for UnpooledBlock<S> {
 
 impl<S: Storage> fmt::Debug for Unpooled<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PoolStats { live_blocks, live_bytes: live_granted, .. } = self.stats();
-        write!(f, "Unpooled({live_granted} B live in {live_blocks} blocks)")
+        let PoolStats { live_blocks, live_bytes, .. } = self.stats();
+        write!(f, "Unpooled({live_bytes} B live in {live_blocks} blocks)")
     }
 }

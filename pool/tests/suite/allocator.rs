@@ -60,29 +60,29 @@ impl Held {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Change {
     Grow,
     GrowZeroed,
     Shrink,
 }
 
-/// Brings `held` to another layout, whose size the caller has chosen as `way` wants it.
-fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, way: Way, fill: u8) -> Held {
+/// Brings `held` to another layout, whose size the caller has chosen as `change_kind` wants it.
+fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, change_kind: Change, fill: u8) -> Held {
     held.check();
     let (at, old) = (held.at, held.layout);
-    let got = match way {
+    let got = match change_kind {
         // SAFETY: allocated with `old`, not used again; `new` is no smaller.
-        Way::Grow => unsafe { memory.grow(at, old, new) },
+        Change::Grow => unsafe { memory.grow(at, old, new) },
         // SAFETY: the same.
-        Way::GrowZeroed => unsafe { memory.grow_zeroed(at, old, new) },
+        Change::GrowZeroed => unsafe { memory.grow_zeroed(at, old, new) },
         // SAFETY: allocated with `old`, not used again; `new` is no larger.
-        Way::Shrink => unsafe { memory.shrink(at, old, new) },
+        Change::Shrink => unsafe { memory.shrink(at, old, new) },
     };
     let kept = &held.bytes[..old.size().min(new.size())];
-    Held::new(got.expect("memory"), new, kept, matches!(way, Way::GrowZeroed), fill)
+    Held::new(got.expect("memory"), new, kept, matches!(change_kind, Change::GrowZeroed), fill)
 }
 
-fn end(memory: &PoolAllocator<'_, Heap>, held: Held) {
+fn free(memory: &PoolAllocator<'_, Heap>, held: Held) {
     held.check();
     // SAFETY: allocated with this layout, and not used again.
     unsafe { memory.deallocate(held.at, held.layout) };
@@ -94,13 +94,14 @@ fn memory_moves_between_any_two_alignments() {
     let memory = PoolAllocator::new(&pool);
     for (from, to) in (0..ALIGNS).flat_map(|from| (0..ALIGNS).map(move |to| (from, to))) {
         for (less, more) in [(0, 0), (0, 1), (1, 1), (100, 150), (100, 100), (60, 5000), (4000, 70_000)] {
-            for way in [Way::Grow, Way::GrowZeroed, Way::Shrink] {
-                let (old, new) = if matches!(way, Way::Shrink) { (more, less) } else { (less, more) };
+            for change_kind in [Change::Grow, Change::GrowZeroed, Change::Shrink] {
+                let (old, new) =
+                    if matches!(change_kind, Change::Shrink) { (more, less) } else { (less, more) };
                 let (old, new) = (layout(old, from), layout(new, to));
                 let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 1);
-                let held = change(&memory, held, new, way, 2);
-                end(&memory, held);
-                assert_eq!(pool.stats().live_blocks, 0, "{old:?} to {new:?} by {way:?}");
+                let held = change(&memory, held, new, change_kind, 2);
+                free(&memory, held);
+                assert_eq!(pool.stats().live_blocks, 0, "{old:?} to {new:?} by {change_kind:?}");
             }
         }
     }
@@ -108,7 +109,7 @@ fn memory_moves_between_any_two_alignments() {
 }
 
 #[test]
-fn an_alignment_that_is_refused_leaves_the_memory_as_it_was() {
+fn rejected_alignment_leaves_the_memory_unchanged() {
     let pool = pool();
     let memory = PoolAllocator::new(&pool);
     let (old, new) = (layout(100, 3), layout(200, ALIGNS));
@@ -117,7 +118,7 @@ fn an_alignment_that_is_refused_leaves_the_memory_as_it_was() {
     unsafe { memory.grow(held.at, old, new) }.expect_err("no block is aligned so");
     // SAFETY: the same, with a layout that is no larger.
     unsafe { memory.shrink(held.at, old, layout(50, ALIGNS)) }.expect_err("no block is aligned so");
-    end(&memory, held);
+    free(&memory, held);
     assert_eq!(pool.stats().live_blocks, 0);
 }
 
@@ -125,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn many_changes_keep_what_is_held(
+    fn random_changes_keep_the_content(
         steps in vec((0usize..4, any::<u8>(), prop_oneof![Just(0usize), 0usize..300, 0usize..40_000], 0..ALIGNS), 1..40),
     ) {
         let pool = pool();
@@ -142,23 +143,23 @@ proptest! {
                     Some(Held::new(memory.allocate_zeroed(layout).expect("memory"), layout, &[], true, choice))
                 }
                 Some(held) if choice % 8 == 7 => {
-                    end(&memory, held);
+                    free(&memory, held);
                     None
                 }
                 Some(held) => {
-                    let way = match (size < held.layout.size(), choice & 1) {
-                        (true, _) => Way::Shrink,
-                        (false, 0) => Way::Grow,
-                        (false, _) => Way::GrowZeroed,
+                    let change_kind = match (size < held.layout.size(), choice & 1) {
+                        (true, _) => Change::Shrink,
+                        (false, 0) => Change::Grow,
+                        (false, _) => Change::GrowZeroed,
                     };
-                    Some(change(&memory, held, layout(size, align), way, choice))
+                    Some(change(&memory, held, layout(size, align), change_kind, choice))
                 }
             };
             all[which] = next;
             all.iter().flatten().for_each(Held::check);
             prop_assert_eq!(pool.stats().live_blocks as usize, all.iter().flatten().count());
         }
-        all.into_iter().flatten().for_each(|held| end(&memory, held));
+        all.into_iter().flatten().for_each(|held| free(&memory, held));
         prop_assert_eq!(pool.stats().live_blocks, 0);
         pool.validate().expect("a sound pool");
     }

@@ -120,7 +120,7 @@ fn sizes(pool: &impl Pool) {
     let stats = pool.stats();
     assert_eq!(
         (stats.live_blocks, stats.requested_bytes, stats.waste()),
-        (13, requested, stats.granted - requested)
+        (13, requested, stats.granted_bytes - requested)
     );
     assert_eq!(stats.live_bytes, blocks.iter().map(|block| block.capacity() as u64).sum());
     assert!(stats.region_bytes >= stats.live_bytes && stats.regions >= 1);
@@ -134,7 +134,7 @@ fn sizes(pool: &impl Pool) {
     let stats = pool.stats();
     assert_eq!((stats.live_blocks, stats.live_bytes), (0, 0));
     assert_eq!(stats.allocs, stats.frees);
-    assert!(stats.peak_granted >= requested);
+    assert!(stats.peak_bytes >= requested);
     pool.validate().unwrap();
 }
 
@@ -144,7 +144,7 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
         assert_eq!((error.requested, error.live_bytes), (len, 0));
         assert_eq!(error.kind, AllocErrorKind::TooLarge, "{error}");
     }
-    let largest = pool.max_block();
+    let largest = pool.max_alloc();
     assert!(largest <= limit);
     let whole = pool.alloc(largest).unwrap();
     check_block(&whole, largest);

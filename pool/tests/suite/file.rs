@@ -36,7 +36,7 @@ fn attach(path: &Scratch) -> Result<usize, StorageError> {
 }
 
 #[test]
-fn a_peer_finds_it_by_name_and_sees_what_was_written() {
+fn a_peer_reads_a_block_through_the_named_file() {
     let path = Scratch::new("peer");
     let file = create(&path, 1 << 20).unwrap();
     let key = file.key();
@@ -52,7 +52,7 @@ fn a_peer_finds_it_by_name_and_sees_what_was_written() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn each_defect_of_a_file_has_its_error() {
     let path = Scratch::new("wrong");
     assert!(matches!(attach(&path), Err(StorageError::Refused { call: "open", errno: 2, .. })), "no file");
     drop(create(&path, 8192).unwrap());
@@ -85,7 +85,7 @@ fn what_is_wrong_with_a_file_is_said() {
 }
 
 #[test]
-fn files_of_other_users_are_refused() {
+fn files_of_other_users_are_rejected() {
     let path = Scratch::new("user");
     drop(create(&path, 4096).unwrap());
     // Only root can give files away.

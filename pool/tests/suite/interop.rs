@@ -9,7 +9,7 @@ fn pool() -> Magazine<Heap> {
 }
 
 #[test]
-fn written_bytes_are_bytes() {
+fn filled_bytes_are_readable() {
     let mut written = FilledBlock::new(pool().alloc(64).unwrap());
     written.extend_from_slice(&[1; 60]).unwrap();
     assert_eq!(written.extend_from_slice(&[2; 5]), Err(Overflow { needed: 5, left: 4 }));
@@ -23,7 +23,7 @@ fn written_bytes_are_bytes() {
 
 #[cfg(feature = "bytes")]
 #[test]
-fn a_block_becomes_bytes_and_comes_home() {
+fn a_block_becomes_bytes_and_is_freed_with_the_last_clone() {
     use bytes::{Buf, BufMut, Bytes};
     let pool = pool();
     let mut written = FilledBlock::new(pool.alloc(1000).unwrap());
@@ -65,7 +65,7 @@ fn collections_live_in_a_pool() {
 
 #[cfg(feature = "allocator-api2")]
 #[test]
-fn alignments_are_met_or_refused() {
+fn alignments_are_met_or_rejected() {
     use allocator_api2::alloc::{Allocator, Layout};
     use mpj_pool::PoolAllocator;
     let pool = pool();

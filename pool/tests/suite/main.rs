@@ -3,8 +3,8 @@
 
 mod allocator;
 mod contracts;
+mod dropped_pool;
 mod file;
-mod gone;
 mod interop;
 mod model;
 mod pools;

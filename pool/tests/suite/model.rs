@@ -133,7 +133,7 @@ proptest! {
 
     #[test]
     fn growing_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Buddy::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
+        walk(Buddy::growing(Growth::default().first_region(4096).max_region(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[test]
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_that_runs_out(
+    fn magazine_on_failing_storage(
         operations in prop::collection::vec(operation(), 0..100),
         fails in prop::collection::vec(any::<bool>(), 1..8),
     ) {
@@ -167,12 +167,12 @@ proptest! {
             let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
             if fails[at % fails.len()] { Err(refused) } else { Heap::create(len) }
         };
-        walk(Magazine::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), source), operations);
+        walk(Magazine::growing(Growth::default().first_region(4096).max_region(128 << 10).limit(MIB), source), operations);
     }
 
     #[test]
     fn magazine_on_heap(operations in prop::collection::vec(operation(), 0..200)) {
-        walk(Magazine::growing(Growth::default().first_region(4096).largest(128 << 10).limit(MIB), Heap::create), operations);
+        walk(Magazine::growing(Growth::default().first_region(4096).max_region(128 << 10).limit(MIB), Heap::create), operations);
     }
 
     #[cfg(all(target_os = "linux", not(mpj_portable)))]

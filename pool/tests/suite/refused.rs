@@ -43,7 +43,7 @@ fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize,
     };
     assert_eq!((asked, call, found), (len, what, errno));
 
-    let pool = Magazine::growing(Growth::default().first_region(len).largest(len), create);
+    let pool = Magazine::growing(Growth::default().first_region(len).max_region(len), create);
     let error = pool.alloc(len / 4).unwrap_err();
     let AllocError { requested, live_bytes: live, kind: why, .. } = error;
     assert_eq!((requested, live), (len / 4, 0));

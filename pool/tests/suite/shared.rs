@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 fn duplicate(segment: &SharedStorage) -> OwnedFd {
     // SAFETY: the tests attach it, and read the header of its file.
-    unsafe { segment.descriptor() }.try_clone_to_owned().unwrap()
+    unsafe { segment.borrow_fd() }.try_clone_to_owned().unwrap()
 }
 
 /// Makes a memfd of `len` bytes with the header of a true segment of `like` bytes, changed by `change`, and `seals`.
@@ -34,7 +34,7 @@ fn attach(fd: OwnedFd) -> StorageError {
 }
 
 #[test]
-fn a_peer_sees_what_was_written() {
+fn a_peer_reads_and_writes_a_block() {
     let segment = SharedStorage::create(100_000).unwrap();
     let epoch = segment.epoch();
     let view = SharedStorage::attach(duplicate(&segment)).unwrap().expect_epoch(epoch).unwrap();
@@ -60,7 +60,7 @@ fn a_peer_sees_what_was_written() {
 }
 
 #[test]
-fn a_view_answers_only_for_what_is_inside() {
+fn ptr_at_rejects_ranges_outside_the_segment() {
     let view = SharedStorage::attach(duplicate(&SharedStorage::create(8192).unwrap())).unwrap();
     assert_eq!(view.ptr_at(0, 8192), Some(view.base()));
     assert!(view.ptr_at(8192, 0).is_some());
@@ -70,31 +70,31 @@ fn a_view_answers_only_for_what_is_inside() {
 }
 
 /// Returns the bytes of memory of a segment's file.
-fn behind(view: &SegmentView) -> u64 {
+fn allocated_bytes(view: &SegmentView) -> u64 {
     // SAFETY: the duplicate is only queried for its state.
     let fd = unsafe { view.borrow_fd() }.try_clone_to_owned().unwrap();
     File::from(fd).metadata().map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).unwrap()
 }
 
 #[test]
-fn memory_is_behind_what_is_reserved() {
+fn only_committed_ranges_have_memory() {
     const MIB: usize = 1 << 20;
-    let layout = SharedStorage::create_unbacked(16 * MIB).unwrap();
-    assert!(behind(&layout) <= 4096, "its header alone");
+    let unbacked = SharedStorage::create_unbacked(16 * MIB).unwrap();
+    assert!(allocated_bytes(&unbacked) <= 4096, "its header alone");
     // SAFETY: the duplicate is attached.
-    let view = SharedStorage::attach(unsafe { layout.borrow_fd() }.try_clone_to_owned().unwrap()).unwrap();
+    let view = SharedStorage::attach(unsafe { unbacked.borrow_fd() }.try_clone_to_owned().unwrap()).unwrap();
     view.commit(3 * MIB, MIB).unwrap();
-    let reserved = behind(&layout);
-    assert!((MIB as u64..=MIB as u64 + 2 * 4096).contains(&reserved), "{reserved}");
+    let committed = allocated_bytes(&unbacked);
+    assert!((MIB as u64..=MIB as u64 + 2 * 4096).contains(&committed), "{committed}");
     // It is there for all, and again changes nothing.
-    let byte = layout.ptr_at(3 * MIB + 5, 1).unwrap();
+    let byte = unbacked.ptr_at(3 * MIB + 5, 1).unwrap();
     // SAFETY: `ptr_at` has checked the range; nothing else uses the byte.
     unsafe { byte.write_volatile(7) };
     view.commit(3 * MIB, MIB).unwrap();
     view.commit(0, 0).unwrap();
     let seen = view.ptr_at(3 * MIB + 5, 1).unwrap();
     // SAFETY: as above.
-    assert_eq!((unsafe { seen.read_volatile() }, behind(&view)), (7, reserved));
+    assert_eq!((unsafe { seen.read_volatile() }, allocated_bytes(&view)), (7, committed));
     for (offset, len) in [(16 * MIB, 1), (0, 16 * MIB + 1), (usize::MAX, 1), (1, usize::MAX)] {
         assert_eq!(view.commit(offset, len), Err(StorageError::Size { asked: len, most: 16 * MIB }));
     }
@@ -122,12 +122,12 @@ fn the_seals_hold() {
 }
 
 #[test]
-fn a_true_copy_is_accepted() {
+fn a_copy_of_a_valid_segment_is_accepted() {
     assert!(SharedStorage::attach(forge(8192, 4096, SEALS, |_| {})).is_ok());
 }
 
 #[test]
-fn an_unsealed_segment_is_refused() {
+fn an_unsealed_segment_is_rejected() {
     for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL, SEALS] {
         let fd = forge(8192, 4096, SEALS.difference(missing), |_| {});
         let StorageError::Unsealed { needed, found } = attach(fd) else { panic!("{missing:?}") };
@@ -136,25 +136,25 @@ fn an_unsealed_segment_is_refused() {
 }
 
 #[test]
-fn a_short_one_is_refused() {
+fn a_short_segment_is_rejected() {
     for len in [0, 1, 31, 32, 4095, 4096] {
         assert_eq!(attach(forge(len, 4096, SEALS, |_| {})), StorageError::Short { needed: 4097, found: len });
     }
 }
 
 #[test]
-fn a_zero_filled_one_is_refused() {
+fn a_zero_filled_segment_is_rejected() {
     assert_eq!(attach(forge(8192, 4096, SEALS, |header| header.fill(0))), StorageError::Unfinished);
 }
 
 #[test]
-fn another_version_is_refused() {
+fn another_version_is_rejected() {
     let fd = forge(8192, 4096, SEALS, |header| header[8] = 2);
     assert_eq!(attach(fd), StorageError::Version { needed: 1, found: 2 });
 }
 
 #[test]
-fn a_wrong_size_is_refused() {
+fn a_wrong_size_is_rejected() {
     let fd = forge(8192, 8192, SEALS, |_| {});
     assert_eq!(attach(fd), StorageError::Length { header: 8192, file: 4096 });
     let fd = forge(8192, 4096, SEALS, |header| header[16..24].fill(255));
@@ -162,13 +162,13 @@ fn a_wrong_size_is_refused() {
 }
 
 #[test]
-fn another_header_length_is_refused() {
+fn another_header_length_is_rejected() {
     let fd = forge(8192, 4096, SEALS, |header| header[12] = 64);
     assert_eq!(attach(fd), StorageError::Short { needed: 4096, found: 4160 });
 }
 
 #[test]
-fn another_epoch_is_refused() {
+fn another_epoch_is_rejected() {
     let segment = SharedStorage::create(1).unwrap();
     let (needed, found) = (segment.epoch() ^ 1, segment.epoch());
     let error =
@@ -177,7 +177,7 @@ fn another_epoch_is_refused() {
 }
 
 #[test]
-fn descriptors_of_other_kinds_are_refused() {
+fn descriptors_of_other_kinds_are_rejected() {
     let (pipe, _writer) = std::io::pipe().unwrap();
     assert!(matches!(attach(pipe.into()), StorageError::Refused { call: "fcntl", .. }));
     let file = File::open("/proc/self/exe").unwrap();
@@ -185,7 +185,7 @@ fn descriptors_of_other_kinds_are_refused() {
 }
 
 #[test]
-fn a_read_only_descriptor_is_refused() {
+fn a_read_only_descriptor_is_rejected() {
     let segment = SharedStorage::create(4096).unwrap();
     let fd = duplicate(&segment);
     let file = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
@@ -193,11 +193,11 @@ fn a_read_only_descriptor_is_refused() {
 }
 
 #[test]
-fn errors_read_well() {
+fn error_texts_name_both_values() {
     for (error, text) in [
-        (StorageError::Short { needed: 4097, found: 3 }, "segment has 3 bytes, needed 4097"),
-        (StorageError::Version { needed: 1, found: 9 }, "segment is of version 9, needed 1"),
-        (StorageError::Length { header: 5, file: 4 }, "segment says 5 bytes, its file has 4"),
+        (StorageError::Short { needed: 4097, found: 3 }, "segment has 3 bytes, expected at least 4097"),
+        (StorageError::Version { needed: 1, found: 9 }, "segment has version 9, expected 1"),
+        (StorageError::Length { header: 5, file: 4 }, "segment header claims 5 bytes, the file has 4"),
     ] {
         assert_eq!(error.to_string(), text);
     }

@@ -42,7 +42,7 @@ fn file() {
 }
 
 #[test]
-fn each_says_what_it_is() {
+fn storages_report_their_backing() {
     assert_eq!(Heap::create(1).unwrap().backing(), Backing::Heap);
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     assert_eq!(mpj_pool::SharedStorage::create(1).unwrap().backing(), Backing::Shared);

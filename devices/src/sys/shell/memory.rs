@@ -42,7 +42,7 @@ impl SegmentView {
 
     /// # Safety
     /// It cannot be called: no value of this type exists.
-    pub(crate) unsafe fn release(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
+    pub(crate) unsafe fn decommit(&self, _offset: usize, _len: usize) -> Result<(), StorageError> {
         match self.0 {}
     }
 

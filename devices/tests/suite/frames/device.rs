@@ -215,7 +215,7 @@ struct InRegion(Arc<Wire>);
 // SAFETY: it accesses no memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl RegionRegistration for InRegion {
-    fn release(&self) -> Result<(), RegisterError> {
+    fn deregister(&self) -> Result<(), RegisterError> {
         self.0.regions.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }

@@ -80,19 +80,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_wrote() {
+    fn header_round_trips() {
         let header = Header { size: 1 << 40, epoch: 7 };
         assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
 
     #[test]
-    fn bytes_are_as_documented() {
+    fn header_bytes_match_the_documentation() {
         let bytes = Header { size: 0x1000, epoch: 0x0102 }.encode();
         assert_eq!(bytes, *b"MPJPOOL\0\x01\0\0\0\x00\x10\0\0\x00\x10\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0");
     }
 
     #[test]
-    fn refuses_each_wrong_field() {
+    fn wrong_fields_are_rejected() {
         let good = Header { size: 4096, epoch: 7 }.encode();
         let with = |at: usize| {
             let mut bytes = good;

@@ -155,7 +155,7 @@ impl FreeLists for Buddy1Lists {
         self.push(region, 0, level);
     }
 
-    fn take(&mut self, level: Level) -> Option<BlockPos> {
+    fn alloc(&mut self, level: Level) -> Option<BlockPos> {
         let from = (usize::from(level)..self.lists.len()).find(|&from| !self.lists[from].is_empty())?;
         let &(region, first) = self.lists[from].first()?;
         let offset = first as usize * CHUNK;
@@ -167,7 +167,7 @@ impl FreeLists for Buddy1Lists {
         Some(BlockPos { region, offset, level })
     }
 
-    fn give(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
+    fn free(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
         let (_, top) = self.bases[region];
         while level < top && self.tag(region, offset ^ bytes(level)) == level {
             let buddy = offset ^ bytes(level);
@@ -200,7 +200,7 @@ impl FreeLists for Buddy1Lists {
 
 impl fmt::Debug for Buddy1Lists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Links({} regions)", self.bases.len())
+        write!(f, "Buddy1Lists({} regions)", self.bases.len())
     }
 }
 
@@ -216,7 +216,7 @@ unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
 // SAFETY: through a shared block only fields that never change are read.
 unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
 
-// SAFETY: 1: the spot lies in a region, which `shared` keeps; regions are only ever added. 2: a book grants each spot
+// SAFETY: 1: the pos lies in a region, which `shared` keeps; regions are only ever added. 2: a free_lists grants each pos
 // to one block until it is freed, and keeps its own notes in front of `base` or elsewhere. 3: no field changes.
 unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
     fn as_ptr(&self) -> NonNull<u8> {
@@ -228,6 +228,6 @@ unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
     }
 
     fn region_offset(&self) -> Option<(RegionKey, usize)> {
-        self.keyed()
+        self.key_and_offset()
     }
 }

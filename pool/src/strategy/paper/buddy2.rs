@@ -50,14 +50,14 @@ impl FreeLists for Buddy2Lists {
         self.regions.push(levels);
     }
 
-    fn take(&mut self, level: Level) -> Option<BlockPos> {
+    fn alloc(&mut self, level: Level) -> Option<BlockPos> {
         self.regions.iter_mut().enumerate().find_map(|(region, levels)| {
             let offset = take(levels, level)?;
             Some(BlockPos { region, offset, level })
         })
     }
 
-    fn give(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
+    fn free(&mut self, BlockPos { region, mut offset, mut level }: BlockPos) {
         let levels = &mut self.regions[region];
         loop {
             let list = &mut levels[usize::from(level)];

@@ -44,7 +44,7 @@ impl Pool for Chunks {
         global().alloc(len)
     }
 
-    fn max_block(&self) -> usize {
+    fn max_alloc(&self) -> usize {
         self.0
     }
 

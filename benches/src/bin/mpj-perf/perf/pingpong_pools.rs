@@ -166,7 +166,7 @@ pub(crate) fn run(
         report.line(format_args!(
             "POOLPPMEM,{strategy},{storage},{:.1},{:.1},{},{}",
             stats.region_bytes as f64 / MEBI,
-            stats.peak_granted as f64 / MEBI,
+            stats.peak_bytes as f64 / MEBI,
             stats.allocs,
             stats.misses
         ))?;

@@ -229,7 +229,7 @@ impl<S: Source> Contender for Entrant<S> {
             (Test::Start, _) => false,
             // The default pool is also compared with the pools of one size.
             (Test::Fixed, _) => self.name.kind == Kind::Fixed || self.name.strategy == "magazine",
-            (Test::Mix | Test::Pair | Test::Handoff, _) if self.name.strategy == "none" => false,
+            (Test::Mix | Test::Pair | Test::Handoff, _) if self.name.strategy == "unpooled" => false,
             _ => self.name.kind != Kind::Fixed,
         }
     }

@@ -25,7 +25,7 @@ unsafe impl Storage for Watched {
 }
 
 #[test]
-fn a_thread_that_meets_it_by_freeing_keeps_nothing() {
+fn a_thread_that_only_frees_caches_no_block_of_a_dropped_pool() {
     let watch = Arc::new(());
     let source = {
         let watch = Arc::clone(&watch);
