@@ -1,5 +1,3 @@
-//! The messages between launcher and processes.
-
 use std::fmt::Debug;
 
 use mpj::boot::wire::{
@@ -11,8 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::input::Input;
 use crate::peak_memory;
 
-/// Feeds frames, valid and invalid, to either side in pieces of any length. Accepted messages are encoded and decoded
-/// again.
+/// Feeds valid and invalid frames to either side, in pieces of any length. Accepted messages survive a round trip.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {

@@ -1,5 +1,3 @@
-//! Objects from untrusted peers.
-
 use std::collections::{BTreeMap, VecDeque};
 
 use mpj_buffer::codec::{MAX_DEPTH, MAX_ZERO_SIZED};
@@ -38,8 +36,7 @@ enum Chain {
     Two { left: Box<Chain>, right: Option<Box<Chain>> },
 }
 
-/// Decodes bytes as values of many shapes with either codec. A decoded value is encoded and decoded again. No value
-/// takes more memory than its bytes can fill.
+/// Decodes bytes as values of many types. A decoded value survives a round trip, and its size is bounded.
 pub fn decode(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let fixed = input.flag();
@@ -71,7 +68,7 @@ fn decode_shape<C: Codec>(shape: usize, bytes: &[u8]) {
 
 fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let (decoded, peak) = peak_memory::measure(|| C::decode::<T>(bytes));
-    // A byte can become a `Shape` of 64 bytes in a vector that is being moved to one twice as large.
+    // One byte can become a `Shape` of 64 bytes, in a vector that is just growing to twice its size.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(peak <= bound, "{peak} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {
@@ -81,8 +78,8 @@ fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let first = encoded::<C, T>(&value);
-    let second = encoded::<C, T>(&C::decode(&first).expect("what was written is read"));
-    assert_eq!(first, second, "another value");
+    let second = encoded::<C, T>(&C::decode(&first).expect("an encoded value decodes"));
+    assert_eq!(first, second, "the decoded value differs");
     // The fixed codec has only one encoding of each value, apart from the order of a map's keys.
     if C::ID == Fixed::ID && !core::any::type_name::<T>().contains("Map") {
         assert_eq!(first, bytes);

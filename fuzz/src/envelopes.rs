@@ -1,5 +1,3 @@
-//! Messages of any type into receives of any other.
-
 use mpj_datatypes::{Primitive, Signature};
 use mpj_devices::{Fault, Pattern};
 
@@ -10,11 +8,11 @@ use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
 
-/// Eager messages of a single primitive have this short head: kind, code, channel and tag, without a signature.
+/// An eager message of one primitive has this kind and a short head: kind, code, channel and tag.
 const EAGER: u8 = 2;
 
-/// Sends an eager message to a receive of another type. If its primitives are a prefix of the receive's, in order,
-/// the message is received at their places. Otherwise, nothing is written, and the error names the mismatch.
+/// Sends an eager message to a receive of another type. If its primitives are a prefix of those of the receive, they
+/// are received there. Otherwise nothing is written, and the error names the mismatch.
 pub fn envelopes(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, 600) else { return };
@@ -22,10 +20,9 @@ pub fn envelopes(bytes: &[u8]) {
     let model = spec.model().items(count);
     let (low, high) = model.touched();
     if low < 0 || high > 8000 {
-        // The memory of `Bench::post` starts at the origin.
         return;
     }
-    // The primitives sent: those of the receive, some of them changed, or any single primitive repeated.
+    // The primitives of the receive, possibly changed, or one primitive repeated.
     let mut sent: Vec<Primitive> = model.leaves.iter().map(|leaf| leaf.1).collect();
     match input.below(6) {
         0 => sent.truncate(input.below(sent.len() + 1)),
@@ -71,15 +68,14 @@ pub fn envelopes(bytes: &[u8]) {
     }
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
     check_outcome(posted, &model, &body, honest.then_some(&sent));
-    assert_eq!(bench.death(), None, "an unfit message is no offence");
+    assert_eq!(bench.death(), None, "a message of another type must not fail the peer");
     bench.engine.close();
     drop(bench.sent());
 }
 
-/// Compares the outcome of a receive with the expected one. `sent` has the primitives that a truthful sender has
-/// sent.
+/// `sent` has the primitives that a truthful sender has sent.
 fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
-    let (outcome, memory) = posted.finish().expect("an eager message ends the receive");
+    let (outcome, memory) = posted.finish().expect("an eager message completes the receive");
     let mut expected = vec![0xaa; memory.len()];
     let room = model.bytes().len();
     let leaves = model.leaves.iter().map(|leaf| leaf.1);
@@ -100,10 +96,9 @@ fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<P
         }
         Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), room)),
         Err(Fault::TypeMismatch { .. }) => {
-            assert!(!fits && !wild && !body.is_empty(), "a message of the type")
+            assert!(!fits && !wild && !body.is_empty(), "a message of the right type is rejected")
         }
-        // The body has bits that are not a value of the type. The error names the type, and the rest has been
-        // received.
+        // The body has an invalid value. The error names its type; the rest of the body has been received.
         Err(Fault::InvalidValue { .. }) => return,
         Err(other) => panic!("{other}"),
     }

@@ -1,5 +1,3 @@
-//! An engine with operations of every kind pending, and a peer that sends any frames.
-
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 
@@ -9,9 +7,8 @@ use crate::head::{BYTES, bind, eager, eager_sync, head, ready};
 use crate::input::Input;
 use crate::scene::{frame, scene_with};
 
-/// Plays frames and streamed bodies to an engine that has an operation of each kind pending. The engine does not
-/// panic or write outside of the buffers. If the peer dies, all operations that wait for it complete; other peers are
-/// not affected.
+/// Sends frames and streamed bodies to an engine with a pending operation of each kind. The engine does not panic or
+/// write outside the buffers. If the peer dies, all operations that wait for it complete; other peers are not affected.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let gets = input.one(&[Gets::None, Gets::Fail, Gets::Start]);
@@ -26,9 +23,9 @@ pub fn frames(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        // Keeps the order that `Sink` requires of its device, whatever the peer sends.
+        // Keeps the call order that `Sink` requires of a device, whatever the peer sends.
         let steps = match (left, input.below(9)) {
-            // Completions of moves: of pending ones, or of any token.
+            // Completions of pending device operations, or of any token.
             (_, 8) => {
                 let moves = lock(&scene.bench.wire.moves).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
@@ -65,7 +62,7 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
-    // A device completes every move in the end.
+    // A device completes every operation in the end.
     loop {
         let moves =
             lock(&scene.bench.wire.moves).iter().map(|it| Step::Moved(it.token, false)).collect::<Vec<_>>();
@@ -81,7 +78,7 @@ pub fn frames(bytes: &[u8]) {
         assert!(death.is_none() || ended.is_some(), "a receive hangs");
     }
     for send in scene.sends {
-        let Started::Pending(completion) = send else { panic!("a send that cannot have ended") };
+        let Started::Pending(completion) = send else { panic!("the send is complete") };
         assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
     }
     scene.bench.others_go_on();

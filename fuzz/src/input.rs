@@ -1,9 +1,7 @@
-//! Choices that are read from bytes.
-
-/// Reads choices from the front of the bytes, and zeros when they are used up.
+/// Reads choices from the front of the bytes; zeros when they are used up.
 pub(crate) struct Input<'a>(&'a [u8]);
 
-/// Numbers at which counts, lengths and offsets are likely to go wrong.
+/// Values at which counts, lengths and offsets are likely to fail.
 const EDGES: [u64; 24] = [
     0,
     1,
@@ -56,7 +54,6 @@ impl<'a> Input<'a> {
         number % limit
     }
 
-    /// Returns a number in `from..to`.
     pub(crate) fn within(&mut self, from: i64, to: i64) -> i64 {
         from + self.below((to - from) as usize) as i64
     }
@@ -91,14 +88,12 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Returns up to `count` bytes, fewer if fewer are left.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(count.min(self.0.len()));
         self.0 = later;
         now
     }
 
-    /// Returns all remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }

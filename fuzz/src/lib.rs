@@ -1,27 +1,24 @@
-//! Fuzz targets. Each is a plain function on bytes that returns for every input, and panics if the code under test is
-//! wrong.
+//! Fuzz targets: functions on bytes that return for every input, and panic if the code under test is wrong.
 //!
 //! | target | what it tests |
 //! |---|---|
-//! | [`sections`] | messages with wrong fields, walked and read, compared with a second reader of the format |
-//! | [`round_trip`] | a written buffer is read here, elsewhere, and in the other byte order |
-//! | [`receiver`] | messages with wrong fields that come from a stream in pieces |
-//! | [`decode`] | objects from untrusted peers, by both codecs: values, depth, memory |
-//! | [`types`] | type trees, packed and unpacked, compared with a list of their bytes |
-//! | [`numbers`] | constructors of types with any numbers |
-//! | [`envelopes`] | messages of any type into receives of any other: matches, and received data |
-//! | [`frames`] | an engine with operations of every kind pending, and a peer that sends any frames |
-//! | [`network`] | frames of a TCP connection in any pieces |
-//! | [`handshake`] | the proofs that authenticate a connection |
-//! | [`control`] | the messages between launcher and processes |
-//! | [`shared`] | headers of shared memory |
-//! | [`segment`] | shared memory that is overwritten while two ranks communicate through it |
-//! | [`pool`] | allocations of every kind, from several threads, compared with a list of live blocks |
+//! | [`sections`] | messages with invalid fields, compared with a second parser of the format |
+//! | [`round_trip`] | a written buffer is read in this process, from its bytes, and in the other byte order |
+//! | [`receiver`] | messages with invalid fields that arrive from a stream in pieces |
+//! | [`decode`] | objects from untrusted peers, with both codecs: values, depth, memory |
+//! | [`types`] | datatypes, packed and unpacked, compared with a list of their bytes |
+//! | [`numbers`] | datatype constructors with any arguments |
+//! | [`envelopes`] | messages of any type into receives of any other type |
+//! | [`frames`] | an engine with pending operations of every kind, and a peer that sends any frames |
+//! | [`network`] | frames on a TCP connection, in any pieces |
+//! | [`handshake`] | the handshake that authenticates a connection |
+//! | [`control`] | messages between `mpjrun` and its processes |
+//! | [`shared`] | headers of shared memory segments |
+//! | [`segment`] | shared memory that is overwritten while two ranks communicate |
+//! | [`pool`] | allocations from several threads, compared with a list of live blocks |
 //!
-//! The targets run in three ways: `cargo test -p mpj-fuzz` runs them on random bytes and on the inputs in `corpus/`,
-//! and `fuzz/run TARGET` runs one under libFuzzer. A target reads its input from the front as a list of choices. Any
-//! bytes therefore get past the magic numbers: they build a valid structure, except for the fields that they choose
-//! to make invalid.
+//! A target reads its input from the front as a list of choices, from which it builds a structure that is valid except
+//! for chosen fields. The README shows how to run the targets.
 
 mod control;
 mod decode;
@@ -40,8 +37,7 @@ mod segment;
 mod shared;
 mod types;
 
-// The models and the scenes of the crates' own tests; each target uses some of them. They are included by path: a
-// crate for them would be a dependency of the crates that it tests, or would be built to test any one of them.
+// Models and scenes of the crates' own tests, by path: a crate for them would depend on the crates that use it.
 #[allow(dead_code)]
 #[path = "../../devices/tests/suite/frames/bench.rs"]
 mod bench;
@@ -73,7 +69,7 @@ pub use segment::segment;
 pub use shared::shared;
 pub use types::types;
 
-/// A target, which accepts any bytes.
+/// A target: returns for any bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.

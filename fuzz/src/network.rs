@@ -1,4 +1,4 @@
-//! TCP: frames in any pieces, and the proofs that authenticate a connection.
+//! TCP: frames, and the handshake.
 
 use std::os::fd::OwnedFd;
 
@@ -9,15 +9,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 
 use crate::input::Input;
 
-/// The frames in the bytes of a connection, parsed by a second implementation.
+/// The frames of a connection, parsed by a second implementation.
 #[derive(Default)]
 struct Expected {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the connection ends with a goodbye frame and nothing after it.
+    /// Whether the connection ends right after a goodbye frame.
     orderly: bool,
 }
 
-/// The longest head and body.
 const HEAD: usize = 56;
 const BODY: u64 = 16 << 20;
 
@@ -43,7 +42,7 @@ fn expected(mut rest: &[u8]) -> Expected {
     expected
 }
 
-/// Records the frames that arrive; every other long body is received in pieces.
+/// Records frames; receives every other long body in pieces.
 #[derive(Default)]
 struct Recorder {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
@@ -82,11 +81,11 @@ unsafe impl Sink for Recorder {
     fn peer_lost(&mut self, _from: PeerId, _why: &str) {}
 
     fn completed(&mut self, op: OpToken, _: Result<(), String>) {
-        panic!("nothing was started: {op:?}");
+        panic!("completion of an operation that was not started: {op:?}");
     }
 
     fn quiesced(&mut self, op: OpToken) {
-        panic!("nothing was asked: {op:?}");
+        panic!("quiesce reply that was not requested: {op:?}");
     }
 }
 
@@ -95,8 +94,8 @@ fn pair() -> (OwnedFd, OwnedFd) {
         .expect("two sockets")
 }
 
-/// Sends frames, some of them invalid, in pieces of any length. The frames before the first invalid one arrive, and
-/// nothing else. The connection's end is classified correctly.
+/// Sends frames, some of them invalid, in pieces of any length. Exactly the frames before the first invalid one arrive,
+/// and the end of the connection is classified correctly.
 pub fn network(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -137,7 +136,6 @@ pub fn network(bytes: &[u8]) {
                 _ => 1 + input.below(40),
             };
             let len = rest.len().min(len);
-            // The rest of the bytes is sent later.
             match rustix::net::send(&ours, &rest[..len], SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(rustix::io::Errno::WOULDBLOCK) => (),
@@ -158,8 +156,8 @@ pub fn network(bytes: &[u8]) {
     let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
 }
 
-/// Two ranks perform the handshake while an attacker between them changes, truncates or repeats their messages. A
-/// rank trusts only a peer that holds the key and that has replied to its nonce.
+/// Two ranks perform the handshake while an attacker between them changes, truncates or replaces messages. A rank
+/// trusts only a peer that has the key and has replied to its nonce.
 pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();
@@ -181,7 +179,7 @@ pub fn handshake(bytes: &[u8]) {
             3 => message = input.bytes(message.len()).to_vec(),
             _ => (),
         }
-        // The three bytes after each mark are unused and ignored.
+        // The three bytes after each mark are ignored by the receiver.
         let mut seen = (before, message.clone());
         if turn < 2 {
             for bytes in [&mut seen.0, &mut seen.1] {

@@ -1,5 +1,3 @@
-//! Types of any size.
-
 use mpj_datatypes::{
     ArrayOrder, Datatype, DistributedDim, Distribution, Packer, Primitive, Run, TypeError, Unpacker,
 };
@@ -8,11 +6,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::input::Input;
 use crate::peak_memory;
 
-/// An upper bound, in seconds of CPU time, for calls that should take next to no time.
+/// The limit, in seconds of CPU time, for calls that should take almost no time.
 const SOON: i64 = 5;
 
-/// Builds types with any numbers. Numbers out of range give an error. Valid types cost neither time nor memory, and
-/// answer queries without a panic; slices that a type does not fit are rejected.
+/// Builds datatypes with any arguments. Invalid arguments give an error. Valid types need little time and memory, and
+/// their queries do not panic; slices that are too short for a type are rejected.
 pub fn numbers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let seconds = || clock_gettime(ClockId::ThreadCPUTime).tv_sec;
@@ -24,14 +22,14 @@ pub fn numbers(bytes: &[u8]) {
         }
         let other = datatype.clone();
         let (built, peak) = peak_memory::measure(|| derive(&datatype, &other, &mut input));
-        assert!(peak < 1 << 16, "{peak} bytes for a few numbers");
+        assert!(peak < 1 << 16, "{peak} bytes for a constructor");
         match built {
             Ok(built) => datatype = built,
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
     let (_, peak) = peak_memory::measure(|| query(&datatype, &mut input));
-    assert!(peak < 4 << 20, "{peak} bytes for a question");
+    assert!(peak < 4 << 20, "{peak} bytes for a query");
     assert!(seconds() - begin < SOON, "{datatype:?}");
 }
 
@@ -83,7 +81,7 @@ fn derive(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<D
         10 => inner.resized(far(input), far(input)),
         11 => inner.dup(),
         _ => {
-            // A subarray that fits into the array.
+            // A valid subarray.
             let size = 1 + big(input) % (1 << 40);
             let sub = big(input) % (size + 1);
             let start = big(input) % (size - sub + 1);
@@ -130,7 +128,7 @@ fn query(datatype: &Datatype, input: &mut Input<'_>) {
     }
     let _ = (datatype.is_contiguous(), datatype.check_overlap(count).map_err(|overlap| overlap.to_string()));
     let _ = datatype.signature().repeat(input.edge());
-    // The items lie within these few bytes, or the call is rejected.
+    // The call is valid only if the items lie within these bytes.
     let mut memory = [0u8; 4096];
     let origin = input.below(4097);
     let inside = bounds.is_ok_and(|(low, high)| {

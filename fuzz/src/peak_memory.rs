@@ -4,7 +4,6 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts the bytes that each thread holds.
 struct Counted;
 
 #[global_allocator]
@@ -16,7 +15,7 @@ thread_local! {
 }
 
 fn count(more: isize) {
-    // The counters are gone when the thread is being destroyed.
+    // The counters do not exist any more while the thread is destroyed.
     let _ = HELD.try_with(|held| {
         held.set(held.get().wrapping_add(more));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -51,7 +50,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// Returns what `call` returns, and the peak number of bytes that it held on this thread.
+/// Returns the result of `call`, and the peak of the bytes that it held on this thread.
 pub(crate) fn measure<T>(call: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);

@@ -1,5 +1,3 @@
-//! Allocations of every kind, compared with a list of the live blocks.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{
@@ -12,8 +10,8 @@ use crate::input::Input;
 
 const MIB: usize = 1 << 20;
 
-/// Calls a pool in random order: allocates, frees, frees on another thread, grows, trims, starts and ends threads.
-/// Live blocks keep their bytes, blocks do not overlap, and the pool's own check succeeds.
+/// Allocates, frees, frees on another thread, grows, trims, and starts and ends threads. Live blocks keep their bytes
+/// and do not overlap, and `validate` succeeds.
 pub fn pool(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let small = Growth::default().first_region(4096).max_region(128 << 10).limit(MIB);
@@ -34,7 +32,7 @@ pub fn pool(bytes: &[u8]) {
         ),
         5 => walk(Unpooled::new(4 * MIB, Heap::create), input),
         6 => {
-            // A storage that fails as the bits of `fails` say.
+            // The bits of `fails` select the calls that fail.
             let (fails, next) = (input.byte(), AtomicUsize::new(0));
             let source = move |len| {
                 let refused = StorageError::Refused { asked: len, call: "mmap", errno: 12 };
@@ -50,9 +48,8 @@ pub fn pool(bytes: &[u8]) {
     }
 }
 
-/// A block that might be able to grow in place.
 trait Grows: Sized {
-    /// Whether its pool releases idle regions to make room for others. The paper's pools do not.
+    /// Whether the pool frees idle regions under its limit. The pools of the paper do not.
     const FREES_IDLE_REGIONS: bool = true;
 
     fn grow(self, _len: usize) -> Self {
@@ -72,8 +69,7 @@ impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Returns a size. Sizes are spread over their logarithms, with some powers of two and their neighbours, and some
-/// that no pool has.
+/// Sizes are spread over their logarithms, with some powers of two and their neighbours, and some that no pool has.
 fn len(input: &mut Input<'_>) -> usize {
     match input.below(8) {
         0..4 => (input.u32() as usize) >> (14 + input.below(18)),
@@ -137,7 +133,7 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
                 live.push((block, seed));
             }
             20 => {
-                // A thread allocates, frees all blocks but one, and ends.
+                // A thread allocates, frees all blocks but one, and exits.
                 let len = len(&mut input);
                 let left = std::thread::scope(|scope| {
                     let visit = scope.spawn(|| {
@@ -156,15 +152,14 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, mut input: Input<'_>) {
             21 => {
                 pool.trim();
             }
-            22 => pool.validate().expect("a sound pool"),
+            22 => pool.validate().expect("a valid pool"),
             _ => (),
         }
         let stats = pool.stats();
         assert_eq!(stats.live_blocks, live.len() as u64);
         assert_eq!(stats.live_bytes, live.iter().map(|(block, _)| block.capacity() as u64).sum::<u64>());
     }
-    pool.validate().expect("a sound pool");
-    // The remaining blocks outlive the pool.
+    pool.validate().expect("a valid pool");
     drop(pool);
     live.iter().for_each(|(block, seed)| check(block, *seed));
 }

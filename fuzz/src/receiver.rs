@@ -1,5 +1,3 @@
-//! Messages that come from a stream in pieces.
-
 use std::io::{self, ErrorKind, Read};
 
 use mpj_buffer::{Buffer, MESSAGE_HEADER, ReceiveError, Received, Receiver};
@@ -10,12 +8,10 @@ use crate::peak_memory;
 use crate::reference_parser;
 use crate::sections::message;
 
-/// Longer messages are rejected.
 const LIMIT: usize = 2000;
 
-/// Gives a receiver messages with wrong fields in any pieces: by feeding it, and through a non-blocking socket. It
-/// returns the same messages as a parser that has all bytes at once, and no length field makes it allocate more
-/// memory than is allowed.
+/// Passes messages with invalid fields to a receiver in any pieces: by `feed`, and through a non-blocking socket. It
+/// returns the same messages as a parser of all bytes, and no length field makes it allocate more memory than allowed.
 pub fn receiver(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -28,7 +24,7 @@ pub fn receiver(bytes: &[u8]) {
 
     let choices = input.rest();
     let (fed, peak) = peak_memory::measure(|| feed(&wire, &mut Input::new(choices)));
-    // The pool's memory is not counted here, except for the cost of making a region.
+    // The memory of the pool is not counted, except for the creation of a region.
     assert!(peak <= 4 * wire.len() + (256 << 10), "{peak} bytes for {}", wire.len());
     let (read, ended) = read(&wire, &mut Input::new(choices));
     assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");
@@ -45,7 +41,6 @@ pub fn receiver(bytes: &[u8]) {
     assert!(Buffer::read_from(stream, mpj_pool::global(), LIMIT).is_err());
 }
 
-/// How a stream of messages ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     AtBoundary,
@@ -54,7 +49,7 @@ enum End {
     Invalid,
 }
 
-/// Parses messages from the front of all bytes, up to the first invalid one.
+/// Parses messages up to the first invalid one.
 fn parse_all(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     let mut taken = Vec::new();
     loop {

@@ -1,19 +1,16 @@
-//! A slow and independent second implementation of the message format, as `buffer/README.md` specifies it.
+//! A slow, independent parser of the message format in `buffer/README.md`.
 
-/// A section of a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ParsedSection {
     pub(crate) kind: u8,
     pub(crate) codec: u8,
     pub(crate) schema: u8,
     pub(crate) count: u64,
-    /// Whether its elements are in big-endian byte order.
+    /// Whether the elements are in big-endian byte order.
     pub(crate) big: bool,
-    /// The offset of its elements.
     pub(crate) at: usize,
 }
 
-/// A valid message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) sections: Vec<ParsedSection>,
@@ -28,7 +25,7 @@ fn number(bytes: &[u8], big: bool) -> u128 {
     if big { bytes.iter().fold(0, digit) } else { bytes.iter().rev().fold(0, digit) }
 }
 
-/// Reads a message. Returns `None` if it is invalid.
+/// Returns `None` if the message is invalid.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let head = bytes.get(..16)?;
     let big = match (&head[..5], head[5]) {
@@ -97,7 +94,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
         }
     }
     let whole = message.dynamic.is_some() == (head[6] == 1) && objects == message.records.len() as u128;
-    // The announced objects of all sections can exceed 64 bits together, hence `u128`.
+    // `objects` is `u128`: the sum over all sections can exceed 64 bits.
     whole.then_some(message)
 }
 
@@ -106,9 +103,9 @@ fn padding(bytes: &[u8], at: usize, unit: usize) -> Option<usize> {
     bytes.get(at..start)?.iter().all(|byte| *byte == 0).then_some(start)
 }
 
-/// Returns the message as a machine of the other byte order writes it.
+/// Returns the message as a machine of the other byte order would write it.
 pub(crate) fn swapped(bytes: &[u8]) -> Vec<u8> {
-    let message = parse(bytes).expect("a good message");
+    let message = parse(bytes).expect("a valid message");
     let mut swapped = bytes.to_vec();
     swapped[5] ^= b'<' ^ b'>';
     swapped[8..16].reverse();
@@ -145,7 +142,7 @@ pub(crate) fn swapped(bytes: &[u8]) -> Vec<u8> {
     swapped
 }
 
-/// Returns the size in bytes of one element of a kind, which is given by its number.
+/// Returns the element size of a kind.
 pub(crate) fn size(kind: u8) -> Option<usize> {
     const SIZES: [usize; 18] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 4, 8, 1, 4, 2, 2, 8, 16];
     SIZES.get(usize::from(kind).checked_sub(1)?).copied()

@@ -1,5 +1,3 @@
-//! Buffers: data that is written is read back.
-
 use std::fmt::Debug;
 use std::io::Write;
 
@@ -12,8 +10,8 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use crate::input::Input;
 use crate::reference_parser;
 
-/// Writes to a buffer, and reads from it with the same calls or with equivalent ones: in this process, from the bytes
-/// of the message, and from the same message in the other byte order. A model predicts the lengths.
+/// Writes to a buffer, and reads with the same or equivalent calls: in this process, from the bytes of the message, and
+/// from the same message in the other byte order. A model predicts the lengths.
 pub fn round_trip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let room = input.below(50);
@@ -45,7 +43,7 @@ pub fn round_trip(bytes: &[u8]) {
     let swapped = reference_parser::swapped(&wire);
     let from = |bytes: &[u8]| {
         let block = mpj_pool::global().alloc(bytes.len()).expect("memory");
-        Buffer::from_bytes(block, bytes).map_err(|refused| refused.error).expect("a good message")
+        Buffer::from_bytes(block, bytes).map_err(|refused| refused.error).expect("a valid message")
     };
     for (mut buffer, native) in [(local, true), (from(&wire), true), (from(&swapped), false)] {
         let mut choices = Input::new(choices);
@@ -56,7 +54,7 @@ pub fn round_trip(bytes: &[u8]) {
         assert_eq!(buffer.skip_section(), Err(ReadError::End));
         buffer.rewind();
         while buffer.peek().is_some() {
-            buffer.skip_section().expect("what peek showed");
+            buffer.skip_section().expect("the section that peek returned");
         }
     }
 }
@@ -80,7 +78,6 @@ enum Operation {
     NewSection(usize),
 }
 
-/// Elements, and the method that writes them.
 #[derive(Debug)]
 struct Values<T> {
     all: Vec<T>,
@@ -97,7 +94,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         self.how == 5
     }
 
-    /// Whether the elements are the same bit by bit: NaN does not equal itself.
+    /// Compares bit by bit: NaN does not equal itself.
     fn are(&self, other: &[T]) -> bool {
         cast_slice::<T, u8>(&self.all) == cast_slice::<T, u8>(other)
     }
@@ -122,7 +119,6 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                 placed(buffer.write_strided(&longer, start, &[(count, -3)]))
             }
             4 => {
-                // The rows of a matrix.
                 let rows = if count.is_multiple_of(2) { 2 } else { 1 };
                 placed(buffer.write_strided(all, 0, &[(rows, (count / rows) as isize), (count / rows, 1)]))
             }
@@ -156,7 +152,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                         assert!(!native && size_of::<T>() > 1);
                         room = buffer.read_dynamic().expect("a slice");
                     }
-                    // The elements need a larger alignment than records have, or span two blocks of the chain.
+                    // The elements need a larger alignment than records have, or are split over two blocks.
                     Err(ReadError::Misaligned { .. } | ReadError::Split { .. }) => {
                         room = buffer.read_dynamic().expect("a slice");
                     }
@@ -207,7 +203,6 @@ fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
     }
 }
 
-/// The number of calls that only open a new section.
 const NEW: usize = 8;
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
@@ -232,7 +227,7 @@ impl Operation {
                 Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect())
             }
             11 => {
-                // Sometimes more than a block of the chain holds.
+                // Sometimes more than one block of the dynamic part holds.
                 let factor = if input.below(16) == 0 { 700 } else { 1 };
                 Self::Fixed((0..input.below(5)).map(|_| vec![input.u32(); factor * input.below(9)]).collect())
             }
@@ -241,8 +236,7 @@ impl Operation {
         }
     }
 
-    /// Returns the kind of section it writes to, the bytes it adds to the static part, and whether it opens the
-    /// section itself.
+    /// Returns the section kind, the bytes added to the static part, and whether the call opens the section itself.
     fn shape(&self) -> (&'static str, usize, bool) {
         fn values<T: Element + Copy + PartialEq + Debug>(
             name: &'static str,
@@ -262,7 +256,6 @@ impl Operation {
             Self::F64(v) => values("f64", "[f64]", v),
             Self::Bool(v) => values("bool", "[bool]", v),
             Self::Char(v) => values("char", "[char]", v),
-            // A stream takes only the bytes that fit.
             Self::Bytes(_) => ("u8", 0, false),
             Self::Object(_) => ("postcard", 0, false),
             Self::Fixed(_) | Self::Marked(_) => ("fixed", 0, false),
@@ -284,7 +277,7 @@ impl Operation {
             Self::Bool(v) => v.write(buffer),
             Self::Char(v) => v.write(buffer),
             Self::Bytes(bytes) => {
-                let taken = buffer.byte_writer()?.write(bytes).expect("as much as there is room for");
+                let taken = buffer.byte_writer()?.write(bytes).expect("writes what fits");
                 bytes.truncate(taken);
                 Ok(())
             }
@@ -344,12 +337,11 @@ struct Model {
     capacity: usize,
     len: usize,
     open: Option<&'static str>,
-    /// Whether the open section is in the other byte order than the message.
+    /// Whether the open section has the other byte order than the message.
     swapped: bool,
 }
 
 impl Model {
-    /// Returns the expected result of the call.
     fn write(&mut self, operation: &Operation) -> Result<(), Overflow> {
         let (kind, bytes, fresh) = operation.shape();
         let opens = fresh || self.open != Some(kind);

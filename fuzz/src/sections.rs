@@ -1,13 +1,10 @@
-//! Messages with wrong fields.
-
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Fixed, ReadError, Reading};
 use mpj_pool::{DefaultBlock, Pool};
 
 use crate::input::Input;
 use crate::reference_parser::{self, Message};
 
-/// Builds a message, changes some of its fields, and reads it in every way. Messages that a second reader of the
-/// format accepts are accepted, and no others.
+/// Reads messages with changed fields in every way. Exactly those that a second parser accepts are accepted.
 pub fn sections(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let bytes = message(&mut input);
@@ -17,7 +14,7 @@ pub fn sections(bytes: &[u8]) {
     let streamed = Buffer::read_from(&mut stream, mpj_pool::global(), bytes.len());
     match (Buffer::from_bytes(block, &bytes), found) {
         (Ok(mut buffer), Some(message)) => {
-            assert!(streamed.is_ok(), "a stream of the same bytes is refused");
+            assert!(streamed.is_ok(), "a stream of the same bytes is rejected");
             drain(&mut buffer, &message);
         }
         (Err(refused), None) => assert!(!refused.error.to_string().is_empty()),
@@ -26,7 +23,7 @@ pub fn sections(bytes: &[u8]) {
     }
 }
 
-/// Makes a valid message, and then changes a few fields as the input says.
+/// Returns a message of which a few fields were changed.
 pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let big = input.flag();
     let put = |bytes: &mut Vec<u8>, number: u64, width: usize| {
@@ -55,7 +52,6 @@ pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
             }
             kind => {
                 let size = reference_parser::size(kind).expect("1 to 18");
-                // Sometimes in the other byte order than the message.
                 bytes.extend([kind, if choice < 22 || size == 1 { 0 } else { 2 }, 0, 0]);
                 put(&mut bytes, size as u64, 4);
                 put(&mut bytes, count as u64, 8);
@@ -126,7 +122,7 @@ fn pad(bytes: &mut Vec<u8>, unit: usize) {
     bytes.resize(bytes.len().next_multiple_of(unit), 0);
 }
 
-/// Reads a message in every way, and compares its contents with the parsed ones.
+/// Reads a message in every way, and compares it with the parsed one.
 fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     let big = |order| order == ByteOrder::Big;
     let listed = |s: mpj_buffer::Section| (s.kind as u8, s.codec, s.schema, big(s.byte_order), s.count);
@@ -134,7 +130,7 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     assert!(buffer.sections().map(listed).eq(known));
     macro_rules! elements {
         ($foreign:ident, $type:ty, $zero:expr) => {{
-            let count = buffer.section::<$type>().expect("what peek showed");
+            let count = buffer.section::<$type>().expect("the section that peek returned");
             let mut one: [$type; 1] = [$zero];
             let past = ReadError::PastSection { needed: count + 1, left: count };
             assert_eq!(buffer.scatter(&mut one, &vec![0usize; count as usize + 1]), Err(past));
@@ -148,8 +144,8 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
                 false => assert_eq!(viewed, Ok(0)),
             }
             if read.is_err() {
-                assert_eq!(all, vec![$zero; count as usize], "touched by a read that failed");
-                buffer.skip_section().expect("elements are left");
+                assert_eq!(all, vec![$zero; count as usize], "changed by a failed read");
+                buffer.skip_section().expect("a section with elements");
             }
         }};
     }
@@ -181,7 +177,7 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
                     buffer.read_object::<(u8, Vec<bool>)>().is_ok(),
                 ];
                 if !read.contains(&true) {
-                    buffer.skip_section().expect("what peek showed");
+                    buffer.skip_section().expect("the section that peek returned");
                 }
             }
         }
@@ -189,7 +185,7 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
     assert_eq!(buffer.skip_section(), Err(ReadError::End));
     buffer.rewind();
     for _ in &message.sections {
-        buffer.skip_section().expect("as many sections as there are");
+        buffer.skip_section().expect("a section that was parsed");
     }
     assert_eq!(buffer.skip_section(), Err(ReadError::End));
 }

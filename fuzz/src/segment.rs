@@ -1,4 +1,4 @@
-//! Two ranks that communicate through shared memory, and an attacker that overwrites its words.
+//! Two ranks communicate through shared memory, and an attacker overwrites its words.
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
 use std::ops::Range;
@@ -17,30 +17,28 @@ use crate::input::Input;
 
 const RANKS: u32 = 2;
 
-/// Lines of words in front of the cells of a ring, and the number of cells that the first rounds use.
+/// The cache lines in front of the cells of a ring, and the number of cells used first.
 const WORDS: usize = 4;
 const CELLS: usize = 24;
 
-/// The tag of messages in exported blocks, and the number of words of the export table that they use first.
+/// The tag of messages in exported blocks, and the number of words of the export table used first.
 const EXPORT_TAG: i32 = 9;
 const EXPORT_WORDS: usize = 8;
 
-/// The number of steps, each of which does something with the two ranks.
 const ROUNDS: usize = 60;
 
-/// The maximum number of words that are overwritten at once.
+/// The maximum number of words overwritten at once.
 const BURST: usize = 300;
 
-/// The number of passes after which everything that can progress has done so.
+/// The number of passes after which no further progress is possible.
 const PASSES: usize = 40;
 
-/// One rank, with its pending operations.
 struct Rank {
     member: Member,
     roster: Arc<Roster>,
     sends: Vec<Sending<u8>>,
     receives: Vec<(u8, usize, Receiving<u8>)>,
-    /// Sends of exported blocks, receives of messages that could not be viewed, and messages that are being viewed.
+    /// Sends of exported blocks, receives of messages that could not be viewed, and viewed messages.
     exported: Vec<Completion>,
     others: Vec<Completion>,
     views: Vec<ViewedMessage>,
@@ -51,11 +49,10 @@ impl Rank {
         let _moved = self.member.engine.progress();
     }
 
-    /// Starts a send of a pool block, whose length depends on `seed`.
     fn send_exported(&mut self, to: u32, seed: u8) -> Result<(), Fault> {
         let member = &self.member;
         let mut block = FilledBlock::new(member.engine.pool().alloc(len_of(seed)).expect("a block"));
-        block.extend_from_slice(&body(seed, len_of(seed))).expect("it is as long");
+        block.extend_from_slice(&body(seed, len_of(seed))).expect("the block is long enough");
         let block = Arc::new(block);
         let (keep, buf) =
             (Arc::clone(&block) as KeepAlive, Buf::slice((*block).as_ref()).in_region(block.region()));
@@ -69,7 +66,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Views the next message in a block. One that cannot be viewed is received without a buffer instead.
+    /// Views the next message in a block; receives it without a buffer if it cannot be viewed.
     fn view_next(&mut self, from: u32, overwritten: bool) {
         let engine = &self.member.engine;
         let found =
@@ -77,11 +74,10 @@ impl Rank {
         let Some(message) = found.ok().flatten() else { return };
         match engine.recv_view(message) {
             Ok(viewed) => {
-                assert!(overwritten || is_whole(&viewed), "another message");
+                assert!(overwritten || is_whole(&viewed), "a different message was viewed");
                 self.views.push(viewed);
             }
-            // It was sent before the ranks had connected, is not in a block because the pool is used up, or its word
-            // is invalid.
+            // The ranks were not connected when it was sent, the pool was exhausted, or its word is invalid.
             Err(message) => {
                 // SAFETY: the buffer is empty, so nothing is written.
                 let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
@@ -91,7 +87,7 @@ impl Rank {
     }
 }
 
-/// Returns the length of a message in a block, whose first byte is its seed.
+/// The first byte of a message in a block is its seed, which gives its length.
 fn len_of(seed: u8) -> usize {
     70_000 + usize::from(seed)
 }
@@ -103,7 +99,7 @@ fn is_whole(viewed: &ViewedMessage) -> bool {
 struct Scene {
     ranks: [Rank; 2],
     view: SegmentView,
-    /// The offsets of control blocks and contacts, and those of each rank's rings and export words.
+    /// The offsets of the control blocks, and those of the ring and the export words of each rank.
     control_words: Range<usize>,
     rings: Vec<[Range<usize>; 2]>,
 }
@@ -159,15 +155,14 @@ impl Scene {
         }
     }
 
-    /// Overwrites one word of the memory: a counter or label in most cases, or any other.
+    /// Overwrites one word: a counter or label in most cases.
     fn overwrite(&self, input: &mut Input<'_>) {
         let [ring, exported] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
             0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
             1 => ring.start + input.below(WORDS) * 64,
-            // The words that say which rank makes which piece of a cooperative copy.
+            // The words that assign the pieces of a cooperative copy.
             2 => ring.start + (WORDS - 1) * 64 + input.below(8) * 8,
-            // A cell that the first rounds use.
             3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
             6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
             7 => ring.start + input.below(ring.len() / 8) * 8,
@@ -189,10 +184,9 @@ impl Scene {
 }
 
 impl Scene {
-    /// Overwrites many words at once, which `seed` selects.
     fn burst(&self, seed: u64) {
         let mut state = seed | 1;
-        // Each choice uses fewer bytes than this.
+        // A choice uses fewer than 32 bytes.
         let bytes: Vec<u8> = (0..BURST * 32)
             .map(|_| {
                 state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -208,8 +202,8 @@ impl Scene {
 
 /// Two ranks exchange messages through one segment, and some of its words are overwritten. Nothing crashes, and every
 /// pass ends. If no word is overwritten, all messages arrive. Otherwise, a message arrives or fails, or one rank
-/// detects the damage and reports the other: no message waits for ever. Each rank completes its pending operations
-/// when it learns of the other's death, and reports no rank but the other.
+/// detects the damage and reports the other: no message waits for ever. When a rank learns of the other's death, it
+/// completes its pending operations. It reports no rank but the other.
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();
@@ -259,46 +253,44 @@ pub fn segment(bytes: &[u8]) {
     }
     scene.pass(10 * PASSES);
     if overwritten {
-        // A waiting rank verifies the memory once a second. After the second check it gives up on outstanding
-        // replies.
+        // A waiting rank verifies the memory once a second, and gives up on outstanding replies after the second check.
         for _ in 0..2 {
             scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
             scene.pass(10 * PASSES);
         }
-        // A rank whose send has failed has detected the damage, and its exit would notify the other.
+        // A rank whose send has failed has detected the damage; its exit would notify the other.
         let knows =
             |rank: &Rank| !rank.roster.since(0).is_empty() || rank.sends.iter().any(Sending::has_failed);
         let found = scene.ranks.iter().any(knows);
         for rank in &scene.ranks {
             assert!(
                 found || rank.sends.iter().all(Sending::has_ended),
-                "a send hangs, and nothing was found"
+                "a send hangs, and no rank has detected the damage"
             );
             let all = rank.receives.iter().all(|(_, _, receive)| receive.has_ended());
-            assert!(found || all, "a receive hangs, and nothing was found");
+            assert!(found || all, "a receive hangs, and no rank has detected the damage");
         }
     } else {
         for me in [0, 1] {
-            // View the messages that have not been viewed yet.
             for _ in 0..ROUNDS {
                 scene.ranks[me].view_next(1 - me as u32, overwritten);
             }
             let views = std::mem::take(&mut scene.ranks[me].views);
-            assert!(views.iter().all(is_whole), "somebody has written to what is looked at");
+            assert!(views.iter().all(is_whole), "a viewed message has changed");
         }
         scene.pass(10 * PASSES);
     }
     for (me, rank) in scene.ranks.iter().enumerate() {
         for ExitEvent { rank, exit: end } in rank.roster.since(0) {
-            assert!(overwritten && rank as usize != me, "rank {me} says that rank {rank} ended: {end:?}");
+            assert!(overwritten && rank as usize != me, "rank {me} reports the exit of rank {rank}: {end:?}");
             assert!(matches!(end, Exit::Died(why) if !why.is_empty()));
         }
         if !overwritten {
             assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");
-            assert!(rank.exported.iter().all(|loan| loan.outcome().is_some()), "a message in a block hangs");
+            assert!(rank.exported.iter().all(|send| send.outcome().is_some()), "a message in a block hangs");
             assert!(rank.receives.iter().all(|(_, _, receive)| receive.has_ended()), "a receive hangs");
         }
-        // The death of the other rank completes every pending operation, in whatever state it is.
+        // The death of the other rank completes every pending operation.
         rank.roster.report(1 - me as u32, Exit::Died("its part is over".into()));
     }
     scene.pass(PASSES);
@@ -307,7 +299,7 @@ pub fn segment(bytes: &[u8]) {
             exported.iter().chain(&others).all(|it| it.outcome().is_some()),
             "a message in a block hangs"
         );
-        assert!(overwritten || exported.iter().all(|loan| matches!(loan.outcome(), Some(Ok(_)))));
+        assert!(overwritten || exported.iter().all(|send| matches!(send.outcome(), Some(Ok(_)))));
         for send in sends {
             assert!(send.has_ended(), "a send hangs");
             assert!(send.wait(&member).is_ok() || overwritten);

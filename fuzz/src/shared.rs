@@ -1,4 +1,3 @@
-//! Memory that another process has created.
 #![allow(unsafe_code, reason = "bytes of a mapping are read and written by address")]
 
 use std::fs::File;
@@ -16,8 +15,8 @@ use crate::input::Input;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 const HEADER: usize = 4096;
 
-/// Creates a file like a segment, except for some fields, and attaches it as a pool's or as a job's. Accepted memory
-/// has the length it claims, and every byte of it is accessible.
+/// Creates a file like a segment, with some fields changed, and attaches it as a segment of a pool or of a job.
+/// Accepted memory has the claimed length, and every byte of it is accessible.
 pub fn shared(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let job = input.flag();
@@ -35,7 +34,7 @@ pub fn shared(bytes: &[u8]) {
     let mut header = header(job, len);
     for _ in 0..input.below(4) {
         let (at, value) = (input.below(if job { 72 } else { 40 }), input.edge().to_le_bytes());
-        // The header's words, followed by the words of the job's plan.
+        // The words of the header, then those of the job's plan.
         let (at, width) = if at < 40 { (at / 4 * 4, 8) } else { (HEADER + (at - 40) / 4 * 4, 4) };
         header[at..at + width].copy_from_slice(&value[..width]);
     }
@@ -72,10 +71,9 @@ pub fn shared(bytes: &[u8]) {
     }
 }
 
-/// A valid job memory.
 static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, &Config::default()).expect("memory"));
 
-/// Returns the beginning of a valid file: a header and the plan of a job.
+/// Returns the header, and the plan of a job, of a valid file.
 fn header(job: bool, len: u64) -> Vec<u8> {
     static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
         // SAFETY: the duplicate is only read, and no rank uses the memory.

@@ -1,5 +1,3 @@
-//! Type trees, compared with lists of their bytes.
-
 use mpj_datatypes::{
     ArrayOrder, Datatype, DistributedDim, Distribution, Packer, Primitive, Run, Signature, TypeEnvelope,
     Unpacker,
@@ -8,11 +6,10 @@ use mpj_datatypes::{
 use crate::input::Input;
 use crate::model::{Model, Spec};
 
-/// Trees with longer lists are skipped.
+/// Trees with longer lists of bytes are skipped.
 const MAX_BYTES: usize = 3000;
 
-/// Builds a type and the list of its bytes; packs, unpacks, counts, validates and converts it, in pieces of any
-/// length.
+/// Builds a datatype and the list of its bytes; packs, unpacks, queries, validates and converts it in pieces.
 pub fn types(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, MAX_BYTES) else { return };
@@ -30,15 +27,15 @@ pub fn types(bytes: &[u8]) {
     }
 }
 
-/// Chooses a tree and a number of items whose list of bytes is not too long.
+/// Chooses a tree and a number of items whose list of bytes is short enough.
 pub(crate) fn choose(input: &mut Input<'_>, most: usize) -> Option<(Spec, usize)> {
     let spec = tree(input, 3);
-    // A few items, or enough for kernels to process them in tiles.
+    // A few items, or enough for kernels to work in tiles.
     let count = if input.below(8) == 7 { input.below(256) } else { input.below(4) };
     (leaves(&spec).saturating_mul(count.max(1) * 16) <= most * 4).then_some((spec, count))
 }
 
-/// Counts the leaves in the list of this tree, without making the list.
+/// Counts the leaves of a tree, without the list.
 fn leaves(spec: &Spec) -> usize {
     match spec {
         Spec::Primitive(_) | Spec::Pair(..) => 1,
@@ -170,7 +167,7 @@ fn check_properties(datatype: &Datatype, one: &Model, count: usize, model: &Mode
     assert_eq!((again.lb(), again.extent(), again.signature()), (one.lb(), one.extent(), one.signature()));
 }
 
-/// Takes a type apart down to its leaves and rebuilds it.
+/// Rebuilds a type from its envelope, down to the leaves.
 fn rebuilt(datatype: &Datatype) -> Datatype {
     let inside = |inner: &mut Datatype| *inner = rebuilt(inner);
     let mut envelope = datatype.envelope();
@@ -192,10 +189,10 @@ fn rebuilt(datatype: &Datatype) -> Datatype {
         | TypeEnvelope::Resized { inner, .. } => inside(inner),
         other => panic!("unknown constructor {other:?}"),
     }
-    envelope.build().expect("the arguments of a type that exists")
+    envelope.build().expect("valid arguments")
 }
 
-/// Returns the offset of the origin, and a slice that contains all bytes, each different from its neighbours.
+/// Returns the origin, and a slice that contains all bytes of the model, each different from its neighbours.
 fn memory(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let (low, high) = (low.min(0), high.max(0));
@@ -222,9 +219,9 @@ fn check_copies(datatype: &Datatype, count: usize, model: &Model, input: &mut In
         assert!(n > 0, "stuck at {at}");
     }
     assert_eq!(&got[..expected.len()], expected);
-    assert!(got[expected.len()..].iter().all(|byte| *byte == 0xee), "a write behind");
+    assert!(got[expected.len()..].iter().all(|byte| *byte == 0xee), "a write past the end");
 
-    // Unpacks different bytes. Where blocks overlap, the last write wins.
+    // Where blocks overlap, the last write wins.
     let packed: Vec<u8> = (0..expected.len()).map(|i| (i * 7 % 253) as u8).collect();
     let (mut expected, mut memory) = (data.clone(), data);
     for (at, byte) in model.bytes().iter().zip(&packed) {
@@ -248,7 +245,7 @@ fn check_copies(datatype: &Datatype, count: usize, model: &Model, input: &mut In
     assert_eq!(memory, expected);
 }
 
-/// Packs to the portable form with big-endian numbers, and unpacks from it.
+/// Packs to external32, and unpacks from it.
 fn check_external32(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, data) = memory(model);
     let mut expected: Vec<u8> = model.bytes().iter().map(|at| data[place(origin, *at)]).collect();
@@ -298,7 +295,7 @@ fn check_prefixes(datatype: &Datatype, count: usize, model: &Model) {
     }
 }
 
-/// Checks that each `bool` and `char` is valid afterwards, in the bytes received so far.
+/// Checks that validation zeroes invalid `bool`s and `char`s in the received bytes.
 fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mut Input<'_>) {
     let (origin, mut data) = memory(model);
     let seed = input.byte();
@@ -325,13 +322,13 @@ fn check_validation(datatype: &Datatype, count: usize, model: &Model, input: &mu
     let base = data.as_mut_ptr().wrapping_add(origin);
     // SAFETY: `memory` has room for every byte that the items name; all are initialised, and nothing else refers to
     // them.
-    #[expect(unsafe_code, reason = "the raw face is what is tried")]
+    #[expect(unsafe_code, reason = "tests the raw interface")]
     let found = unsafe { datatype.validate(base, count, bytes) };
     assert_eq!(found.err().map(|bad| (bad.primitive, bad.position)), first);
     assert_eq!(data, expected);
 }
 
-/// Copies from one layout to another, from a position in one to a position in the other.
+/// Copies from a position in one layout to a position in another.
 fn check_transpack(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Model), input: &mut Input<'_>) {
     let ((origin, data), (to_origin, mut memory)) = (memory(from.2), memory(to.2));
     let (bytes, to_bytes) = (from.2.bytes(), to.2.bytes());

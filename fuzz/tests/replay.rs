@@ -1,4 +1,4 @@
-//! Replays the corpus: one input for each path through the code, and every input that ever failed.
+//! Replays the corpus: inputs that cover the code, and every input that ever failed.
 
 use std::path::Path;
 

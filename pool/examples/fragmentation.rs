@@ -1,7 +1,7 @@
-//! Models the memory cost of keeping freed blocks: how large must regions be for the mix of `mpj-perf pools`?
+//! Models the memory cost of cached blocks: the size of regions for the mix of `mpj-perf pools`.
 //!
-//! 256 blocks of 64 B to 8 MiB are live; in each step a random one is freed and another allocated. Blocks above 128 KiB
-//! are runs of 256 KiB in regions, smaller ones share such runs. A freed block is kept for the next request of at least
+//! 256 blocks of 64 B to 8 MiB are live; each step frees a random block and allocates another. Blocks above 128 KiB are
+//! runs of 256 KiB in regions, smaller blocks share such runs. A freed block is kept for the next request of at least
 //! two thirds of its size, up to a budget. Kept blocks are returned before regions grow. Printed for 40 streams: bytes
 //! of regions ÷ peak of live bytes, and the share of requests served by kept blocks.
 #![allow(clippy::print_stdout, reason = "a program")]
@@ -12,27 +12,24 @@ use stream::Random;
 const UNIT: usize = 256 << 10;
 const STREAMS: u64 = 40;
 
-/// Which of the runs that are long enough is taken.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fit {
     First,
     Best,
 }
 
-/// How regions grow.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Growth {
     /// 1, 2, 4, 8 MiB, then 16 MiB each.
     Regions,
-    /// One range of addresses, by 4 MiB.
+    /// One address range, which grows by 4 MiB.
     Range,
 }
 
-/// Where a run is: region, first unit, units.
+/// Region, first unit, number of units.
 type Run = (usize, usize, usize);
 
 struct Regions {
-    /// Which units are taken.
     taken: Vec<Vec<bool>>,
     fit: Fit,
     growth: Growth,
@@ -64,7 +61,7 @@ impl Regions {
         Some(run)
     }
 
-    /// Takes a run. Kept runs are returned before the regions grow.
+    /// Allocates a run, after kept runs are returned if necessary.
     fn get(&mut self, units: usize, kept: &mut Vec<(usize, Run)>) -> Run {
         loop {
             if let Some(run) = self.take(units) {
@@ -95,10 +92,10 @@ impl Regions {
     }
 }
 
-/// A block: its bytes, and its run if it has one of its own.
+/// The size of a block, and its run unless it shares one.
 type Block = (usize, Option<Run>);
 
-/// Returns bytes of regions ÷ most bytes that lived, and the part of blocks with a run that were found kept.
+/// Returns region bytes ÷ peak of live bytes, and the share of blocks with a run that were kept ones.
 fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
     let mut random = Random(seed);
     let mut regions = Regions { taken: Vec::new(), fit, growth };
@@ -145,7 +142,6 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
     (regions.bytes() as f64 / most as f64, f64::from(hits) / f64::from(runs))
 }
 
-/// Returns the size of the block for `len` bytes: four steps a power of two.
 fn class(len: usize) -> usize {
     if len <= 256 {
         return len.next_power_of_two().max(64);
@@ -154,7 +150,7 @@ fn class(len: usize) -> usize {
 }
 
 fn main() {
-    println!("{:28} {:>8} {:>8}  regions / live: mean, least, most   found kept", "keeps", "fit", "growth");
+    println!("{:28} {:>8} {:>8}  regions / live: mean, least, most   found kept", "cached", "fit", "growth");
     type Budget = fn(usize) -> usize;
     let budgets: [(&str, Budget); 3] = [
         ("nothing", |_| 0),

@@ -1,6 +1,6 @@
-//! Prints what pools cost in time and memory: `cargo run --release -p mpj-pool --example pool_timings`.
+//! Prints the time and memory of pools: `cargo run --release -p mpj-pool --example pool_timings`.
 //!
-//! Times are the least of some batches, in nanoseconds, less nothing: the loop around a call is part of them.
+//! Times are the minimum of several batches, in nanoseconds, and include the loop around the call.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use mpj_pool::{AllocError, Buddy, Growth, Magazine, Pages, Pool, RawBuffer, Stor
 mod stream;
 use stream::Random;
 
-/// Returns the least of some batches' mean time of a call, in nanoseconds.
+/// Returns the mean time of a call in the fastest batch, in nanoseconds.
 fn least(
     batches: u32,
     calls: u32,
@@ -30,7 +30,7 @@ fn least(
     Ok(least)
 }
 
-/// One block at a time, of each size.
+/// Allocates and frees one block at a time.
 fn one<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     least(25, 100_000, || {
         let mut block = pool.alloc(black_box(size))?;
@@ -40,16 +40,15 @@ fn one<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     })
 }
 
-/// The time of a free and an allocation among 256 live blocks, and what the memory is at its peak.
+/// The time of a free and an allocation among 256 live blocks, and the peak memory.
 struct Mix {
     time: f64,
     hits: f64,
-    /// Memory over the peak of the requested bytes: blocks handed out, and whole regions.
+    /// Memory divided by the peak of the requested bytes: for blocks, and for whole regions.
     blocks: f64,
     regions: f64,
 }
 
-/// 256 live blocks of sizes at random.
 fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     let mut random = Random(1);
     let sizes: Vec<usize> = (0..1 << 16).map(|_| random.size()).collect();
@@ -57,7 +56,7 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     let mut held: Vec<usize> = sizes[..256].to_vec();
     let mut need: usize = held.iter().sum();
     let (mut peak, mut at) = (need, 256);
-    // Once outside of the clock, to see the memory.
+    // Measures the memory, without timing.
     for _ in 0..1 << 16 {
         let (size, place) = (sizes[at & 0xffff], random.below(256));
         live[place] = None;
@@ -92,7 +91,7 @@ fn two<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
         let mut random = Random(seed);
         let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
         least(25, 100_000, || {
-            // The place first: a block in hand while an index is checked has to be kept in memory, in case of a panic.
+            // The index check comes first: a block held during the check must be in memory, in case of a panic.
             let place = &mut live[random.below(16)];
             *place = pool.alloc(black_box(size))?;
             Ok(())
@@ -105,15 +104,13 @@ fn two<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     })
 }
 
-/// Places in the ring from thread to thread.
 const RING: usize = 64;
 
-/// A counter in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counter(AtomicUsize);
 
-/// One thread makes values, another drops them, through a ring of 64 places; the time of each.
+/// One thread creates values, another drops them, through a ring. Returns the time for each.
 fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocError> {
     const COUNT: usize = 400_000;
     let places: Vec<std::sync::Mutex<Option<T>>> = (0..RING).map(|_| std::sync::Mutex::new(None)).collect();
@@ -137,7 +134,7 @@ fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocE
         let mut failed = None;
         for at in 0..COUNT {
             wait(&taken, (at + 1).saturating_sub(RING));
-            // The other thread waits for all of them, whatever happens.
+            // The other thread waits for all values, even after an error.
             let value = make().map_err(|error| failed = Some(error)).ok();
             if let Ok(mut place) = places[at % RING].lock() {
                 *place = value;
@@ -161,7 +158,7 @@ fn handoff<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     })
 }
 
-/// Writes all of a block that was just allocated, and all of one that is always the same.
+/// Returns the times to write a new block, and to write the same block again.
 fn fill<P: Pool>(pool: &P, size: usize) -> Result<(f64, f64), AllocError> {
     let mut warm = pool.alloc(size)?;
     let again = least(15, 20, || {

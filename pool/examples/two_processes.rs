@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use mpj_pool::{Magazine, Pool, RawBuffer, SharedStorage};
 
-/// The sender: allocates in the segment, writes, and says where.
+/// The sender: allocates in the segment, writes, and sends the offset.
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     if let (Some(fd), Some(epoch)) = (arguments.next(), arguments.next()) {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The receiver: attaches, checks the received values, and reads.
 fn receive(fd: i32, epoch: u64) -> Result<(), Box<dyn Error>> {
-    // SAFETY: the sender says that this descriptor is ours, and nothing else here uses it.
+    // SAFETY: the sender passes this descriptor, and nothing else here uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let view = SharedStorage::attach(fd)?.expect_epoch(epoch)?;
     let mut words = [[0; 8]; 2];

@@ -1,4 +1,4 @@
-//! Regions under one lock: the state that a pool and its blocks share. It outlives the pool while a block lives.
+//! The state that a pool and its blocks share: regions under one lock. It outlives the pool while a block is live.
 
 use core::fmt;
 use core::hint::black_box;
@@ -19,16 +19,15 @@ mod state;
 use region::{BlockLocation, Division};
 use state::State;
 
-/// Makes storages of at least the given number of bytes.
 pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
 
-/// One storage, and the data that leads from a block to its arena. Immutable.
+/// A storage, and the fields through which a block finds its arena. Immutable.
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct ArenaRegion<S: Storage> {
     pub(crate) storage: RegisteredStorage<S>,
     pub(crate) arena: NonNull<Arena<S>>,
-    /// The number of the arena, which is unique in this process, or `PLAIN`.
+    /// The unique number of the arena in this process, or `UNCACHED`.
     pub(crate) id: u64,
     slot: usize,
 }
@@ -36,7 +35,6 @@ pub(crate) struct ArenaRegion<S: Storage> {
 const _: () = assert!(align_of::<ArenaRegion<crate::Pages>>() == RegionTag::ALIGN);
 
 impl<S: Storage> ArenaRegion<S> {
-    /// Returns the distance in bytes of an address in this region from its start.
     #[inline]
     pub(crate) fn offset(&self, at: NonNull<u8>) -> usize {
         at.addr().get().wrapping_sub(self.storage.base().addr().get())
@@ -47,41 +45,38 @@ impl<S: Storage> ArenaRegion<S> {
 ///
 /// # Invariants
 /// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
-///    Cached blocks do not count: a flag tells their threads, which do not touch these blocks again.
-/// 2. Each region's `arena` points to it and each region's `slot` is its location in `State::slots`, as long as the region
+///    Cached blocks do not count: a flag stops their threads from using them.
+/// 2. Each region's `arena` points to it and each region's `slot` is its index in `State::slots`, as long as the region
 ///    lives; a region with live blocks is not removed.
 /// 3. `this` points to the arena, which must be freed through this pointer: one made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
     this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
-    /// Held while a region is made, outside of `lock`: one thread grows the pool, others wait for the result.
+    /// Held, without `lock`, while a region is created: one thread grows the pool, others wait for the result.
     growing: Mutex<()>,
     growth: Growth,
     source: Option<MakeStorage<S>>,
-    /// The cached blocks of threads and their depot, if threads cache blocks.
     caching: Option<Box<CacheShared>>,
-    /// The greatest block that shares a region with others.
+    /// The largest block that shares a region with others.
     max_shared: usize,
-    /// The greatest block of all.
     max_alloc: usize,
 }
 
-/// The state of an arena whose blocks are cached by threads.
+/// The state that all thread caches of a pool share.
 #[derive(Debug)]
 pub(crate) struct CacheShared {
     id: u64,
     budget: Budget,
     depot: Depot,
-    /// Bytes of large blocks that threads may keep beyond their own budgets, all together.
+    /// The bytes that all threads together may cache in large blocks, in addition to their own budgets.
     large: ByteBudget,
 }
 
 impl CacheShared {
-    /// All threads together may keep large blocks of 1/`SHARE` of the most bytes that shared regions ever had, on top
-    /// of their own budgets.
+    /// `large` is 1/`LARGE_SHARE` of the largest size that the shared regions ever had.
     const LARGE_SHARE: u64 = 4;
 
-    /// Returns the state for caches of `budget` bytes of small blocks per thread, and a depot of the same size.
+    /// `budget` is the number of bytes of small blocks per thread, and of blocks in the depot.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -93,7 +88,6 @@ impl CacheShared {
 }
 
 impl<S: Storage> Arena<S> {
-    /// Returns an arena that makes regions by `source` when it needs them.
     pub(crate) fn growing(
         growth: Growth,
         source: MakeStorage<S>,
@@ -114,7 +108,6 @@ impl<S: Storage> Arena<S> {
         })
     }
 
-    /// Returns an arena over one storage that never grows.
     pub(crate) fn fixed(storage: S, caching: Option<CacheShared>) -> Result<NonNull<Arena<S>>, StorageError> {
         let size = storage.size();
         let leaves = (size / MIN_BLOCK) as u64;
@@ -131,14 +124,13 @@ impl<S: Storage> Arena<S> {
             max_shared: max_order,
             max_alloc: max_order,
         });
-        // SAFETY: `leak` has just made it.
+        // SAFETY: `leak` has just created it.
         let arena_ref = unsafe { arena.as_ref() };
         arena_ref.insert(&mut arena_ref.lock.lock(), storage, Division::Split(map));
         Ok(arena)
     }
 
-    /// Limits the blocks that threads cache to those that share a region: a block with a region of its own has no
-    /// class.
+    /// Limits caching to blocks that share a region: a block with a region of its own has no class.
     fn caching_up_to(caching: Option<CacheShared>, max_shared: usize) -> Option<Box<CacheShared>> {
         caching.map(|caching| {
             let budget = Budget { max_block: max_shared, ..caching.budget };
@@ -148,7 +140,7 @@ impl<S: Storage> Arena<S> {
 
     fn leak(arena: Arena<S>) -> NonNull<Arena<S>> {
         let arena = NonNull::from(Box::leak(Box::new(arena)));
-        // SAFETY: it has just been made, and no other thread knows it.
+        // SAFETY: it has just been created, and no other thread knows it.
         unsafe { (*arena.as_ptr()).this = arena };
         arena
     }
@@ -157,19 +149,17 @@ impl<S: Storage> Arena<S> {
         self.max_alloc
     }
 
-    /// Returns the number of an arena whose blocks are cached by threads.
     pub(crate) fn id(&self) -> u64 {
         self.caching.as_ref().map_or(UNCACHED, |caching| caching.id)
     }
 
-    /// Returns the class of the block for `len` bytes, if it shares a region.
     #[inline]
     fn class(&self, len: usize) -> Option<Class> {
         let class = if self.caching.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
         class.filter(|class| class.bytes() <= self.max_shared)
     }
 
-    // Inlined, so that the handle is made in registers; see `Block::rebuilt`.
+    // Inlined, so that the handle is created in registers; see `Block::rebuilt`.
     #[inline(always)]
     pub(crate) fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         if let Some(class) = self.class(len)
@@ -184,12 +174,12 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Takes a block of a class out of a region that is there. Two pointers come back in registers.
+    /// Allocates from the existing regions. The two pointers are returned in registers.
     fn alloc_from_region(&self, class: Class, len: usize) -> Option<cache::BlockPtr> {
         self.lock.lock().alloc(class, len)
     }
 
-    /// Makes a region, unless another thread has just made a suitable one.
+    /// Creates a region, unless another thread has just created a suitable one.
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, len: usize) -> Result<Block<S>, AllocError> {
@@ -199,8 +189,7 @@ impl<S: Storage> Arena<S> {
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let class = self.class(len);
-        // Another thread may have made a region, or freed blocks, meanwhile; or the blocks that this thread keeps will
-        // do.
+        // Meanwhile, another thread may have created a region or freed blocks. Otherwise, cached blocks may suffice.
         let mut found = Self::try_regions(&mut self.lock.lock(), class, len);
         if found.is_none() && self.drain() {
             found = Self::try_regions(&mut self.lock.lock(), class, len);
@@ -210,7 +199,6 @@ impl<S: Storage> Arena<S> {
         }
         let Some(source) = &self.source else { return Err(self.alloc_error(len, self.full())) };
 
-        // Within `most`, so that this does not excess.
         let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer().bytes());
         let size = self.region_size(needed, class.is_some());
         let size = size.ok_or_else(|| self.alloc_error(len, self.full()))?;
@@ -223,7 +211,7 @@ impl<S: Storage> Arena<S> {
                 None => Some(Division::Whole { taken: false }),
             };
             let got = storage.size();
-            // A source may round up, not down.
+            // A source may round up, but not down.
             let division = division.filter(|_| got >= size);
             division.map(|division| (storage, division)).ok_or(StorageError::Size { asked: size, most: got })
         });
@@ -231,7 +219,7 @@ impl<S: Storage> Arena<S> {
             made.map_err(|error| self.alloc_error(len, AllocErrorKind::Storage(error)))?;
         let mut state = self.lock.lock();
         self.insert(&mut state, storage, division);
-        // Before another thread takes it.
+        // Before the lock is released, so that no other thread takes the block.
         let block = Self::try_regions(&mut state, class, len);
         drop(state);
         block.ok_or_else(|| self.alloc_error(len, self.full()))
@@ -244,7 +232,6 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Takes what is free in a region that is there.
     fn try_regions(state: &mut State<S>, class: Option<Class>, len: usize) -> Option<Block<S>> {
         let block = match class {
             Some(class) => state.alloc(class, len),
@@ -254,8 +241,7 @@ impl<S: Storage> Arena<S> {
         block.map(|block| unsafe { Block::new(block) })
     }
 
-    /// Returns the size for a new region that must hold `needed` bytes, within the limit. Frees idle regions if the
-    /// limit requires it.
+    /// Returns the size of a new region for `needed` bytes, if the limit allows it. Frees idle regions if necessary.
     fn region_size(&self, needed: usize, is_shared: bool) -> Option<usize> {
         let sizes = || {
             let state = self.lock.lock();
@@ -282,16 +268,16 @@ impl<S: Storage> Arena<S> {
 
     /// Frees a live block, and also the arena if this was the last block of a dropped pool.
     ///
-    /// It takes pointers: other threads may free the arena as soon as the lock is released, and a reference argument
+    /// It takes a pointer: other threads may free the arena as soon as the lock is released, and a reference argument
     /// would promise that it outlives the call.
     ///
     /// # Safety
-    /// This is a live block of an arena of this type, and is not used again.
+    /// `block` is a live block of an arena of this type, and is not used again.
     #[inline]
     pub(crate) unsafe fn free_to_region(block: cache::BlockPtr) {
         // SAFETY: the caller's promise.
         let (arena, location) = unsafe { Self::locate(block) };
-        // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is opened below.
+        // SAFETY: the block is live, so the arena lives (invariant 1) until the lock is released below.
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut state = lock.lock();
         let surplus = state.free_block(location);
@@ -304,10 +290,10 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Grows a live block in location to `len` bytes, more than it has; returns its new description.
+    /// Grows a live block in place to `len` bytes, more than it has, if the memory after it is free.
     ///
     /// # Safety
-    /// This is a live block of an arena of this type, and is only used again if this returns none.
+    /// `block` is a live block of an arena of this type, and is used again only if this returns `None`.
     pub(crate) unsafe fn grow(block: cache::BlockPtr, len: usize) -> Option<cache::BlockPtr> {
         // SAFETY: the caller's promise.
         let (arena, location) = unsafe { Self::locate(block) };
@@ -318,10 +304,8 @@ impl<S: Storage> Arena<S> {
         if is_aligned { arena.lock.lock().grow(location, to, len) } else { None }
     }
 
-    /// Returns the location of a block, and its arena.
-    ///
     /// # Safety
-    /// This is a block of an arena of this type, live or cached, so that its region lives (invariant 2).
+    /// `block` belongs to an arena of this type and is live or cached, so its region lives (invariant 2).
     #[inline]
     unsafe fn locate(block: cache::BlockPtr) -> (NonNull<Arena<S>>, BlockLocation) {
         let region: NonNull<ArenaRegion<S>> = block.tag.region().cast();
@@ -330,12 +314,12 @@ impl<S: Storage> Arena<S> {
         (*arena, BlockLocation { slot: *slot, base: block.base, class: block.tag.class() })
     }
 
-    /// Ends the pool's part: frees what is idle, and the arena too if no block is live.
+    /// Frees idle regions, and the arena too if no block is live.
     ///
     /// # Safety
-    /// The pool does not use the arena again.
+    /// The caller is the drop of the pool, which does not use the arena again.
     pub(crate) unsafe fn drop_pool(arena: NonNull<Arena<S>>) {
-        // SAFETY: the pool has not left yet, so the arena lives (invariant 1) until the lock is opened below.
+        // SAFETY: the pool is not dropped yet, so the arena lives (invariant 1) until the lock is released below.
         let arena_ref = unsafe { arena.as_ref() };
         arena_ref.drain();
         let mut state = arena_ref.lock.lock();
@@ -350,29 +334,28 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Detaches the arena from all threads that keep blocks of it; the caller drops what it returns when no lock is
-    /// held.
+    /// Detaches the arena from all threads that cache its blocks. The caller drops the result without holding a lock.
     ///
     /// # Safety
-    /// The pool is dropped, and no block is live. Called once, by the thread to which `claim_teardown` has returned true.
+    /// The pool is dropped, no block is live, and this is the one call after `claim_teardown` has returned true.
     #[cold]
     unsafe fn detach_threads(arena: NonNull<Arena<S>>, _teardown: &mut cache::Teardown) -> DeferredFree {
-        // SAFETY: `leak` made it from a box, and the caller promises that this happens once. The only other holders
-        // are threads that cache blocks, and they check their flag, under the `Teardown` that this thread holds, before
+        // SAFETY: `leak` made it from a box, and the caller promises that this happens once. The only other holders are
+        // threads that cache blocks, and they check their flag, under the `Teardown` that this thread holds, before
         // they use it.
         let arena = unsafe { Box::from_raw(arena.as_ptr()) };
         arena.lock.lock().close_caches();
         arena
     }
 
-    /// Frees regions without live blocks, unless they cannot be made again.
+    /// Frees regions without live blocks, except the region of a fixed pool. Returns the number of bytes.
     pub(crate) fn trim(&self) -> usize {
         self.drain();
         let mut state = self.lock.lock();
         state.merge_all();
         let idle = if self.source.is_some() { state.remove_idle() } else { Vec::new() };
         drop(state);
-        // Unmapping is slow, so it happens here, with the lock open.
+        // Unmapping is slow, so the lock is released first.
         idle.iter().map(region::RegionEntry::size).sum()
     }
 
@@ -392,5 +375,5 @@ impl<S: Storage> fmt::Debug for Arena<S> {
     }
 }
 
-// SAFETY: everything that changes is under locks; what is reached by pointer is reached under them too.
+// SAFETY: all mutable state is under locks, and so is what the pointers refer to.
 unsafe impl<S: Storage> Send for Arena<S> {}

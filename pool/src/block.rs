@@ -1,5 +1,3 @@
-//! The handle of one block of a pool.
-
 use core::fmt;
 use core::hint::black_box;
 use core::marker::PhantomData;
@@ -11,8 +9,7 @@ use crate::cache::BlockPtr;
 use crate::class::MIN_BLOCK;
 use crate::{RawBuffer, RegionKey, Storage, registration};
 
-/// One block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool; dropping it, on any thread, gives the
-/// memory back.
+/// A block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool. Dropping it, on any thread, frees it.
 ///
 /// A block may outlive its pool, which then keeps its memory until the last block is dropped.
 ///
@@ -26,9 +23,9 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 /// ```
 ///
 /// # Invariants
-/// 1. The region of `raw.tag` lives, and with it its arena, for as long as this block is counted as live in the arena.
+/// 1. The region of `raw.tag` lives, and with it its arena, for as long as the arena counts this block as live.
 /// 2. The bytes of the class, or of the region if the block has no class, start at `raw.base` and lie in the region.
-///    They are granted to this block alone until the arena takes it back, and are at least [`MIN_BLOCK`].
+///    They belong to this block alone until it is freed, and are at least [`MIN_BLOCK`].
 pub struct Block<S: Storage> {
     raw: BlockPtr,
     region: PhantomData<NonNull<ArenaRegion<S>>>,
@@ -36,19 +33,17 @@ pub struct Block<S: Storage> {
 
 /// The value of freed bytes in debug builds.
 const POISON: u8 = 0xdb;
-/// How many bytes of a block are poisoned: most uses after free read its beginning.
+/// The maximum number of poisoned bytes: most uses after free read the beginning of a block.
 const POISONED: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
-    /// The arena of the tag of the block, whose storage is of type `S`, has just granted these bytes, and counts them
-    /// as one live block.
+    /// The arena of the region in the tag, with storage of type `S`, has just granted these bytes as one live block.
     #[inline]
     pub(crate) unsafe fn new(raw: BlockPtr) -> Block<S> {
         Block { raw, region: PhantomData }
     }
 
-    /// Returns the block's parts without dropping it.
     #[inline]
     fn into_raw(self) -> BlockPtr {
         ManuallyDrop::new(self).raw
@@ -57,18 +52,16 @@ impl<S: Storage> Block<S> {
     /// Returns the same block, rebuilt from registers.
     ///
     /// Used on the slow path of a function that also has a fast one. If both paths wrote their result to memory, the
-    /// caller would read it back too early and in other widths than it was written. That takes ten times as long as the
-    /// fast path itself.
+    /// caller would read it back too early and in other widths than it was written, ten times slower than the fast
+    /// path.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
         let BlockPtr { base, tag } = self.into_raw();
         Block { raw: BlockPtr { base: black_box(base), tag: black_box(tag) }, region: PhantomData }
     }
 
-    /// Grows the block in place to `len` bytes, if the memory after it is free; its content stays.
-    ///
-    /// If the block is large enough already, it is returned unchanged. The returned handle, in either case, is the only
-    /// one.
+    /// Grows the block in place to at least `len` bytes, if the memory after it is free; its content stays. A block
+    /// that is large enough is returned unchanged.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -81,7 +74,7 @@ impl<S: Storage> Block<S> {
     /// ```
     ///
     /// # Errors
-    /// The block as it was.
+    /// The unchanged block.
     pub fn try_grow(self, len: usize) -> Result<Block<S>, Block<S>> {
         if len <= self.capacity() {
             return Ok(self);
@@ -94,7 +87,7 @@ impl<S: Storage> Block<S> {
         }
     }
 
-    /// Overwrites what was freed, so that in debug builds who still reads it notices.
+    /// Makes reads after the free visible in debug builds.
     fn poison(&mut self) {
         let bytes = self.as_uninit_mut();
         let len = bytes.len().min(POISONED);
@@ -146,7 +139,7 @@ unsafe impl<S: Storage> RawBuffer for Block<S> {
 impl<S: Storage> Drop for Block<S> {
     #[inline]
     fn drop(&mut self) {
-        // Not under Miri, which sees by itself what is read before it is written.
+        // Not under Miri, which detects reads of uninitialised memory by itself.
         if cfg!(debug_assertions) && !cfg!(miri) {
             self.poison();
         }

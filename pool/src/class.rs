@@ -1,22 +1,20 @@
-//! Block classes: which sizes blocks have, and how they are aligned.
+//! The sizes and alignments of blocks.
 
 use core::fmt;
 
 mod size;
 pub(crate) use size::Class;
 
-/// The smallest block, and the unit (a *leaf*) all offsets in a region are counted in: one cache line.
+/// The size of the smallest block, and of a *leaf*, the unit of all offsets in a region: one cache line.
 pub const MIN_BLOCK: usize = 64;
 
-/// The largest alignment a block is given for its size alone.
+/// The largest alignment that a block gets for its size alone.
 pub const MAX_ALIGN: usize = 4096;
 
-/// The most bytes that a block of any pool can have: as many as the largest address space has, or with 32 bits half of
-/// what one allocation can.
+/// The largest block of any pool: the largest address space, or with 32 bits half of the largest allocation.
 pub(crate) const MAX_BLOCK: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
 
-/// Returns the alignment that a block for `len` bytes has at least: the largest power of two ≤ min(`len`, 4096), at
-/// least 64.
+/// Returns the minimum alignment of a block for `len` bytes: the largest power of two ≤ min(`len`, 4096), at least 64.
 ///
 /// ```
 /// assert_eq!(mpj_pool::alignment(0), 64);
@@ -29,27 +27,23 @@ pub const fn alignment(len: usize) -> usize {
     if largest > MAX_ALIGN { MAX_ALIGN } else { largest }
 }
 
-/// A block class: blocks of order `o` have `64 << o` bytes.
+/// The size of a block as a power of two: `64 << o` bytes for order `o`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order(u8);
 
 impl Order {
-    /// The largest order.
     pub(crate) const MAX: Order = Order::of_block(MAX_BLOCK);
 
-    /// Returns order `order`, none above [`MAX`](Self::MAX).
     #[cfg(test)]
     pub(crate) fn new(order: u8) -> Option<Order> {
         (order <= Self::MAX.0).then_some(Order(order))
     }
 
-    /// Returns the order of the smallest block that holds `len` bytes; none if no block can.
     #[cfg(test)]
     pub(crate) const fn for_len(len: usize) -> Option<Order> {
         if len > Self::MAX.bytes() {
             return None;
         }
-        // len ≤ 64 gives 0; otherwise the number of bits above the lowest six that `len - 1` takes.
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
         Some(Order((last.ilog2() + 1 - MIN_BLOCK.trailing_zeros()) as u8))
     }
@@ -60,25 +54,22 @@ impl Order {
         Order((bytes.trailing_zeros() - MIN_BLOCK.trailing_zeros()) as u8)
     }
 
-    /// Returns the size of such a block in bytes.
     #[inline]
     pub(crate) const fn bytes(self) -> usize {
         MIN_BLOCK << self.0
     }
 
-    /// Returns the size of such a block in leaves.
     #[inline]
     pub(crate) const fn leaves(self) -> u64 {
         1 << self.0
     }
 
-    /// Returns the order of half a block of this one, or of the smallest.
+    /// Returns the order of half a block, or of the smallest block.
     #[inline]
     pub(crate) const fn half(self) -> Order {
         Order(self.0.saturating_sub(1))
     }
 
-    /// Returns the number, 0 for 64-byte blocks.
     #[inline]
     pub(crate) const fn get(self) -> u8 {
         self.0

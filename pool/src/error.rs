@@ -1,16 +1,14 @@
-//! Why a pool has no block to give.
-
 use core::fmt;
 
 use crate::StorageError;
 
-/// A request that a pool could not meet.
+/// A failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AllocError {
     /// The bytes requested.
     pub requested: usize,
-    /// The most bytes that one request to this pool can get.
+    /// The largest request that this pool can serve.
     pub limit: usize,
     /// The bytes granted in live blocks when the request failed.
     pub live_bytes: usize,
@@ -18,23 +16,23 @@ pub struct AllocError {
     pub kind: AllocErrorKind,
 }
 
-/// The reason why an allocation failed.
+/// The reason for a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AllocErrorKind {
     /// The pool can never hold such a block.
     TooLarge,
-    /// The pool has reached its limit; it can succeed when other blocks have been freed.
+    /// The pool has reached its limit. The request may succeed when other blocks are freed.
     Full {
-        /// The bytes that the pool may have in all, including cached blocks.
+        /// The limit of the pool in bytes, including cached blocks.
         capacity: usize,
     },
-    /// The pool wanted another region and did not get it.
+    /// The pool could not get another region.
     Storage(StorageError),
 }
 
 impl AllocError {
-    /// Describes a failed request to a pool of one's own making.
+    /// Creates an error, for implementations of [`Pool`](crate::Pool).
     pub const fn new(requested: usize, limit: usize, live_bytes: usize, kind: AllocErrorKind) -> AllocError {
         AllocError { requested, limit, live_bytes, kind }
     }

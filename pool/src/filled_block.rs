@@ -1,11 +1,9 @@
-//! A block together with the knowledge which of its bytes hold values.
-
 use core::fmt;
 use std::io;
 
 use crate::{RawBuffer, Region, RegionKey};
 
-/// A block whose first `len` bytes have been written, so that they can be read.
+/// A block whose first `len` bytes are written and can be read.
 ///
 /// ```
 /// use mpj_pool::{Pool, FilledBlock};
@@ -16,21 +14,21 @@ use crate::{RawBuffer, Region, RegionKey};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With the feature `bytes` it is a `bytes::BufMut`, and becomes a `bytes::Bytes` without a copy.
+/// With the feature `bytes`, it implements `bytes::BufMut` and converts to `bytes::Bytes` without a copy.
 ///
 /// # Invariants
-/// 1. `len ≤ block.capacity()`, and the first `len` bytes are initialised. Nobody outside gets at the block meanwhile.
+/// 1. `len ≤ block.capacity()`, and the first `len` bytes are initialised. No other code has access to the block.
 pub struct FilledBlock<B> {
     block: B,
     len: usize,
 }
 
-/// A block has less room than requested.
+/// The free space of a block is too small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflow {
-    /// Bytes that the operation needs, with what it would add to them, such as headers and padding.
+    /// The bytes that the operation adds, including headers and padding.
     pub needed: usize,
-    /// Bytes that are left.
+    /// The bytes that are free.
     pub left: usize,
 }
 
@@ -43,12 +41,12 @@ impl fmt::Display for Overflow {
 impl core::error::Error for Overflow {}
 
 impl<B: RawBuffer> FilledBlock<B> {
-    /// Takes a block of which nothing is written.
+    /// Wraps a block, with no byte written.
     pub fn new(block: B) -> FilledBlock<B> {
         FilledBlock { block, len: 0 }
     }
 
-    /// Appends bytes, all or none.
+    /// Appends all bytes, or none.
     ///
     /// # Errors
     /// [`Overflow`] if they do not fit.
@@ -61,7 +59,7 @@ impl<B: RawBuffer> FilledBlock<B> {
         Ok(())
     }
 
-    /// Forgets all but the first `len` bytes.
+    /// Shortens the written part to `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -71,17 +69,17 @@ impl<B: RawBuffer> FilledBlock<B> {
         self.block.capacity() - self.len
     }
 
-    /// Returns the key of the registered or shared region of the bytes, and their offset there.
+    /// Returns the key of the shared region of the block, and the offset of the block in it.
     pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
         self.block.region_offset()
     }
 
-    /// Returns the region of the bytes, which a device registers once for all its blocks.
+    /// Returns the region of the block, which a device registers once for all its blocks.
     pub fn region(&self) -> Option<&Region> {
         self.block.region()
     }
 
-    /// Returns the block. The written bytes stay, but their number is no longer recorded.
+    /// Returns the block. The written bytes stay, but their number is lost.
     pub fn into_block(self) -> B {
         self.block
     }
@@ -102,7 +100,7 @@ impl<B: RawBuffer> AsMut<[u8]> for FilledBlock<B> {
 }
 
 impl<B: RawBuffer> io::Write for FilledBlock<B> {
-    /// Writes as many bytes as fit, which may be 0.
+    /// Writes up to the free space of the block, possibly 0 bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(self.remaining_capacity());
         self.extend_from_slice(&bytes[..count]).map_err(io::Error::other)?;
@@ -129,13 +127,12 @@ mod interop {
     use crate::RawBuffer;
 
     impl<B: RawBuffer + 'static> From<FilledBlock<B>> for Bytes {
-        /// Shares the block without a copy; it is freed with the last clone.
         fn from(filled: FilledBlock<B>) -> Bytes {
             Bytes::from_owner(filled)
         }
     }
 
-    // SAFETY: `chunk_mut` is all that is not written, and `remaining_mut` its length.
+    // SAFETY: `chunk_mut` returns all bytes that are not written, and `remaining_mut` their number.
     unsafe impl<B: RawBuffer> BufMut for FilledBlock<B> {
         fn remaining_mut(&self) -> usize {
             self.remaining_capacity()

@@ -1,62 +1,52 @@
 //! Pooled, aligned, registrable memory for messages.
 //!
-//! A [`Storage`] is a stable range of bytes; a [`Pool`] hands out blocks of such ranges; a block is a [`RawBuffer`],
-//! and dropping it, on any thread, gives it back. Blocks are not zeroed, pages are not returned between messages, and
-//! every block is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
-//!
-//! ```
-//! use mpj_pool::{Pool, RawBuffer};
-//!
-//! let mut block = mpj_pool::global().alloc(1000)?;
-//! let bytes = block.as_uninit_mut();
-//! assert_eq!(bytes.len(), 1024);
-//! bytes[0].write(42);
-//! # Ok::<(), mpj_pool::AllocError>(())
-//! ```
+//! A [`Storage`] is a stable range of bytes. A [`Pool`] allocates blocks from such ranges. A block is a [`RawBuffer`];
+//! dropping it, on any thread, frees it. Blocks are not zeroed, pages are not returned between messages, and each block
+//! is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
 //!
 //! A pool gives a server or a simulation memory for messages that one thread allocates and another frees, megabytes at
-//! a time, without a lock, a page fault or a `memset`. The memory is aligned, and registered or shared if needed.
+//! a time, without a lock, a page fault or a `memset`.
 //!
 //! # Which storage?
-//! | storage | its memory | take it |
+//! | storage | memory | use it |
 //! |---|---|---|
-//! | [`Pages`] | anonymous pages, huge if the system lets, faulted in when made, the rest of large ones by a thread | by default |
-//! | [`Heap`] | the global allocator, faulted in when touched | for small pools, and under tools that watch the allocator |
+//! | [`Pages`] | anonymous pages, huge if possible, faulted in at creation, most of a large range by a thread | by default |
+//! | [`Heap`] | the global allocator, faulted in on access | for small pools, and under tools that check allocations |
 //! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
-//! | [`FileStorage`] | a file with a name; its functions are unsafe | for pools larger than memory, to be found by name |
-//! | [`SharedStorage`] | a sealed memfd that other processes may map | to send blocks to other processes of the host by offset |
+//! | [`FileStorage`] | a named file; its functions are unsafe | for pools larger than the main memory, or found by name |
+//! | [`SharedStorage`] | a sealed memfd that other processes can map | to send blocks to other processes of the host by offset |
 //!
-//! A custom one: implement [`Storage`], whose documentation lists the requirements.
+//! For a custom storage, implement [`Storage`], whose documentation lists the requirements.
 //!
-//! Devices can register any of them: a device registers the [region](RawBuffer::region) of a block when it is first
-//! used with one, once for all blocks of the region and independently of other devices ([`Registrations`]).
+//! Devices can register any storage: a device registers the [region](RawBuffer::region) of a block at its first use,
+//! once for all blocks of the region and independently of other devices ([`Registrations`]).
 //!
 //! # Which pool?
-//! | pool | what it is | take it |
+//! | pool | description | use it |
 //! |---|---|---|
-//! | [`global()`] | the process's own [`DefaultPool`] | by default |
-//! | [`Magazine::growing`] | a pool of your own, with a limit if you like | to bound or to separate memory |
+//! | [`global()`] | the [`DefaultPool`] of the process | by default |
+//! | [`Magazine::growing`] | a separate pool, with or without a limit | to limit or to separate memory |
 //! | [`Magazine::fixed`] | a pool over one storage | for a shared segment, or a region registered in advance |
-//! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the mpjbuf paper's pools, and none | to compare; see [`strategy::visit`] |
-//! | [`Buddy`] | the same without magazines: one lock, nothing kept | where the last byte of a small pool counts |
+//! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the pools of the mpjbuf paper, and no pool | for comparisons; see [`strategy::visit`] |
+//! | [`Buddy`] | [`Magazine`] without caches: one lock | where each byte of a small pool counts |
 //!
-//! # What it costs
+//! # Cost
 //! | | time | memory |
 //! |---|---|---|
 //! | a block that the thread has freed before | 2 to 3 ns, the same at 64 B and 8 MiB; no atomic instruction | the size class: +9 % on average, +25 % at most above 256 B, +60 % for one that was kept for another class |
 //! | a block freed on another thread | a lock for dozens of blocks | the same |
-//! | a block that nobody kept | one lock, some tens of ns, however many live | a run of neighbours, the rest stays free |
-//! | the first block of a region | the system's time to hand out the pages, once | regions double, 1 MiB to 16 MiB by default |
-//! | a block above half a region | a mapping of its own; the last eight idle ones are kept | whole pages |
-//! | what a thread keeps | | 8 MiB in blocks up to 512 KiB, 8 MiB in greater ones; a 32nd of the pool's limit at most, each |
-//! | what all threads keep besides | | the same amount in their depot; in blocks above 512 KiB a quarter of the most that regions ever had |
-//! | the most that is resident, for 256 blocks of 64 B to 8 MiB at random | | 1.35 times what lives at most on [`Heap`], 1.5 times on [`Pages`] |
-//! | bookkeeping | | 0.8 % of a region, outside of it; 40 KiB a thread |
+//! | a block that is not cached | one lock, some tens of ns, however many blocks are live | a run of leaves; the rest stays free |
+//! | the first block of a region | the system's time to allocate the pages, once | regions double, 1 MiB to 16 MiB by default |
+//! | a block above half a region | a separate mapping; the last eight idle ones are kept | whole pages |
+//! | the cache of a thread | | 8 MiB in blocks up to 512 KiB, 8 MiB in larger ones; each at most a 32nd of the limit of the pool |
+//! | shared by all threads | | the same amount in the depot; in blocks above 512 KiB a quarter of the largest size that the regions had |
+//! | peak memory for 256 random blocks of 64 B to 8 MiB | | 1.35 times the peak of live bytes on [`Heap`], 1.5 times on [`Pages`] |
+//! | bookkeeping | | 0.8 % of a region, outside it; 40 KiB per thread |
 //!
-//! `cargo run --release -p mpj-pool --example pool_timings` prints the figures of your machine.
+//! `cargo run --release -p mpj-pool --example pool_timings` prints the figures of a machine.
 //!
 //! # Examples
-//! A server: one thread receives into blocks, others work on them and drop them there.
+//! A server: one thread receives into blocks, other threads process and drop them.
 //!
 //! ```
 //! use std::sync::mpsc::sync_channel;
@@ -76,37 +66,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For collections in a pool see [`PoolAllocator`](crate#features), for a block that is passed to another process by
-//! its offset `examples/two_processes.rs`.
+//! For collections in a pool, see [`PoolAllocator`](crate#features); for a block that is passed to another process by
+//! its offset, see `examples/two_processes.rs`.
 //!
 //! # Features
 //! * `allocator-api2`: `PoolAllocator`, an allocator for `allocator_api2::vec::Vec` and hashbrown's maps.
 //! * `bytes`: [`FilledBlock`] is a `bytes::BufMut` and becomes a `bytes::Bytes` without a copy.
 //!
-//! Neither is on by default. `cargo test` turns them on: `cargo test -p mpj-pool`. Nothing here compiles C.
+//! Neither is on by default; `cargo test` turns them on. The crate compiles no C.
 //!
 //! # Platforms
-//! | | Linux | macOS | Windows |
-//! |---|---|---|---|
-//! | [`Heap`] and every pool | yes | yes | yes |
-//! | [`Pages`] | huge pages if the system lets, faulted in when made | ordinary pages, the first 4 MiB faulted in | as macOS |
-//! | [`Huge`] | huge pages of the reserve | as [`Pages`] | as [`Pages`] |
-//! | [`FileStorage`], [`SegmentView`] | yes | yes | no |
-//! | [`SharedStorage`] | yes | no | no |
+//! The README lists the storages of each system.
 //!
-//! Processors of 32 and 64 bits, of either byte order, with atomics of 64 bits or (by `portable-atomic`) without. With
-//! 32 bits a block has 1 GiB at most. The tests run on x86-64 under Linux, nearly all of them on i686, too. For macOS,
-//! Windows, aarch64 and 32-bit PowerPC the code is type-checked, and what it does without Linux (`--cfg mpj_portable`
-//! chooses it) is tested on Linux.
+//! The crate supports 32-bit and 64-bit CPUs of either byte order, with 64-bit atomics or (by `portable-atomic`)
+//! without. With 32 bits a block has at most 1 GiB. The tests run on x86-64 Linux, nearly all of them on i686, too. For
+//! macOS, Windows, aarch64 and 32-bit PowerPC the code is type-checked, and the code for systems other than Linux
+//! (`--cfg mpj_portable` selects it) is tested on Linux.
 //!
 //! # Safety model
-//! * A block's bytes belong to its handle alone. `unsafe` code that accesses them through the pointer must keep the
-//!   handle alive and borrowed accordingly.
-//! * Free memory is recorded outside of the memory that is handed out. So no late, remote or wild write into a block
-//!   can corrupt a pool.
+//! * The bytes of a block belong to its handle alone. `unsafe` code that accesses them through the pointer must keep
+//!   the handle alive and borrowed accordingly.
+//! * Free memory is recorded outside the managed memory: no late, remote or wild write into a block corrupts a pool.
 //! * A [`SharedStorage`] segment is rejected unless it is sealed: no peer can truncate it while it is read.
 //! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
-//!   one domain of trust. The reader still checks everything that they write.
+//!   one trust domain. The reader still checks everything that they write.
 
 mod buddy;
 mod cache;
@@ -117,11 +100,11 @@ mod stats;
 mod storage;
 pub mod strategy;
 
-#[allow(unsafe_code, reason = "blocks point to their arena without counting it")]
+#[allow(unsafe_code, reason = "blocks point to their arena without a reference count")]
 mod arena;
-#[allow(unsafe_code, reason = "promises that its bytes are its own")]
+#[allow(unsafe_code, reason = "a block owns its bytes")]
 mod block;
-#[allow(unsafe_code, reason = "knows which bytes are written")]
+#[allow(unsafe_code, reason = "reads bytes that are known to be written")]
 mod filled_block;
 #[cfg(feature = "allocator-api2")]
 #[allow(unsafe_code, reason = "keeps a handle in front of a collection's bytes")]
@@ -153,13 +136,13 @@ pub use strategy::{Buddy, Buddy1, Buddy2, Growth, Magazine, PrivateStorage, Unpo
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The type of the pool that [`global`] returns; it may become another as better ones appear.
+/// The type of the [`global`] pool, which may change in a later version.
 pub type DefaultPool = Magazine<Pages>;
 
 /// A block of a [`DefaultPool`].
 pub type DefaultBlock = <DefaultPool as Pool>::Block;
 
-/// Returns the pool of this process, made on first use, without a limit.
+/// Returns the pool of this process, which is created on first use and has no limit.
 ///
 /// ```
 /// use mpj_pool::{Pool, RawBuffer};

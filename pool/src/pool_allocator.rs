@@ -1,5 +1,3 @@
-//! Collections in a pool: an allocator in the sense of `allocator-api2`.
-
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
@@ -11,8 +9,8 @@ use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 
 /// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
 ///
-/// A collection does not pass the block that it frees, so the handle lies in front of its bytes, in 64 bytes of their
-/// own. That is why the storage must be [`PrivateStorage`]. Alignments up to 2048 are possible.
+/// A collection does not pass the handle of the block that it frees. Therefore the handle is stored in front of the
+/// bytes, in 64 additional bytes, and the storage must be [`PrivateStorage`]. Alignments up to 2048 are possible.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -31,33 +29,29 @@ pub struct PoolAllocator<'p, S: PrivateStorage> {
 }
 
 impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
-    /// The bytes that the handle takes in front of a collection's.
     const HEAD: usize = 64;
 
-    /// Returns an allocator on `pool`.
+    /// Returns an allocator that uses `pool`.
     pub fn new(pool: &'p Magazine<S>) -> PoolAllocator<'p, S> {
         const { assert!(size_of::<Block<S>>() <= Self::HEAD && align_of::<Block<S>>() <= Self::HEAD) };
         PoolAllocator { pool }
     }
 
-    /// Returns how far the bytes for `layout` start from the start of a block.
     fn head(layout: Layout) -> usize {
         layout.align().max(Self::HEAD)
     }
 
-    /// Moves the handle of `block` to its start, and returns the bytes after the handle.
+    /// Moves the handle of `block` to the block's start, and returns the bytes after it.
     fn store_handle(block: Block<S>, head: usize) -> NonNull<[u8]> {
         let (base, capacity) = (block.as_ptr(), block.capacity());
         let handle = base.cast::<Block<S>>();
-        // SAFETY: a block is aligned to 64 at least and has `head` ≥ 64 bytes in front of those that are handed out.
+        // SAFETY: a block is aligned to at least 64 and has `head` ≥ 64 bytes in front of those that are returned.
         unsafe { handle.write(block) };
         // SAFETY: a block for `head + size` bytes is no shorter than `head`.
         let bytes = unsafe { base.add(head) };
         NonNull::slice_from_raw_parts(bytes, capacity - head)
     }
 
-    /// Takes the handle back.
-    ///
     /// # Safety
     /// `bytes` came from `store_handle` with this head, and is not used again.
     unsafe fn take_handle(bytes: NonNull<u8>, head: usize) -> Block<S> {
@@ -68,7 +62,7 @@ impl<'p, S: PrivateStorage> PoolAllocator<'p, S> {
     }
 }
 
-// SAFETY: memory comes from blocks, which neither move nor end before `deallocate` takes their handle; clones are the
+// SAFETY: memory comes from blocks, which neither move nor end before `deallocate` takes their handle; clones use the
 // same pool. Blocks are aligned to the largest power of two ≤ min(length, 4096), so `head + size` bytes with a head of
 // `align` ≤ 2048 are aligned to `align`.
 unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
@@ -89,10 +83,10 @@ unsafe impl<S: PrivateStorage> Allocator for PoolAllocator<'_, S> {
 
     unsafe fn grow(&self, bytes: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let head = Self::head(old);
-        // `deallocate` will expect the handle at the position for the new layout.
+        // `deallocate` expects the handle at the position for the new layout.
         if Self::head(new) == head {
             let len = head.checked_add(new.size()).ok_or(AllocError)?;
-            // SAFETY: the caller's promise; the handle goes back there below, whatever the outcome.
+            // SAFETY: the caller's promise; the handle is stored there again below, in either case.
             let block = unsafe { Self::take_handle(bytes, head) };
             match block.try_grow(len) {
                 Ok(block) => return Ok(Self::store_handle(block, head)),

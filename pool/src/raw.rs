@@ -1,5 +1,3 @@
-//! The two traits everything above the pools is written against.
-
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -8,10 +6,9 @@ use std::sync::Arc;
 use crate::registration::Region;
 use crate::{AllocError, PoolStats};
 
-/// Names a region of memory to another process that has it mapped.
+/// Identifies a region for other processes that map it; with an offset, it identifies a byte.
 ///
-/// With an offset it names a byte. A device's own handle of the region is in the region's
-/// [`Registrations`](crate::Registrations).
+/// A device's own handle of the region is in the region's [`Registrations`](crate::Registrations).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionKey(pub u64);
 
@@ -19,10 +16,10 @@ pub struct RegionKey(pub u64);
 ///
 /// # Safety
 /// For as long as `self` exists, wherever it is moved:
-/// 1. `as_ptr()..as_ptr() + capacity()` is one allocation, readable and writable, that neither moves nor unmaps;
+/// 1. `as_ptr()..as_ptr() + capacity()` is one allocation, readable and writable, that neither moves nor is unmapped;
 /// 2. no other handle reads or writes those bytes;
-/// 3. `as_ptr()` and `capacity()` always answer the same;
-/// 4. so does `region()`, with a region that stays where it is and holds the block.
+/// 3. `as_ptr()` and `capacity()` always return the same values;
+/// 4. so does `region()`, and the region does not move and contains the block.
 ///
 /// The bytes may be uninitialised.
 #[expect(
@@ -33,22 +30,20 @@ pub unsafe trait RawBuffer: Send {
     /// Returns the first byte of the block.
     fn as_ptr(&self) -> NonNull<u8>;
 
-    /// Returns the usable length in bytes, at least the requested one.
+    /// Returns the size in bytes, at least the requested one.
     fn capacity(&self) -> usize;
 
-    /// Returns the key of the shared region the block lies in, and the block's offset there in bytes.
+    /// Returns the key of the shared region of the block, and the offset of the block in it in bytes.
     fn region_offset(&self) -> Option<(RegionKey, usize)> {
         None
     }
 
-    /// Returns the region the block lies in, which a device registers once for all its blocks.
+    /// Returns the region of the block, which a device registers once for all its blocks.
     fn region(&self) -> Option<&Region> {
         None
     }
 
-    /// Views the block as bytes that need not be initialised.
-    ///
-    /// The type does not record which bytes have been written; a caller that reads one must know.
+    /// Returns the bytes of the block, which may be uninitialised.
     fn as_uninit(&self) -> &[MaybeUninit<u8>] {
         // SAFETY: invariant 1 gives one live allocation of `capacity()` bytes, invariant 2 and `&self` exclude writers.
         #[expect(unsafe_code, reason = "see above")]
@@ -57,7 +52,7 @@ pub unsafe trait RawBuffer: Send {
         }
     }
 
-    /// Views the block as writable bytes that need not be initialised.
+    /// Returns the bytes of the block for writing.
     fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: invariants 1 and 2, and `&mut self` makes this the only view.
         #[expect(unsafe_code, reason = "see above")]
@@ -69,8 +64,7 @@ pub unsafe trait RawBuffer: Send {
 
 /// A source of blocks.
 ///
-/// `alloc` and the drop of a block may be called from any thread, and from different threads for the same block. A
-/// block may outlive its pool, which keeps the memory until the last block is dropped.
+/// `alloc` and the drop of a block may be called on any thread. A pool keeps the memory of blocks that outlive it.
 ///
 /// ```
 /// use mpj_pool::{AllocError, Pool, RawBuffer};
@@ -86,19 +80,19 @@ pub unsafe trait RawBuffer: Send {
 /// # Ok::<(), AllocError>(())
 /// ```
 pub trait Pool: Send + Sync + fmt::Debug {
-    /// The handle of one block; dropping it gives the memory back.
+    /// The handle of a block; dropping it frees the block.
     type Block: RawBuffer + fmt::Debug + 'static;
 
-    /// Returns a block of at least `len` bytes, not zeroed, aligned to the largest power of two ≤ min(len, 4096), at
+    /// Allocates a block of at least `len` bytes, not zeroed, aligned to the largest power of two ≤ min(len, 4096), at
     /// least 64. A request of 0 bytes gets the smallest block.
     ///
     /// # Errors
     /// [`AllocError`], which contains the request and the state of the pool.
     fn alloc(&self, len: usize) -> Result<Self::Block, AllocError>;
 
-    /// Returns a block as [`alloc`](Self::alloc) does, all of it zero.
+    /// Allocates a block as [`alloc`](Self::alloc) does, and fills it with zeros.
     ///
-    /// This writes every byte, which takes longer than the allocation; receive buffers need no zeros.
+    /// Filling takes longer than the allocation; receive buffers do not need it.
     ///
     /// # Errors
     /// As for `alloc`.
@@ -111,22 +105,21 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// Returns the largest `len` for which [`alloc`](Self::alloc) can succeed on an empty pool.
     fn max_alloc(&self) -> usize;
 
-    /// Returns counters, summed over threads and regions at the time of the call.
+    /// Returns the counters, summed over threads and regions.
     fn stats(&self) -> PoolStats;
 
-    /// Gives memory that no block uses back to the operating system; returns how many bytes.
+    /// Returns unused memory to the operating system. Returns the number of bytes.
     fn trim(&self) -> usize {
         0
     }
 
-    /// Checks every internal count and list; slow, for tests.
+    /// Checks all internal counts and lists. Slow, for tests.
     ///
     /// # Errors
     /// A sentence that names the first broken invariant.
     fn validate(&self) -> Result<(), String>;
 }
 
-// A pool that is shared is a pool.
 macro_rules! shared {
     ($shared:ty) => {
         impl<P: Pool + ?Sized> Pool for $shared {

@@ -1,5 +1,3 @@
-//! Registrations of regions with devices: each device registers a region at most once, for all blocks of the region.
-
 use core::any::Any;
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -9,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Storage;
 
-/// The access of a device to registered memory, besides reading it for this process's sends and writing its receives.
+/// The access to registered memory, in addition to local reads for sends and local writes for receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub struct Access {
@@ -22,24 +20,24 @@ pub struct Access {
 }
 
 impl Access {
-    /// For sends and receives of this process only.
+    /// Access by sends and receives of this process only.
     pub const LOCAL: Access = Access { remote_read: false, remote_write: false, remote_atomic: false };
-    /// For peers that get from it.
+    /// Access by get operations of peers.
     pub const READ: Access = Access { remote_read: true, remote_write: false, remote_atomic: false };
-    /// For peers that put into it.
+    /// Access by put operations of peers.
     pub const WRITE: Access = Access { remote_read: false, remote_write: true, remote_atomic: false };
-    /// For puts and gets.
+    /// Access by put and get operations of peers.
     pub const REMOTE: Access = Access { remote_read: true, remote_write: true, remote_atomic: false };
-    /// For all that there is.
+    /// All kinds of access.
     pub const ALL: Access = Access { remote_read: true, remote_write: true, remote_atomic: true };
 }
 
-/// An error of a device that could not register or deregister memory.
+/// A failed registration or deregistration of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterError {
     /// The call that failed, such as `ibv_reg_mr`.
     pub call: &'static str,
-    /// Its error number. ENOMEM (12) commonly means that `ulimit -l`, the limit on locked memory, is too low.
+    /// The error number. ENOMEM (12) usually means that `ulimit -l`, the limit on locked memory, is too low.
     pub errno: i32,
 }
 
@@ -51,7 +49,7 @@ impl fmt::Display for RegisterError {
 
 impl core::error::Error for RegisterError {}
 
-/// A device's registration of a region: an `ibv_mr`, or any key that the device looks up by the address.
+/// The registration of a region with a device: an `ibv_mr`, or any key that the device looks up by address.
 ///
 /// # Safety
 /// 1. Until [`deregister`](Self::deregister) is called, the device accesses no byte outside of the region for which it was
@@ -61,28 +59,25 @@ impl core::error::Error for RegisterError {}
 /// 3. The value keeps the parts of the device that it needs open.
 #[expect(unsafe_code, reason = "a region is unmapped on its word")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
-    /// Deregisters the region, once the device is quiesced. Called before the region is freed, though the device may
-    /// have deregistered it earlier by itself.
+    /// Deregisters the region and quiesces the device. Also called if the device has already done so.
     ///
     /// # Errors
-    /// If the device may still access the memory, for example because a memory window is bound to it. The memory then
-    /// stays mapped forever.
+    /// If the device may still access the memory, for example by a bound memory window. It then stays mapped forever.
     fn deregister(&self) -> Result<(), RegisterError>;
 }
 
 /// The registrations of a region, one for each device that has requested one.
 ///
-/// Registering pins pages and passes their addresses to the device: 1 to 3 ms for 64 MiB. So it is done once per
-/// region.
+/// Registering pins pages and passes their addresses to the device, which takes 1 to 3 ms for 64 MiB.
 #[derive(Debug, Default)]
 pub struct Registrations {
     list: Mutex<Vec<(u64, Arc<dyn RegionRegistration>)>>,
 }
 
 impl Registrations {
-    /// Returns the device's registration of the region; `register` makes it on the first call.
+    /// Returns the registration with a device; `register` makes it on the first call.
     ///
-    /// `device` is a number that no other device of this process has. Other devices wait while `register` runs.
+    /// `device` identifies the device in this process. Other devices wait while `register` runs.
     ///
     /// # Errors
     /// The error of `register`; the next call runs it again.
@@ -100,24 +95,24 @@ impl Registrations {
         Ok(made)
     }
 
-    /// Releases all registrations; returns whether every device is quiesced.
+    /// Deregisters all; returns whether every device is quiesced.
     fn deregister_all(&mut self) -> bool {
         let list = self.list.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // All are released, even after one has failed.
+        // All are deregistered, even after one has failed.
         list.drain(..).fold(true, |quiet, (_, known)| known.deregister().is_ok() && quiet)
     }
 }
 
-/// The region of a block, as a device sees it.
+/// A region, as a device sees it.
 #[derive(Debug)]
 pub struct Region {
-    /// Its first byte.
+    /// The first byte.
     pub base: NonNull<u8>,
-    /// Its length in bytes, whole pages.
+    /// The length in bytes, whole pages.
     pub len: usize,
-    /// The size of its pages.
+    /// The page size.
     pub page: usize,
-    /// The registrations of the region. Its memory stays mapped as long as one of them is not released.
+    /// The registrations of the region. If one of them cannot be deregistered, the memory stays mapped.
     pub registrations: Registrations,
 }
 
@@ -126,16 +121,15 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// The storages that devices have not let go of, for as long as the process lives.
+/// Storages that a device could not deregister. They stay mapped as long as the process lives.
 static LEAKED: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
-/// A storage, and what devices know of it.
+/// A storage and its registrations.
 ///
-/// If a device does not release the memory when this is dropped, the memory is [kept](KEPT) for good: a late write must
-/// not hit memory that has been mapped there since.
+/// If a device does not deregister it on drop, it is [leaked](LEAKED): a late write must not hit memory mapped there
+/// since.
 #[derive(Debug)]
 pub(crate) struct RegisteredStorage<S: Storage> {
-    // `drop` decides whether it is dropped.
     storage: ManuallyDrop<S>,
     region: Region,
 }
@@ -166,7 +160,7 @@ impl<S: Storage> Drop for RegisteredStorage<S> {
         // SAFETY: this is the only place that takes it, and it runs once.
         let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
         if !self.region.registrations.deregister_all() {
-            // Where a search for leaks finds it: this one is meant.
+            // A static list, so that leak detectors do not report it.
             LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(storage));
         }
     }

@@ -1,5 +1,3 @@
-//! Counters of a pool.
-
 /// Counters of a pool at one moment.
 ///
 /// ```
@@ -19,9 +17,9 @@ pub struct PoolStats {
     pub live_blocks: u64,
     /// Bytes granted in live blocks.
     pub live_bytes: u64,
-    /// The most bytes that were ever out of the regions at one time, in live blocks and in what threads keep.
+    /// The maximum number of bytes out of the regions at one time, in live and cached blocks.
     pub peak_bytes: u64,
-    /// Bytes that threads and depots keep for the next requests.
+    /// Bytes in blocks cached by threads and depots.
     pub cached_bytes: u64,
     /// Regions held.
     pub regions: u64,
@@ -29,26 +27,26 @@ pub struct PoolStats {
     pub region_bytes: u64,
     /// Bytes requested so far.
     pub requested_bytes: u64,
-    /// Bytes granted so far for these requests.
+    /// Bytes granted so far.
     pub granted_bytes: u64,
     /// Blocks handed out so far.
     pub allocs: u64,
     /// Blocks freed so far.
     pub frees: u64,
-    /// Requests that the calling thread's own magazines met, without a lock.
+    /// Allocations from a cache of the calling thread, without a lock.
     pub hits: u64,
-    /// Requests that went further: to a depot, a region, or the system.
+    /// All other allocations: from a depot, a region, or the system.
     pub misses: u64,
-    /// Blocks split so far, each into 64 of a sixty-fourth.
+    /// Splits so far, each of a block into 64 parts.
     pub splits: u64,
-    /// Times that 64 free neighbours became one block again.
+    /// Merges so far, each of 64 free neighbours into a block.
     pub merges: u64,
 }
 
 impl PoolStats {
     /// Returns the bytes granted so far beyond the requested ones.
     ///
-    /// `waste() / granted_bytes` is their share; of `live_bytes` it is about the same.
+    /// `waste() / granted_bytes` is their share, which is about the same for `live_bytes`.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};

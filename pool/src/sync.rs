@@ -1,4 +1,4 @@
-//! The one lock of this crate, and values that one thread writes and others read, over core's atomics or loom's.
+//! The lock of this crate, and values that one thread writes and others read, over the atomics of core or loom.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -16,13 +16,12 @@ use atomic::{AtomicBool, Ordering};
 #[cfg(not(any(loom, target_has_atomic = "64")))]
 use portable_atomic::AtomicU64;
 
+// Core's cell with loom's interface.
 #[cfg(not(loom))]
 mod cell {
-    /// Core's cell with the face of loom's.
     #[derive(Debug)]
     pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
-    /// The right to change what is in the cell, for as long as the value lives.
     #[derive(Debug)]
     pub(super) struct MutPtr<T>(*mut T);
 
@@ -39,7 +38,7 @@ mod cell {
     impl<T> MutPtr<T> {
         /// # Safety
         /// No other code may use the value meanwhile, and the cell must live.
-        #[expect(clippy::mut_from_ref, reason = "the shape of loom's function")]
+        #[expect(clippy::mut_from_ref, reason = "loom's signature")]
         pub(super) unsafe fn deref(&self) -> &mut T {
             // SAFETY: the caller's promise.
             unsafe { &mut *self.0 }
@@ -47,35 +46,35 @@ mod cell {
     }
 }
 
-/// A mutual exclusion whose last access to its own memory is the store that unlocks it.
+/// A mutex whose last access to its own memory is the store that unlocks it.
 ///
-/// That is why it is not std's: the last block of a dropped pool frees the pool, lock included, right after another
-/// thread may have unlocked it. std does not promise that this is sound.
+/// std's mutex does not guarantee this. The last block of a dropped pool frees the pool, with this lock, right after
+/// another thread may have unlocked it.
 ///
-/// Held for tens of nanoseconds, never across a call to the system. Waiters spin, then yield, then sleep.
+/// Held for tens of nanoseconds, never across a system call. Waiters spin, then yield, then sleep.
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
     value: cell::UnsafeCell<T>,
 }
 
-// SAFETY: at most one thread at a time reaches the value, and only through the lock.
+// SAFETY: at most one thread at a time has access to the value, and only through the lock.
 unsafe impl<T: Send> Sync for Lock<T> {}
-// SAFETY: who owns the lock owns the value.
+// SAFETY: the owner of the lock owns the value.
 unsafe impl<T: Send> Send for Lock<T> {}
 
-/// The right to use what the lock protects; dropping it unlocks.
+/// Access to the value of a lock; dropping it unlocks.
 ///
 /// # Invariants
 /// 1. While the guard lives, the lock lives and is held, by this guard alone.
 pub(crate) struct Guard<'a, T> {
-    // Fields drop in order: the right to the value ends before the lock opens.
+    // Fields drop in order: access to the value ends before the lock is released.
     value: cell::MutPtr<T>,
     _unlock: Unlock,
     scope: PhantomData<&'a Lock<T>>,
 }
 
-/// Opens a lock when dropped. A pointer, not a reference: another thread may free the lock the moment it is open.
+/// Unlocks when dropped. A pointer, not a reference: another thread may free the lock as soon as it is released.
 struct Unlock(NonNull<AtomicBool>);
 
 impl<T> Lock<T> {
@@ -83,7 +82,6 @@ impl<T> Lock<T> {
         Lock { held: AtomicBool::new(false), value: cell::UnsafeCell::new(value) }
     }
 
-    /// Waits until no other guard lives.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         // SYNC lock (acquire)
@@ -97,7 +95,7 @@ impl<T> Lock<T> {
     fn wait(&self) {
         let mut round = 0;
         loop {
-            // Look before trying: a failed exchange takes the cache line from the holder.
+            // Load first: a failed exchange takes the cache line from the holder.
             // SYNC lock (acquire)
             if !self.held.load(Ordering::Relaxed)
                 && self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -110,7 +108,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// Waits a little: a few cycles at first, then the rest of the time slice, then longer and longer sleeps.
+/// Waits: a few cycles at first, then the rest of the time slice, then increasing sleeps.
 #[cfg(not(loom))]
 fn pause(round: u32) {
     use std::time::Duration;
@@ -155,7 +153,7 @@ impl Drop for Unlock {
     }
 }
 
-/// A number that one thread changes and any thread reads: no locked instruction on either side.
+/// A number that one thread changes and any thread reads, without a locked instruction on either side.
 ///
 /// A thread that reads a value sees everything that the writer did before it wrote the value.
 #[derive(Debug)]
@@ -166,7 +164,7 @@ impl OwnerCounter {
         OwnerCounter(AtomicU64::new(0))
     }
 
-    /// Adds `more`; only one thread may do so at a time, otherwise counts are lost (and nothing worse).
+    /// Adds `more`. Only one thread may do so at a time, otherwise counts are lost (and nothing worse).
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(more);
@@ -174,7 +172,6 @@ impl OwnerCounter {
         self.0.store(sum, Ordering::Release);
     }
 
-    /// Returns the sum, to the thread that adds.
     #[inline]
     pub(crate) fn own(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -187,7 +184,7 @@ impl OwnerCounter {
     }
 }
 
-/// An amount that any thread takes from and adds to, never to less than nothing.
+/// An amount that any thread takes from and adds to; never negative.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(AtomicU64);
 
@@ -196,7 +193,7 @@ impl ByteBudget {
         ByteBudget(AtomicU64::new(amount))
     }
 
-    /// Takes up to `count` portions of `each`, at least 1; returns how many there were.
+    /// Takes up to `count` portions of `each`, at least 1. Returns the number of portions.
     pub(crate) fn take(&self, count: u64, each: u64) -> u64 {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {
@@ -223,7 +220,6 @@ impl ByteBudget {
     }
 }
 
-/// A one-shot flag: set once (release), read by any thread (acquire).
 #[derive(Debug)]
 pub(crate) struct Flag(AtomicBool);
 
@@ -243,8 +239,7 @@ impl Flag {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Returns what `is_raised` does, without its ordering: for callers that act on the flag alone and read nothing
-    /// else.
+    /// As `is_raised`, without ordering: for callers that read no other memory because of the flag.
     #[inline]
     pub(crate) fn is_raised_relaxed(&self) -> bool {
         self.0.load(Ordering::Relaxed)

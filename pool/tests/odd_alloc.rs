@@ -1,4 +1,4 @@
-//! Heap storage on an allocator that aligns just as much as it is asked to, and checks what it gets back.
+//! Heap storage on an allocator that aligns no more than requested, and checks freed layouts.
 #![allow(unsafe_code, reason = "an allocator")]
 
 #[path = "suite/contracts.rs"]
@@ -13,7 +13,6 @@ use mpj_pool::{Growth, Heap, Magazine};
 struct Odd;
 
 impl Odd {
-    /// Twice the alignment, and room to move by one.
     fn wide(layout: Layout) -> Layout {
         let align = layout.align() * 2;
         Layout::from_size_align(layout.size() + align, align).unwrap_or(layout)
@@ -37,7 +36,7 @@ unsafe impl GlobalAlloc for Odd {
     }
 }
 
-/// How many came back with another layout than they were allocated with.
+/// The number of frees with another layout than that of the allocation.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]

@@ -1,10 +1,8 @@
 //! The sizes that the examples request: the mix of `mpj-perf pools`.
 
-/// Knuth's MMIX generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (((self.0 >> 32) * end as u64) >> 32) as usize

@@ -1,4 +1,4 @@
-//! The path of blocks between regions and the threads that cache them.
+//! Blocks move between regions and the threads that cache them.
 
 use core::ptr::NonNull;
 
@@ -9,13 +9,13 @@ use crate::cache::{self, BlockPtr, Budget, DeferredFree, Teardown, ThreadCache, 
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
-/// The most bytes of small blocks that a thread fetches at once from a region.
+/// The maximum number of bytes of small blocks that a thread fetches at once from a region.
 const FETCH: usize = 64 << 10;
 
 impl<S: Storage> Arena<S> {
-    /// Returns a block that the calling thread keeps or fetches.
+    /// Returns a cached block, or fetches one.
     ///
-    /// `id` is that of this arena: the caller has it at hand, while the arena might not be in the processor's cache.
+    /// `id` is the number of this arena. The caller has it at hand, while the arena might not be in the CPU cache.
     #[inline(always)]
     pub(crate) fn alloc_cached(arena: &Arena<S>, id: u64, len: usize) -> Result<Block<S>, AllocError> {
         let class = Class::index_for_len(len);
@@ -29,7 +29,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Looks in magazines that were not used last.
+    /// Allocates from a cache that was not used last.
     #[cold]
     #[inline(never)]
     fn alloc_from_table_cache(&self, id: u64, len: usize) -> Result<Block<S>, AllocError> {
@@ -48,7 +48,7 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.attach_thread(caching)
             && let Some(Some(block)) = cache::with_cache(caching.id, |cache| {
-                // Only now are the magazines at hand those of this pool: they may contain a block after all.
+                // `attach_thread` may have found a cache that is not in the table, so it may contain a block after all.
                 let nearest = cache.nearest_class(class);
                 let is_large = Budget::is_large(class.bytes());
                 if let Some(nearest) = nearest.filter(|&nearest| nearest == class || !cache.should_refetch())
@@ -82,7 +82,7 @@ impl<S: Storage> Arena<S> {
         self.alloc(len)
     }
 
-    /// Fills an empty magazine from the depot, or otherwise from a region; returns whether it got a block.
+    /// Fills an empty magazine from the depot, or otherwise from a region. Returns whether it got a block.
     fn refill(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         if caching.depot.refill(cache, class) > 0 {
             return true;
@@ -92,10 +92,10 @@ impl<S: Storage> Arena<S> {
         (0..wanted).take_while(|_| state.take(class).is_some_and(|block| cache.put(class, block))).count() > 0
     }
 
-    /// Frees a live block into the cache of the calling thread, if it may be cached.
+    /// Frees a live block into the cache of the calling thread if possible.
     ///
-    /// Short, with one call for all other than the usual case: so the drop of a block can be inlined, and where it is
-    /// not, it has no registers to save. Either is worth a third of the time.
+    /// It is short, with a single call for all rare cases: the drop of a block can be inlined, and where it is not, it
+    /// saves no registers. Either is worth a third of the time.
     ///
     /// # Safety
     /// As for `free_to_region`.
@@ -111,7 +111,7 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_table_cache(block) }
     }
 
-    /// Searches for magazines that were not used last, or otherwise for room.
+    /// Frees a block into a cache that was not used last, or otherwise by `free_slow`.
     ///
     /// # Safety
     /// As for `free_to_region`.
@@ -137,20 +137,19 @@ impl<S: Storage> Arena<S> {
     unsafe fn free_slow(block: BlockPtr) {
         // SAFETY: the caller's promise.
         let (arena, location) = unsafe { Self::locate(block) };
-        // SAFETY: the block is live, so the arena lives (invariant 1), until it is pushed below at least.
+        // SAFETY: the block is live, so the arena lives (invariant 1), at least until it is pushed below.
         let arena_ref = unsafe { &*arena.as_ptr() };
         if let Some(caching) = &arena_ref.caching
             && let Some(class) = location.class
             && arena_ref.attach_thread(caching)
         {
-            // Captures a pointer, not a reference: a thread that sees the push of the last block may free the arena at
-            // once.
+            // Captures a pointer, not a reference: a thread that sees the last push may free the arena at once.
             let is_cached = cache::with_cache(caching.id, |cache| {
                 if cache.push(block) {
                     return true;
                 }
                 !cache.pool_dropped.is_raised() && {
-                    // SAFETY: the block is live still, so the arena lives (invariant 1).
+                    // SAFETY: the block is still live, so the arena lives (invariant 1).
                     let arena_ref = unsafe { &*arena.as_ptr() };
                     arena_ref.make_room(cache, class);
                     cache.push(block)
@@ -164,8 +163,7 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_region(block) }
     }
 
-    /// Takes the budget of another class's magazine, which it empties, for that of `class`; returns whether that has
-    /// grown.
+    /// Empties the magazine of another class and gives its budget to that of `class`. Returns whether that has grown.
     fn steal_budget(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         let Some(victim) = cache.victim(class) else { return false };
         self.flush_to_regions(cache, victim, cache.len(victim));
@@ -173,7 +171,7 @@ impl<S: Storage> Arena<S> {
         cache.grow(class, &caching.large)
     }
 
-    /// Enlarges the magazine of `class`, or otherwise moves the excess elsewhere.
+    /// Enlarges the magazine of `class`, or otherwise moves its excess to the depot or the regions.
     fn make_room(&self, cache: &ThreadCache, class: Class) {
         let Some(caching) = &self.caching else { return };
         if cache.grow(class, &caching.large) {
@@ -197,7 +195,6 @@ impl<S: Storage> Arena<S> {
         self.flush_to_regions(cache, class, count - stored);
     }
 
-    /// Gives `count` blocks that a thread keeps back to their regions.
     fn flush_to_regions(&self, cache: &ThreadCache, class: Class, count: usize) {
         if count > 0 {
             let mut state = self.lock.lock();
@@ -212,10 +209,10 @@ impl<S: Storage> Arena<S> {
         state.return_to_region(location);
     }
 
-    /// Gives all that this thread and the depot keep back to the regions; returns whether there was something.
+    /// Returns all blocks cached by this thread and the depot to the regions. Returns whether there were any.
     pub(crate) fn drain(&self) -> bool {
         let Some(caching) = &self.caching else { return false };
-        // The depot is emptied before the regions are locked: their lock is never taken under one of the depot's.
+        // The depot is emptied before the regions are locked: their lock is never taken while a depot lock is held.
         let mut passed = Vec::new();
         caching.depot.drain(|block| passed.push(block));
         let mut given = passed.len();
@@ -236,29 +233,29 @@ impl<S: Storage> Arena<S> {
         given > 0
     }
 
-    /// Makes sure that the calling thread has its magazines at hand; returns false if it is ending.
+    /// Puts the cache of the calling thread for this pool into the table. Returns false if the thread is exiting.
     fn attach_thread(&self, caching: &CacheShared) -> bool {
         if cache::with_cache(caching.id, |_| ()).is_some() {
             return true;
         }
         let make = || ThreadCache::new(caching.budget);
         let register = |cache| self.lock.lock().register(cache);
-        // SAFETY: `detach_threads` closes what is registered before it frees the arena, and `detach_thread` is of this type.
+        // SAFETY: `detach_threads` closes what is registered before it frees the arena, and `detach_thread` is of this
+        // type.
         unsafe { cache::attach_thread(caching.id, self.this.cast(), Self::detach_thread, make, register) }
     }
 
-    /// Takes all back that a thread keeps which is about to end.
+    /// Returns all cached blocks of an exiting thread to the regions.
     ///
     /// # Safety
-    /// `pool` is an arena of this type, which lives, and `cache` is registered with it; its thread, which calls this,
-    /// does not use it again.
+    /// `pool` is a live arena of this type, and `cache` is registered with it and not used again by the calling owner.
     unsafe fn detach_thread(
         pool: NonNull<()>,
         cache: &ThreadCache,
         teardown: &mut Teardown,
     ) -> Option<DeferredFree> {
         let arena: NonNull<Arena<S>> = pool.cast();
-        // SAFETY: the caller's promise: it lives, and who detaches it waits for the `Teardown`.
+        // SAFETY: the caller's promise: it lives, and the thread that detaches it waits for the `Teardown`.
         let arena_ref = unsafe { &*arena.as_ptr() };
         let (caching, mut state) = (&arena_ref.caching, arena_ref.lock.lock());
         for class in (0..cache::CLASSES).filter_map(Class::new) {

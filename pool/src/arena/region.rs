@@ -1,5 +1,3 @@
-//! One region of an arena, and how it is divided into blocks.
-
 use core::ptr::NonNull;
 
 use super::ArenaRegion;
@@ -8,58 +6,50 @@ use crate::cache::{self, RegionTag};
 use crate::class::Class;
 use crate::{MIN_BLOCK, Storage};
 
-/// The location of a block that is freed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLocation {
     pub(super) slot: usize,
     pub(super) base: NonNull<u8>,
-    /// None for a whole region.
+    /// `None` for a whole region.
     pub(super) class: Option<Class>,
 }
 
-/// Counters of the blocks that regions have granted, whether these are live or cached.
+/// Counters of the blocks out of the regions, live or cached.
 #[derive(Debug, Default)]
 pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
-    /// Blocks that could not be freed, because the map says that they are not live. Expected to be 0; see `validate`.
+    /// Frees of blocks that are not live according to the map. Must stay 0; see `validate`.
     pub(super) invalid_frees: u64,
     /// Splits and merges of removed regions.
     pub(super) splits: u64,
     pub(super) merges: u64,
 }
 
-/// One region and the state of its bytes.
 #[derive(Debug)]
 pub(super) struct RegionEntry<S: Storage> {
     pub(super) region: RegionBox<S>,
     pub(super) division: Division,
     pub(super) live: u64,
-    /// When it fell idle, counted in frees.
+    /// The number of frees when the region became idle.
     pub(super) idle_since: u64,
 }
 
-/// How a region is handed out.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "a pool has few regions, and a box would be one more step on the way"
 )]
 pub(super) enum Division {
-    /// In many blocks.
     Split(BuddyMap),
-    /// As one block.
-    Whole {
-        /// It is a live block.
-        taken: bool,
-    },
+    Whole { taken: bool },
 }
 
 /// A region in a box that blocks point to.
 ///
 /// # Invariants
-/// 1. Made by `Box::leak`, freed when this value is dropped and not before.
+/// 1. Made by `Box::leak`, and freed only when this value is dropped.
 #[derive(Debug)]
 pub(super) struct RegionBox<S: Storage>(NonNull<ArenaRegion<S>>);
 
@@ -74,7 +64,6 @@ impl<S: Storage> RegionBox<S> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns where blocks of a class, or one without, in this region are at tag.
     #[inline]
     pub(super) fn tag(&self, class: Option<Class>) -> RegionTag {
         // SAFETY: it is a region, whose alignment is `RegionTag::ALIGN`, and a size is a multiple of an alignment.
@@ -98,7 +87,7 @@ impl<S: Storage> RegionEntry<S> {
         self.region.get().storage.size()
     }
 
-    /// Counts bytes that have just been taken.
+    /// Counts a block that was just taken from the region.
     #[inline]
     pub(super) fn count_block(
         &mut self,

@@ -1,5 +1,3 @@
-//! The state that the lock of an arena protects.
-
 use core::ptr::NonNull;
 
 use super::region::{BlockLocation, Division, RegionBox, RegionCounters, RegionEntry};
@@ -10,27 +8,25 @@ use crate::class::Class;
 use crate::registration::RegisteredStorage;
 use crate::{MIN_BLOCK, PoolStats, Storage};
 
-/// The regions of an arena, and its counters.
 #[derive(Debug)]
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<RegionEntry<S>>>,
     region_counters: RegionCounters,
-    /// The most bytes that regions of many blocks had at one time.
+    /// The maximum number of bytes of split regions so far.
     most_bytes: usize,
     /// Blocks allocated and freed under the lock, and by threads that have exited.
     alloc_counters: AllocCounters,
     caches: Vec<CachePtr>,
-    /// The pool is dropped.
     pool_dropped: bool,
     /// `claim_teardown` has returned true once.
     freed: bool,
 }
 
-/// The magazines of a thread.
+/// A registered cache.
 ///
 /// # Invariants
-/// 1. They live as long as they are in `State::locals`: their thread unregisters them before it frees them, unless they
-///    were closed, and closing removes them from the list.
+/// 1. The cache lives as long as it is in `State::caches`: its thread unregisters it before it frees it, unless the
+///    cache was closed, and closing removes it from the list.
 #[derive(Debug)]
 struct CachePtr(NonNull<ThreadCache>);
 
@@ -44,7 +40,6 @@ impl CachePtr {
     }
 }
 
-/// Idle regions of one block that are kept for the next.
 const MAX_IDLE: usize = 8;
 
 impl<S: Storage> State<S> {
@@ -60,7 +55,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Adds a region; returns by how many bytes the shared regions exceed their previous maximum.
+    /// Adds a region. Returns by how many bytes the split regions exceed their previous maximum.
     pub(super) fn insert(
         &mut self,
         arena: NonNull<Arena<S>>,
@@ -81,7 +76,6 @@ impl<S: Storage> State<S> {
         more
     }
 
-    /// Counts a block that is handed out.
     #[inline]
     fn count_alloc(&mut self, capacity: usize, requested: usize) {
         self.alloc_counters.allocs += 1;
@@ -89,7 +83,6 @@ impl<S: Storage> State<S> {
         self.alloc_counters.granted_bytes += capacity as u64;
     }
 
-    /// Takes a block of a class out of any region that has one, and counts it as live.
     #[inline]
     pub(super) fn alloc(&mut self, class: Class, requested: usize) -> Option<cache::BlockPtr> {
         let block = self.take(class)?;
@@ -97,10 +90,10 @@ impl<S: Storage> State<S> {
         Some(block)
     }
 
-    /// Takes a block of a class out of the first region that has one, so that the last ones fall idle.
+    /// Takes a block out of the first region that has one, so that the last regions become idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::BlockPtr> {
-        // A loop: `flatten` takes as long as the rest.
+        // Not `flatten`, which takes as long as the rest.
         for slot in &mut self.slots {
             if let Some(entry) = slot
                 && let Some(taken) = entry.take(class, &mut self.region_counters)
@@ -111,7 +104,7 @@ impl<S: Storage> State<S> {
         None
     }
 
-    /// Hands out the smallest idle region of one block that holds `len` bytes and is at most twice as large.
+    /// Allocates the smallest idle region of one block that holds `len` bytes and is at most twice as large.
     pub(super) fn alloc_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut RegionEntry<S>| {
             matches!(entry.division, Division::Whole { taken: false })
@@ -125,7 +118,7 @@ impl<S: Storage> State<S> {
         Some(taken)
     }
 
-    /// Takes a live block back. Returns a region that has been idle for long, to be dropped with the lock open.
+    /// Frees a live block. Returns a long idle region, which the caller drops after it has released the lock.
     #[inline]
     pub(super) fn free_block(&mut self, location: BlockLocation) -> Option<RegionEntry<S>> {
         self.alloc_counters.frees += 1;
@@ -138,7 +131,7 @@ impl<S: Storage> State<S> {
         self.take_oldest_idle()
     }
 
-    /// Takes the region of one block out that has been idle for longest, if there are too many.
+    /// Removes the region of one block that has been idle for longest, if there are too many.
     #[cold]
     fn take_oldest_idle(&mut self) -> Option<RegionEntry<S>> {
         let is_idle = |entry: &RegionEntry<S>| matches!(entry.division, Division::Whole { taken: false });
@@ -149,7 +142,7 @@ impl<S: Storage> State<S> {
         slots.min_by_key(|slot| slot.as_ref().map(|entry| entry.idle_since))?.take()
     }
 
-    /// Makes a live block larger where it is, for `len` bytes; returns false if what it takes is not free.
+    /// Grows a live block in place, for a request of `len` bytes. Returns `None` if the memory after it is not free.
     ///
     /// It counts as one more request and as a freed block, except in the number of blocks.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
@@ -168,7 +161,7 @@ impl<S: Storage> State<S> {
         Some(cache::BlockPtr { base: location.base, tag: entry.region.tag(Some(to)) })
     }
 
-    /// Gives a block back to its region; returns how many bytes it had.
+    /// Returns a block to its region; returns the number of its bytes.
     #[inline]
     pub(super) fn return_to_region(&mut self, BlockLocation { slot, base, class }: BlockLocation) -> usize {
         let Some(Some(entry)) = self.slots.get_mut(slot) else {
@@ -192,28 +185,27 @@ impl<S: Storage> State<S> {
         capacity
     }
 
-    /// Knows the magazines of one more thread.
     pub(super) fn register(&mut self, cache: NonNull<ThreadCache>) {
         let cache = CachePtr(cache);
-        // A thread may register with the pool by freeing a block of it after the pool was dropped.
+        // A thread may register by freeing a block after the pool was dropped.
         if self.pool_dropped {
             cache.get().pool_dropped.raise();
         }
         self.caches.push(cache);
     }
 
-    /// Forgets the magazines of a thread, but not what they have counted.
+    /// Removes the cache of an exiting thread, and keeps its counts.
     pub(super) fn unregister(&mut self, cache: &ThreadCache) {
         self.caches.retain(|known| !core::ptr::eq(known.0.as_ptr(), cache));
         self.alloc_counters.add(&cache.counters());
     }
 
-    /// Tells all threads not to touch what they keep any more, and forgets them.
+    /// Closes the caches of all threads, and forgets them.
     pub(super) fn close_caches(&mut self) {
         self.caches.drain(..).for_each(|cache| cache.get().closed.raise());
     }
 
-    /// Tells all threads that the pool is dropped: they cache no more of its blocks.
+    /// Makes all threads stop caching blocks of this pool.
     pub(super) fn mark_pool_dropped(&mut self) {
         self.pool_dropped = true;
         self.caches.iter().for_each(|cache| cache.get().pool_dropped.raise());
@@ -221,8 +213,8 @@ impl<S: Storage> State<S> {
 
     /// Returns true once: when the pool is dropped and all blocks are freed.
     ///
-    /// All allocations happened before the pool went, so their counts are final. A count of frees is at most what it
-    /// will be, so if the sums agree each count is final too, and what the owners did with their blocks is over.
+    /// All allocations happened before the pool was dropped, so their counts are final. A count of frees can only grow.
+    /// Therefore, if the sums are equal, the counts of frees are final too, and no owner uses its block any more.
     #[inline]
     pub(super) fn claim_teardown(&mut self) -> bool {
         self.pool_dropped && !self.freed && {
@@ -231,7 +223,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Returns the blocks allocated and freed in all places.
+    /// Returns the sums over all threads.
     pub(super) fn alloc_counters(&self) -> AllocCounters {
         let mut sum = self.alloc_counters;
         self.caches.iter().for_each(|cache| sum.add(&cache.get().counters()));
@@ -242,12 +234,11 @@ impl<S: Storage> State<S> {
         self.slots.iter().flatten().map(RegionEntry::size).sum()
     }
 
-    /// Returns the size of the greatest region of many blocks, 0 without any.
+    /// Returns the size of the largest split region, or 0.
     pub(super) fn largest_region(&self) -> usize {
         self.split_regions().map(RegionEntry::size).max().unwrap_or(0)
     }
 
-    /// Returns the regions of many blocks.
     fn split_regions(&self) -> impl Iterator<Item = &RegionEntry<S>> {
         self.slots.iter().flatten().filter(|entry| matches!(entry.division, Division::Split(_)))
     }
@@ -260,7 +251,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Takes all regions without live blocks out, to be dropped with the lock open.
+    /// Removes all regions without live blocks; the caller drops them after it has released the lock.
     pub(super) fn remove_idle(&mut self) -> Vec<RegionEntry<S>> {
         let idle: Vec<RegionEntry<S>> =
             self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();

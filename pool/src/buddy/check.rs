@@ -1,5 +1,3 @@
-//! Checks a whole map and returns the first inconsistency.
-
 use super::group::{Group, GroupId, RunList};
 use super::word::Word;
 use super::{BuddyMap, LEVELS, rank};
@@ -50,7 +48,7 @@ impl BuddyMap {
         let right = match free.longest() {
             0 => true,
             64 => list == RunList::WHOLE,
-            // A run of leaves that is too short at any valid start is unusable.
+            // A run of leaves that is too short at every valid start is unusable.
             _ if number == 0 => list < RunList::WHOLE || list == RunList::FULL,
             longest => (RunList::of(longest)..RunList::WHOLE).contains(&list),
         };

@@ -1,7 +1,7 @@
 //! Blocks of five, six or seven eighths of a power of two.
 //!
-//! Most are a number of adjacent children of a level: 5, 6, 7, 10, … 56. If an eighth of the power is less than a
-//! child, as for 5 KiB of children of 4 KiB, the block is cut from the whole power, and freed in its pieces:
+//! Most are 5, 6, 7, 10, … 56 adjacent children of a level. If an eighth of the power is smaller than a child, as for 5
+//! KiB with children of 4 KiB, the block is cut from the whole power, and freed in pieces:
 //!
 //! ```text
 //! 0               4       6   7   8 eighths of the outer block
@@ -15,14 +15,14 @@ use super::{BuddyMap, GroupId, Leaf, NotLive, Span};
 use crate::class::{Class, Order};
 
 impl Span {
-    /// Returns what blocks of a class are, if they are not pieced together.
+    /// Returns the span of blocks of a class, or `None` if they consist of several pieces.
     #[inline]
     pub(super) fn of_class(class: Class) -> Option<Span> {
         let (order, eighths) = (u32::from(class.outer().get()), class.eighths());
         if eighths == 8 {
             return Some(Span::of(class.outer()));
         }
-        // A single child of a level is 64 of the one below.
+        // A single child of a level is 64 children of the level below.
         let (level, run) = if order.is_multiple_of(6) { (order / 6 - 1, 6) } else { (order / 6, order % 6) };
         let count = eighths << run;
         count.is_multiple_of(8).then_some(Span { level: level as usize, count: count / 8 })
@@ -30,8 +30,7 @@ impl Span {
 }
 
 impl BuddyMap {
-    /// Takes a free block of a class. Returns `None` if there is no room for it, or for its outer block if it is cut
-    /// from one.
+    /// Allocates a block of a class, if a run is long enough for it, or for its outer block if it is cut from one.
     #[inline]
     pub(crate) fn alloc_class(&mut self, class: Class) -> Option<Leaf> {
         match Span::of_class(class) {
@@ -47,7 +46,7 @@ impl BuddyMap {
         Some(at)
     }
 
-    /// Gives a block of a class back.
+    /// Frees a block of a class.
     ///
     /// # Errors
     /// [`NotLive`] if no such block starts there; the pieces before the missing one are freed nevertheless.
@@ -59,13 +58,13 @@ impl BuddyMap {
         }
     }
 
-    /// Makes a live block of class `from` one of class `to` where it is; returns false if what it takes is not free.
+    /// Turns a live block of class `from` into one of class `to` in place, if the memory after it is free.
     pub(crate) fn grow(&mut self, at: Leaf, from: Class, to: Class) -> bool {
-        // Nobody sees the map meanwhile, so the block can be given up, and taken again with what follows it.
+        // The caller has exclusive access, so the block can be freed and then claimed again, with the memory after it.
         if self.free_class(at, from).is_err() {
             return false;
         }
-        // Whole groups that were kept open become one child of the level above only when they are closed.
+        // Whole groups that are still open become one child of the level above only when they are closed.
         self.merge_all();
         if self.claim_class(at, to) {
             return true;
@@ -75,7 +74,7 @@ impl BuddyMap {
         false
     }
 
-    /// Takes a block just there; returns false, and takes nothing, if it is not all free.
+    /// Allocates the block at `at`. Returns false, and changes nothing, if it is not all free.
     fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
         if let Some(span) = Span::of_class(class) {
             return self.claim(at, span);
@@ -90,7 +89,7 @@ impl BuddyMap {
         failed.is_none()
     }
 
-    /// Takes a block of the map just there; returns false if it is not all free.
+    /// Allocates the run at `at`. Returns false if it is not all free.
     fn claim(&mut self, at: Leaf, span: Span) -> bool {
         let Span { level, count } = span;
         let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
@@ -106,7 +105,7 @@ impl BuddyMap {
         claimed
     }
 
-    /// Makes sure that the group of a child is split; returns false if it is part of a live block.
+    /// Splits the group of a child if necessary. Returns false if it is part of a live block.
     fn open_above(&mut self, number: usize, child: u64) -> bool {
         let group = GroupId::of(child >> 6);
         // The group of the top level is always split, so this ends.
@@ -122,13 +121,13 @@ impl BuddyMap {
         opened
     }
 
-    /// Cuts a live block, and gives all but its first `keep` eighths, 5 to 7, back.
+    /// Frees all but the first `keep` eighths, 5 to 7, of a live block.
     fn cut(&mut self, at: Leaf, outer: Order, keep: u32) {
         let (half, quarter) = (outer.half(), outer.half().half());
         let eighth = quarter.half();
         let middle = self.halve(at, outer);
         let last = self.halve(middle, half);
-        // The pieces are live, as they were cut just now, so giving them back succeeds.
+        // The pieces were just cut and are live, so freeing them succeeds.
         let given = match keep {
             5 => {
                 let rest = self.halve(middle, quarter);
@@ -143,7 +142,7 @@ impl BuddyMap {
         debug_assert_eq!(given, Ok(()));
     }
 
-    /// Makes two live blocks of a live one, and returns where the second starts.
+    /// Splits a live block into two live halves. Returns the start of the second.
     fn halve(&mut self, at: Leaf, order: Order) -> Leaf {
         let Span { level, count } = Span::of(order);
         let child = at.0 >> (6 * level);
@@ -157,12 +156,12 @@ impl BuddyMap {
     }
 }
 
-/// Returns the blocks of the map that a block of a class consists of.
+/// Returns the blocks of the map that make up a block of a class.
 pub(super) fn pieces(at: Leaf, class: Class) -> impl Iterator<Item = (Leaf, Order)> {
     let outer = class.outer();
     let mut at = at.0;
     let mut order = outer;
-    // The bits of the number of eighths are the pieces, greatest first.
+    // Each set bit of the number of eighths is a piece, largest first.
     (0..4).rev().filter_map(move |bit| {
         let piece = order;
         order = order.half();

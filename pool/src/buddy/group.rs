@@ -1,24 +1,20 @@
-//! One group of a level: 64 children in two words, and the list that it is in.
-
 use core::fmt;
 
 use super::word::Word;
 
-/// Names a group of one level, and so a child of the level above.
+/// The index of a group in its level, and so of a child of the level above.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupId(u32);
 
 impl GroupId {
-    /// Ends lists.
     pub(super) const NONE: GroupId = GroupId(u32::MAX);
 
-    /// Returns the group that child number `child` of the level above is, once split.
+    /// Returns the group into which child number `child` of the level above is split.
     #[inline]
     pub(super) const fn of(child: u64) -> GroupId {
         GroupId(child as u32)
     }
 
-    /// Returns the number of this group among the children of the level above.
     #[inline]
     pub(super) const fn child(self) -> u64 {
         self.0 as u64
@@ -36,20 +32,19 @@ impl fmt::Debug for GroupId {
     }
 }
 
-/// The list that a group is in: lists are ordered by the longest free run that their groups can have.
+/// The list of a group, which is an upper bound of the longest free run in the group.
 ///
-/// There is a list for each of the lengths that blocks have: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
+/// There is a list for each run length of a block: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RunList(pub(super) u8);
 
 impl RunList {
-    /// All 64 children are free, but the group was kept instead of merged.
+    /// All 64 children are free, but the group is still open.
     pub(super) const WHOLE: RunList = RunList(19);
-    /// Split, in no list: nothing was free when it got there, and nothing came back since.
+    /// Split, in no list: nothing was free when it was removed, and nothing was freed since.
     pub(super) const FULL: RunList = RunList(20);
-    /// Not split: one block, or part of one, of the level above.
+    /// Closed: one block, or part of one, of the level above.
     pub(super) const CLOSED: RunList = RunList(21);
-    /// How many lists there are.
     pub(super) const COUNT: usize = 20;
 
     /// Returns the list for runs of `len` children, 1 to 64.
@@ -58,7 +53,6 @@ impl RunList {
         if len < 4 {
             return RunList(len as u8 - 1);
         }
-        // Four a power of two, as the classes of blocks.
         let bits = len.ilog2();
         RunList((bits * 4 + (len >> (bits - 2)) - 9) as u8)
     }
@@ -68,7 +62,7 @@ impl RunList {
         self.0 <= Self::WHOLE.0
     }
 
-    /// Returns the list for groups of this list whose longest free run turned out to be shorter.
+    /// Returns the next list for a group of this list whose longest free run turned out to be shorter.
     pub(super) fn below(self, longest: u32) -> RunList {
         match self.0.checked_sub(1) {
             Some(below) if longest > 0 => RunList(below).min(RunList::of(longest)),
@@ -80,20 +74,19 @@ impl RunList {
 const _: () = assert!(RunList::of(4).0 == 3 && RunList::of(9).0 == 7 && RunList::of(10).0 == 8);
 const _: () = assert!(RunList::of(63).0 == 18 && RunList::of(64).0 == RunList::WHOLE.0);
 
-/// 64 neighbouring children. Some processors of 32 bits align words of 64 to 4 bytes only.
+/// 64 adjacent children. Aligned, because some 32-bit CPUs align 64-bit words to 4 bytes only.
 #[derive(Clone, Debug)]
 #[repr(align(8))]
 pub(super) struct Group {
-    /// The children that are free. None while closed.
+    /// The free children; empty while closed.
     pub(super) free: Word,
-    /// The children where a live block starts, or that are split into a group of the level below. None while closed.
+    /// The children where a live block starts, or that are split into a group of the level below; empty while closed.
     pub(super) starts: Word,
     pub(super) links: Links,
     pub(super) list: RunList,
 }
 
-/// The neighbours of a group in its list. One word: if it were written in halves and read as a whole, the reader would
-/// have to wait until both are in the cache.
+/// The neighbours in the list. One word: a read of a word written in halves stalls until both are in the cache.
 #[derive(Clone, Copy)]
 pub(super) struct Links(u64);
 
@@ -125,7 +118,6 @@ impl fmt::Debug for Links {
 const _: () = assert!(size_of::<Group>() == 32, "two groups a cache line");
 
 impl Group {
-    /// Makes a free run a live block.
     #[inline]
     pub(super) fn take(&mut self, bit: u32, count: u32) {
         self.free = self.free.without(Word::run(bit, count));

@@ -1,25 +1,22 @@
-//! One level of the map: groups of 64 children, and lists of the groups that have something free.
+//! One level of the map: groups of 64 children, and lists of the groups with free children.
 
 use super::group::{Group, GroupId, Links, RunList};
 use super::word::Word;
 
-/// The result of freeing children.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FreeOutcome {
-    /// They are part of a free run that belongs in this list.
+    /// The children are part of a free run that belongs in this list.
     InRun(RunList),
-    /// All their group is free now.
     GroupFree(GroupId),
 }
 
-/// All groups of one level.
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) groups: Box<[Group]>,
     pub(super) heads: [GroupId; RunList::COUNT],
     /// Bit n is set if `heads[n]` is not empty.
     pub(super) linked: u32,
-    /// Leaves are aligned by where blocks of them start; greater children are aligned as well as need be anyway.
+    /// Runs of leaves start at aligned positions. Larger children are aligned enough for every block.
     is_lowest: bool,
 }
 
@@ -38,8 +35,8 @@ impl Level {
         groups.try_reserve_exact(count).ok()?;
         groups.resize(count, closed);
         let mut level = Level { groups: groups.into_boxed_slice(), is_lowest: number == 0, ..Level::empty() };
-        // At the end of the region a group has fewer than 64 whole children; it stays split for ever, and the children
-        // that are cut short or missing count as split too.
+        // At the end of the region, a group has fewer than 64 whole children. It stays split for ever, and its partial
+        // or missing children are marked as split.
         let last = count as u64 - 1;
         let whole = children - last * 64;
         if is_top || whole < 64 {
@@ -55,13 +52,12 @@ impl Level {
         Some(level)
     }
 
-    /// Returns whether `group` is split.
     #[inline]
     pub(super) fn is_open(&self, group: GroupId) -> bool {
         self.groups[group.index()].list != RunList::CLOSED
     }
 
-    /// Returns whether a block of exactly `count` children starts at `child`, or a split child if that is 1.
+    /// Returns whether a block of exactly `count` children, or a split child if that is 1, starts at `child`.
     #[inline]
     pub(super) fn is_live(&self, child: u64, count: u32) -> bool {
         let (group, bit) = locate(child);
@@ -78,11 +74,10 @@ impl Level {
             && (end == 64 || free.with(starts).has(end))
     }
 
-    /// Takes `count` free children in a row from the group that has the least to offer; none if none has enough.
+    /// Allocates `count` adjacent children from the fullest suitable group. Returns `None` if no run is long enough.
     ///
-    /// The group stays in its list, although its longest run may be shorter now: most of the time the children come
-    /// back before a run of that length is wanted again. The first `take` that finds the run too short moves the group
-    /// to the right list.
+    /// The group stays in its list, although its longest run may be shorter now: most of the time, the children are
+    /// freed before such a run is requested again. The first `take` that finds the run too short moves the group.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         let (list, starts) = (RunList::of(count), self.valid_starts(count));
@@ -106,7 +101,7 @@ impl Level {
         }
     }
 
-    /// Takes one free child, as [`take`](Self::take) does, or returns `None` if all are taken.
+    /// Allocates one child, as [`take`](Self::take) does.
     #[inline]
     pub(super) fn take_one(&mut self) -> Option<u64> {
         while self.linked != 0 {
@@ -125,8 +120,7 @@ impl Level {
         None
     }
 
-    /// Returns where blocks of `count` children may start: leaves at the largest power of two that is not above
-    /// `count`.
+    /// Returns where blocks of `count` children may start: leaves at multiples of the power of two up to `count`.
     #[inline]
     fn valid_starts(&self, count: u32) -> Word {
         const EACH: [Word; 6] = {
@@ -141,7 +135,7 @@ impl Level {
         if self.is_lowest { EACH[count.ilog2() as usize] } else { Word::ALL }
     }
 
-    /// Splits a closed group and takes its first `count` children.
+    /// Splits a closed group and allocates its first `count` children.
     pub(super) fn open(&mut self, id: GroupId, count: u32) -> u64 {
         let group = &mut self.groups[id.index()];
         group.free = Word::ALL.without(Word::run(0, count));
@@ -150,7 +144,7 @@ impl Level {
         id.child() << 6
     }
 
-    /// Splits a closed group, part of a live block, into two live halves.
+    /// Splits a closed group, which is part of a live block, into two live halves.
     pub(super) fn open_halved(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         group.starts = Word::run(0, 1).with(Word::run(32, 1));
@@ -165,7 +159,7 @@ impl Level {
         self.link(id, RunList::WHOLE);
     }
 
-    /// Takes just the `count` children from `child`; returns false if they are not all free, or not in one group.
+    /// Allocates the `count` children from `child`. Returns false if they are not all free, or not in one group.
     pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
         let fits = bit + count <= 64 && self.valid_starts(count).has(bit);
@@ -181,7 +175,7 @@ impl Level {
         true
     }
 
-    /// Notes that a live block starts at `child`, in the middle of what was one block.
+    /// Marks the start of a second live block in the middle of one.
     #[inline]
     pub(super) fn mark_start(&mut self, child: u64) {
         let (id, bit) = locate(child);
@@ -189,7 +183,7 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Frees `count` children. If the whole group is free then, removes it from its list, to be kept or closed.
+    /// Frees `count` children. Removes the group from its list if it is free then; the caller keeps or closes it.
     #[inline]
     pub(super) fn free_run(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
@@ -200,14 +194,14 @@ impl Level {
             self.unlink(id);
             return FreeOutcome::GroupFree(id);
         }
-        // A longer run than before can only be one that these children are part of.
+        // Only the run of these children can be longer than before.
         let part = RunList::of(group.free.around(bit, count));
         let list = if group.list == RunList::FULL { part } else { group.list.max(part) };
         self.relist(id, list);
         FreeOutcome::InRun(part)
     }
 
-    /// Keeps a whole group as it is, unless this level keeps one already.
+    /// Keeps a whole group open, unless this level has one already.
     pub(super) fn set_whole(&mut self, id: GroupId) -> bool {
         let is_first = self.whole().is_none();
         if is_first {
@@ -216,20 +210,19 @@ impl Level {
         is_first
     }
 
-    /// Removes the kept whole group from its list.
     pub(super) fn take_whole(&mut self) -> Option<GroupId> {
         let id = self.whole()?;
         self.unlink(id);
         Some(id)
     }
 
-    /// Returns the kept whole group.
+    /// Returns the open whole group, if there is one.
     pub(super) fn whole(&self) -> Option<GroupId> {
         let id = self.heads[usize::from(RunList::WHOLE.0)];
         (id != GroupId::NONE).then_some(id)
     }
 
-    /// Closes a whole group that is in no list; its child of the level above must be freed next.
+    /// Closes a whole group that is in no list. The caller must then free its child of the level above.
     #[inline]
     pub(super) fn close(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
@@ -237,7 +230,6 @@ impl Level {
         group.list = RunList::CLOSED;
     }
 
-    /// Moves an open group from the list it is in to `to`.
     #[inline]
     fn relist(&mut self, id: GroupId, to: RunList) {
         if self.groups[id.index()].list != to {
@@ -248,7 +240,7 @@ impl Level {
         }
     }
 
-    /// Takes an open group out of the list it is in, if it is in one.
+    /// Removes an open group from its list, if it is in one.
     #[inline]
     fn unlink(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
@@ -271,7 +263,7 @@ impl Level {
         }
     }
 
-    /// Puts an open group that is in no list in front of `to`.
+    /// Inserts an open group that is in no list at the head of `to`.
     #[inline]
     fn link(&mut self, id: GroupId, to: RunList) {
         let first = core::mem::replace(&mut self.heads[usize::from(to.0)], id);
@@ -286,7 +278,6 @@ impl Level {
     }
 }
 
-/// Returns the group that a child belongs to, and its bit there.
 #[inline]
 fn locate(child: u64) -> (GroupId, u32) {
     (GroupId::of(child >> 6), (child & 63) as u32)

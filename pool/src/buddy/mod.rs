@@ -1,7 +1,6 @@
-//! Which leaves of one region are free: a buddy allocator in index arithmetic alone.
+//! Records which leaves of a region are free: a buddy allocator in index arithmetic. See `README.md` in this folder.
 //!
-//! This module neither accesses the managed memory nor knows its address. See `README.md` in this folder for the
-//! picture.
+//! It neither accesses the managed memory nor knows its address.
 
 mod check;
 mod eighths;
@@ -17,7 +16,7 @@ use crate::class::Order;
 use group::{GroupId, RunList};
 use level::{FreeOutcome, Level};
 
-/// Levels that [`Map::MAX_LEAVES`] leaves need.
+/// The levels of a map of [`BuddyMap::MAX_LEAVES`].
 const LEVELS: usize = 7;
 
 /// The distance of a block from the start of its region, in leaves.
@@ -30,43 +29,37 @@ impl fmt::Debug for Leaf {
     }
 }
 
-/// A failed free. The map is unchanged.
+/// A failed free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotLive {
-    /// The position that was passed.
     pub(crate) at: Leaf,
-    /// Of which order.
     pub(crate) order: Order,
 }
 
-/// The state of all leaves of one region.
-///
-/// # Invariants
-/// `validate` checks them; `README.md` explains them.
+/// The state of all leaves of one region. `validate` checks the invariants in `README.md`.
 #[derive(Debug)]
 pub(crate) struct BuddyMap {
     levels: [Level; LEVELS],
-    /// The level of the one group that covers everything.
+    /// The level of the single group that covers the region.
     top: usize,
     leaves: u64,
     free: u64,
     splits: u64,
     merges: u64,
-    /// Keeps no whole group.
+    /// Whether every whole group is closed at once.
     eager_merge: bool,
-    /// No free block has a greater rank: avoids searches that cannot succeed.
+    /// No free run has a higher rank, so such searches fail at once.
     max_rank: u8,
 }
 
 impl BuddyMap {
-    /// As `best`: it is not known.
+    /// The value of `max_rank` when it is unknown.
     const ANY: u8 = u8::MAX;
 
-    /// The most leaves of one region: 8 TiB, or 1 GiB where addresses have 32 bits.
+    /// The maximum number of leaves: 8 TiB, or 1 GiB with 32-bit addresses.
     pub(crate) const MAX_LEAVES: u64 = 1 << if usize::BITS == 64 { 37 } else { 24 };
 
-    /// Returns a map of `leaves` free leaves; none if that is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if there
-    /// is no memory for the map itself.
+    /// Returns `None` if `leaves` is 0 or above [`MAX_LEAVES`](Self::MAX_LEAVES), or if memory is exhausted.
     pub(crate) fn new(leaves: u64) -> Option<BuddyMap> {
         if leaves == 0 || leaves > Self::MAX_LEAVES {
             return None;
@@ -88,7 +81,7 @@ impl BuddyMap {
         })
     }
 
-    /// Merges whatever can be merged, whenever a block comes back, if `eager_merge`.
+    /// Sets whether every free merges as far as possible.
     pub(crate) fn merging(self, eager_merge: bool) -> BuddyMap {
         BuddyMap { eager_merge, ..self }
     }
@@ -109,12 +102,11 @@ impl BuddyMap {
         self.merges
     }
 
-    /// Returns the order of the greatest block that an empty map can give.
+    /// Returns the order of the largest block in an empty map of `leaves` leaves.
     pub(crate) fn max_order(leaves: u64) -> Order {
         Order::of_block(crate::MIN_BLOCK << leaves.max(1).ilog2())
     }
 
-    /// Takes a free block; none if no run of free children is long enough.
     #[inline]
     pub(crate) fn alloc(&mut self, order: Order) -> Option<Leaf> {
         self.alloc_span(Span::of(order))
@@ -127,7 +119,6 @@ impl BuddyMap {
 
     fn find(&mut self, span: Span) -> Option<Leaf> {
         let Some(child) = self.levels[span.level].take(span.count).or_else(|| self.split(span)) else {
-            // All kept groups are merged by now.
             self.max_rank = span.rank().saturating_sub(1);
             return None;
         };
@@ -135,14 +126,14 @@ impl BuddyMap {
         Some(Leaf(child << (6 * span.level)))
     }
 
-    /// Takes children of a level out of a block from further up.
+    /// Allocates children by splitting a larger block.
     fn split(&mut self, span: Span) -> Option<u64> {
         let Span { level, count } = span;
         let mut above = level;
         let mut child = loop {
             above += 1;
             if above > self.top {
-                // Whole groups that were kept below may provide the missing block.
+                // Whole groups that are still open on lower levels may provide the missing block.
                 return if self.merge_below(level) { self.merge_and_retry(span) } else { None };
             }
             if let Some(child) = self.levels[above].take_one() {
@@ -161,7 +152,7 @@ impl BuddyMap {
         self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Errors
     /// [`NotLive`] if no live block starts there with exactly that order.
@@ -170,7 +161,6 @@ impl BuddyMap {
         self.free_span(at, Span::of(order)).ok_or(NotLive { at, order })
     }
 
-    /// Gives a block back; none if it is not one.
     #[inline]
     fn free_span(&mut self, at: Leaf, span: Span) -> Option<()> {
         let Span { level, count } = span;
@@ -179,7 +169,7 @@ impl BuddyMap {
         if !fits || child << (6 * level) != at.0 || level > self.top {
             return None;
         }
-        // A child that is split into a group of its own looks like a live block of one child at this level.
+        // A child that is split looks like a live block of one child at this level.
         let is_split = count == 1 && level > 0 && self.levels[level - 1].is_open(GroupId::of(child));
         if is_split || !self.levels[level].is_live(child, count) {
             return None;
@@ -189,10 +179,10 @@ impl BuddyMap {
         Some(())
     }
 
-    /// Gives children of a level back, and merges them with what is free around them.
+    /// Frees children of a level, and merges them with free neighbours.
     #[inline]
     fn free_children(&mut self, mut level: usize, mut child: u64, mut count: u32) {
-        // The group of the top level has less than 64 children, so it never becomes whole, and this ends.
+        // The top group has fewer than 64 children, so it never becomes whole, and this ends.
         loop {
             match self.levels[level].free_run(child, count) {
                 FreeOutcome::InRun(list) => {
@@ -201,10 +191,8 @@ impl BuddyMap {
                     }
                     return;
                 }
-                // One whole group of each level is kept for the next request, which is likely similar; a second one is
-                // merged.
+                // One whole group per level stays open for the next, likely similar request; a second one is merged.
                 FreeOutcome::GroupFree(group) if !self.eager_merge && self.levels[level].set_whole(group) => {
-                    // It may be merged later, with what is free around it.
                     self.max_rank = Self::ANY;
                     return;
                 }
@@ -217,12 +205,11 @@ impl BuddyMap {
         }
     }
 
-    /// Merges all that can be merged.
     pub(crate) fn merge_all(&mut self) {
         self.merge_below(self.top);
     }
 
-    /// Merges the whole groups kept on levels below `number`; returns whether there was one.
+    /// Merges the open whole groups on levels below `number`. Returns whether there was one.
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
@@ -237,16 +224,15 @@ impl BuddyMap {
     }
 }
 
-/// Neighbours on one level: the form of a block in the map.
+/// A run of adjacent children of one level: the form of a block in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
     level: usize,
-    /// How many, 1 to 63.
+    /// The number of children, 1 to 63.
     count: u32,
 }
 
 impl Span {
-    /// Returns what blocks of an order are.
     #[inline]
     fn of(order: Order) -> Span {
         Span { level: usize::from(order.get() / 6), count: 1 << (order.get() % 6) }
@@ -263,7 +249,7 @@ impl Span {
     }
 }
 
-/// Returns a number that grows with what a run is good for: all that one can be cut into has a lower one.
+/// Orders runs by use: everything that can be cut from a run has a lower rank.
 #[inline]
 fn rank(level: usize, list: RunList) -> u8 {
     level as u8 * RunList::COUNT as u8 + list.0

@@ -11,11 +11,11 @@ impl Oracle {
         Oracle { taken: vec![false; leaves as usize] }
     }
 
-    /// Returns whether some run of children in one group is free: the map must find one if and only if there is one.
+    /// Returns whether a run of children in one group is free. The map must find a run if and only if there is one.
     fn has_room(&self, order: Order) -> bool {
         let Span { level, count } = Span::of(order);
         let (child, count) = (1 << (6 * level), count as usize);
-        // Leaves start at multiples of the block, greater children anywhere.
+        // Runs of leaves start at multiples of the block, larger children anywhere.
         let step = if level == 0 { count } else { 1 };
         let groups = self.taken.chunks(child * 64);
         groups.into_iter().any(|group| {
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// Allocates and frees at random, and compares each answer with the oracle's.
+/// Allocates and frees at random, and compares each answer with the oracle.
 fn walk(leaves: u64, steps: u64, seed: u64) {
     let mut random = Random(seed);
     let mut map = BuddyMap::new(leaves).unwrap();
@@ -54,7 +54,6 @@ fn walk(leaves: u64, steps: u64, seed: u64) {
     let mut live: Vec<(Leaf, Order)> = Vec::new();
     let orders = u64::from(BuddyMap::max_order(leaves).get()) + 2;
     for step in 0..steps {
-        // Drifts between nearly empty and nearly full.
         if live.is_empty() || random.below(100) < if step / 300 % 2 == 0 { 65 } else { 35 } {
             let order = order(random.below(orders).min(random.below(orders)));
             let got = map.alloc(order);

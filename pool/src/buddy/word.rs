@@ -1,8 +1,7 @@
-//! 64 neighbours in one word: finding, taking and giving back runs of them.
+//! Sets of 64 adjacent children, and the runs in them.
 
 use core::fmt;
 
-/// 64 bits, one for each neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
@@ -10,22 +9,21 @@ impl Word {
     pub(super) const NONE: Word = Word(0);
     pub(super) const ALL: Word = Word(u64::MAX);
 
-    /// Returns the first `count` bits, at most 63.
     pub(super) const fn first(count: u32) -> Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns the bits of the `count` neighbours from `at`; `count` is 1 to 63.
+    /// Returns `count` bits from `at`; `count` is 1 to 63.
     #[inline]
     pub(super) const fn run(at: u32, count: u32) -> Word {
         Word(((1 << count) - 1) << at)
     }
 
-    /// Returns the first position in `starts` at which `count` bits in a row are set, 1 to 63.
+    /// Returns the first position in `starts` at which `count` adjacent bits, 1 to 63, are set.
     #[inline]
     pub(super) fn find(self, count: u32, starts: Word) -> Option<u32> {
         let mut bits = self.0;
-        // Bit i is set if the bits i .. i + len were all set.
+        // Bit i is set if the bits i .. i + len of `self` are all set.
         let mut len = 1;
         while 2 * len <= count {
             bits &= bits >> len;
@@ -40,13 +38,13 @@ impl Word {
     pub(super) fn longest(self) -> u32 {
         let mut runs = [self.0; 6];
         for step in 1..6 {
-            // Bit i of the word is set if 2^step bits from i on are set.
+            // Bit i is set if 2^step bits from i on are set.
             runs[step] = runs[step - 1] & runs[step - 1] >> (1 << (step - 1));
         }
         if self == Word::ALL {
             return 64;
         }
-        // Runs of `len` bits start at `starts`; may one of 2^step follow?
+        // Runs of `len` bits start at `starts`. Tests whether a run of 2^step follows.
         let (mut starts, mut len) = (u64::MAX, 0);
         for step in (0..6).rev() {
             let longer = starts & (runs[step] >> len);
@@ -57,7 +55,7 @@ impl Word {
         len
     }
 
-    /// Returns the length of the run of set bits that the `count` set bits at `at` are part of, not all 64.
+    /// Returns the length of the run of set bits that contains the `count` set bits at `at`. Not all 64 bits are set.
     #[inline]
     pub(super) fn around(self, at: u32, count: u32) -> u32 {
         let end = at + count;
@@ -114,7 +112,6 @@ mod tests {
         let mut seed = 1u64;
         for i in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Dense, even and sparse words.
             let mixed = seed ^ seed >> 29;
             words.push([mixed, mixed | mixed << 1 | mixed << 2, mixed & mixed << 7][i % 3]);
         }

@@ -1,16 +1,12 @@
-//! Counts of allocated and freed blocks; their sums over all threads give the live blocks.
-
 /// The blocks allocated and freed in one place; the sum over all places gives the live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,
     pub(crate) frees: u64,
-    /// Bytes requested.
     pub(crate) requested_bytes: u64,
-    /// Bytes granted, and bytes freed.
     pub(crate) granted_bytes: u64,
     pub(crate) freed_bytes: u64,
-    /// Requests that a magazine met by itself.
+    /// Allocations from a magazine that had a block.
     pub(crate) hits: u64,
 }
 

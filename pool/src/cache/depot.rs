@@ -1,19 +1,15 @@
-//! Free blocks on their way from full magazines to empty ones.
-
 use super::{BlockPtr, CLASSES, Class, ThreadCache};
 use crate::sync::{ByteBudget, Lock};
 
-/// Free blocks of each class that no thread keeps, each class under a lock of its own, taken once for many blocks.
+/// Free blocks that threads exchange. Each class has its own lock, taken once for many blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
     bins: [Lock<DepotBin>; CLASSES],
-    /// Bytes of blocks that may still be put here.
     pub(super) budget: ByteBudget,
-    /// The value of `budget` when the depot is empty.
+    /// The budget of an empty depot.
     capacity: usize,
 }
 
-/// The blocks of one class.
 #[derive(Debug)]
 struct DepotBin {
     blocks: Vec<BlockPtr>,
@@ -22,16 +18,15 @@ struct DepotBin {
 }
 
 impl Depot {
-    /// Blocks on one bin.
     const MAX_BLOCKS: usize = 256;
 
-    /// Returns an empty depot for `bytes` bytes. Blocks of more than half of that go straight back to their region.
+    /// Returns an empty depot for `bytes` bytes. It takes no blocks of more than half of that.
     pub(crate) fn new(bytes: usize) -> Depot {
         let bins = core::array::from_fn(|_| Lock::new(DepotBin { blocks: Vec::new(), is_used: false }));
         Depot { bins, budget: ByteBudget::new(bytes as u64), capacity: bytes }
     }
 
-    /// Moves blocks from the depot into an empty magazine; returns how many.
+    /// Moves blocks into an empty magazine. Returns how many.
     pub(crate) fn refill(&self, cache: &ThreadCache, class: Class) -> usize {
         let wanted = cache.free_slots(class);
         let Some(bin) = self.bins.get(class.index()) else { return 0 };
@@ -40,7 +35,6 @@ impl Depot {
         while moved < wanted
             && let Some(block) = bin.blocks.pop()
         {
-            // `free_slots` is the number of blocks that fit.
             if !cache.put(class, block) {
                 bin.blocks.push(block);
                 break;
@@ -55,7 +49,6 @@ impl Depot {
         moved
     }
 
-    /// Takes one block out.
     pub(crate) fn take(&self, class: Class) -> Option<BlockPtr> {
         let mut bin = self.bins.get(class.index())?.lock();
         bin.is_used = true;
@@ -65,7 +58,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Moves up to `count` blocks out of a magazine; returns how many fit here.
+    /// Moves up to `count` blocks out of a magazine. Returns how many fit here.
     pub(crate) fn store(&self, cache: &ThreadCache, class: Class, count: usize) -> usize {
         let max_blocks = self.max_blocks(class);
         let Some(bin) = self.bins.get(class.index()).filter(|_| count > 0) else { return 0 };
@@ -90,16 +83,16 @@ impl Depot {
         moved as usize
     }
 
-    /// Returns how many blocks of a class its bin may hold, at least 2 or none.
+    /// Returns the capacity of the bin of `class`: 0 or at least 2.
     fn max_blocks(&self, class: Class) -> usize {
         let max_blocks = (self.capacity / class.bytes()).min(Self::MAX_BLOCKS);
         if max_blocks < 2 { 0 } else { max_blocks }
     }
 
-    /// Makes budget for `count` blocks of `class` if the byte budget is the limit. Removes blocks of one class: the one
-    /// with the max_blocks bytes here among those that no thread has requested since the last call.
+    /// Makes room for `count` blocks of `class` if the byte budget is the limit. Removes blocks of one class: the one
+    /// with the most bytes here among those that no thread has requested since the last call.
     ///
-    /// Of two calls in quick succession the second may take a class that is in use; that costs one batch.
+    /// The second of two calls in quick succession may remove a class that is in use; that costs one batch.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {
         let count =
             count.min(self.max_blocks(class).saturating_sub(self.bins[class.index()].lock().blocks.len()));
@@ -116,7 +109,7 @@ impl Depot {
         }
         let mut cleared = Vec::new();
         let Some(other) = greatest.1 else { return cleared };
-        // The list is allocated before the lock is taken; without memory for it nothing is cleared.
+        // The list is allocated before the lock is taken. Without memory for it, nothing is removed.
         let needed = (count * class.bytes()).div_ceil(other.bytes()).min(Self::MAX_BLOCKS);
         if cleared.try_reserve_exact(needed).is_ok() {
             let mut bin = self.bins[other.index()].lock();
@@ -126,7 +119,6 @@ impl Depot {
         cleared
     }
 
-    /// Takes everything out.
     pub(crate) fn drain(&self, mut each: impl FnMut(BlockPtr)) {
         for class in (0..CLASSES).filter_map(Class::new) {
             let blocks = core::mem::take(&mut self.bins[class.index()].lock().blocks);

@@ -1,13 +1,11 @@
-//! Threads without magazines of their own, for models of the parts: loom knows no thread that ends.
+//! Replaces `thread_table` in loom models, where threads have no caches: loom has no thread exit.
 
 use core::ptr::NonNull;
 
 use super::{DeferredFree, ThreadCache};
 
-/// The number of pools whose blocks are not cached by threads.
 pub(crate) const UNCACHED: u64 = 0;
 
-/// Stands for the lock under which magazines are retired; here threads have no magazines.
 #[derive(Debug)]
 pub(crate) struct Teardown(());
 

@@ -1,7 +1,6 @@
-//! Free blocks kept close to the threads that will request them: magazines first, then a depot.
+//! Free blocks cached by threads: magazines first, then a depot. See `README.md` in this folder.
 //!
-//! This module neither knows where blocks come from nor accesses their bytes. See `README.md` in this folder for the
-//! picture.
+//! This module neither knows where blocks come from nor accesses their bytes.
 
 use core::ptr::NonNull;
 
@@ -26,23 +25,22 @@ pub(crate) use thread_table::{
     Teardown, UNCACHED, attach_thread, new_id, teardown, with_cache, with_last_cache, with_table_cache,
 };
 
-/// The number of classes that are cached, 64 B to 8 MiB, including the unused numbers among them.
+/// The number of cached classes, 64 B to 8 MiB, including unused indices among them.
 #[cfg(not(loom))]
 pub(crate) const CLASSES: usize = 69;
 #[cfg(loom)]
 pub(crate) const CLASSES: usize = 2;
 
-/// The remains of a pool after its last block was freed; must be dropped with no lock held.
+/// The remains of a pool after its last block was freed; dropped when no lock is held.
 pub(crate) type DeferredFree = Box<dyn Send>;
 
-/// One block. Its holder knows the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPtr {
     pub(crate) base: NonNull<u8>,
     pub(crate) tag: RegionTag,
 }
 
-// SAFETY: a block is two addresses, and owns the block at one of them; a block may be used from any thread.
+// SAFETY: it is two addresses, and owns the block at one of them; a block may be used from any thread.
 #[expect(unsafe_code, reason = "a free block goes from thread to thread")]
 unsafe impl Send for BlockPtr {}
 

@@ -1,28 +1,24 @@
-//! The region and the class of a block in one word: the destination of the block when it is freed.
-
 use core::ptr::NonNull;
 
 use crate::class::{Class, MAX_BLOCK};
 
-/// The region of a block and the class of the block in one word. A block has two words, since blocks are moved often,
-/// and this is one of them.
+/// The region and the class of a block in one word, since handles are moved often: they have only two words.
 ///
-/// Its creator knows the type of the region. The region is aligned to [`RegionTag::ALIGN`] bytes; the number of the
-/// class is added to its address.
+/// The region is aligned to [`RegionTag::ALIGN`] bytes, and the index of the class is added to its address.
 ///
 /// # Invariants
 /// 1. It points `index()` bytes past the start of an object that has at least `ALIGN` bytes and is aligned to `ALIGN`.
-/// 2. The number is that of a class, or `NO_CLASS`.
+/// 2. The index is that of a class, or `NO_CLASS`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionTag(NonNull<()>);
 
 impl RegionTag {
     pub(crate) const ALIGN: usize = 256;
-    /// Of a block that is a whole region.
+    /// The index of a block that is a whole region.
     const NO_CLASS: usize = Self::ALIGN - 1;
 
     /// # Safety
-    /// `region` points to an object of at least `ALIGN` bytes, aligned to as many.
+    /// `region` points to an object of at least `ALIGN` bytes, aligned to `ALIGN`.
     #[inline]
     pub(crate) unsafe fn new(region: NonNull<()>, class: Option<Class>) -> RegionTag {
         let index = class.map_or(Self::NO_CLASS, Class::index);
@@ -30,20 +26,20 @@ impl RegionTag {
         RegionTag(unsafe { region.byte_add(index) })
     }
 
-    /// Returns the index of the class in the list of all, or `NO_CLASS`, which is past the end of the list.
+    /// Returns the index of the class, or `NO_CLASS`, which is larger than all indices.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.0.addr().get() % Self::ALIGN
     }
 
-    /// Returns the class of the block, none if it is a whole region.
+    /// Returns the class of the block, or `None` if it is a whole region.
     #[inline]
     pub(crate) fn class(self) -> Option<Class> {
         let index = self.index();
         (index != Self::NO_CLASS).then(|| Class::at(index as u8))
     }
 
-    /// Returns the region. The caller knows its type, and whether it lives.
+    /// Returns the region; the caller knows its type, and whether it lives.
     #[inline]
     pub(crate) fn region(self) -> NonNull<()> {
         // SAFETY: invariant 1.

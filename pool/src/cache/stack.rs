@@ -1,5 +1,3 @@
-//! The free blocks of one class that a thread keeps.
-
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -7,38 +5,32 @@ use core::ptr::NonNull;
 use super::{BlockPtr, Budget, RegionTag};
 use crate::sync::OwnerCounter;
 
-/// The free blocks of one class that a thread keeps.
+/// The free blocks of one class.
 ///
-/// Its length is not stored but computed: `net_refills + frees - allocs`. So taking a block writes one number, and putting one
-/// back writes another. If both wrote the same number, each would wait until the last store of the other had left the
-/// store buffer, which takes longer than all the rest.
+/// The length is not stored but computed: `net_refills + frees - allocs`. So `pop` writes one number, and `push` writes
+/// another. If both wrote the same number, each would wait until the store of the other had left the store buffer.
 ///
 /// # Invariants
 /// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long.
 /// 2. `len() ≤ capacity ≤ limit ≤ Budget::MAX_BLOCKS`, and the first `len()` slots are initialised.
 #[repr(align(64))]
 pub(super) struct Stack {
-    /// Blocks handed out from here.
     pub(super) allocs: OwnerCounter,
-    /// Blocks that came back to here.
     pub(super) frees: OwnerCounter,
-    /// Blocks that came from the depot or a region, less those that went there.
+    /// Blocks taken from the depot or a region, minus those returned there.
     pub(super) net_refills: Cell<u64>,
-    /// How many it may hold for now: the bytes for them are set aside from the budget.
+    /// The current maximum length, for which bytes of the budget are reserved.
     pub(super) capacity: Cell<u64>,
-    /// Bytes of a block.
     pub(super) bytes: usize,
     pub(super) slots: NonNull<Slots>,
-    /// How many it may ever hold.
     pub(super) limit: u64,
-    /// The value of `allocs` when the stack was last full.
     pub(super) allocs_when_full: Cell<u64>,
 }
 
 const _: () = assert!(size_of::<Stack>() == 64, "one cache line");
 
-/// The places of one stack, bases and tags apart: a thread that reads 16 bytes which it has just written as twice 8
-/// waits until they are in the cache.
+/// The slots of one stack. Addresses and tags are in separate arrays: a 16-byte load of two words that were just stored
+/// separately would wait until both are in the cache.
 pub(super) struct Slots {
     bases: [Slot<NonNull<u8>>; Budget::MAX_BLOCKS],
     tags: [Slot<RegionTag>; Budget::MAX_BLOCKS],
@@ -52,7 +44,7 @@ impl Stack {
         self.net_refills.get().wrapping_add(self.frees.own()).wrapping_sub(self.allocs.own())
     }
 
-    /// Returns the block that was put here last, to be counted as gone by the caller.
+    /// Returns the block pushed last; the caller counts it as removed.
     #[inline]
     pub(super) fn peek(&self) -> Option<BlockPtr> {
         let top = self.len().checked_sub(1)? as usize;
@@ -79,7 +71,7 @@ impl Stack {
         (base, tag)
     }
 
-    /// Pushes a block, to be counted by the caller; returns false if there is no room.
+    /// Pushes a block, which the caller counts. Returns false if there is no room.
     #[inline]
     pub(super) fn push_uncounted(&self, block: BlockPtr) -> bool {
         let len = self.len();

@@ -5,14 +5,13 @@ fn class(bytes: usize) -> Class {
     Class::for_len(bytes).unwrap()
 }
 
-/// A region as a block sees it.
 #[repr(align(256))]
 struct Region(#[expect(dead_code, reason = "only its address is used")] [u8; RegionTag::ALIGN]);
 
 static REGION: Region = Region([0; RegionTag::ALIGN]);
 
 fn block<T>(at: &T, class: Class) -> BlockPtr {
-    // SAFETY: it is as long and as aligned as it must be.
+    // SAFETY: `REGION` has the required size and alignment.
     let tag = unsafe { RegionTag::new(NonNull::from(&REGION).cast(), Some(class)) };
     BlockPtr { base: NonNull::from(at).cast(), tag }
 }
@@ -39,7 +38,7 @@ fn magazines_double_within_their_budget() {
     let (small, big) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
     let large = ByteBudget::new(0);
-    assert!(!cache.push(block(&bytes[0], small)), "they start with nothing");
+    assert!(!cache.push(block(&bytes[0], small)), "magazines start with no capacity");
     let mut kept = 0;
     while cache.grow(small, &large) {
         while cache.push(block(&bytes[kept], small)) {
@@ -47,9 +46,9 @@ fn magazines_double_within_their_budget() {
         }
     }
     assert_eq!((kept, cache.victim(small)), (64, None));
-    assert!(!cache.grow(big, &large), "4 KiB of 64 are set aside");
+    assert!(!cache.grow(big, &large), "4 KiB of 64 are reserved");
     assert_eq!(cache.victim(big), Some(small));
-    assert_eq!(cache.excess(small), 64, "nobody has asked for one");
+    assert_eq!(cache.excess(small), 64, "no block was requested");
     assert!(cache.push(cache.pop(small.index(), 1).unwrap()));
     assert_eq!((cache.excess(small), cache.excess(small)), (32, 64));
     while cache.take(small).is_some() {}
@@ -74,7 +73,7 @@ fn large_magazines_borrow_and_return_budget() {
     cache.shrink(one, &large);
     cache.shrink(two, &large);
     assert_eq!(large.take(u64::MAX, 1), 4 << 20);
-    assert!(cache.grow(two, &large), "its own budget is whole again");
+    assert!(cache.grow(two, &large), "its own budget is free again");
 }
 
 #[cfg(not(loom))]
@@ -89,7 +88,7 @@ fn idle_class_is_first_victim() {
     assert!(cache.push(block(&bytes[0], busy)) && cache.push(block(&bytes[1], idle)));
     assert_eq!(cache.victim(new), Some(busy), "both were used, so the one with most bytes");
     assert!(cache.push(cache.pop(busy.index(), 1).unwrap()));
-    assert_eq!(cache.victim(new), Some(idle), "although it has less");
+    assert_eq!(cache.victim(new), Some(idle), "idle, although it has fewer bytes");
     assert_eq!(cache.victim(new), Some(busy), "none was used");
     while cache.take(busy).is_some() || cache.take(idle).is_some() {}
 }
@@ -129,17 +128,17 @@ fn depot_evicts_unused_classes_first() {
     keep(new, 3);
     assert_eq!(depot.store(&cache, new, 3), 1, "1280 bytes are left");
     let cleared = depot.clear_for(new, 1);
-    assert_eq!(cleared.len(), 8, "as many as it takes");
+    assert_eq!(cleared.len(), 8, "as many as necessary");
     assert!(cleared.iter().all(|block| block.tag.class() == Some(left)));
     assert_eq!((depot.store(&cache, new, 2), cache.len(new)), (1, 1));
-    assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its shelf has no place for one");
+    assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its bin has no room");
     let other = ThreadCache::new(Budget { thread: 1 << 20, max_block: 1 << 20 });
     assert!(other.grow(taken, &large));
     assert_eq!(depot.refill(&other, taken), 1);
-    assert_eq!(depot.clear_for(new, 1).len(), 0, "somebody asked since the last time");
-    assert_eq!(depot.clear_for(new, 1).len(), 4, "but not since then");
+    assert_eq!(depot.clear_for(new, 1).len(), 0, "requested since the last call");
+    assert_eq!(depot.clear_for(new, 1).len(), 4, "not requested since then");
     depot.drain(drop);
-    assert_eq!(depot.budget.take(u64::MAX, 1), 4 << 10, "all room is there again");
+    assert_eq!(depot.budget.take(u64::MAX, 1), 4 << 10, "the budget is complete again");
 }
 
 #[cfg(not(loom))]
@@ -167,7 +166,7 @@ fn depot_moves_blocks_that_fit() {
         rest += 1;
     });
     assert_eq!(rest, 2);
-    assert_eq!(to.budget.take(u64::MAX, 1), 1 << 20, "all room is there again");
+    assert_eq!(to.budget.take(u64::MAX, 1), 1 << 20, "the budget is complete again");
 }
 
 #[cfg(loom)]
@@ -179,7 +178,7 @@ mod models {
 
     const BUDGET: Budget = Budget { thread: 256, max_block: 128 };
 
-    /// Uses the bytes of a block, which loom watches.
+    /// Writes to a block, which loom checks.
     fn touch(block: BlockPtr) {
         // SAFETY: the models keep their cells to the end; loom checks that no other thread uses them now.
         let cell: &UnsafeCell<u32> = unsafe { block.base.cast().as_ref() };
@@ -220,9 +219,9 @@ mod models {
         });
     }
 
-    /// The magazines, as a pool and a thread share them.
+    /// A cache that a pool and a thread share.
     struct Seen(ThreadCache);
-    // SAFETY: as in a pool, only counts are read and flags raised from elsewhere.
+    // SAFETY: as in a pool, other threads only read counters and raise flags.
     unsafe impl Send for Seen {}
     // SAFETY: as above.
     unsafe impl Sync for Seen {}
@@ -243,7 +242,7 @@ mod models {
             };
             seen.0.pool_dropped.raise();
             if seen.0.counters().frees == 1 {
-                // The memory is freed; loom would detect a user that is not done.
+                // Loom detects a user that has not finished when the memory is freed.
                 touch(block(&*cell, class(64)));
             }
             user.join().unwrap();

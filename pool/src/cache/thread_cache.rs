@@ -1,5 +1,3 @@
-//! The magazines of one thread for one pool: a stack of free blocks for each class.
-
 use core::cell::Cell;
 use core::fmt;
 use core::ptr::NonNull;
@@ -8,31 +6,24 @@ use super::stack::{Slots, Stack};
 use super::{AllocCounters, BlockPtr, CLASSES, Class};
 use crate::sync::{ByteBudget, Flag, OwnerCounter};
 
-/// How much a thread may keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// Bytes in all magazines of a thread for classes of up to `Budget::MAX_SMALL` bytes, and the same number again in
-    /// those above.
+    /// The bytes of a thread in blocks of up to `MAX_SMALL` bytes, and the same number again in larger ones.
     pub(crate) thread: usize,
-    /// The greatest block that is cached.
     pub(crate) max_block: usize,
 }
 
 impl Budget {
-    /// The most blocks in one magazine.
     pub(super) const MAX_BLOCKS: usize = 64;
-    /// Bytes in one magazine, unless a single block has more.
+    /// The maximum number of bytes in one magazine, unless a single block has more.
     const MAX_BYTES: usize = 4 << 20;
-    /// Blocks above this many bytes are *large*. For them each thread has a second budget, and all threads share a
-    /// third.
+    /// Blocks above this size are *large*: each thread has a second budget for them, and all threads share a third.
     const MAX_SMALL: usize = 512 << 10;
 
-    /// Returns whether blocks of this many bytes are large, and so fetched and cached one by one.
     pub(crate) fn is_large(bytes: usize) -> bool {
         bytes > Self::MAX_SMALL
     }
 
-    /// Returns how many blocks of a class a magazine may hold.
     fn max_blocks(&self, class: Class) -> usize {
         let bytes = class.bytes();
         let max_bytes =
@@ -42,7 +33,6 @@ impl Budget {
     }
 }
 
-/// The index of the first class of large blocks.
 #[cfg(not(loom))]
 const FIRST_LARGE: usize = match Class::for_len(Budget::MAX_SMALL) {
     Some(class) => class.index() + 1,
@@ -51,37 +41,36 @@ const FIRST_LARGE: usize = match Class::for_len(Budget::MAX_SMALL) {
 #[cfg(loom)]
 const FIRST_LARGE: usize = CLASSES;
 
-/// All magazines of one thread for one pool, and what they count.
+/// All magazines of one thread for one pool, and their counters.
 ///
-/// Its own thread pushes and pops without a lock; other threads only read counts and raise flags.
+/// The owning thread pushes and pops without a lock; other threads only read counters and raise flags.
 pub(crate) struct ThreadCache {
     stacks: [Stack; CLASSES],
-    /// The memory of the slots, which the stacks point to. Not a `Box`: moving one invalidates pointers made before.
+    /// Owns the slots that the stacks point to. Not a `Box`: moving one invalidates existing pointers.
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Vec<Slots>,
-    /// Bytes requested.
     requested_bytes: OwnerCounter,
-    /// Requests among `allocs` for which blocks had to be fetched from the depot or a region.
+    /// Allocations for which a block was fetched from the depot or a region.
     misses: OwnerCounter,
-    /// The rest of the thread's two budgets in bytes: for small blocks, and for large ones.
+    /// The remaining bytes of the two budgets: for small blocks, and for large ones.
     budget_left: [Cell<usize>; 2],
-    /// Bytes for large blocks that this thread has taken from the budget of all threads.
+    /// Bytes for large blocks taken from the budget that all threads share.
     borrowed: Cell<usize>,
-    /// How often the budget was exhausted.
+    /// Counts exhaustions of the budget; see `should_rebalance`.
     pressure: Cell<u32>,
-    /// How often a block of a larger class could have been handed out.
+    /// Counts allocations from a larger class; see `should_refetch`.
     mismatched: Cell<u32>,
-    /// By class: the use count of its magazine when the thread last searched for one whose budget it could take.
+    /// The allocations and frees of each class at the last call of `victim`.
     used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
     pub(crate) pool_dropped: Flag,
-    /// The memory is freed: do not access it any more.
+    /// The memory of the pool is freed: do not access it any more.
     pub(crate) closed: Flag,
 }
 
 impl ThreadCache {
     pub(crate) fn new(budget: Budget) -> ThreadCache {
-        // The slots are not written here, so that a thread has memory only for the classes that it uses.
+        // The slots are not written, so memory is used only for the classes in use.
         let mut slots = Vec::with_capacity(CLASSES);
         let places = slots.spare_capacity_mut();
         let stacks = core::array::from_fn(|index| {
@@ -112,8 +101,8 @@ impl ThreadCache {
         }
     }
 
-    /// Hands out a block of the class with index `class`, for a request of `requested` bytes; none if its magazine is
-    /// empty, or there is no such class.
+    /// Allocates a block of the class with index `class`, for a request of `requested` bytes. Returns `None` if its
+    /// magazine is empty or the class does not exist.
     #[inline]
     pub(crate) fn pop(&self, class: usize, requested: usize) -> Option<BlockPtr> {
         let stack = self.stacks.get(class)?;
@@ -123,38 +112,34 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Caches a freed block; returns false if it has no room for it.
+    /// Caches a freed block. Returns false if there is no room.
     #[inline]
     pub(crate) fn push(&self, block: BlockPtr) -> bool {
         let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
         if self.pool_dropped.is_raised_relaxed() || !stack.push_uncounted(block) {
             return false;
         }
-        // Last, with release: a thread that reads this count also sees everything its owner did with the block.
+        // Last, with release: a thread that reads this count also sees everything that the owner did with the block.
         stack.frees.add(1);
         true
     }
 
-    /// Returns how many blocks of a class are cached.
     pub(crate) fn len(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| stack.len() as usize)
     }
 
     /// Returns the smallest class with a cached block, from `class` to one that is at most 50 % larger.
     ///
-    /// The difference is wasted as long as the block lives. But the thread caches those bytes anyway, and a block split
-    /// off a region would cost more.
+    /// The difference is wasted as long as the block lives, but splitting a block off a region would cost more.
     pub(crate) fn nearest_class(&self, class: Class) -> Option<Class> {
         let index = class.index();
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
-        // The class and the next two, a quarter apart. All three are read without a branch: which of them has a block
-        // is unpredictable.
+        // All three classes, a quarter apart, are read without a branch: which of them has a block is unpredictable.
         let found = has(index) | has(index + 1) << 1 | has(index + 2) << 2;
         (found != 0).then(|| Class::at((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Returns how many blocks of a full magazine to move elsewhere: half, or all if none was requested since the last
-    /// call, which this records.
+    /// Returns how many blocks of a full magazine to move away: half, or all if none was requested since.
     pub(crate) fn excess(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.own();
@@ -163,18 +148,16 @@ impl ThreadCache {
         if is_used { len.div_ceil(2) } else { len }
     }
 
-    /// Returns how many blocks of a class to fetch at once.
     pub(crate) fn wanted(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         stack.capacity.get().div_ceil(2).min(stack.capacity.get() - stack.len()) as usize
     }
 
-    /// Returns how many more blocks of a class fit.
     pub(crate) fn free_slots(&self, class: Class) -> usize {
         self.stacks.get(class.index()).map_or(0, |stack| (stack.capacity.get() - stack.len()) as usize)
     }
 
-    /// Counts a block that comes from the depot or a region and goes straight to the user, for `requested` bytes.
+    /// Counts a block that goes from the depot or a region straight to the user.
     pub(crate) fn count_direct(&self, block: BlockPtr, requested: usize) -> bool {
         let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
         stack.net_refills.set(stack.net_refills.get().wrapping_add(1));
@@ -183,7 +166,7 @@ impl ThreadCache {
         true
     }
 
-    /// Caches a block from the depot or a region; returns false if there is no room.
+    /// Caches a block from the depot or a region. Returns false if there is no room.
     pub(crate) fn put(&self, class: Class, block: BlockPtr) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| {
             let has_room = stack.push_uncounted(block);
@@ -192,7 +175,6 @@ impl ThreadCache {
         })
     }
 
-    /// Takes a block out of a magazine, to be put into the depot or back into its region.
     pub(crate) fn take(&self, class: Class) -> Option<BlockPtr> {
         let stack = self.stacks.get(class.index())?;
         let block = stack.peek()?;
@@ -200,10 +182,9 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Doubles the capacity of a class's magazine, or raises it by as much as the budget allows; returns false if by
-    /// nothing.
+    /// Doubles the capacity of a magazine, or raises it as far as the budget allows. Returns whether it has grown.
     ///
-    /// Magazines start with no capacity and double when they excess, so budget goes only to classes in use. For large
+    /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
     /// blocks the thread also takes from the budget that all threads share.
     pub(crate) fn grow(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
@@ -223,36 +204,35 @@ impl ThreadCache {
         more > 0
     }
 
-    /// Returns whether the magazine of a class is below its greatest capacity, whatever the budget.
+    /// Returns whether the magazine of a class is below its largest capacity, whatever the budget.
     pub(crate) fn may_grow(&self, class: Class) -> bool {
         self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.limit)
     }
 
-    /// Returns true on every 64th call. The caller calls it when a magazine cannot grow, and on true takes budget from
-    /// another class.
+    /// Returns true on every 64th call for a magazine that cannot grow; then the caller takes budget from another
+    /// class.
     ///
-    /// Not every time: with sizes at random, a block cached for one class is worth as much as one cached for another.
+    /// With random sizes, doing so every time would be useless: cached blocks of all classes are worth the same.
     pub(crate) fn should_rebalance(&self) -> bool {
         let pressure = self.pressure.get().wrapping_add(1);
         self.pressure.set(pressure);
         pressure.is_multiple_of(64)
     }
 
-    /// Returns true on every 64th call. The caller calls it when it could hand out a block of a larger class, and on
-    /// true fetches blocks of the right class instead.
+    /// Returns true on every 64th call when a larger block could be used; then the caller fetches blocks of `class`.
     ///
-    /// Otherwise a thread that uses one size would reuse the blocks of another forever, by the slow path each time.
+    /// Otherwise a thread that uses one size would reuse the blocks of another forever, each time on the slow path.
     pub(crate) fn should_refetch(&self) -> bool {
         let mismatched = self.mismatched.get().wrapping_add(1);
         self.mismatched.set(mismatched);
         mismatched.is_multiple_of(64)
     }
 
-    /// Returns the class from which to take budget for `class`, if there is one.
+    /// Returns the class from which to take budget for `class`, if any.
     ///
-    /// Candidates share the budget of `class` and would free enough for one of its blocks. Those that were not used
-    /// since the last call come first, then those that hold most of the budget; a class in use is taken only if it
-    /// holds at least as much as `class`.
+    /// Candidates share the budget of `class` and would free enough for one of its blocks. Classes that were not used
+    /// since the last call come first, then those with the largest part of the budget. A class in use is taken only if
+    /// its part is larger than that of `class`, or equal.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.capacity.get() == stack.limit {
@@ -266,7 +246,7 @@ impl ThreadCache {
             let other = &self.stacks[index];
             let used = other.allocs.own() + other.frees.own();
             let is_idle = self.used_at_scan[index].replace(used) == used && other.capacity.get() > 0;
-            // Without this, classes of tiny blocks would be emptied again and again for less than one block of `class`.
+            // Without this, tiny classes would be emptied again and again for less than one block of `class`.
             let helps = is_large || self.budget_left[0].get() + reserved(other) >= stack.bytes;
             if helps && (is_idle, reserved(other)) > best.0 {
                 best = ((is_idle, reserved(other)), Some(index));
@@ -275,7 +255,7 @@ impl ThreadCache {
         best.1.and_then(Class::new)
     }
 
-    /// Lowers the capacity of a class's magazine to what it holds, and gives the budget back.
+    /// Lowers the capacity of a magazine to its length, and returns the budget.
     pub(crate) fn shrink(&self, class: Class, large: &ByteBudget) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let freed = (stack.capacity.get() - stack.len()) as usize * stack.bytes;
@@ -294,9 +274,9 @@ impl ThreadCache {
         self.misses.add(1);
     }
 
-    /// Returns what this thread has counted; from another thread, what it had counted a moment ago.
+    /// Returns the counts of this thread, which may be slightly old for another thread.
     ///
-    /// Frees are read before allocations, so a block that moves meanwhile looks live rather than freed twice.
+    /// Frees are read before allocations, so a block that moves meanwhile counts as live, not as freed twice.
     pub(crate) fn counters(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {

@@ -1,4 +1,4 @@
-//! Which magazines are the calling thread's.
+//! Finds the caches of the calling thread.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -6,25 +6,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{DeferredFree, ThreadCache};
 
-/// Slots in a thread's table; pool `id` uses slot `id % TABLE_SLOTS`.
+/// The size of a thread's table; pool `id` uses slot `id % TABLE_SLOTS`.
 const TABLE_SLOTS: usize = 16;
 
-/// The number of no pool.
 const NO_POOL: u64 = u64::MAX;
 
-/// The number of every pool whose blocks are not cached by threads.
+/// The id of all pools whose blocks are not cached.
 pub(crate) const UNCACHED: u64 = 0;
 
-/// The magazines of one pool, which has this number.
 type CacheRef = (u64, NonNull<ThreadCache>);
 
-/// Where a thread finds its magazines for a pool, by the pool's number. It has no destructor.
+/// The caches of a thread by pool id. It has no destructor.
 struct CacheTable {
-    /// The magazines used last. They are always at the same address, so the processor can proceed with them while it
-    /// still waits for the number of a block's pool, which it compares afterwards.
+    /// The cache used last. Its address is constant, so the CPU can use it speculatively while the id of a block's pool
+    /// is being loaded; the ids are compared afterwards.
     last: Cell<CacheRef>,
     slots: [Cell<CacheRef>; TABLE_SLOTS],
-    /// The thread is exiting: it keeps nothing any more.
+    /// The thread is exiting and caches no more blocks.
     exiting: Cell<bool>,
 }
 
@@ -35,7 +33,7 @@ impl CacheTable {
         &self.slots[id as usize % TABLE_SLOTS]
     }
 
-    /// Looks for magazines that were not used last; returns whether they now are.
+    /// Makes the cache of pool `id` the last one. Returns false if it is not in the table.
     #[cold]
     #[inline(never)]
     fn make_last(&self, id: u64) -> bool {
@@ -58,17 +56,17 @@ impl CacheTable {
     }
 }
 
-/// Retires the magazines of an exiting thread for one pool.
+/// Returns the cached blocks of an exiting thread to one pool.
 ///
 /// # Safety
-/// Called once, before the magazines are closed, by the thread that owns them and holds the `Teardown`.
+/// Called once, before the cache is closed, by the thread that owns it and holds the `Teardown`.
 type DetachThread =
     unsafe fn(pool: NonNull<()>, cache: &ThreadCache, teardown: &mut Teardown) -> Option<DeferredFree>;
 
-/// The magazines of one thread for one pool.
+/// A cache that this thread must free.
 ///
 /// # Invariants
-/// 1. `cache` was made by `Box::leak` and is freed when this value is dropped, not before.
+/// 1. `cache` was made by `Box::leak` and is freed only when this value is dropped.
 /// 2. While `cache` is not closed, `pool` lives and `detach_thread` is the function for it.
 struct OwnedCache {
     id: u64,
@@ -77,7 +75,7 @@ struct OwnedCache {
     detach_thread: DetachThread,
 }
 
-/// All magazines of a thread. Its destructor, at the end of the thread, returns the blocks in them.
+/// All caches of a thread. The destructor, at thread exit, returns their blocks.
 struct Owner(RefCell<Vec<OwnedCache>>);
 
 thread_local! {
@@ -91,12 +89,10 @@ thread_local! {
     static OWNER: Owner = const { Owner(RefCell::new(Vec::new())) };
 }
 
-/// The lock under which magazines are closed: a dropped pool and an exiting thread each free data that the other refers
-/// to.
+/// The lock for closing caches: a dropped pool and an exiting thread each free data that the other refers to.
 #[derive(Debug)]
 pub(crate) struct Teardown(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
-/// Returns a number that is unique among the pools of this process.
 pub(crate) fn new_id() -> u64 {
     static LAST: Mutex<u64> = Mutex::new(0);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,23 +100,23 @@ pub(crate) fn new_id() -> u64 {
     *last
 }
 
-/// Locks out all other teardowns of magazines in this process.
 pub(crate) fn teardown() -> Teardown {
     static TEARDOWN: Mutex<()> = Mutex::new(());
     Teardown(TEARDOWN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Calls `action` with the calling thread's magazines for the pool `id`, if those were used last.
+/// Calls `action` with the calling thread's cache for the pool `id`, if it was used last.
 #[inline]
 pub(crate) fn with_last_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE.with(|table| {
         let (last, cache) = table.last.get();
-        // SAFETY: what is in the table is owned by this thread's `OWNER`, which clears the table before it frees.
+        // SAFETY: the caches in the table are owned by this thread's `OWNER`, which clears the table before it frees
+        // them.
         (last == id).then(|| action(unsafe { cache.as_ref() }))
     })
 }
 
-/// Calls `action` with the calling thread's magazines for the pool `id` if they are at hand, but were not used last.
+/// Calls `action` with the calling thread's cache for the pool `id`, if it is in the table but was not used last.
 #[inline]
 pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     TABLE
@@ -128,20 +124,18 @@ pub(crate) fn with_table_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> 
         .flatten()
 }
 
-/// Calls `action` with the calling thread's magazines for the pool `id`; returns none if it has none at hand.
+/// Calls `action` with the calling thread's cache for the pool `id`, if it is in the table.
 #[inline]
 pub(crate) fn with_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
     let is_at_hand = TABLE.with(|table| table.last.get().0 == id || table.make_last(id));
     is_at_hand.then(|| with_last_cache(id, action)).flatten()
 }
 
-/// Finds magazines of the calling thread that another pool has pushed out of the table, or makes new ones with `make`;
-/// returns none if the thread is exiting.
-///
-/// `register` is called for new ones, before anybody uses them.
+/// Puts the calling thread's cache for the pool `id` into the table; another pool may have evicted it. Creates the
+/// cache with `make`, and passes it to `register`, if necessary. Returns false if the thread is exiting.
 ///
 /// # Safety
-/// `pool` lives until the magazines are closed or retired, and `detach_thread` is the function for it.
+/// `pool` lives until the cache is closed or detached, and `detach_thread` is the function for it.
 #[cold]
 pub(crate) unsafe fn attach_thread(
     id: u64,
@@ -159,7 +153,7 @@ pub(crate) unsafe fn attach_thread(
             return Some(known.cache);
         }
         if owned.iter().any(OwnedCache::is_closed) {
-            // The table may name what is about to go.
+            // The table may refer to closed caches, which are freed next.
             TABLE.with(CacheTable::clear);
             owned.retain(|owned| !owned.is_closed());
         }

@@ -1,29 +1,28 @@
-//! Size classes: powers of two, and from 256 bytes on the three steps of a quarter between them.
+//! Size classes: powers of two, and above 256 bytes also the three quarter steps between them.
 
 use core::fmt;
 
 use super::{MAX_BLOCK, MIN_BLOCK, Order};
 
-/// A size that blocks have: 64, 128, 256, then 320, 384, 448, 512, 640, … four a power of two.
+/// A block size: 64, 128, 256, then 320, 384, 448, 512, 640, … four per power of two.
 ///
-/// So for more than 256 bytes a block is at most a quarter larger than the request, and 9 % on average over sizes
-/// spread evenly on a logarithmic scale.
+/// So above 256 bytes, a block is at most a quarter larger than the request, and 9 % on average over logarithmic sizes.
 ///
-/// The number counts the quarters of a power of two up to the one that the size closes, from 64 bytes on. The three
-/// quarters between 64 and 128, and between 128 and 256, are not classes, so six numbers are unused. In exchange one
-/// formula without a branch maps a size to the number, and another maps it back.
+/// The number counts the quarters of powers of two up to the one that the size closes, from 64 bytes on. The quarters
+/// between 64 and 128, and between 128 and 256, are not classes, so six numbers are unused. In exchange, one formula
+/// without a branch maps a size to the number, and another maps it back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u8);
 
 impl Class {
-    /// From this size on there are steps of a quarter.
+    /// Above this size, classes are a quarter of a power of two apart.
     const FINE: usize = 256;
     /// The quarter that 64 bytes close, counted from 1 byte.
     const FIRST: u32 = 23;
     /// The quarter of 1.0 in the bits of a float.
     const ONE: u32 = 1f32.to_bits() >> 21;
 
-    /// Returns the smallest class that holds `len` bytes; none if none does.
+    /// Returns the smallest class that holds `len` bytes, if one does.
     #[inline]
     pub(crate) const fn for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
@@ -31,17 +30,17 @@ impl Class {
         }
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
         let bits = last.ilog2();
-        // The leading bit and the two after it give the quarter of the way to the next power in which `last` is.
+        // The leading bit and the next two give the quarter in which `last` lies.
         let quarter = bits * 4 + (last >> (bits - 2)) as u32 - 4;
         Some(Class(((quarter | Self::coarse(len)) - Self::FIRST) as u8))
     }
 
-    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB;
-    /// otherwise a greater index, so that a lookup in a list of those classes needs no check before.
+    /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB.
+    /// Otherwise returns a larger index, so that a lookup in a list of those classes needs no check before.
     ///
-    /// It takes half as many instructions as `for_len`. The first bits of a float hold the logarithm, followed by the
-    /// quarter. Its last bits may be rounded, but are not used here. A value that is not a positive number has the sign
-    /// bit set, so its index is beyond all others.
+    /// It takes half as many instructions as `for_len`. The leading bits of a float hold the logarithm and the quarter;
+    /// its last bits may be rounded. A value that is not positive has the sign bit set, so its index is larger than all
+    /// others.
     #[inline]
     pub(crate) const fn index_for_len(len: usize) -> usize {
         let last = (len.wrapping_sub(1) | (MIN_BLOCK - 1)) as isize;
@@ -49,14 +48,13 @@ impl Class {
         ((quarter | Self::coarse(len)) - (Self::ONE + Self::FIRST)) as usize
     }
 
-    /// Returns what makes all quarters of the powers up to `FINE` the last one: 3 up to there, 0 above, in which case
-    /// the difference is not negative. For sizes that no address space has it is anything.
+    /// Returns 3 for sizes up to `FINE`, which selects the last quarter of each power, and 0 above. The result is
+    /// arbitrary for sizes above any address space.
     #[inline]
     const fn coarse(len: usize) -> u32 {
         (len.wrapping_sub(Self::FINE + 1) >> (usize::BITS - 2)) as u32
     }
 
-    /// Returns the smallest class that is a power of two and holds `len` bytes; none if none does.
     #[inline]
     pub(crate) const fn power_for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
@@ -66,38 +64,34 @@ impl Class {
         Some(Class((last.ilog2() * 4 + 3 - Self::FIRST) as u8))
     }
 
-    /// Returns the size in bytes.
     #[inline]
     pub(crate) const fn bytes(self) -> usize {
         (self.eighths() as usize) << ((self.0 as u32 + Self::FIRST) / 4 - 2)
     }
 
-    /// Returns the place of the class in a list of all, from the smallest.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Returns the class whose [`index`](Self::index) this is.
     #[inline]
     pub(crate) const fn at(index: u8) -> Class {
         Class(index)
     }
 
-    /// Returns the class with that index, or `None` past the last one and at the unused numbers.
+    /// Returns the class with this index, or `None` past the last class and at unused numbers.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);
         let is_one = class <= Self::for_len(MAX_BLOCK)? && Self::for_len(class.bytes()) == Some(class);
         is_one.then_some(class)
     }
 
-    /// Returns the order of the smallest power of two that holds such a block.
     #[inline]
     pub(crate) const fn outer(self) -> Order {
         Order::of_block(8 << ((self.0 as u32 + Self::FIRST) / 4 - 2))
     }
 
-    /// Returns how many eighths of its outer block it is: 5, 6, 7, or 8 if it is one.
+    /// Returns the size in eighths of the outer block, 5 to 8.
     #[inline]
     pub(crate) const fn eighths(self) -> u32 {
         5 + ((self.0 as u32 + Self::FIRST) & 3)
@@ -147,7 +141,6 @@ mod tests {
             assert!(class.bytes() >= len, "{len}");
             let smaller = (0..class.index()).rev().find_map(Class::new);
             assert!(smaller.is_none_or(|smaller| smaller.bytes() < len), "{len}");
-            // Blocks start where their outer block does.
             assert!(class.outer().bytes().min(MAX_ALIGN) >= alignment(len), "{len}");
             let power = Class::power_for_len(len).unwrap();
             assert_eq!(power.bytes(), len.next_power_of_two().max(64));

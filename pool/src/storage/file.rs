@@ -1,5 +1,3 @@
-//! Memory in a named file: larger than the machine's memory, or to be found by other processes.
-
 use core::ptr::NonNull;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,32 +8,29 @@ use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
-/// Memory in a file of the file system: the kernel writes to it what does not fit into memory.
+/// Memory in a named file: larger than the main memory, or found by other processes by its name.
 ///
-/// In `/dev/shm` it is a segment that other processes find by its name. It has the header of a
-/// [`SharedStorage`](crate::SharedStorage) segment. The header is written last, so an unfinished file is never mistaken
-/// for a finished one. Pages are allocated on use: nothing is faulted in. The file stays when the value is dropped. It
-/// may be removed at any time; mappings stay valid. Available on Linux and macOS.
+/// The file has the header of a [`SharedStorage`](crate::SharedStorage) segment. The header is written last, so an
+/// unfinished file is never mistaken for a finished one. Nothing is faulted in. The file stays when the value is
+/// dropped, and can be removed at any time: mappings stay valid. Available on Linux and macOS.
 ///
-/// The functions are unsafe because a file is not sealed: a process that can write it can truncate it, and then an
-/// access beyond the new end kills this process (SIGBUS).
+/// The functions are unsafe because a file is not sealed: if it is truncated, an access beyond its end raises SIGBUS.
 #[derive(Debug)]
 pub struct FileStorage {
     view: SegmentView,
 }
 
 impl FileStorage {
-    /// Makes a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
+    /// Creates a file of `len` bytes, rounded up to a multiple of 4096, that did not exist, for this user alone.
     ///
     /// The disk space is allocated at once, so that a full disk is an error here and not a signal later.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above what an address space holds; [`StorageError::Refused`] if the file exists or cannot
-    /// be made, or its file system has no space or cannot allocate in advance.
+    /// [`StorageError::Size`] above the address space; [`StorageError::Refused`] if the file exists or cannot be
+    /// created, or its file system has no space or cannot allocate in advance.
     ///
     /// # Safety
-    /// For as long as the value lives the file is not truncated, and only a process that was sent an offset writes
-    /// there.
+    /// For as long as the value lives, the file is not truncated, and processes write only at offsets sent to them.
     ///
     /// ```
     /// use mpj_pool::{FileStorage, Magazine, Pool, Storage};
@@ -58,7 +53,7 @@ impl FileStorage {
         let made = Self::fill(&fd, size, len);
         let view = made.and_then(|epoch| SegmentView::map(fd, size, epoch, false));
         if view.is_err() {
-            // Nobody can use what was left half made; that it cannot be removed would be no news.
+            // The unfinished file is useless. If it cannot be removed, the original error is more important.
             let _ = rustix::fs::unlink(path.as_ref());
         }
         Ok(FileStorage { view: view? })
@@ -76,21 +71,21 @@ impl FileStorage {
         Ok(header.epoch)
     }
 
-    /// Maps a file that another process has made with [`create`](Self::create).
+    /// Maps a file that another process has created with [`create`](Self::create).
     ///
-    /// The header is read once, copied out, and checked against the file before anything is mapped.
+    /// The header is copied once and checked against the file before anything is mapped.
     ///
     /// # Errors
-    /// [`StorageError::Owner`] if it is another user's, [`Unfinished`](StorageError::Unfinished) if its header is still
-    /// blank, [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Version`](StorageError::Version),
+    /// [`StorageError::Owner`] if another user owns the file, [`Unfinished`](StorageError::Unfinished) if its header is
+    /// still zero, [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Version`](StorageError::Version),
     /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it cannot be opened or is not a
     /// regular file.
     ///
     /// # Safety
-    /// For as long as the view lives the file is not truncated.
+    /// For as long as the view lives, the file is not truncated.
     pub unsafe fn attach(path: impl AsRef<Path>) -> Result<SegmentView, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
-        // Without waiting for the other end if the name is that of a pipe.
+        // NONBLOCK: opening a named pipe must not wait for its other end.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path.as_ref(), flags, Mode::empty()).map_err(os("open"))?;
         let stat = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
@@ -105,7 +100,7 @@ impl FileStorage {
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns a number that no other segment made on this host has.
+    /// Returns a number that differs for each segment created on this host.
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }

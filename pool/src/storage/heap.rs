@@ -1,5 +1,3 @@
-//! Memory from the global allocator: the paper's indirect buffers.
-
 use core::ptr::NonNull;
 use std::alloc::Layout;
 
@@ -27,7 +25,7 @@ impl Heap {
     /// Allocates `len` bytes, rounded up to a multiple of 4096.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above `isize::MAX`, [`StorageError::Refused`] if the allocator has no more.
+    /// [`StorageError::Size`] above `isize::MAX`, [`StorageError::Refused`] if the allocator fails.
     #[expect(clippy::disallowed_methods, reason = "the one place that allocates by hand")]
     pub fn create(len: usize) -> Result<Heap, StorageError> {
         const MAX: usize = isize::MAX as usize & !(MAX_ALIGN - 1);
@@ -53,7 +51,7 @@ impl Drop for Heap {
     }
 }
 
-// SAFETY: the value owns its allocation and gives out nothing but its address.
+// SAFETY: the value owns its allocation and returns only its address.
 unsafe impl Send for Heap {}
 // SAFETY: no method changes anything.
 unsafe impl Sync for Heap {}

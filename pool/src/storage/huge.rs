@@ -1,18 +1,14 @@
-//! Huge pages that the system has set aside, or ordinary ones if it has none.
-
 use core::ptr::NonNull;
 
 use memmap2::MmapRaw;
 
 use super::{Backing, Pages, Storage, StorageError, sys, whole_pages};
 
-/// The size of the huge pages that are requested.
 const HUGE: usize = 2 << 20;
 
-/// Memory in huge pages of 2 MiB from the system's reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty or the
-/// system is not Linux.
+/// Memory in huge pages of 2 MiB from the reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty or not on Linux.
 ///
-/// One translation covers 512 times as much, and a device needs 1/512 of the entries to register the memory.
+/// A TLB entry covers 512 times as much, and a device needs 1/512 of the entries to register the memory.
 /// [`backing`](Storage::backing) returns which of the two it is:
 ///
 /// ```
@@ -38,11 +34,10 @@ enum Inner {
 }
 
 impl Huge {
-    /// Maps `len` bytes, rounded up to huge pages if the reserve has enough of them, and faults them in.
+    /// Maps `len` bytes, rounded up to huge pages if the reserve has enough, and faults them in.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more
-    /// pages of either size.
+    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no pages.
     pub fn create(len: usize) -> Result<Huge, StorageError> {
         let inner = match Self::reserved(len) {
             Ok(inner) => inner,

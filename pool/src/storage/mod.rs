@@ -1,4 +1,4 @@
-//! Where the bytes of a region come from.
+//! The memory under regions: the trait [`Storage`] and its implementations.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::io;
 use crate::RegionKey;
 
 #[cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
-#[allow(unsafe_code, reason = "maps files that have names, which its callers answer for")]
+#[allow(unsafe_code, reason = "maps named files; its callers guarantee their size")]
 mod file;
 #[allow(unsafe_code, reason = "calls the allocator")]
 mod heap;
@@ -41,12 +41,12 @@ pub enum Backing {
     Heap,
     /// A private anonymous mapping.
     Pages {
-        /// The kernel accepted the advice to back it with huge pages.
+        /// Whether the kernel has accepted the advice to use huge pages.
         thp: bool,
     },
     /// Huge pages of the system's reserve.
     Huge {
-        /// The size of one.
+        /// The page size.
         page: usize,
     },
     /// Memory that other processes may map.
@@ -55,16 +55,16 @@ pub enum Backing {
     File,
 }
 
-/// One stable range of bytes from which a pool hands out blocks.
+/// A stable range of bytes from which a pool allocates blocks.
 ///
 /// # Safety
 /// For as long as the value exists, wherever it is moved:
-/// 1. `base()..base() + size()` lies in one allocation, readable and writable, that neither moves nor unmaps nor can be
-///    truncated; `size()` is at least 1 and at most `isize::MAX`;
+/// 1. `base()..base() + size()` lies in one allocation, readable and writable, that neither moves nor is unmapped nor
+///    can be truncated; `size()` is at least 1 and at most `isize::MAX`;
 /// 2. `base()` is a multiple of 4096;
-/// 3. all methods always answer the same;
-/// 4. the value alone grants access to the bytes: no other `Storage` covers one of them, and other code that knows
-///    their address does not access them unless the owner of a block allows it.
+/// 3. all methods always return the same values;
+/// 4. the value alone grants access to the bytes: no other `Storage` covers any of them, and other code that knows
+///    their address accesses them only if the owner of a block allows it.
 ///
 /// The bytes may be uninitialised.
 #[expect(unsafe_code, reason = "the contract that pools rely on when they give out addresses")]
@@ -75,7 +75,7 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Returns the length in bytes.
     fn size(&self) -> usize;
 
-    /// Returns the size of the pages that the operating system hands out for this memory.
+    /// Returns the page size of this memory.
     fn page_size(&self) -> usize {
         sys::page_size()
     }
@@ -83,13 +83,13 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Returns the kind of memory.
     fn backing(&self) -> Backing;
 
-    /// Returns the name under which other processes know this memory, if they do.
+    /// Returns the key by which other processes identify this memory, if they can.
     fn key(&self) -> Option<RegionKey> {
         None
     }
 }
 
-// SAFETY: the storage in the box keeps the contract, and the box stays what it is.
+// SAFETY: the storage in the box keeps the contract, and the box does not change it.
 #[expect(unsafe_code, reason = "the contract is passed on")]
 unsafe impl Storage for Box<dyn Storage> {
     fn base(&self) -> NonNull<u8> {
@@ -113,38 +113,38 @@ unsafe impl Storage for Box<dyn Storage> {
     }
 }
 
-/// Why a storage could not be made or attached.
+/// The error of a storage that could not be created or attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size is more than any storage can have.
+    /// The size exceeds the maximum.
     Size {
         /// The bytes requested.
         asked: usize,
-        /// The most bytes that can be requested.
+        /// The maximum.
         most: usize,
     },
-    /// The operating system or the allocator has refused the request.
+    /// A system call or the allocator failed.
     Refused {
         /// The bytes requested.
         asked: usize,
         /// The call that failed.
         call: &'static str,
-        /// Its error number.
+        /// The error number.
         errno: i32,
     },
-    /// The descriptor is not sealed against truncation, so its memory could vanish.
+    /// The file is not sealed against truncation, so its memory could vanish.
     Unsealed {
-        /// The seals that are needed.
+        /// The required seals.
         needed: u32,
-        /// The seals that are there.
+        /// The seals found.
         found: u32,
     },
     /// The file is shorter than its header.
     Short {
-        /// The bytes needed.
+        /// The required number of bytes.
         needed: u64,
-        /// The bytes there.
+        /// The size of the file in bytes.
         found: u64,
     },
     /// The file does not start with the magic number.
@@ -152,32 +152,32 @@ pub enum StorageError {
         /// The first eight bytes.
         found: u64,
     },
-    /// The file has no header yet: it is being made, or was never finished.
+    /// The file has no header yet: its creation is not finished, or has failed.
     Unfinished,
     /// The file belongs to another user.
     Owner {
-        /// This process's user.
+        /// The user of this process.
         needed: u32,
-        /// The file's.
+        /// The owner of the file.
         found: u32,
     },
-    /// The header is of another version.
+    /// The header has an unknown version.
     Version {
-        /// The version that this program understands.
+        /// The supported version.
         needed: u32,
         /// The version found.
         found: u32,
     },
     /// The header and the file disagree about the size.
     Length {
-        /// The size by the header.
+        /// The size in the header.
         header: u64,
-        /// The size of the file less its header.
+        /// The size of the file without its header.
         file: u64,
     },
-    /// The segment has another epoch than expected: a leftover, or one of another job.
+    /// The segment has an unexpected epoch: it is from an earlier run, or of another job.
     Epoch {
-        /// The epoch expected.
+        /// The expected epoch.
         needed: u64,
         /// The epoch found.
         found: u64,
@@ -214,7 +214,7 @@ impl fmt::Display for StorageError {
 
 impl core::error::Error for StorageError {}
 
-/// Rounds `len` up to whole pages of `page` bytes, at least one. Fails if the result exceeds `most`.
+/// Rounds `len` up to at least one page of `page` bytes. Fails if the result exceeds `most`.
 pub(crate) fn whole_pages(len: usize, page: usize, most: usize) -> Result<usize, StorageError> {
     match len.max(1).checked_next_multiple_of(page) {
         Some(size) if size <= most => Ok(size),

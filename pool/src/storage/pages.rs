@@ -1,5 +1,3 @@
-//! Private anonymous pages: the paper's direct buffers.
-
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -7,16 +5,14 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use super::{Backing, Storage, StorageError, sys, whole_pages};
 
-/// The size of a huge page on the machines we know.
 const HUGE: usize = 2 << 20;
 
 /// A private anonymous mapping, aligned to 2 MiB, advised to use huge pages, faulted in when made.
 ///
 /// The first 4 MiB are faulted in when [`create`](Pages::create) returns. A short-lived thread faults in the rest of a
-/// larger mapping, 2 MiB at a time from its start, which is where a pool hands out blocks first. A thread that reaches
-/// a page earlier, or runs where the system gives no further threads, waits for the kernel at the first access. This is
-/// so on Linux; elsewhere pages have the ordinary size, and those after the first 4 MiB are faulted in at their first
-/// access.
+/// larger mapping, 2 MiB at a time from its start, where a pool allocates first. Pages that are accessed earlier, or
+/// for which no thread could be started, are faulted in at the first access. This holds for Linux. On other systems,
+/// pages have the ordinary size, and those after the first 4 MiB are faulted in at their first access.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};
@@ -29,7 +25,7 @@ const HUGE: usize = 2 << 20;
 /// 1. `base..base + size` lies in `map`, `base` is a multiple of 2 MiB, and `size` is at least one page.
 #[derive(Debug)]
 pub struct Pages {
-    /// SharedStorage with the thread that faults the rest in, which touches no byte.
+    /// Shared with the thread that faults in the rest, which changes no byte.
     map: Arc<MmapRaw>,
     start: usize,
     size: usize,
@@ -37,17 +33,17 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// How many bytes are faulted in at once.
+    /// The number of bytes that `create` faults in itself.
     const EAGER_BYTES: usize = 2 * HUGE;
 
     /// Maps `len` bytes, rounded up to whole pages, and faults them in.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
+    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.
     pub fn create(len: usize) -> Result<Pages, StorageError> {
         const MAX: usize = (isize::MAX as usize & !(HUGE - 1)) - HUGE;
         let size = whole_pages(len, sys::page_size(), MAX)?;
-        // Address space is cheap: one huge page more lets the start be aligned, and is never touched.
+        // One more huge page of address space, which is never touched, lets the start be aligned.
         let mut map = MmapOptions::new()
             .len(size + HUGE)
             .map_anon()
@@ -64,21 +60,21 @@ impl Pages {
     }
 }
 
-/// Pre-faults a range on a thread of its own, as far as that works.
+/// Faults in a range on a new thread, if possible.
 ///
-/// The advice makes pages as a write would and changes no byte, so the range may be in use meanwhile.
+/// The advice allocates pages as a write would, but changes no byte, so the range may be in use meanwhile.
 fn populate(map: &Arc<MmapRaw>, from: usize, to: usize) {
     let map = Arc::clone(map);
     let work = move || {
         for at in (from..to).step_by(HUGE) {
-            // This thread has the last handle of the mapping: the pages will not be used.
+            // This thread has the last handle of the mapping, so the pages will not be used.
             let is_alone = Arc::strong_count(&map) == 1;
             if is_alone || sys::populate(&map, at, HUGE.min(to - at)).is_err() {
                 return;
             }
         }
     };
-    // Without the thread, pages are made at their first access.
+    // Without the thread, pages are faulted in at their first access.
     drop(std::thread::Builder::new().name("mpj-pool-pages".to_owned()).spawn(work));
 }
 

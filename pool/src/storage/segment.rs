@@ -1,4 +1,4 @@
-//! A header and the bytes after it, in a file that several processes map.
+//! Files that several processes map: a header, and the bytes after it.
 
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,14 +11,14 @@ use crate::RegionKey;
 mod header;
 pub(super) use header::{HEADER, Header, new_epoch};
 
-/// Another process's view of a [`SharedStorage`](crate::SharedStorage) segment: addresses only, no blocks.
+/// A mapping of another process's [`SharedStorage`](crate::SharedStorage) segment: addresses only, no blocks.
 ///
-/// Reading or writing through the addresses is unsafe: the processes must agree on who accesses which bytes when, and a
-/// peer may write at any time. Read once, copy out, check, then use.
+/// Access through the addresses is unsafe: the processes must agree on who accesses which bytes when, and a peer may
+/// write at any time. Copy a value once, check the copy, then use it.
 ///
 /// # Invariants
-/// 1. `map` maps a file of `HEADER + size` bytes, which bears the seals of `SharedStorage`, or of which whoever had it
-///    mapped promised that it keeps its size.
+/// 1. `map` maps a file of `HEADER + size` bytes, with the seals of `SharedStorage` or a promise that it keeps its
+///    size.
 #[derive(Debug)]
 pub struct SegmentView {
     map: MmapRaw,
@@ -27,7 +27,7 @@ pub struct SegmentView {
     epoch: u64,
 }
 
-/// Reads the header of a file of `file` bytes once, and returns the size after it and the epoch if it is valid.
+/// Reads the header of a file of `file` bytes once. Returns the size after the header and the epoch.
 pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), StorageError> {
     if file <= HEADER as u64 {
         return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file });
@@ -46,10 +46,8 @@ pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), Stor
 }
 
 impl SegmentView {
-    /// The most bytes that a segment can have.
     pub(super) const MAX_SIZE: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
 
-    /// Maps a file of `HEADER + size` bytes, and faults it in if `now`.
     pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SegmentView, StorageError> {
         let mut options = MmapOptions::new();
         if now {
@@ -63,17 +61,17 @@ impl SegmentView {
     /// Returns the view if its epoch is `needed`.
     ///
     /// # Errors
-    /// [`StorageError::Epoch`] with both numbers.
+    /// [`StorageError::Epoch`], with both epochs.
     pub fn expect_epoch(self, needed: u64) -> Result<SegmentView, StorageError> {
         if self.epoch == needed { Ok(self) } else { Err(StorageError::Epoch { needed, found: self.epoch }) }
     }
 
-    /// Returns a number that no other segment made on this host has.
+    /// Returns a number that differs for each segment created on this host.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Returns the key that the blocks of this segment bear in the process that made it.
+    /// Returns the key of the blocks of this segment in the process that created it.
     pub fn key(&self) -> RegionKey {
         RegionKey(self.epoch)
     }
@@ -97,9 +95,9 @@ impl SegmentView {
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
 
-    /// Allocates memory for `len` bytes at `offset` of a segment that was made [without
-    /// memory](crate::SharedStorage::create_unbacked). Bytes that have memory already keep it, with its content. The
-    /// memory comes from the NUMA node of the calling thread's processor, unless the process has another policy.
+    /// Allocates memory for `len` bytes at `offset` of an [unbacked](crate::SharedStorage::create_unbacked) segment.
+    /// Bytes that are backed already keep their content. The memory comes from the NUMA node of the calling thread,
+    /// unless the process has another policy.
     ///
     /// # Errors
     /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
@@ -112,13 +110,13 @@ impl SegmentView {
         }
         self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
         let at = (HEADER + offset) as u64;
-        // A signal undoes what the call has done so far.
+        // A signal undoes the progress of the call.
         rustix::io::retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, len as u64))
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
-    /// Frees the memory of `len` bytes at `offset`, whole pages. The bytes are zero again; call
-    /// [`commit`](Self::commit) before they are used.
+    /// Frees the memory of `len` bytes at `offset`, whole pages. The bytes are zero again; [`commit`](Self::commit)
+    /// them before the next use.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).
@@ -137,8 +135,7 @@ impl SegmentView {
             .map_err(|error| StorageError::os(len, "fallocate", error))
     }
 
-    /// Excludes `len` bytes at `offset`, whole pages, from core dumps: a dump would allocate memory for pages that have
-    /// none.
+    /// Excludes `len` bytes at `offset`, whole pages, from core dumps: a dump would allocate memory for unbacked pages.
     ///
     /// # Errors
     /// As of [`commit`](Self::commit).
@@ -163,4 +160,4 @@ impl SegmentView {
 }
 
 const _: () =
-    assert!(HEADER.is_multiple_of(crate::class::MAX_ALIGN), "the first block starts behind the header");
+    assert!(HEADER.is_multiple_of(crate::class::MAX_ALIGN), "the first block is aligned after the header");

@@ -1,5 +1,3 @@
-//! Memory that several processes map: a sealed memfd.
-
 use core::ptr::NonNull;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,21 +7,21 @@ use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
-/// With these seals no process can shrink the file (an access beyond its end is SIGBUS), grow it (header and file would
-/// disagree), or remove the seals.
+/// With these seals, no process can shrink the file (an access beyond its end is SIGBUS), grow it (header and file
+/// would disagree), or remove the seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Memory that other processes may map, and whose blocks this process hands out. Available on Linux.
+/// Memory that other processes can map, and whose blocks this process allocates. Available on Linux.
 ///
-/// The file is sealed: it keeps its size, so no peer can make an access fail. It starts with a header page:
+/// The file is sealed: it keeps its size, so that no peer can make an access fail. It starts with a header page:
 ///
 /// ```text
 /// 0        8         12       16     24      32           4096             4096 + size
 /// | magic  | version | header | size | epoch | zero ...   | bytes of blocks |     all little-endian
 /// ```
 ///
-/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]; both sides then name
-/// bytes by their offset. The [key](Storage::key) is the epoch, which differs for each segment made on a host.
+/// A peer gets the descriptor by inheritance or SCM_RIGHTS and calls [`SharedStorage::attach`]. Both sides then
+/// identify bytes by their offset. The [key](Storage::key) is the epoch, which is unique on a host.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Pool, RawBuffer, SharedStorage, Storage};
@@ -45,12 +43,12 @@ pub struct SharedStorage {
 }
 
 impl SharedStorage {
-    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, and faults it in.
+    /// Creates a segment of `len` bytes, rounded up to a multiple of 4096, and faults it in.
     ///
     /// # Errors
-    /// [`StorageError::Size`] above what an address space holds, [`StorageError::Refused`] if the system has no more.
+    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.
     pub fn create(len: usize) -> Result<SharedStorage, StorageError> {
-        // Extends the file and backs it with memory, so that a full host is an error here and not a signal later.
+        // Extends the file with memory, so that exhausted memory is an error here and not a signal later.
         let extend = |fd: &OwnedFd, total| {
             rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, total)
                 .map_err(|error| StorageError::os(len, "fallocate", error))
@@ -58,9 +56,8 @@ impl SharedStorage {
         Ok(SharedStorage { view: make(len, extend, true)? })
     }
 
-    /// Makes a segment of `len` bytes, rounded up to a multiple of 4096, all of them zero and without memory. A process
-    /// that is about to use a part of it [commits](SegmentView::commit) that part, and so gets memory near its own
-    /// processor.
+    /// Creates a segment of `len` zero bytes, rounded up to a multiple of 4096, without memory. A process
+    /// [commits](SegmentView::commit) each part before it uses it, and so gets memory near its own CPU.
     ///
     /// # Errors
     /// As of [`create`](Self::create).
@@ -71,29 +68,28 @@ impl SharedStorage {
         make(len, extend, false)
     }
 
-    /// Maps a segment that another process, or another part of this one, has made.
+    /// Maps a segment that another process, or other code of this process, has created.
     ///
-    /// The header is read once, copied out, and checked against the file before anything is mapped.
+    /// The header is copied once and checked against the file before anything is mapped.
     ///
     /// # Errors
-    /// One variant for each defect of a descriptor: not a memfd ([`StorageError::Refused`]),
-    /// [`Unsealed`](StorageError::Unsealed), [`Short`](StorageError::Short), [`Magic`](StorageError::Magic),
+    /// [`StorageError::Refused`] if it is not a memfd, [`Unsealed`](StorageError::Unsealed),
+    /// [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Unfinished`](StorageError::Unfinished),
     /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
     pub fn attach(fd: OwnedFd) -> Result<SegmentView, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(0, call, error);
-        // Seals first: from here on the size stays what it is.
+        // Check the seals first: then the size cannot change any more.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(os("fcntl"))?;
         if !seals.contains(SEALS) {
             return Err(StorageError::Unsealed { needed: SEALS.bits(), found: seals.bits() });
         }
         let file = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size as u64;
         let (size, epoch) = check_header(&fd, file)?;
-        // Its pages exist already; a process that attaches a large segment to use a little of it should not pay for
-        // all.
+        // Not faulted in: a process that uses little of a large segment should not pay for all of it.
         SegmentView::map(fd, size, epoch, false)
     }
 
-    /// Returns a number that no other segment made on this host has.
+    /// Returns a number that differs for each segment created on this host.
     pub fn epoch(&self) -> u64 {
         self.view.epoch()
     }
@@ -101,16 +97,15 @@ impl SharedStorage {
     /// Returns the descriptor to pass to a peer; it is close-on-exec.
     ///
     /// # Safety
-    /// It and every duplicate of it are only handed over, attached ([`SharedStorage::attach`], here or in another
-    /// process) or read from. Writing to the file, punching a hole in it or mapping it in another way would change
-    /// blocks that other handles own.
+    /// The descriptor and its duplicates are only passed on, attached ([`SharedStorage::attach`], in any process), or
+    /// read from. Other writes, holes or mappings would change blocks that other handles own.
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.view.borrow_fd() }
     }
 }
 
-/// Makes a sealed memfd of a header and `len` bytes, and maps it; `extend` gives it its length.
+/// Creates and maps a sealed memfd of a header and `len` bytes; `extend` sets its length.
 fn make(
     len: usize,
     extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,
@@ -127,9 +122,9 @@ fn make(
     SegmentView::map(fd, size, header.epoch, now)
 }
 
-// SAFETY: 1: invariant 1 of SharedView: the mapping is whole, and the seals keep it so; it is unmapped with the value.
-// 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: `SharedStorage` is made by
-// `create` alone, one for each file; every other mapping of it is a `SegmentView`, which gives out addresses only.
+// SAFETY: 1: invariant 1 of `SegmentView`: the mapping is whole, and the seals keep it so; it is unmapped with the
+// value. 2: mappings start on a page, and the header is 4096 bytes. 3: no field changes. 4: a `SharedStorage` is made
+// by `create` alone, one for each file; every other mapping of it is a `SegmentView`, which returns addresses only.
 unsafe impl Storage for SharedStorage {
     fn base(&self) -> NonNull<u8> {
         self.view.base()

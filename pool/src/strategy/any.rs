@@ -1,4 +1,4 @@
-//! Pools chosen by name when a program runs.
+//! Pools chosen by name at run time.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -9,10 +9,9 @@ use super::{Buddy, Buddy1, Buddy2, Growth, Magazine, Unpooled};
 use crate::SharedStorage;
 use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey};
 
-/// A pool of a kind that is known only when the program runs.
+/// A pool whose type is chosen at run time.
 ///
-/// Each allocation costs a virtual call and a box, some 10 to 20 ns more than the pool itself. A program that compares
-/// pools times their types, in [`visit`].
+/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For comparisons, use [`visit`].
 pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::alloc`].
     ///
@@ -35,8 +34,7 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
 /// A block of an [`AnyPool`].
 pub type AnyBlock = Box<dyn AnyRawBlock>;
 
-/// The methods of any block. Exactly the [`RawBuffer`]s implement it: code that reads through the pointer relies on
-/// that trait.
+/// The methods of any block. Exactly the [`RawBuffer`]s implement it: code relies on that trait for the pointer.
 ///
 /// ```compile_fail,E0277
 /// # use std::{mem::MaybeUninit, ptr::NonNull};
@@ -111,10 +109,10 @@ impl<P: Pool> AnyPool for P {
     }
 }
 
-/// The strategies, by the names that [`by_name`] and [`visit`] know.
+/// The names of the strategies for [`by_name`] and [`visit`].
 pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "unpooled"];
 
-/// The storages that [`by_name`] and [`visit`] know on this system.
+/// The names of the storages for [`by_name`] and [`visit`] on this system.
 pub const STORAGES: &[&str] = &[
     "pages",
     "heap",
@@ -131,7 +129,7 @@ pub enum PoolNameError {
     Strategy(String),
     /// No storage has the name.
     Storage(String),
-    /// This strategy does not work on this storage: it writes into free blocks, and other processes could, too.
+    /// The strategy does not support the storage: it writes into free blocks, and so could other processes.
     Pair(&'static str, &'static str),
 }
 
@@ -153,17 +151,17 @@ impl fmt::Display for PoolNameError {
 
 impl core::error::Error for PoolNameError {}
 
-/// Something to do with a pool of any type.
+/// An operation on a pool of any type.
 pub trait Visitor {
-    /// The result of the visit.
+    /// The result of the operation.
     type Output;
 
-    /// Does it.
+    /// Runs the operation.
     fn visit<P: Pool + 'static>(self, pool: P) -> Self::Output;
 }
 
-/// Makes the pool of that name and shows it to `visitor` with its own type, so that a bench measures just what a user
-/// gets who names the type.
+/// Creates the pool with these names and passes it to `visitor` with its static type, so that a benchmark measures the
+/// same code as a program that names the type.
 ///
 /// ```
 /// use mpj_pool::{Growth, Pool, strategy};
@@ -212,7 +210,7 @@ pub fn visit<V: Visitor>(
     })
 }
 
-/// Makes the pool of that name.
+/// Creates the pool with these names.
 ///
 /// ```
 /// use mpj_pool::{Growth, strategy};

@@ -1,5 +1,3 @@
-//! A buddy pool: any block size, one lock.
-
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -7,10 +5,9 @@ use crate::arena::Arena;
 use crate::class::MAX_ALIGN;
 use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 
-/// How a pool grows, and shrinks back into whole regions: regions double in size, from the first to the largest, until
-/// the limit.
+/// How a pool grows: regions double in size, from the first to the largest, until the limit.
 ///
-/// Blocks of up to half the largest region share regions; a greater one gets a region of its own, of just its size.
+/// Blocks of up to half the largest region share regions; a larger block gets a region of its own, of its size.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Pages, Pool};
@@ -26,11 +23,11 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// From 1 MiB to 16 MiB, without limit.
+    /// Regions from 1 MiB to 16 MiB, without limit.
     pub const DEFAULT: Growth =
         Growth { first_region: 1 << 20, max_region: 16 << 20, limit: usize::MAX, eager_merge: false };
 
-    /// As in the mpjbuf paper: from 8 MiB on, doubling up to 1 GiB, without limit.
+    /// As in the mpjbuf paper: regions from 8 MiB to 1 GiB, without limit.
     pub const PAPER: Growth =
         Growth { first_region: 8 << 20, max_region: 1 << 30, limit: usize::MAX, eager_merge: false };
 
@@ -50,17 +47,17 @@ impl Growth {
         self
     }
 
-    /// Sets the limit of the bytes of all regions together, rounded down to a multiple of 4096; the default is no
-    /// limit. Idle regions are freed before a request fails because of it.
+    /// Sets the maximum size of all regions together, rounded down to a multiple of 4096. Without this call there is no
+    /// limit. Idle regions are freed before a request fails because of the limit.
     pub const fn limit(mut self, bytes: usize) -> Growth {
         self.limit = bytes;
         self
     }
 
-    /// Merges blocks whenever one comes back with all that is free around it, as in the mpjbuf paper.
+    /// Merges each freed block at once with its free neighbours, as in the mpjbuf paper.
     ///
-    /// By default a region keeps a few groups split that will likely be split again, until a request finds no block.
-    /// That saves a small block some ten nanoseconds. No request fails because of it, with either setting.
+    /// By default, a region keeps a few groups split, which are likely to be split again, until a request finds no
+    /// block. That saves a small block some ten nanoseconds. No request fails because of it.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -75,7 +72,6 @@ impl Growth {
         self
     }
 
-    /// Returns the size of the region after one of `greatest` bytes.
     pub(crate) fn after(&self, greatest: usize) -> usize {
         greatest.saturating_mul(2).clamp(self.first_region, self.max_region)
     }
@@ -87,7 +83,7 @@ impl Default for Growth {
     }
 }
 
-/// Rounds up to a power of two between a page and the half of the address free_slots.
+/// Rounds up to a power of two between a page and a quarter of the address space.
 const fn power(bytes: usize) -> usize {
     const MAX: usize = 1 << (usize::BITS - 2);
     if bytes <= MAX_ALIGN {
@@ -101,9 +97,8 @@ const fn power(bytes: usize) -> usize {
 
 /// A pool over buddy allocators, one for each region.
 ///
-/// A block has the smallest power of two bytes that holds the request, at least 64. The map of free blocks lies outside
-/// of the managed memory. Allocating and freeing takes one lock, for some tens of nanoseconds, independent of the size
-/// and of the number of live blocks.
+/// A block has the smallest power of two that holds the request, at least 64 bytes. The map of free blocks lies outside
+/// the memory. Allocating and freeing takes one lock and some tens of nanoseconds, however many blocks are live.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};
@@ -118,16 +113,15 @@ const fn power(bytes: usize) -> usize {
 /// ```
 ///
 /// # Invariants
-/// 1. `arena` lives until `drop` leaves it.
+/// 1. `arena` lives until `drop` releases it.
 pub struct Buddy<S: Storage + 'static> {
     arena: NonNull<Arena<S>>,
 }
 
 impl<S: Storage> Buddy<S> {
-    /// Returns an empty pool that gets its regions from `source` as it needs them.
+    /// Creates an empty pool, which gets its regions from `source` when it needs them.
     ///
-    /// `source` is called with a size in bytes and may return a larger storage, not a smaller one. It must not use the
-    /// pool.
+    /// `source` gets a size in bytes and may return a larger storage, but not a smaller one. It must not use the pool.
     pub fn growing(
         growth: Growth,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
@@ -135,7 +129,7 @@ impl<S: Storage> Buddy<S> {
         Buddy { arena: Arena::growing(growth, Box::new(source), None) }
     }
 
-    /// Returns a pool of just the bytes of `storage`, such as a shared segment or a registered region.
+    /// Creates a pool over one storage, such as a shared segment or a registered region.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Heap, Pool};
@@ -146,8 +140,7 @@ impl<S: Storage> Buddy<S> {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError::Size`] if it has less than 64 bytes, more than 8 TiB, or more than there is memory to keep track
-    /// of.
+    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or without memory for its map.
     pub fn fixed(storage: S) -> Result<Buddy<S>, StorageError> {
         Ok(Buddy { arena: Arena::fixed(storage, None)? })
     }
@@ -159,9 +152,9 @@ impl<S: Storage> Buddy<S> {
     }
 }
 
-// SAFETY: the arena may be used, and left, from any thread.
+// SAFETY: the arena may be used and released on any thread.
 unsafe impl<S: Storage> Send for Buddy<S> {}
-// SAFETY: as above; everything that changes is under the arena's locks.
+// SAFETY: as above; all mutable state is under the locks of the arena.
 unsafe impl<S: Storage> Sync for Buddy<S> {}
 
 impl<S: Storage> Pool for Buddy<S> {

@@ -1,5 +1,3 @@
-//! The default pool: magazines for each thread, then a depot, then buddy regions.
-
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -8,14 +6,13 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 
 /// A pool whose threads cache freed blocks for their next requests.
 ///
-/// A thread finds a block in its own magazines, without a lock and without an atomic instruction. Half or all of a full
-/// magazine goes to a depot under one lock, where threads that have run out find it. So a block may be freed on any
+/// A thread allocates from its own magazines, without a lock and without an atomic instruction. Half or all of a full
+/// magazine moves to a depot under one lock, where other threads find the blocks. So a block may be freed on any
 /// thread, and a stream of blocks from one thread to another takes two locks for dozens of blocks. Blocks that fit
-/// neither in the magazines nor in the depot go back to regions, which are those of [`Buddy`](crate::Buddy).
+/// neither in the magazines nor in the depot return to regions, as in [`Buddy`](crate::Buddy).
 ///
-/// From 256 bytes on there are four block sizes to each power of two, so a block is at most a quarter larger than the
-/// request, and 9 % on average. If a thread caches no block of the right size but one that is up to 50 % larger, it
-/// uses that.
+/// Above 256 bytes, there are four block sizes per power of two, so a block is at most a quarter larger than the
+/// request, and 9 % on average. Without a cached block of the right size, a thread uses one that is up to 50 % larger.
 ///
 /// ```
 /// use mpj_pool::{Growth, Magazine, Pages, Pool, RawBuffer};
@@ -25,26 +22,25 @@ use crate::{AllocError, Block, Growth, Pool, PoolStats, Storage, StorageError};
 /// assert_eq!(block.capacity(), 80 << 10);
 /// let first = block.as_ptr();
 /// drop(block);
-/// assert_eq!(pool.alloc(70_000)?.as_ptr(), first, "still warm");
+/// assert_eq!(pool.alloc(70_000)?.as_ptr(), first, "cached");
 /// assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
 /// # Ok::<(), mpj_pool::AllocError>(())
 /// ```
 ///
 /// # Invariants
-/// 1. `arena` lives until `drop` leaves it, and its number is `id`.
+/// 1. `arena` lives until `drop` releases it, and its number is `id`.
 pub struct Magazine<S: Storage> {
     arena: NonNull<Arena<S>>,
     id: u64,
 }
 
 impl<S: Storage> Magazine<S> {
-    /// The bytes that a thread keeps at most in small blocks, and again in blocks above 512 KiB.
+    /// The maximum number of bytes that a thread caches in small blocks, and again in blocks above 512 KiB.
     const BUDGET: usize = 8 << 20;
 
-    /// Returns an empty pool that gets its regions from `source` as it needs them.
+    /// Creates an empty pool, which gets its regions from `source` when it needs them.
     ///
-    /// `source` is called with a size in bytes and may return a larger storage, not a smaller one. It must not use the
-    /// pool.
+    /// `source` gets a size in bytes and may return a larger storage, but not a smaller one. It must not use the pool.
     pub fn growing(
         growth: Growth,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
@@ -53,25 +49,24 @@ impl<S: Storage> Magazine<S> {
         Self::over(Arena::growing(growth, Box::new(source), Some(caching)))
     }
 
-    /// Returns a pool of just the bytes of `storage`, such as a shared segment or a registered region.
+    /// Creates a pool over one storage, such as a shared segment or a registered region.
     ///
     /// # Errors
-    /// [`StorageError::Size`] if it has less than 64 bytes, more than 8 TiB, or more than there is memory to keep track
-    /// of.
+    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or without memory for its map.
     pub fn fixed(storage: S) -> Result<Magazine<S>, StorageError> {
         let caching = CacheShared::new(budget(storage.size()));
         Ok(Self::over(Arena::fixed(storage, Some(caching))?))
     }
 
     fn over(arena: NonNull<Arena<S>>) -> Magazine<S> {
-        // SAFETY: it has just been made.
+        // SAFETY: it has just been created.
         let id = unsafe { arena.as_ref() }.id();
         Magazine { arena, id }
     }
 
-    /// Returns the blocks that the calling thread and the depot cache to the regions, where other threads can use them.
+    /// Returns the blocks that the calling thread and the depot cache to the regions, for other threads.
     ///
-    /// A thread that ends does so by itself.
+    /// An exiting thread returns its blocks by itself.
     pub fn drain(&self) {
         self.arena().drain();
     }
@@ -83,21 +78,20 @@ impl<S: Storage> Magazine<S> {
     }
 }
 
-/// Returns what a thread may keep of a pool of at most `limit` bytes: no more than a 32nd.
+/// Returns the budget of a thread: at most a 32nd of the limit of the pool.
 fn budget(limit: usize) -> usize {
     (limit / 32).min(Magazine::<crate::Heap>::BUDGET)
 }
 
-// SAFETY: the arena may be used, and left, from any thread.
+// SAFETY: the arena may be used and released on any thread.
 unsafe impl<S: Storage> Send for Magazine<S> {}
-// SAFETY: as above; everything that changes is under the arena's locks or belongs to one thread.
+// SAFETY: as above; all mutable state is under the locks of the arena or belongs to one thread.
 unsafe impl<S: Storage> Sync for Magazine<S> {}
 
 impl<S: Storage> Pool for Magazine<S> {
     type Block = Block<S>;
 
-    // Inlined, so that the handle is made in registers. Otherwise it goes through memory twice, which takes longer than
-    // the allocation itself.
+    // Inlined, so that the handle is created in registers; through memory it would take longer than the allocation.
     #[inline(always)]
     fn alloc(&self, len: usize) -> Result<Block<S>, AllocError> {
         Arena::alloc_cached(self.arena(), self.id, len)

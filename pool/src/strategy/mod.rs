@@ -1,4 +1,4 @@
-//! The pools, one file each, and all of them by name.
+//! The pools, one file each, and their selection by name.
 
 mod any;
 #[allow(unsafe_code, reason = "owns an arena that blocks may outlive")]

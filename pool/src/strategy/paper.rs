@@ -1,4 +1,4 @@
-//! The two pools of the mpjbuf paper, as baselines: one lock around Knuth's buddy system, written down in two ways.
+//! The pools of the mpjbuf paper, as baselines: one lock around Knuth's buddy system, with two forms of free lists.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -17,10 +17,9 @@ pub use buddy2::{Buddy2, Buddy2Lists};
 /// The smallest block: mpjbuf's chunk.
 const CHUNK: usize = 128;
 
-/// A block's size as a power: `CHUNK << level`.
+/// The size of a block as a power of two: `CHUNK << level`.
 type Level = u8;
 
-/// The location of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockPos {
     region: usize,
@@ -28,25 +27,24 @@ pub(crate) struct BlockPos {
     level: Level,
 }
 
-/// How a strategy writes down what is free.
+/// How a strategy records free blocks.
 pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
-    /// Returns the bytes in front of a block of `len` bytes that the strategy needs for itself.
+    /// Returns the bytes in front of a block for `len` bytes that the strategy uses itself.
     fn overhead(len: usize) -> usize;
 
-    /// Adds a region that is one free block of `level`.
+    /// Adds a region, which is one free block of `level`.
     fn insert(&mut self, base: NonNull<u8>, level: Level);
 
-    /// Takes a block of `level`, split off a greater one if it must be.
+    /// Allocates a block of `level`, split off a larger one if necessary.
     fn alloc(&mut self, level: Level) -> Option<BlockPos>;
 
-    /// Takes a block back, and merges it with its buddies.
+    /// Frees a block, and merges it with its buddies.
     fn free(&mut self, pos: BlockPos);
 
-    /// Returns the bytes that are free, or what is wrong.
+    /// Returns the number of free bytes, or the first inconsistency.
     fn check(&self) -> Result<usize, String>;
 }
 
-/// The state that a pool and its blocks share.
 pub(crate) struct PaperPool<S, B> {
     state: Mutex<State<S, B>>,
     growth: Growth,
@@ -55,7 +53,7 @@ pub(crate) struct PaperPool<S, B> {
 
 #[derive(Debug)]
 struct State<S, B> {
-    // The free_lists before the regions that it may write to.
+    // Dropped before the regions, which it may write to.
     free_lists: B,
     regions: Vec<S>,
     stats: PoolStats,
@@ -67,7 +65,7 @@ pub struct PaperBlock<S: Storage, B: 'static> {
     base: NonNull<u8>,
     capacity: usize,
     pos: BlockPos,
-    /// Ends the block; a function, so that this type needs no bound that its users would have to name.
+    /// Frees the block. A function pointer, so that this type needs no bound that its users would have to name.
     drop_fn: fn(&mut PaperBlock<S, B>),
 }
 
@@ -84,7 +82,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the greatest region: regions are powers of two, so that blocks have buddies.
+    /// Returns the largest region size. Regions are powers of two, so that blocks have buddies.
     fn max_region(&self) -> usize {
         let most = self.growth.limit.min(1 << if usize::BITS == 64 { 47 } else { 30 });
         if most < MAX_ALIGN { 0 } else { 1 << most.ilog2() }
@@ -174,7 +172,6 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
     }
 }
 
-/// Takes a block back.
 fn free_block<S: Storage, B: FreeLists>(block: &mut PaperBlock<S, B>) {
     let mut state = block.shared.lock();
     state.free_lists.free(block.pos);
@@ -221,14 +218,13 @@ fn bytes(level: Level) -> usize {
     CHUNK << level
 }
 
-/// Implements the pool face of a strategy.
 macro_rules! pool {
     ($name:ident, $lists:ty, $bound:path) => {
         impl<S: $bound> $name<S> {
-            /// Returns an empty pool that gets its regions from `source` as it needs them, each a power of two.
+            /// Creates an empty pool, which gets its regions from `source` when it needs them, each a power of two.
             ///
-            /// `source` is called with a size in bytes and may return a larger storage, not a smaller one. It must not
-            /// use the pool.
+            /// `source` gets a size in bytes and may return a larger storage, not a smaller one. It must not use the
+            /// pool.
             pub fn growing(
                 growth: $crate::Growth,
                 source: impl Fn(usize) -> Result<S, $crate::StorageError> + Send + Sync + 'static,

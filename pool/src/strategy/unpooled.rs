@@ -1,5 +1,3 @@
-//! No pool: each block is a storage of its own.
-
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +6,7 @@ use crate::class::MAX_ALIGN;
 use crate::registration::{Region, RegisteredStorage};
 use crate::{AllocError, AllocErrorKind, Pool, PoolStats, RawBuffer, RegionKey, Storage, StorageError};
 
-/// Makes a storage for each block and drops it with the block: the baseline with which pools are compared.
+/// Creates a storage for each block and drops it with the block: the baseline for pools.
 ///
 /// ```
 /// use mpj_pool::{Heap, Pool, Unpooled};
@@ -21,11 +19,10 @@ pub struct Unpooled<S: Storage> {
     source: Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>,
     limit: usize,
     stats: Arc<Mutex<PoolStats>>,
-    /// Bytes of storages that are being made.
     pending: Mutex<u64>,
 }
 
-/// Bytes of the limit that are reserved for a storage while it is being made; released even if that panics.
+/// Bytes reserved for a storage while it is being created; released even if that panics.
 struct Pending<'a> {
     all: &'a Mutex<u64>,
     size: u64,
@@ -39,13 +36,13 @@ impl Drop for Pending<'_> {
 
 /// A block of [`Unpooled`].
 pub struct UnpooledBlock<S: Storage> {
-    /// A region must not move with its block, since pointers to it may exist; so this is not a `Box`.
+    /// Not a `Box`: pointers to the region may exist, so it must not move with the block.
     storage: Arc<RegisteredStorage<S>>,
     stats: Arc<Mutex<PoolStats>>,
 }
 
 impl<S: Storage> Unpooled<S> {
-    /// Returns a source of blocks that have at most `limit` bytes together.
+    /// Creates a pool whose blocks have at most `limit` bytes together.
     pub fn new(
         limit: usize,
         source: impl Fn(usize) -> Result<S, StorageError> + Send + Sync + 'static,
@@ -58,7 +55,6 @@ impl<S: Storage> Unpooled<S> {
         }
     }
 
-    /// Reserves `size` bytes of the limit for a storage, if that many are left.
     fn reserve(&self, size: u64) -> Option<Pending<'_>> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let used = self.stats().region_bytes + *pending;
@@ -141,8 +137,8 @@ impl<S: Storage> Drop for UnpooledBlock<S> {
     }
 }
 
-// SAFETY: all by the contract of Storage: the value owns one, whole, and gives its address to no other code; 4: an
-// `Arc` stays.
+// SAFETY: all by the contract of Storage: the value owns a whole storage and gives its address to no other code; 4: an
+// `Arc` does not move its content.
 unsafe impl<S: Storage> RawBuffer for UnpooledBlock<S> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.storage.base()

@@ -8,7 +8,6 @@ use mpj_pool::{Growth, Heap, Magazine, Pool, PoolAllocator};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The alignments that [`PoolAllocator`] gives.
 const ALIGNS: u32 = 12;
 
 fn pool() -> Magazine<Heap> {
@@ -19,7 +18,6 @@ fn layout(size: usize, align: u32) -> Layout {
     Layout::from_size_align(size, 1 << align).expect("a small layout")
 }
 
-/// Memory that was allocated with `layout` and holds `bytes`.
 struct Held {
     at: NonNull<u8>,
     layout: Layout,
@@ -41,7 +39,7 @@ impl Held {
                 // SAFETY: the allocator has promised zeros.
                 assert_eq!(unsafe { byte.read() }, 0, "byte {i} of {layout:?}");
             }
-            // SAFETY: all the bytes given may be written, also those beyond the layout's size.
+            // SAFETY: all returned bytes may be written, also those beyond the size of the layout.
             unsafe { byte.write(fill) };
         }
         held.bytes.resize(layout.size(), fill);
@@ -66,7 +64,7 @@ enum Change {
     Shrink,
 }
 
-/// Brings `held` to another layout, whose size the caller has chosen as `change_kind` wants it.
+/// Moves `held` to another layout, whose size the caller has chosen for `change_kind`.
 fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, change_kind: Change, fill: u8) -> Held {
     held.check();
     let (at, old) = (held.at, held.layout);
@@ -105,7 +103,7 @@ fn memory_moves_between_any_two_alignments() {
             }
         }
     }
-    pool.validate().expect("a sound pool");
+    pool.validate().expect("a valid pool");
 }
 
 #[test]
@@ -161,6 +159,6 @@ proptest! {
         }
         all.into_iter().flatten().for_each(|held| free(&memory, held));
         prop_assert_eq!(pool.stats().live_blocks, 0);
-        pool.validate().expect("a sound pool");
+        pool.validate().expect("a valid pool");
     }
 }

@@ -1,17 +1,16 @@
 //! The conformance suites: the behaviour that every storage and every pool must have.
-#![allow(unsafe_code, reason = "storages and blocks are memory; the tests write it and read it back")]
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(unsafe_code, reason = "the tests write to memory and read it back")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
 
 use mpj_pool::{AllocErrorKind, MIN_BLOCK, Pool, RawBuffer, Storage, StorageError, alignment};
 
-/// Runs the storage suite on what `create` makes.
 pub(crate) fn storage<S: Storage + 'static>(create: fn(usize) -> Result<S, StorageError>) {
     for len in [0, 1, 4095, 4096, 4097, 1 << 20, (2 << 20) + 1, 5 << 20] {
         let storage = create(len).unwrap();
         let (base, size) = (storage.base(), storage.size());
-        assert!(size >= len && size >= 1, "{len}: at least what was asked for");
+        assert!(size >= len && size >= 1, "{len}: at least the requested size");
         assert!(size - len < 4096 || size.is_multiple_of(storage.page_size()), "{len}: {size} is too much");
         assert_eq!(base.addr().get() % 4096, 0, "{len}: on a page");
         assert!(storage.page_size().is_power_of_two());
@@ -31,7 +30,7 @@ pub(crate) fn storage<S: Storage + 'static>(create: fn(usize) -> Result<S, Stora
     }
     let (one, two) = (create(1 << 16).unwrap(), create(1 << 16).unwrap());
     assert!(one.base().addr().get().abs_diff(two.base().addr().get()) >= 1 << 16, "apart");
-    assert!(one.key().is_none() || one.key() != two.key(), "keys tell storages apart");
+    assert!(one.key().is_none() || one.key() != two.key(), "each storage has its own key");
     for len in [usize::MAX, usize::MAX - 4096, isize::MAX as usize + 1, isize::MAX as usize] {
         match create(len).map(|storage| storage.size()) {
             Err(StorageError::Size { asked, .. } | StorageError::Refused { asked, .. }) => {
@@ -42,19 +41,17 @@ pub(crate) fn storage<S: Storage + 'static>(create: fn(usize) -> Result<S, Stora
     }
 }
 
-/// Fills all of `block` with the pattern of `seed`.
 pub(crate) fn fill(block: &mut impl RawBuffer, seed: u64) {
     for (at, byte) in block.as_uninit_mut().iter_mut().enumerate() {
         byte.write(pattern(seed, at));
     }
 }
 
-/// Checks what `fill` has written.
 pub(crate) fn check(block: &impl RawBuffer, seed: u64) {
     check_bytes(block.as_uninit(), seed);
 }
 
-/// Checks the first bytes of what `fill` has written.
+/// Checks the first bytes that `fill` has written.
 pub(crate) fn check_bytes(bytes: &[std::mem::MaybeUninit<u8>], seed: u64) {
     for (at, byte) in bytes.iter().enumerate() {
         // SAFETY: `fill` has written every byte.
@@ -67,14 +64,13 @@ pub(crate) fn pattern(seed: u64, at: usize) -> u8 {
     ((seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Checks what must hold for any block of `len` bytes.
 pub(crate) fn check_block(block: &impl RawBuffer, len: usize) {
     assert!(block.capacity() >= len.max(1));
     assert_eq!(block.as_ptr().addr().get() % alignment(len), 0, "{len} bytes at {:?}", block.as_ptr());
     assert_eq!(block.as_uninit().len(), block.capacity());
 }
 
-/// Live blocks by address, to see that none overlap.
+/// Live blocks by address; panics if two overlap.
 #[derive(Default)]
 pub(crate) struct Extents(BTreeMap<usize, usize>);
 
@@ -91,12 +87,12 @@ impl Extents {
     }
 }
 
-/// Runs the pool suite on what `make` makes: pools that can hold 1 MiB at least, and `limit` bytes at most.
+/// Runs the pool suite on pools that can hold at least 1 MiB and at most `limit` bytes.
 pub(crate) fn pool<P: Pool + 'static>(limit: usize, make: impl Fn() -> P) {
     pool_with_tags(limit, 1, make);
 }
 
-/// Runs the pool suite on a pool whose blocks of 64 KiB take up to `share` times as much.
+/// The same for pools whose blocks of 64 KiB take up to `share` times as much.
 pub(crate) fn pool_with_tags<P: Pool + 'static>(limit: usize, share: usize, make: impl Fn() -> P) {
     sizes(&make());
     refusals(&make(), limit, share);
@@ -155,12 +151,12 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
             Ok(block) => blocks.push(block),
             Err(error) => break error,
         }
-        assert!(blocks.len() << 16 <= limit, "the limit holds");
+        assert!(blocks.len() << 16 <= limit, "the limit is exceeded");
     };
     let granted: usize = blocks.iter().map(RawBuffer::capacity).sum();
     assert!(matches!(error.kind, AllocErrorKind::Full { capacity } if capacity <= limit), "{error:?}");
     assert_eq!(error.live_bytes, granted);
-    assert!(((blocks.len() + 1) * share) << 16 > largest, "all of it can be had");
+    assert!(((blocks.len() + 1) * share) << 16 > largest, "all memory can be allocated");
     drop(blocks.pop());
     blocks.push(pool.alloc(1 << 16).unwrap());
     pool.validate().unwrap();
@@ -172,7 +168,7 @@ fn refusals(pool: &impl Pool, limit: usize, share: usize) {
 fn merging(pool: &impl Pool) {
     let blocks: Vec<_> = (0..(1 << 20) / MIN_BLOCK).map(|_| pool.alloc(1).unwrap()).collect();
     pool.validate().unwrap();
-    // Every other one first, so that nothing can merge until the second half is freed.
+    // Every other block first, so that nothing can merge until the second half is freed.
     let mut rest = Vec::new();
     for (at, block) in blocks.into_iter().enumerate() {
         if at % 2 == 0 {

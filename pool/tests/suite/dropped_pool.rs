@@ -1,11 +1,10 @@
-//! A dropped pool leaves no memory behind, whichever thread frees its last block.
-#![allow(unsafe_code, reason = "a storage that tells when it goes")]
+//! A dropped pool frees its memory, whichever thread frees its last block.
+#![allow(unsafe_code, reason = "implements a storage")]
 
 use std::sync::Arc;
 
 use mpj_pool::{Backing, Growth, Heap, Magazine, Pool, Storage};
 
-/// Memory whose lifetime the test can observe.
 #[derive(Debug)]
 struct Watched(Heap, #[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
@@ -34,7 +33,6 @@ fn a_thread_that_only_frees_caches_no_block_of_a_dropped_pool() {
     let pool = Magazine::growing(Growth::default(), source);
     let block = std::thread::scope(|scope| scope.spawn(|| pool.alloc(1000).unwrap()).join().unwrap());
     drop(pool);
-    // This thread has never had a block of the pool before.
     drop(block);
-    assert_eq!(Arc::strong_count(&watch), 1, "the memory of a pool that is gone");
+    assert_eq!(Arc::strong_count(&watch), 1, "the memory of a dropped pool");
 }

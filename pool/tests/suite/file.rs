@@ -1,5 +1,5 @@
-//! Files with names: good ones, and everything that can be wrong with one.
-#![allow(unsafe_code, reason = "files are for unsafe functions; these files are the tests' own")]
+//! Named files: valid ones, and each defect.
+#![allow(unsafe_code, reason = "functions on files are unsafe; no other code uses these files")]
 #![cfg(all(any(target_os = "linux", target_os = "macos"), not(mpj_portable)))]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use mpj_pool::{FileStorage, Growth, Magazine, Pool, RawBuffer, Storage, StorageError};
 
-/// A path that is free when made and again when dropped.
+/// A path without a file, which is removed again on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -80,7 +80,6 @@ fn each_defect_of_a_file_has_its_error() {
     }
     let mut directory = Scratch(std::env::temp_dir());
     assert!(matches!(attach(&directory), Err(StorageError::Refused { .. })));
-    // It stays.
     directory.0.clear();
 }
 
@@ -88,7 +87,7 @@ fn each_defect_of_a_file_has_its_error() {
 fn files_of_other_users_are_rejected() {
     let path = Scratch::new("user");
     drop(create(&path, 4096).unwrap());
-    // Only root can give files away.
+    // Only root can change the owner of a file.
     if std::os::unix::fs::chown(&path.0, Some(65534), None).is_ok() {
         assert_eq!(attach(&path), Err(StorageError::Owner { needed: 0, found: 65534 }));
     }

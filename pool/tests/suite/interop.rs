@@ -1,4 +1,4 @@
-//! Blocks in other people's types.
+//! Blocks in types of other crates.
 
 use std::io::Write;
 

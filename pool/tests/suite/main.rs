@@ -1,5 +1,4 @@
-//! The tests of this crate that need no process of their own, as one program: shared code is compiled once, and tests
-//! that wait run in parallel.
+//! All tests that need no process of their own, in one program.
 
 mod allocator;
 mod contracts;

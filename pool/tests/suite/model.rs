@@ -1,4 +1,4 @@
-//! Random walks over a pool, checked against what is known to live.
+//! Random operations on a pool, checked against the list of live blocks.
 
 use crate::contracts::{Extents, check, check_block, fill};
 use mpj_pool::{
@@ -15,7 +15,7 @@ enum Operation {
     Alloc(usize),
     Free(usize),
     FreeOnOtherThread(usize),
-    /// A thread allocates, frees some, leaves one, and ends.
+    /// A thread allocates, frees all blocks but one, and exits.
     Visit(usize),
     Grow(usize, usize),
     Trim,
@@ -23,7 +23,7 @@ enum Operation {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    // Sizes spread evenly over their logarithms, and now and then one that is a class or its neighbour.
+    // Sizes spread evenly over their logarithms, and sometimes a class or its neighbour.
     let size = prop_oneof![
         4 => (0u32..18, any::<prop::sample::Index>()).prop_map(|(bits, at)| at.index(1 << bits) + (1 << bits >> 1)),
         2 => (6u32..18, 0usize..3).prop_map(|(bits, near)| (1 << bits) + near - 1),
@@ -40,7 +40,6 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A block that may become larger where it is.
 trait Grows: Sized {
     fn grow(self, _len: usize) -> Self {
         self
@@ -56,7 +55,7 @@ impl<S: Storage> Grows for Block<S> {
 impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {}
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Applies `operations` and checks that live blocks keep their bytes and do not overlap.
+/// Checks that live blocks keep their bytes and do not overlap.
 fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
     let mut live: Vec<(P::Block, u64)> = Vec::new();
     let mut extents = Extents::default();
@@ -85,7 +84,6 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
                 let mut block = block.grow(len);
                 assert!(block.as_ptr() == start && block.capacity() >= before);
                 extents.insert(&block);
-                // The old content is unchanged; the rest is new.
                 let old = &block.as_uninit()[..before];
                 crate::contracts::check_bytes(old, seed);
                 fill(&mut block, seed);
@@ -121,7 +119,6 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
         assert_eq!(pool.stats().live_blocks, live.len() as u64);
     }
     pool.validate().unwrap();
-    // The rest outlives the pool.
     drop(pool);
     for (block, seed) in live {
         check(&block, seed);

@@ -1,6 +1,6 @@
-//! Every pool, one line each, and what is particular to one.
+//! Every pool in the conformance suite, and tests of single pools.
 
-#![allow(unsafe_code, reason = "a storage of the tests' own")]
+#![allow(unsafe_code, reason = "implements a storage")]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -192,7 +192,11 @@ fn at_most_eight_idle_single_block_regions_are_kept() {
     assert_eq!(pool.stats().regions, 19);
     drop(blocks);
     assert_eq!(pool.stats().regions, 8);
-    assert_eq!(pool.alloc(MIB + 19 * 4096).unwrap().capacity(), MIB + 19 * 4096, "the latest are kept");
+    assert_eq!(
+        pool.alloc(MIB + 19 * 4096).unwrap().capacity(),
+        MIB + 19 * 4096,
+        "the regions freed last are kept"
+    );
     assert_eq!(pool.stats().regions, 8);
     pool.validate().unwrap();
 }
@@ -207,8 +211,8 @@ fn cached_blocks_return_when_their_thread_exits() {
         });
         thread.join().unwrap()
     });
-    assert!(bytes >= 64 << 10, "kept while the thread lived");
-    // Joining a scoped thread does not wait for what happens when it ends.
+    assert!(bytes >= 64 << 10, "cached while the thread lived");
+    // Joining a scoped thread does not wait for its thread-local destructors.
     while pool.stats().cached_bytes > 128 << 10 {
         std::thread::yield_now();
     }
@@ -253,14 +257,14 @@ fn dropping_pool_frees_blocks_cached_by_other_threads() {
                 drop(other);
                 freed.wait();
                 gone.wait();
-                // Another pool, so that this thread sweeps what it had.
+                // Another pool, so that this thread frees its closed caches.
                 drop(Magazine::growing(Growth::default(), Heap::create).alloc(1).unwrap());
             });
             freed.wait();
             drop(pool);
             assert_eq!(REGIONS.load(Ordering::SeqCst), usize::from(live));
             drop(block);
-            assert_eq!(REGIONS.load(Ordering::SeqCst), 0, "the last block took all with it");
+            assert_eq!(REGIONS.load(Ordering::SeqCst), 0, "the last block frees all regions");
             gone.wait();
         });
     }
@@ -325,9 +329,9 @@ fn large_blocks_get_regions_of_their_size() {
     let at = block.as_ptr();
     drop(block);
     let stats = pool.stats();
-    assert_eq!((stats.regions, stats.region_bytes), (1, 9 * MIB as u64 + 4096), "kept for the next");
+    assert_eq!((stats.regions, stats.region_bytes), (1, 9 * MIB as u64 + 4096), "kept for the next request");
     let again = pool.alloc(6 * MIB).unwrap();
-    assert_eq!(again.as_ptr(), at, "used again for a request of like size");
+    assert_eq!(again.as_ptr(), at, "reused for a request of similar size");
     assert!(pool.alloc(6 * MIB).is_ok_and(|other| other.as_ptr() != at));
     drop(again);
     assert_eq!(pool.trim(), 15 * MIB + 4096);
@@ -341,7 +345,7 @@ fn idle_regions_are_freed_under_the_limit() {
     drop(pool.alloc(5 * MIB).unwrap());
     assert_eq!(pool.stats().region_bytes, 5 * MIB as u64);
     let other = pool.alloc(8 * MIB).unwrap();
-    assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle five were given back");
+    assert_eq!(pool.stats().region_bytes, 8 * MIB as u64, "the idle 5 MiB were freed");
     let error = pool.alloc(1).unwrap_err();
     assert_eq!((error.kind, error.live_bytes), (AllocErrorKind::Full { capacity: 8 * MIB }, 8 * MIB));
     assert_eq!(error.to_string(), "cannot allocate 1 bytes: 8388608 of 8388608 bytes are in use");
@@ -359,9 +363,9 @@ fn trim_frees_idle_regions() {
     assert_eq!(pool.trim(), 0, "the other is in use");
     drop(first);
     assert_eq!(pool.trim(), MIB);
-    assert_eq!(pool.stats().allocs, 2, "counters go on");
+    assert_eq!(pool.stats().allocs, 2, "counters continue");
     let fixed = Buddy::fixed(Heap::create(MIB).unwrap()).unwrap();
-    assert_eq!(fixed.trim(), 0, "what cannot be made anew stays");
+    assert_eq!(fixed.trim(), 0, "the region of a fixed pool stays");
 }
 
 #[test]
@@ -375,10 +379,10 @@ fn errors_of_the_storage_are_passed_on() {
     assert_eq!((error.requested, error.live_bytes), (MIB, MIB));
     assert!(std::error::Error::source(&error).is_some());
     drop(block);
-    assert!(pool.alloc(MIB).is_ok(), "the pool lives on");
+    assert!(pool.alloc(MIB).is_ok(), "the pool is still usable");
     let short = Buddy::growing(Growth::default(), |_| Heap::create(4096));
     assert!(matches!(short.alloc(1).unwrap_err().kind, AllocErrorKind::Storage(StorageError::Size { .. })));
-    // A size that 32 bits can express might be available.
+    // With 32 bits, every size might be available.
     #[cfg(target_pointer_width = "64")]
     {
         let greedy = Buddy::growing(Growth::default(), Pages::create);
@@ -486,10 +490,9 @@ fn a_thread_caches_large_blocks_whatever_others_cache() {
 fn blocks_of_a_larger_class_are_replaced() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     for len in [8 << 10, 2 * MIB] {
-        // More of the next size than will live at once.
         drop((0..4).map(|_| pool.alloc(len / 4 * 5).unwrap()).collect::<Vec<_>>());
         let mut live: Vec<_> = (0..3).map(|_| pool.alloc(len).unwrap()).collect();
-        assert!(live.iter().any(|block| block.capacity() > len), "the thread has these at hand");
+        assert!(live.iter().any(|block| block.capacity() > len), "the thread has these cached");
         for _ in 0..2_000 {
             drop(live.remove(0));
             live.push(pool.alloc(len).unwrap());
@@ -507,7 +510,7 @@ fn streams_between_threads_get_full_batches_after_any_history() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((seed >> 32) * end) >> 32
     };
-    // Sizes of all kinds fill the budgets of this thread and of the depot.
+    // Blocks of all sizes fill the budgets of this thread and of the depot.
     for _ in 0..20_000 {
         let (place, len) = (below(256) as usize, (64u64 << below(18)) - below(50));
         live[place] = None;
@@ -522,7 +525,6 @@ fn streams_between_threads_get_full_batches_after_any_history() {
                 done.send(()).unwrap();
             }
         });
-        // The most that one magazine may hold.
         for (len, batch) in [(8 << 10, 64), (256 << 10, 16), (64, 64)] {
             let round = || {
                 let before = pool.stats().misses;
@@ -542,7 +544,6 @@ fn single_block_regions_do_not_raise_the_cache_budget() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     drop(pool.alloc(256 * MIB).unwrap());
     pool.trim();
-    // Two of each class above 512 KiB at once, then none.
     let sizes =
         [MIB / 2, MIB, 2 * MIB, 4 * MIB].into_iter().flat_map(|power| (5..=8).map(move |k| power / 4 * k));
     drop(sizes.flat_map(|size| [size; 2]).map(|size| pool.alloc(size).unwrap()).collect::<Vec<_>>());
@@ -550,12 +551,11 @@ fn single_block_regions_do_not_raise_the_cache_budget() {
     assert!(stats.cached_bytes <= 16 * MIB as u64 + stats.region_bytes / 4, "{stats:?}");
 }
 
-/// A thread that allocates meanwhile counts the size of a storage that is being made.
 #[test]
 fn pending_storages_count_against_the_limit() {
     static POOL: OnceLock<Unpooled<Heap>> = OnceLock::new();
     let within = || {
-        // Another thread may call at this moment; here it is the same one.
+        // Another thread could call this at the same time; here it is the same thread.
         let error = POOL.get().unwrap().alloc(40 << 10).unwrap_err();
         assert_eq!(error.kind, AllocErrorKind::Full { capacity: 96 << 10 });
     };

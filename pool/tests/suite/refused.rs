@@ -1,4 +1,4 @@
-//! If the system refuses memory, the error value contains the request.
+//! Errors of the system: the error value contains the request.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::io::Write;
@@ -10,7 +10,7 @@ use mpj_pool::{
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Runs `body` in a process of its own with this limit on a resource; `name` is that of the test that calls this.
+/// Runs `body` in a new process with this resource limit; `name` is the name of the calling test.
 fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
     const CHILD: &str = "MPJ_POOL_REFUSED";
     if std::env::var(CHILD).as_deref() == Ok(name) {
@@ -19,11 +19,10 @@ fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
         return body();
     }
     if std::env::var_os("ASAN_OPTIONS").is_some() {
-        let _ =
-            writeln!(std::io::stderr(), "SKIPPED {name}: the address sanitizer itself needs what is limited");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {name}: the address sanitizer itself exceeds the limit");
         return;
     }
-    // A file that would grow above its limit also raises a signal, which is not to end the process.
+    // Exceeding the file size limit also raises a signal, which must not end the process.
     let status = Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
@@ -35,7 +34,7 @@ fn limited(name: &str, resource: Resource, limit: u64, body: impl FnOnce()) {
     assert!(status.success(), "{name} in a process with a limit of {limit}");
 }
 
-/// Checks that both a storage and a pool over it report the requested size and the system call.
+/// Checks that a storage, and a pool over it, report the requested size and the system call.
 fn refuses<S: Storage>(create: fn(usize) -> Result<S, StorageError>, len: usize, what: &str, why: Errno) {
     let errno = why.raw_os_error();
     let StorageError::Refused { asked, call, errno: found } = create(len).unwrap_err() else {
@@ -79,13 +78,12 @@ fn no_address_space_left() {
     });
 }
 
-// With 32 bits nothing is left for the pool either, as threads have no room set aside.
+// With 32 bits, no address space is left for the pool either.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn no_thread_left_to_fault_pages_in() {
     limited("no_thread_left_to_fault_pages_in", Resource::As, 1 << 30, || {
-        // The address space left is too small for a thread's stack, so the rest of the pages are faulted in at their
-        // first access.
+        // No address space is left for a stack, so the rest of the pages are faulted in on access.
         let pages = (1..=1024).rev().find_map(|size| Pages::create(size << 20).ok()).unwrap();
         assert!(pages.size() > 8 << 20);
         let pool = Magazine::fixed(pages).unwrap();

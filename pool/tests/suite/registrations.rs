@@ -1,5 +1,5 @@
-//! Registrations of regions, with mock devices that only record the calls.
-#![allow(unsafe_code, reason = "the devices promise to keep their hands off")]
+//! Registrations of regions with mock devices, which only record the calls.
+#![allow(unsafe_code, reason = "mock devices access no memory")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use mpj_pool::{
     Access, Heap, Magazine, Pages, Pool, RawBuffer, Region, RegionRegistration, RegisterError, Unpooled,
 };
 
-/// MockDevice which ranges are registered.
+/// Records the registered ranges.
 #[derive(Debug, Default)]
 struct MockDevice {
     ranges: Mutex<BTreeMap<usize, (usize, Access)>>,
-    /// More bytes than this cannot be pinned.
+    /// The maximum number of bytes that can be pinned.
     limit: Option<usize>,
-    /// Registrations are not released: a window is bound to them.
+    /// A memory window is bound, so deregistrations fail.
     has_window: bool,
 }
 
@@ -30,12 +30,12 @@ unsafe impl RegionRegistration for MockRegistration {
         if self.of.has_window {
             return Err(RegisterError { call: "ibv_dereg_mr", errno: 16 });
         }
-        assert!(self.of.ranges.lock().unwrap().remove(&self.base).is_some(), "released once");
+        assert!(self.of.ranges.lock().unwrap().remove(&self.base).is_some(), "deregistered once");
         Ok(())
     }
 }
 
-/// Registers a block as a device does before it sends: returns its number for the region, found or made.
+/// Registers the region of a block as a device does before a send. Returns the registered address.
 fn register(device: &Arc<MockDevice>, id: u64, block: &impl RawBuffer) -> Result<usize, RegisterError> {
     let Region { base, len, page, registrations } = block.region().expect("pools have regions");
     let (len, page) = (*len, *page);
@@ -51,7 +51,7 @@ fn register(device: &Arc<MockDevice>, id: u64, block: &impl RawBuffer) -> Result
         Ok(Arc::new(MockRegistration { of: Arc::clone(device), base }))
     })?;
     let known: &dyn std::any::Any = &*known;
-    Ok(known.downcast_ref::<MockRegistration>().expect("what this device has made").base)
+    Ok(known.downcast_ref::<MockRegistration>().expect("a registration of this device").base)
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_region_is_registered_once_with_each_device() {
         let at = block.as_ptr().addr().get();
         for (id, device) in devices.iter().enumerate() {
             let base = register(device, id as u64, block).unwrap();
-            assert!((base..base + (1 << 20)).contains(&at), "the block lies in what was registered");
+            assert!((base..base + (1 << 20)).contains(&at), "the block lies in the registered region");
         }
     }
     let registered = |device: &Arc<MockDevice>| device.ranges.lock().unwrap().len();
@@ -94,7 +94,7 @@ fn failed_registrations_are_retried() {
     let error = RegisterError { call: "ibv_reg_mr", errno: 12 };
     assert_eq!(register(&small, 1, &block), Err(error));
     assert!(error.to_string().starts_with("ibv_reg_mr: "), "{error}");
-    assert!(register(&large, 1, &block).is_ok(), "a refusal is not kept");
+    assert!(register(&large, 1, &block).is_ok(), "a failure is not recorded");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn memory_that_cannot_be_deregistered_stays_mapped() {
     register(&stuck, 1, &block).unwrap();
     register(&free, 2, &block).unwrap();
     drop(block);
-    assert!(free.ranges.lock().unwrap().is_empty(), "the other device has let go");
-    // SAFETY: the mapping is there for good, which is what this test is about.
+    assert!(free.ranges.lock().unwrap().is_empty(), "the other device has deregistered");
+    // SAFETY: the mapping stays for good, which is what this test proves.
     unsafe { base.write_volatile(1) };
 }

@@ -1,4 +1,4 @@
-//! Attaching shared segments: good ones, and everything that can be wrong with one.
+//! Attaching shared segments: valid ones, and each defect.
 #![allow(unsafe_code, reason = "reads and writes through a second mapping, as a peer would")]
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
@@ -14,7 +14,7 @@ fn duplicate(segment: &SharedStorage) -> OwnedFd {
     unsafe { segment.borrow_fd() }.try_clone_to_owned().unwrap()
 }
 
-/// Makes a memfd of `len` bytes with the header of a true segment of `like` bytes, changed by `change`, and `seals`.
+/// Creates a memfd of `len` bytes with `seals`, and the header of a valid segment of `like` bytes, changed by `change`.
 fn forge(len: u64, like: usize, seals: SealFlags, change: impl FnOnce(&mut [u8])) -> OwnedFd {
     let mut header = [0; 4096];
     File::from(duplicate(&SharedStorage::create(like).unwrap())).read_exact_at(&mut header, 0).unwrap();
@@ -69,7 +69,6 @@ fn ptr_at_rejects_ranges_outside_the_segment() {
     }
 }
 
-/// Returns the bytes of memory of a segment's file.
 fn allocated_bytes(view: &SegmentView) -> u64 {
     // SAFETY: the duplicate is only queried for its state.
     let fd = unsafe { view.borrow_fd() }.try_clone_to_owned().unwrap();
@@ -86,7 +85,7 @@ fn only_committed_ranges_have_memory() {
     view.commit(3 * MIB, MIB).unwrap();
     let committed = allocated_bytes(&unbacked);
     assert!((MIB as u64..=MIB as u64 + 2 * 4096).contains(&committed), "{committed}");
-    // It is there for all, and again changes nothing.
+    // All mappings see the memory; a second commit changes nothing.
     let byte = unbacked.ptr_at(3 * MIB + 5, 1).unwrap();
     // SAFETY: `ptr_at` has checked the range; nothing else uses the byte.
     unsafe { byte.write_volatile(7) };

@@ -1,6 +1,6 @@
-//! Every storage, one line each.
+//! Every storage in the conformance suite.
 
-#![allow(unsafe_code, reason = "files are for unsafe functions; these files are the tests' own")]
+#![allow(unsafe_code, reason = "functions on files are unsafe; no other code uses these files")]
 
 use mpj_pool::{Backing, Heap, Huge, Pages, Storage};
 

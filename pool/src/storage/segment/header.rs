@@ -1,27 +1,21 @@
-//! The first page of a shared segment.
-
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StorageError;
 
-/// The bytes in front of the first block.
 pub(crate) const HEADER: usize = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MPJPOOL\0");
 const VERSION: u32 = 1;
 
-/// The content of a header besides its magic number, version and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    /// Bytes after the header.
     pub(crate) size: u64,
-    /// Differs for each segment.
     pub(crate) epoch: u64,
 }
 
 impl Header {
-    /// The bytes of the page that are used.
+    /// The used bytes of the header page.
     pub(crate) const LEN: usize = 32;
 
     pub(crate) fn encode(&self) -> [u8; Header::LEN] {
@@ -34,7 +28,7 @@ impl Header {
         bytes
     }
 
-    /// Parses a copy of a header; the caller must check the size against the file.
+    /// Decodes a copy of a header; the caller must check the size against the file.
     pub(crate) fn decode(bytes: &[u8; Header::LEN]) -> Result<Header, StorageError> {
         let magic = word(bytes, 0);
         if magic == 0 {
@@ -54,19 +48,18 @@ impl Header {
     }
 }
 
-/// Returns the little-endian word at `at`, a multiple of 8 below [`Header::LEN`].
 fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
-/// Returns a number that no other segment on this host has: the time in nanoseconds, offset by process and count, and
-/// mixed so that successive numbers differ in many bits.
+/// Returns an epoch that no other segment on this host has: the time in nanoseconds, offset by process and count, and
+/// mixed so that successive epochs differ in many bits.
 pub(crate) fn new_epoch() -> u64 {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    // Relaxed: only that each call gets another number matters.
+    // Relaxed: each call only needs a different number.
     let count = COUNT.fetch_add(1, Ordering::Relaxed) as u64;
     let seed = time ^ (u64::from(std::process::id()) << 32) ^ count.rotate_right(16);
     // The finaliser of splitmix64, a bijection.

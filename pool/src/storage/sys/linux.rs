@@ -1,4 +1,4 @@
-//! Linux: huge pages, and pages that are made before anybody touches them.
+//! Linux: huge pages, and faulting in by advice.
 
 use std::io;
 
@@ -34,7 +34,7 @@ pub(in crate::storage) fn reserve(len: usize) -> Result<MmapRaw, StorageError> {
     let os = |call| move |error: Errno| StorageError::os(len, call, error);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = rustix::fs::memfd_create("mpj-pool-huge", flags).map_err(os("memfd_create"))?;
-    // Takes the pages out of the reserve, so that none is missing when it is touched.
+    // Allocates the pages from the reserve, so that no access fails later.
     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64).map_err(os("fallocate"))?;
     MmapOptions::new().len(len).populate().map_raw(&fd).map_err(|error| StorageError::os(len, "mmap", error))
 }

@@ -1,4 +1,4 @@
-//! Any system that memmap2 maps memory on: ordinary pages, made when they are touched.
+//! Systems with memmap2: ordinary pages, faulted in by a write.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(in crate::storage) fn advise_huge(_map: &MmapMut, _at: usize, _len: usize) -
     false
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "other systems refuse")]
+#[expect(clippy::unnecessary_wraps, reason = "fails on other systems")]
 pub(in crate::storage) fn fault_in(map: &mut MmapMut, at: usize, len: usize) -> io::Result<()> {
     map[at..at + len].iter_mut().step_by(page_size()).for_each(|byte| *byte = 0);
     Ok(())

@@ -1,5 +1,3 @@
-//! The paper's first strategy: a tag in each block, and links in each free one.
-
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -8,7 +6,7 @@ use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, PaperPool, bytes, poo
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
-/// Storage that only this process can write: no peer, no device, no other process.
+/// Storage that only this process writes: no peer, no device, no other process.
 ///
 /// # Safety
 /// The memory of this storage is written only through a live block of a pool over it.
@@ -21,14 +19,14 @@ unsafe impl PrivateStorage for Pages {}
 // SAFETY: a mapping of a file that no other process has.
 unsafe impl PrivateStorage for Huge {}
 
-/// The paper's first pool, as mpjbuf has it: small in memory, quick for its time.
+/// The first pool of the paper, as in mpjbuf: little bookkeeping, quick for its time.
 ///
-/// Every block starts with a tag: live, or free and of which level. In a free block, links to the next and the previous
-/// block of its level follow. The tag is one byte, but the user's bytes start at their alignment after it; so a request
-/// for a power of two takes twice as much, as it does in mpjbuf. The storage must be [`PrivateStorage`], since a write
-/// to a free block breaks the pool.
+/// Each block starts with a tag: live, or free and its level. In a free block, links to the next and the previous block
+/// of its level follow. The tag is one byte, but the user's bytes start at their alignment after it, so a request for a
+/// power of two takes twice as much, as in mpjbuf. A write to a free block breaks the pool, so it needs
+/// [`PrivateStorage`].
 ///
-/// It is here to be compared with. Take [`Magazine`](crate::Magazine).
+/// For comparisons; programs use [`Magazine`](crate::Magazine).
 ///
 /// ```
 /// use mpj_pool::{Buddy1, Growth, Heap, Pool, RawBuffer};
@@ -49,21 +47,20 @@ pub struct Buddy1<S: PrivateStorage> {
 
 pool!(Buddy1, Buddy1Lists, PrivateStorage);
 
-/// Ends lists.
 const NIL: u32 = u32::MAX;
-/// The tag of a live block; all other tags are the level of a free one.
+/// The tag of a live block; the tag of a free block is its level.
 const LIVE: u8 = 255;
 
 /// Lists through the free blocks of all regions.
 ///
 /// # Invariants
-/// 1. Each of `bases` is the start of a region of `bytes(level)` bytes, private, which outlives this value's last use.
-/// 2. At each block's start lies its tag, at each free block's also its links, all written by this value. Users of live
-///    blocks do not access the first `overhead` bytes, 64 at least.
+/// 1. Each of `bases` is the start of a private region of `bytes(level)` bytes, which outlives this value's last use.
+/// 2. Each block starts with its tag, which in a free block is followed by its links, all written by this value. Users
+///    of live blocks do not access the first `overhead` bytes, at least 64.
 #[derive(Default)]
 pub struct Buddy1Lists {
     bases: Vec<(NonNull<u8>, Level)>,
-    /// For each level, the first free block of each region that has one.
+    /// The first free block of each region that has one, by level.
     lists: Vec<Vec<(usize, u32)>>,
 }
 
@@ -71,11 +68,11 @@ pub struct Buddy1Lists {
 unsafe impl Send for Buddy1Lists {}
 
 impl Buddy1Lists {
-    /// Returns the address of `at` bytes into a region; `at + 9` is at most the length of the region.
+    /// Returns an address in a region; `at + 9` is at most the length of the region.
     fn address(&self, region: usize, at: usize) -> NonNull<u8> {
         let (base, level) = self.bases[region];
         debug_assert!(at + 9 <= bytes(level));
-        // SAFETY: invariant 1, and block starts, the only arguments, lie a chunk or more before the end.
+        // SAFETY: invariant 1, and block starts, the only arguments, lie at least a chunk before the end.
         unsafe { base.add(at) }
     }
 
@@ -207,17 +204,18 @@ impl fmt::Debug for Buddy1Lists {
 /// Returns an address in a storage, which has more than `offset` bytes.
 pub(super) fn within<S: Storage>(storage: &S, offset: usize) -> NonNull<u8> {
     debug_assert!(offset < storage.size());
-    // SAFETY: the books hand out spots in their regions only, and blocks are longer than their overhead.
+    // SAFETY: the free lists return positions in their regions only, and blocks are longer than their overhead.
     unsafe { storage.base().add(offset) }
 }
 
 // SAFETY: the block owns its bytes; what it shares with its pool is under a lock.
 unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
-// SAFETY: through a shared block only fields that never change are read.
+// SAFETY: only fields that never change are read through a shared block.
 unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
 
-// SAFETY: 1: the pos lies in a region, which `shared` keeps; regions are only ever added. 2: a free_lists grants each pos
-// to one block until it is freed, and keeps its own notes in front of `base` or elsewhere. 3: no field changes.
+// SAFETY: 1: the position lies in a region, which `shared` keeps; regions are only ever added. 2: the free lists grant
+// each position to one block until it is freed, and keep their own data in front of `base` or elsewhere. 3: no field
+// changes.
 unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.base

@@ -1,17 +1,15 @@
-//! The paper's second strategy: a list of all blocks for each level of each region, searched one by one.
-
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{BlockPos, FreeLists, Level, PaperPool, bytes, pool};
 use crate::Storage;
 
-/// The paper's second pool, as mpjbuf has it: no byte of a block is its own, but it searches.
+/// The second pool of the paper, as in mpjbuf: nothing is stored in blocks, but lists are searched.
 ///
-/// Each region has a list for each level with all its blocks, live ones too. Allocating searches the list for a free
+/// Each region has, for each level, a list of all its blocks, live ones too. Allocating searches the list for a free
 /// block, and freeing searches it for the buddy, so both take longer the more blocks are live.
 ///
-/// It is here to be compared with. Take [`Magazine`](crate::Magazine).
+/// For comparisons; programs use [`Magazine`](crate::Magazine).
 ///
 /// ```
 /// use mpj_pool::{Buddy2, Growth, Heap, Pool, RawBuffer};
@@ -26,7 +24,6 @@ pub struct Buddy2<S: Storage> {
 
 pool!(Buddy2, Buddy2Lists, Storage);
 
-/// One block, live or free.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     offset: usize,
@@ -70,7 +67,7 @@ impl FreeLists for Buddy2Lists {
                 }
                 return;
             };
-            // The later one first, so that the other keeps its index.
+            // The larger index first, so that the other stays valid.
             list.swap_remove(buddy.max(own));
             list.swap_remove(buddy.min(own));
             offset &= !bytes(level);
@@ -102,7 +99,7 @@ impl FreeLists for Buddy2Lists {
     }
 }
 
-/// Takes a block of `level`, of what is there or of the halves of one of the next level.
+/// Allocates a free block of `level`, or half of a block of the next level.
 fn take(levels: &mut [Vec<Node>], level: Level) -> Option<usize> {
     let list = levels.get_mut(usize::from(level))?;
     if let Some(node) = list.iter_mut().find(|node| node.free) {
