@@ -12,7 +12,6 @@ use crate::sys::{Errno, OwnedFd, socket};
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Listens on a free port of `ip`.
 pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
     socket::listen(ip, BACKLOG)
 }
@@ -28,52 +27,49 @@ pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_LISTEN_ADDRESS.name);
     let ip = named.parse::<IpAddr>();
-    let ip = ip.map_err(|_| refuse("is no address, such as 10.0.0.1"))?;
+    let ip = ip.map_err(|_| refuse("is not an address (expected one such as 10.0.0.1)"))?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        return Err(refuse("is the address of no one host: name one that `ip address` lists here"));
+        return Err(refuse("is not the address of a single host: use one that `ip address` lists here"));
     }
     socket::reach(ip).map(|()| ip).map_err(|error| match error {
-        Errno::ADDRNOTAVAIL => refuse("is no address of this host: name one that `ip address` lists here"),
+        Errno::ADDRNOTAVAIL => refuse("is not an address of this host: use one that `ip address` lists here"),
         error => refuse(&format!("cannot be used: {}", io::Error::from(error))),
     })
 }
 
-/// Returns whether a text is an IP address.
 pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
 /// The address and properties that a rank publishes for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Card {
+pub(super) struct NioCard {
     /// The address at which it listens.
     pub(super) at: SocketAddr,
     /// The longest body of a frame that it accepts, in bytes.
-    pub(super) takes: usize,
-    /// The byte order of the bodies that it sends and accepts.
+    pub(super) max_body: usize,
     pub(super) is_big_endian: bool,
 }
 
-impl Card {
-    /// Creates the card of this rank.
-    pub(super) fn new(at: SocketAddr, takes: usize) -> Self {
-        Card { at, takes, is_big_endian: order::IS_BIG_ENDIAN }
+impl NioCard {
+    pub(super) fn new(at: SocketAddr, max_body: usize) -> Self {
+        NioCard { at, max_body, is_big_endian: order::IS_BIG_ENDIAN }
     }
 
     pub(super) fn to_address(self) -> Address {
-        let Card { at, takes, is_big_endian } = self;
-        Address(format!("{at} {takes} {}", order::name(is_big_endian)).into_bytes())
+        let NioCard { at, max_body, is_big_endian } = self;
+        Address(format!("{at} {max_body} {}", order::name(is_big_endian)).into_bytes())
     }
 
     /// Parses a peer's card. A card whose limit is below the range of the parameter is invalid.
     pub(super) fn of(address: &Address) -> Option<Self> {
         let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
         let at = fields.next()?.parse().ok()?;
-        let takes =
-            fields.next()?.parse().ok().filter(|takes| *takes >= NIO_MAX_SEND_SIZE.range.0 as usize)?;
+        let max_body =
+            fields.next()?.parse().ok().filter(|max_body| *max_body >= NIO_MAX_SEND_SIZE.range.0 as usize)?;
         let named = fields.next()?;
         let is_big_endian = [false, true].into_iter().find(|is_big| order::name(*is_big) == named)?;
-        fields.next().is_none().then_some(Card { at, takes, is_big_endian })
+        fields.next().is_none().then_some(NioCard { at, max_body, is_big_endian })
     }
 }
 
@@ -107,7 +103,7 @@ pub(super) fn explain(doing: &str, error: Errno) -> String {
         Errno::NETDOWN | Errno::NETUNREACH | Errno::AFNOSUPPORT => {
             "; this host has no network to that address: see `ip address` and `ip route`"
         }
-        Errno::CONNREFUSED => "; its process has ended, or a firewall is between",
+        Errno::CONNREFUSED => "; its process has ended, or a firewall blocks the connection",
         Errno::ADDRINUSE => "; the host has no free ports",
         _ => "",
     };

@@ -1,10 +1,10 @@
-//! The connection manager: connections until both ends have proved their identity.
+//! The connection manager: it accepts and connects, and drives each handshake until the connection is established.
 //!
-//! Either rank of a pair may connect first, or both at once, but only one connection is to be established. Both proofs
-//! are sent before the decision, which the accepting rank makes. It sends [`Verdict::Go`] except in two cases: the pair
-//! has a connection, or the rank is the lower one and has already sent the proof for its own connection. So the lower
-//! rank's connection wins. Two connections are never established, because the lower rank sends Go only while no proof
-//! of its own is pending, and sends no proof after it has sent Go.
+//! Either rank of a pair may connect first, or both at once, but only one connection must be established. Both proofs
+//! are sent before the decision, which the accepting rank makes. It sends [`Verdict::Accept`] except in three cases: no
+//! descriptor is free; the pair has a connection; or it is the lower rank and has already sent the proof for its own
+//! connection. So the lower rank's connection wins. Two connections are never established, because the lower rank
+//! accepts only while no proof of its own is pending, and sends no proof after it has accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,37 +23,35 @@ use crate::sys::{Errno, OwnedFd, socket};
 /// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
 const MAX_ACCEPTS_PER_POLL: usize = 1024;
 
-/// How long this rank does not listen after it had no descriptor to accept a connection with.
+/// How long this rank stops listening after a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A result of the connection manager.
 #[derive(Debug)]
-pub(super) enum ConnEvent {
-    /// A connection was established.
+pub(super) enum NioConnEvent {
     Established(Arc<TcpConnection>),
-    /// A peer cannot be reached.
+    /// The peer cannot be reached, and why.
     Lost(u32, String),
 }
 
 #[derive(Debug)]
-pub(super) struct ConnManager {
+pub(super) struct NioConnManager {
     shared: Arc<NioShared>,
     listener: OwnedFd,
     listening: bool,
     /// The time at which to listen again.
     resume: Option<Instant>,
-    /// A reserved descriptor. When no other is left, this rank closes it, accepts one connection with it, and tells the
-    /// peer, after a handshake, that it has no descriptor left.
+    /// A reserved descriptor. When no other is left, this rank closes it and accepts one connection with it. After the
+    /// handshake it sends the verdict `Full`.
     reserve_fd: Option<OwnedFd>,
     pub(super) half_open: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
-    outcomes: Vec<ConnEvent>,
+    outcomes: Vec<NioConnEvent>,
 }
 
-impl ConnManager {
+impl NioConnManager {
     pub(super) fn new(shared: Arc<NioShared>, listener: OwnedFd) -> Result<Self, Errno> {
         shared.poller.add(&listener, Token::Listener, Interest::Read)?;
-        Ok(ConnManager {
+        Ok(NioConnManager {
             shared,
             listener,
             listening: true,
@@ -65,7 +63,6 @@ impl ConnManager {
         })
     }
 
-    /// Takes over the connections that the device has started.
     pub(super) fn collect(&mut self) {
         for started in self.shared.take_started() {
             self.on_connect(started);
@@ -73,23 +70,23 @@ impl ConnManager {
     }
 
     /// Handles an event of the listener or of a half-open connection.
-    pub(super) fn on_event(&mut self, news: ReadyEvent) {
-        match news.token {
+    pub(super) fn on_event(&mut self, event: ReadyEvent) {
+        match event.token {
             Token::Listener => self.accept(),
-            Token::Half(at) => self.advance(at),
-            Token::Whole(_) => (),
+            Token::HalfOpen(at) => self.advance(at),
+            Token::Established(_) => (),
         }
     }
 
-    /// Returns whether every poll must call it: a connection of the job is being made or will be retried, or the
-    /// listener is closed and will be reopened. Connections of strangers alone are polled less often.
+    /// Returns whether every pass must poll it: a connection of the job is being made or will be retried, or this rank
+    /// will listen again. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.half_open.is_busy() || !self.retries.is_empty() || !self.listening
     }
 
-    /// Performs the work that is due by the clock, and returns the results since the last call.
-    pub(super) fn outcomes(&mut self) -> Vec<ConnEvent> {
+    /// Performs the work that is due by the clock, and returns the events since the last call.
+    pub(super) fn outcomes(&mut self) -> Vec<NioConnEvent> {
         if self.is_busy() || !self.half_open.is_empty() {
             self.tick(Instant::now());
         }
@@ -98,19 +95,20 @@ impl ConnManager {
 
     #[cold]
     fn tick(&mut self, now: Instant) {
-        self.half_open.looked();
+        self.half_open.note_poll();
         while let Some(late) = self.half_open.take_late_stranger(now) {
             self.reject(late);
         }
         // A peer that has exited or died is not reported: the roster has done so.
-        while let Some(vain) = self.half_open.take_if(|half| half.attempt().is_some_and(|a| a.pipe.is_over()))
+        while let Some(vain) =
+            self.half_open.take_if(|half| half.connector().is_some_and(|a| a.connection.is_closed()))
         {
             drop(vain);
         }
-        self.retries.retain(|(_, attempt)| !attempt.pipe.needs_no_connect());
+        self.retries.retain(|(_, connector)| !connector.connection.needs_no_connect());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
-        for (_, attempt) in due {
-            let started = HalfOpen::connect(&self.shared.id, attempt);
+        for (_, connector) in due {
+            let started = HalfOpen::connect(&self.shared.id, connector);
             self.on_connect(started);
         }
         if !self.listening && self.resume.is_none_or(|when| when <= now) {
@@ -118,7 +116,6 @@ impl ConnManager {
         }
     }
 
-    /// Listens again if there is a descriptor to accept with.
     fn resume(&mut self, now: Instant) {
         self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
         if self.reserve_fd.is_none() && self.make_room() {
@@ -160,7 +157,7 @@ impl ConnManager {
         self.resume = Some(Instant::now() + PAUSE);
     }
 
-    /// Rejects the oldest stranger; returns false if there is none.
+    /// Rejects the oldest stranger. Returns false if the table has no stranger.
     fn make_room(&mut self) -> bool {
         let oldest = self.half_open.take_oldest_stranger();
         oldest.map(|oldest| self.reject(oldest)).is_some()
@@ -177,13 +174,13 @@ impl ConnManager {
     fn on_connect(&mut self, started: Result<HalfOpen, (Connector, ConnectFailure)>) {
         match started {
             Ok(half) => self.add_half_open(half),
-            Err((attempt, failure)) => self.failed(attempt, failure),
+            Err((connector, failure)) => self.failed(connector, failure),
         }
     }
 
     fn add_half_open(&mut self, half: HalfOpen) {
         let at = self.half_open.free();
-        match self.shared.poller.add(&half.stream, Token::Half(at), half.interest()) {
+        match self.shared.poller.add(&half.stream, Token::HalfOpen(at), half.interest()) {
             Ok(()) => self.half_open.put(at, half),
             Err(error) => {
                 return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));
@@ -193,13 +190,13 @@ impl ConnManager {
         self.advance(at);
     }
 
-    /// Continues a handshake as far as possible.
     fn advance(&mut self, at: usize) {
         while let Some(mut half) = self.half_open.take(at) {
             let was_stranger = half.is_stranger();
             let next = half.advance(&self.shared.poller, at);
             if was_stranger && let Some(rank) = half.claimed_rank() {
-                // A rank has one entry: it has given up its earlier connection, or another process claims that rank.
+                // A rank has one entry. Either it has given up its earlier connection, or another process claims its
+                // rank.
                 let earlier = self.half_open.take_if(|other| other.claimed_rank() == Some(rank));
                 earlier.into_iter().for_each(|earlier| self.reject(earlier));
             }
@@ -216,46 +213,46 @@ impl ConnManager {
     /// Decides about a connection whose other end has proved its identity.
     fn decide(&mut self, half: HalfOpen) {
         let peer = half.handshake.from();
-        let pipe = self.shared.pipe(peer);
+        let connection = self.shared.connection(peer);
         let lower = self.shared.id.rank < peer;
         let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
         self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
-        let verdict = if pipe.needs_no_connect() || lower && self.half_open.any(busy) {
-            Verdict::Taken
+        let verdict = if connection.needs_no_connect() || lower && self.half_open.any(busy) {
+            Verdict::Duplicate
         } else if self.reserve_fd.is_none() {
             Verdict::Full
         } else {
             Verdict::Accept
         };
-        let told = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
-        if verdict == Verdict::Accept && told {
-            self.establish(&pipe, half.stream);
+        let sent = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
+        if verdict == Verdict::Accept && sent {
+            self.establish(&connection, half.stream);
         }
     }
 
     fn decided(&mut self, half: HalfOpen, verdict: Verdict) {
-        let HalfOpen { stream, role: Role::Connects(mut attempt, _), .. } = half else { return };
+        let HalfOpen { stream, role: Role::Connects(mut connector, _), .. } = half else { return };
         match verdict {
-            Verdict::Accept => self.establish(&attempt.pipe, stream),
-            Verdict::Taken => {
-                let when = attempt.lost_tie(Instant::now());
-                self.retries.push((when, attempt));
+            Verdict::Accept => self.establish(&connector.connection, stream),
+            Verdict::Duplicate => {
+                let when = connector.lost_tie(Instant::now());
+                self.retries.push((when, connector));
             }
             Verdict::Full => {
                 let why = "it has no file descriptor left for one more connection: raise `ulimit -n` there";
-                self.failed(attempt, ConnectFailure::NoResources(why.into()));
+                self.failed(connector, ConnectFailure::NoResources(why.into()));
             }
         }
     }
 
-    fn establish(&mut self, pipe: &Arc<TcpConnection>, stream: OwnedFd) {
-        let peer = pipe.peer.0;
+    fn establish(&mut self, connection: &Arc<TcpConnection>, stream: OwnedFd) {
+        let peer = connection.peer.0;
         while let Some(other) = self.half_open.take_if(|half| half.target() == Some(peer)) {
             drop(other);
         }
-        self.retries.retain(|(_, attempt)| attempt.pipe.peer.0 != peer);
-        if pipe.establish(stream) {
-            self.outcomes.push(ConnEvent::Established(Arc::clone(pipe)));
+        self.retries.retain(|(_, connector)| connector.connection.peer.0 != peer);
+        if connection.establish(stream) {
+            self.outcomes.push(NioConnEvent::Established(Arc::clone(connection)));
         }
     }
 
@@ -266,23 +263,23 @@ impl ConnManager {
     fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
         match half.role {
             Role::Accepts => drop(self.shared.strangers.fetch_add(1, Ordering::Relaxed)),
-            Role::Connects(attempt, _) => self.failed(attempt, failure),
+            Role::Connects(connector, _) => self.failed(connector, failure),
         }
     }
 
-    /// Handles a failed attempt: it is retried, or the peer is lost.
-    fn failed(&mut self, mut attempt: Connector, failure: ConnectFailure) {
-        if attempt.pipe.needs_no_connect() {
+    /// Schedules the next attempt, or reports the peer lost.
+    fn failed(&mut self, mut connector: Connector, failure: ConnectFailure) {
+        if connector.connection.needs_no_connect() {
             return;
         }
         if matches!(failure, ConnectFailure::NoResources(_)) {
             self.make_room();
         }
-        match attempt.failed(Instant::now(), failure) {
-            Ok(when) => self.retries.push((when, attempt)),
+        match connector.failed(Instant::now(), failure) {
+            Ok(when) => self.retries.push((when, connector)),
             Err(why) => {
-                attempt.pipe.end();
-                self.outcomes.push(ConnEvent::Lost(attempt.pipe.peer.0, why));
+                connector.connection.close();
+                self.outcomes.push(NioConnEvent::Lost(connector.connection.peer.0, why));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use super::frame::{Header, Kind};
+use super::frame::{NioFrameKind, NioHeader};
 use super::poller::{Poller, Token};
 use super::send_buffer::SendBuffer;
 use crate::device::PeerId;
@@ -17,10 +17,10 @@ pub(super) struct TcpConnection {
     pub(super) peer: PeerId,
     poller: Arc<Poller>,
     stream: OnceLock<OwnedFd>,
-    /// Nothing more is sent to the peer: it has exited, or it cannot be reached. The inlet reports which.
+    /// Nothing more is sent to the peer: it has exited, or it is unreachable.
     closed: AtomicBool,
     /// A frame was only partly sent, so the connection cannot end with a goodbye.
-    torn: AtomicBool,
+    truncated: AtomicBool,
     watch: Mutex<Watch>,
     out: Mutex<SendBuffer>,
 }
@@ -29,7 +29,8 @@ pub(super) struct TcpConnection {
 #[derive(Debug)]
 struct Watch {
     token: Option<Token>,
-    room: bool,
+    /// Whether the endpoint waits for space to write.
+    write: bool,
 }
 
 impl TcpConnection {
@@ -39,47 +40,45 @@ impl TcpConnection {
             poller,
             stream: OnceLock::new(),
             closed: AtomicBool::new(false),
-            torn: AtomicBool::new(false),
-            watch: Mutex::new(Watch { token: None, room: false }),
+            truncated: AtomicBool::new(false),
+            watch: Mutex::new(Watch { token: None, write: false }),
             out: Mutex::default(),
         }
     }
 
-    /// Returns the socket if the connection is established.
     #[inline]
     pub(super) fn stream(&self) -> Option<&OwnedFd> {
         self.stream.get()
     }
 
-    /// Sets the socket after the handshake; returns false if there is one already, or if the connection is over.
+    /// Sets the socket after the handshake. Returns false if there is one already, or if the connection is closed.
     pub(super) fn establish(&self, stream: OwnedFd) -> bool {
-        !self.is_over() && self.stream.set(stream).is_ok()
+        !self.is_closed() && self.stream.set(stream).is_ok()
     }
 
-    /// Polls for input under this token, and for space to write if the endpoint has already requested that.
+    /// Registers the socket for input, and for space to write if the endpoint has already requested that.
     pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
         let mut watch = lock(&self.watch);
         watch.token = Some(token);
-        let what = if watch.room { Interest::Both } else { Interest::Read };
+        let what = if watch.write { Interest::Both } else { Interest::Read };
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
     }
 
     /// Sets whether the poller wakes this rank when there is space to write, once.
     #[cold]
-    pub(super) fn set_write_interest(&self, room: bool) {
+    pub(super) fn set_write_interest(&self, write: bool) {
         let mut watch = lock(&self.watch);
-        if watch.room == room || self.is_over() {
+        if watch.write == write || self.is_closed() {
             return;
         }
-        watch.room = room;
+        watch.write = write;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
-            let what = if room { Interest::Both } else { Interest::Read };
-            // If this fails, a sleeping rank only wakes up later.
+            let what = if write { Interest::Both } else { Interest::Read };
+            // If this fails, a sleeping rank only wakes later.
             let _ = self.poller.change(stream, token, what);
         }
     }
 
-    /// Locks and returns the send buffer, which the endpoint and the flusher use.
     #[inline]
     pub(super) fn out(&self) -> MutexGuard<'_, SendBuffer> {
         lock(&self.out)
@@ -92,31 +91,30 @@ impl TcpConnection {
         out.write_out(self)
     }
 
-    /// Retries to write the remaining bytes; returns whether to retry again. If the connection is watched again, it
-    /// returns false without a write.
+    /// Retries to write the remaining bytes; returns whether to retry again. If the flusher watches the connection
+    /// again, this returns false without a write.
     pub(super) fn retry_write(&self) -> bool {
         let mut out = self.out();
         !out.in_flusher && out.write_out(self)
     }
 
-    /// Returns whether the connection is, or was, established, or never will be.
+    /// Returns whether the connection is established, was established, or cannot be established any more.
     pub(super) fn needs_no_connect(&self) -> bool {
-        self.stream.get().is_some() || self.is_over()
+        self.stream.get().is_some() || self.is_closed()
     }
 
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Records that nothing more is sent to the peer.
-    pub(super) fn end(&self) {
+    pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Records that nothing more comes from the peer, either.
+    /// Records that nothing more is sent or received.
     pub(super) fn close_both(&self) {
-        self.end();
+        self.close();
         if let Some(stream) = self.stream.get() {
             self.poller.remove(stream);
             socket::shut(stream);
@@ -124,16 +122,16 @@ impl TcpConnection {
     }
 
     pub(super) fn mark_truncated(&self) {
-        self.torn.store(true, Ordering::Relaxed);
+        self.truncated.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for TcpConnection {
-    /// Sends a goodbye, so that the peer does not take the end of the connection for a death.
+    /// Sends a goodbye, so that the peer does not report this rank as dead.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };
-        if !self.is_over() && !self.torn.load(Ordering::Relaxed) && !std::thread::panicking() {
-            let goodbye = Header::bare(Kind::Goodbye).to_bytes();
+        if !self.is_closed() && !self.truncated.load(Ordering::Relaxed) && !std::thread::panicking() {
+            let goodbye = NioHeader::bare(NioFrameKind::Goodbye).to_bytes();
             // Best effort: the roster also informs the peer of this rank's exit.
             let _ = socket::send(stream, &goodbye);
         }

@@ -1,9 +1,7 @@
-//! The connection attempts to one peer, repeated until a connection is established or a connection is proven to be
-//! impossible.
+//! The connection attempts to one peer, repeated until a connection is established or proven to be impossible.
 //!
-//! The passage of time proves nothing: this rank or the peer may compute for minutes between two polls, and an
-//! oversubscribed host may refuse a valid connection. Transient failures are therefore retried without limit, until the
-//! roster says that the peer has exited or died.
+//! The passage of time proves nothing: this rank or the peer may compute for minutes between two polls. Transient
+//! failures are therefore retried without limit, until the roster says that the peer has exited or died.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,24 +11,24 @@ use super::address;
 use super::connection::TcpConnection;
 use crate::sys::Errno;
 
-/// Number of consecutive attempts that find no listener before the peer is lost: it may be about to announce its exit.
+/// Number of consecutive attempts that find no listener before the peer is lost.
 const MAX_NO_LISTENER: u32 = 6;
 
-/// Number of consecutive attempts that lack a resource before the peer is lost: the resource may become available.
-const LACKING: u32 = 16;
+/// Number of consecutive attempts that lack a resource before the peer is lost.
+const MAX_NO_RESOURCES: u32 = 16;
 
-/// The first pause between two attempts is twice this. It doubles after each further failure, up to `PAUSE` times 2 to
-/// the power of [`DOUBLED`] (10 ms to 320 ms).
+/// The first pause between two attempts is twice this. It doubles after each further failure, up to 2 to the power of
+/// [`MAX_DOUBLINGS`] times this (10 ms to 320 ms).
 const BASE_PAUSE: Duration = Duration::from_millis(5);
-const DOUBLED: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 
 /// The pause after the peer said that another connection of the pair is about to be established.
-const OUTDONE: Duration = Duration::from_millis(200);
+const LOST_TIE_PAUSE: Duration = Duration::from_millis(200);
 
-/// The result of a failed attempt.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum ConnectFailure {
-    /// Nothing is known: the connection broke before it was established, or another process is at the peer's address.
+    /// Proves nothing: the connection broke before it was established, or another process is at the peer's address.
     Transient,
     /// This process, or the peer by its own proven statement, lacks a resource that a connection needs.
     NoResources(String),
@@ -39,7 +37,6 @@ pub(super) enum ConnectFailure {
 }
 
 impl ConnectFailure {
-    /// Classifies an error of a socket that could not connect.
     pub(super) fn to_connect(error: Errno) -> Self {
         let why = address::explain("cannot connect", error);
         match error {
@@ -50,41 +47,40 @@ impl ConnectFailure {
     }
 }
 
-/// The connection attempts to one peer.
 #[derive(Debug)]
 pub(super) struct Connector {
-    pub(super) pipe: Arc<TcpConnection>,
+    pub(super) connection: Arc<TcpConnection>,
     pub(super) at: SocketAddr,
     failed: u32,
-    /// The number of most recent attempts that found no listener, and of those that lacked a resource.
-    gone: u32,
-    lacking: u32,
+    /// The number of consecutive attempts that found no listener, and that lacked a resource.
+    no_listener: u32,
+    no_resources: u32,
 }
 
 impl Connector {
-    pub(super) fn new(pipe: Arc<TcpConnection>, at: SocketAddr) -> Self {
-        Connector { pipe, at, failed: 0, gone: 0, lacking: 0 }
+    pub(super) fn new(connection: Arc<TcpConnection>, at: SocketAddr) -> Self {
+        Connector { connection, at, failed: 0, no_listener: 0, no_resources: 0 }
     }
 
     /// Records a failure; returns when to try again, or why the peer is lost.
     pub(super) fn failed(&mut self, now: Instant, failure: ConnectFailure) -> Result<Instant, String> {
-        let pause = BASE_PAUSE * (2 << self.failed.min(DOUBLED - 1));
+        let pause = BASE_PAUSE * (2 << self.failed.min(MAX_DOUBLINGS - 1));
         self.failed = self.failed.saturating_add(1);
-        let (gone, lacking) = (self.gone + 1, self.lacking + 1);
-        (self.gone, self.lacking) = (0, 0);
+        let (no_listener, no_resources) = (self.no_listener + 1, self.no_resources + 1);
+        (self.no_listener, self.no_resources) = (0, 0);
         match failure {
             ConnectFailure::Transient => (),
-            ConnectFailure::NoListener(why) if gone >= MAX_NO_LISTENER => return Err(why),
-            ConnectFailure::NoResources(why) if lacking >= LACKING => return Err(why),
-            ConnectFailure::NoListener(_) => self.gone = gone,
-            ConnectFailure::NoResources(_) => self.lacking = lacking,
+            ConnectFailure::NoListener(why) if no_listener >= MAX_NO_LISTENER => return Err(why),
+            ConnectFailure::NoResources(why) if no_resources >= MAX_NO_RESOURCES => return Err(why),
+            ConnectFailure::NoListener(_) => self.no_listener = no_listener,
+            ConnectFailure::NoResources(_) => self.no_resources = no_resources,
         }
         Ok(now + pause)
     }
 
     /// Returns when to try again after a peer said that another connection of the pair is about to be established.
     pub(super) fn lost_tie(&mut self, now: Instant) -> Instant {
-        (self.failed, self.gone, self.lacking) = (0, 0, 0);
-        now + OUTDONE
+        (self.failed, self.no_listener, self.no_resources) = (0, 0, 0);
+        now + LOST_TIE_PAUSE
     }
 }

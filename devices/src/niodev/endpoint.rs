@@ -1,89 +1,93 @@
-//! The sending end: a single frame is sent at once; frames in quick succession are coalesced.
-//!
-//! README.md in this folder describes which frames may be delayed, and for how long.
+//! The endpoint: a single frame is sent at once; frames in quick succession are coalesced, as README.md in this folder
+//! describes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::NioShared;
 use super::connection::TcpConnection;
-use super::frame::{HEADER, Header, Kind};
-use super::send_buffer::{PARTS, STAGE, SendBuffer, extend};
+use super::frame::{HEADER, NioFrameKind, NioHeader};
+use super::send_buffer::{PARTS, SEND_BUFFER_MAX, SendBuffer, extend};
 use crate::device::{Body, Endpoint, HEAD_MAX, Pieces, PostError};
 use crate::sys::socket;
 
-/// Bodies up to this length are copied next to their head, and wait in the send buffer if the socket is full. Many
-/// small frames are then sent with one write.
+/// Bodies up to this length are copied into the send buffer, so that one write sends many frames.
 const COPY_MAX: usize = 4 << 10;
 
-/// Maximum number of delayed bytes: coalesced frames are written while more are posted.
+/// Coalesced frames are written when they reach this number of bytes.
 pub(super) const COALESCE_MAX: usize = 16 << 10;
 
 /// A frame that is posted this long after the previous one is not coalesced with it.
 const BURST_GAP: Duration = Duration::from_micros(20);
 
-/// The sending end to one peer.
 #[derive(Debug)]
 pub(super) struct NioEndpoint {
     shared: Arc<NioShared>,
-    pipe: Arc<TcpConnection>,
+    connection: Arc<TcpConnection>,
     /// Buffer for packing a body that is too large for the send buffer.
     packed: Vec<u8>,
     /// Whether the send buffer contains bytes, unless the flusher has written them since.
     unflushed: bool,
-    /// The current sequence of frames that may be coalesced.
-    row: Burst,
-    /// Whether the peer was asked to acknowledge all that was sent.
-    asked: bool,
+    burst: Burst,
+    /// Whether the peer was requested to acknowledge all that was sent.
+    ack_requested: bool,
     /// The longest body that the peer accepts.
-    takes: usize,
+    max_body: usize,
 }
 
 impl NioEndpoint {
-    pub(super) fn new(shared: Arc<NioShared>, pipe: Arc<TcpConnection>, takes: usize) -> Self {
-        let row = Burst { looks: shared.polls().wrapping_sub(1), last: Instant::now() };
-        NioEndpoint { shared, pipe, packed: Vec::new(), unflushed: false, row, asked: false, takes }
+    pub(super) fn new(shared: Arc<NioShared>, connection: Arc<TcpConnection>, max_body: usize) -> Self {
+        let burst = Burst { polls: shared.polls().wrapping_sub(1), last: Instant::now() };
+        NioEndpoint {
+            shared,
+            connection,
+            packed: Vec::new(),
+            unflushed: false,
+            burst,
+            ack_requested: false,
+            max_body,
+        }
     }
 
-    /// Sends a frame together with all delayed ones. If there may be `more` and the frame follows another, it may delay
-    /// this frame, too.
+    /// Sends a frame together with all coalesced ones. If the caller may post `more` and the frame follows another, the
+    /// frame may be coalesced, too.
     #[inline]
     fn send(&mut self, head: &[u8], body: Body<'_>, more: bool) -> Result<(), PostError> {
-        let NioEndpoint { shared, pipe, packed, row, .. } = self;
-        if pipe.is_over() || pipe.stream().is_none() {
-            // It cannot be sent now, or not at all. The inlet reports that the peer is lost, and the roster's exit
-            // fails the operations that wait for it.
+        let NioEndpoint { shared, connection, packed, burst, .. } = self;
+        if connection.is_closed() || connection.stream().is_none() {
+            // If the peer is unreachable, the inlet reports it lost; if it has exited, the roster's record fails the
+            // operations.
             return Err(PostError::Again);
         }
-        let mut out = pipe.out();
+        let mut out = connection.out();
         let len = body.len();
-        if out.is_full() && (out.len() >= STAGE || len > COPY_MAX) && out.write_out(pipe) {
+        if out.is_blocked() && (out.len() >= SEND_BUFFER_MAX || len > COPY_MAX) && out.write_out(connection) {
             return Err(PostError::Again);
         }
-        self.asked = false;
-        let may_wait = more && row.follows(shared.polls(), !out.is_empty());
+        self.ack_requested = false;
+        let may_wait = more && burst.follows(shared.polls(), !out.is_empty());
         let sent = if len > COPY_MAX {
-            put_long(&mut out, pipe, packed, head, body)
+            send_long(&mut out, connection, packed, head, body)
         } else {
             out.append(head, body);
-            // If the socket was full, the next attempt is made when the poller reports space.
-            let is_held = may_wait && out.len() < COALESCE_MAX && shared.flusher.is_running();
-            if !out.is_full() && !is_held {
-                out.write_out(pipe);
+            // If the socket was full, the next attempt waits until the poller reports space.
+            let is_coalesced = may_wait && out.len() < COALESCE_MAX && shared.flusher.is_running();
+            if !out.is_blocked() && !is_coalesced {
+                out.write_out(connection);
             }
             Ok(())
         };
         self.unflushed = !out.is_empty();
         if self.unflushed && !out.in_flusher {
             out.in_flusher = true;
-            shared.flusher.watch(pipe);
+            shared.flusher.watch(connection);
         }
         sent
     }
 
-    /// Writes the waiting bytes; returns whether any remain.
+    /// Writes the buffered bytes; returns whether any remain.
     fn write_out(&mut self) -> bool {
-        self.unflushed = self.pipe.out().write_out(&self.pipe);
+        self.unflushed = self.connection.out().write_out(&self.connection);
         self.unflushed
     }
 }
@@ -92,18 +96,18 @@ impl NioEndpoint {
 #[derive(Debug)]
 struct Burst {
     /// The number of this rank's polls when the last frame was sent.
-    looks: u32,
-    /// When the last frame was sent that was not added to delayed ones.
+    polls: u32,
+    /// When the last frame was sent that was not added to coalesced ones.
     last: Instant,
 }
 
 impl Burst {
-    /// Records a frame and returns whether it follows another. It always does if a frame of the same sequence is
-    /// delayed.
+    /// Records a frame and returns whether it follows another. It always does if `is_coalesced`, a frame of the same
+    /// burst is still buffered.
     #[inline]
-    fn follows(&mut self, looks: u32, is_held: bool) -> bool {
-        let is_first = std::mem::replace(&mut self.looks, looks) != looks;
-        if is_held && !is_first {
+    fn follows(&mut self, polls: u32, is_coalesced: bool) -> bool {
+        let is_first = std::mem::replace(&mut self.polls, polls) != polls;
+        if is_coalesced && !is_first {
             return true;
         }
         let now = Instant::now();
@@ -113,33 +117,33 @@ impl Burst {
 }
 
 /// Sends a frame whose body is not copied, unless it must be packed.
-fn put_long(
+fn send_long(
     out: &mut SendBuffer,
-    pipe: &TcpConnection,
+    connection: &TcpConnection,
     packed: &mut Vec<u8>,
     head: &[u8],
     body: Body<'_>,
 ) -> Result<(), PostError> {
     let len = body.len();
     let mut front = [0; HEADER + HEAD_MAX];
-    front[..HEADER].copy_from_slice(&Header::data(head.len(), len).to_bytes());
+    front[..HEADER].copy_from_slice(&NioHeader::data(head.len(), len).to_bytes());
     front[HEADER..][..head.len()].copy_from_slice(head);
     let front = &front[..HEADER + head.len()];
     packed.clear();
     match body {
         Body::Empty => (),
-        Body::Bytes(bytes) => return out.write(pipe, &[front, bytes], false),
+        Body::Bytes(bytes) => return out.write(connection, &[front, bytes], false),
         Body::Chain(pieces) => match parts(front, pieces.clone()) {
-            Some((parts, used)) => return out.write(pipe, &parts[..used], false),
+            Some((parts, used)) => return out.write(connection, &parts[..used], false),
             // There are too many pieces for one call, and so they are short.
             None => extend(packed, len, |room| pieces.write(room)),
         },
         Body::Fill(fill) => extend(packed, len, |room| fill.write(room)),
     }
-    out.write(pipe, &[front, packed], true)
+    out.write(connection, &[front, packed], true)
 }
 
-/// Returns the front of a frame and the pieces of its body, and their number, if they fit into one call.
+/// Returns the front of a frame, the pieces of its body, and their number, if they fit into one call.
 fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], usize)> {
     let mut parts = [&[][..]; PARTS];
     let mut used = 0;
@@ -152,7 +156,7 @@ fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], 
 
 impl Endpoint for NioEndpoint {
     fn takes(&self) -> Option<usize> {
-        Some(self.takes)
+        Some(self.max_body)
     }
 
     #[inline]
@@ -175,8 +179,8 @@ impl Endpoint for NioEndpoint {
     }
 
     fn peer_gone(&mut self) {
-        if self.pipe.stream().is_none() {
-            self.pipe.end();
+        if self.connection.stream().is_none() {
+            self.connection.close();
         }
     }
 
@@ -184,16 +188,16 @@ impl Endpoint for NioEndpoint {
         if self.write_out() {
             return false;
         }
-        if self.pipe.is_over() || self.pipe.stream().is_none_or(|stream| socket::unacknowledged(stream) == 0)
+        if self.connection.is_closed()
+            || self.connection.stream().is_none_or(|stream| socket::unacknowledged(stream) == 0)
         {
             return true;
         }
-        if !self.asked {
-            self.asked = true;
-            // Otherwise the peer's kernel may delay its acknowledgement for 40 ms. The request may be dropped as a
-            // whole, but if a part of it was written, the rest is kept and written later.
-            let request = Header::bare(Kind::Settle).to_bytes();
-            let _ = self.pipe.out().write(&self.pipe, &[&request], true);
+        if !self.ack_requested {
+            self.ack_requested = true;
+            // Otherwise the peer's kernel may delay its acknowledgement for 40 ms.
+            let request = NioHeader::bare(NioFrameKind::Settle).to_bytes();
+            let _ = self.connection.out().write(&self.connection, &[&request], true);
         }
         false
     }
@@ -202,7 +206,7 @@ impl Endpoint for NioEndpoint {
 impl Drop for NioEndpoint {
     fn drop(&mut self) {
         if self.write_out() {
-            self.pipe.mark_truncated();
+            self.connection.mark_truncated();
         }
     }
 }

@@ -16,28 +16,28 @@ use crate::sys::OwnedFd;
 #[derive(Debug)]
 pub struct FuzzConnection {
     reader: Reader,
-    stage: RecvBuffer,
+    recv_buffer: RecvBuffer,
 }
 
 impl FuzzConnection {
     /// Creates a connection from a non-blocking socket whose other end is `peer`.
     pub fn new(stream: OwnedFd, peer: u32) -> std::io::Result<Self> {
-        let pipe = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
-        pipe.establish(stream);
-        Ok(FuzzConnection { reader: Reader::new(Arc::new(pipe)), stage: RecvBuffer::new() })
+        let connection = TcpConnection::new(PeerId(peer), Arc::new(Poller::new()?));
+        connection.establish(stream);
+        Ok(FuzzConnection { reader: Reader::new(Arc::new(connection)), recv_buffer: RecvBuffer::new() })
     }
 
-    /// Reads once and passes on the frames. `Ok` is the number of frames or events; `Err` is the end, and true if it
-    /// was orderly.
+    /// Reads once and passes on the frames. Returns the number of frames or events; or `Err` if the connection ended,
+    /// with true if that was orderly.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
-        self.reader.read(&mut self.stage, sink).map_err(|end| end == CloseReason::Goodbye)
+        self.reader.read(&mut self.recv_buffer, sink).map_err(|end| end == CloseReason::Goodbye)
     }
 }
 
 /// One side of a handshake between rank 1 and rank 2 of a job of four.
 pub struct FuzzHandshake(Handshake);
 
-/// The consequence of received bytes.
+/// The action that received bytes require.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// More bytes must be read.
@@ -55,8 +55,8 @@ pub enum Answer {
 impl FuzzHandshake {
     /// Starts as rank 1, which connects to rank 2; returns the bytes to send first.
     pub fn connect(secret: [u8; 32], nonce: [u8; 32]) -> (Self, Vec<u8>) {
-        let (talk, hello) = Handshake::connect(identity(1, secret), 2, nonce);
-        (FuzzHandshake(talk), hello)
+        let (handshake, hello) = Handshake::connect(identity(1, secret), 2, nonce);
+        (FuzzHandshake(handshake), hello)
     }
 
     /// Starts as rank 2, which accepts any peer.
@@ -64,7 +64,7 @@ impl FuzzHandshake {
         FuzzHandshake(Handshake::accept(identity(2, secret), nonce))
     }
 
-    /// Consumes a prefix of `bytes`; returns its length, and the consequence.
+    /// Consumes a prefix of `bytes`; returns its length, and the required action.
     pub fn take(&mut self, bytes: &[u8]) -> (usize, Answer) {
         let room = self.0.room();
         let count = room.len().min(bytes.len());
@@ -73,7 +73,7 @@ impl FuzzHandshake {
             Ok(HandshakeAction::ReadMore) => Answer::More,
             Ok(HandshakeAction::Send(bytes)) => Answer::Say(bytes),
             Ok(HandshakeAction::PeerProven | HandshakeAction::Decided(Verdict::Accept)) => Answer::Trusted,
-            Ok(HandshakeAction::Decided(Verdict::Taken | Verdict::Full)) => Answer::Declined,
+            Ok(HandshakeAction::Decided(Verdict::Duplicate | Verdict::Full)) => Answer::Declined,
             Err(_) => Answer::Refused,
         };
         (count, answer)

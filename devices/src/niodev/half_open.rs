@@ -16,19 +16,16 @@ pub(super) enum Role {
     Accepts,
 }
 
-/// A connection during its handshake.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     pub(super) stream: OwnedFd,
     pub(super) handshake: Handshake,
-    /// The first message of the handshake.
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// The poll and the time at which it was first put into the table.
+    /// The poll and the time at which it was added to the table.
     pub(super) seen: Option<(u64, Instant)>,
 }
 
-/// The next step of a handshake.
 #[derive(Debug)]
 pub(super) enum HandshakeStatus {
     Wait,
@@ -38,73 +35,70 @@ pub(super) enum HandshakeStatus {
 }
 
 impl HalfOpen {
-    /// Starts the handshake of an accepted connection.
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
         socket::no_delay(&stream);
-        let talk = Handshake::accept(Arc::clone(id), nonce()?);
-        Some(HalfOpen { stream, handshake: talk, hello: Vec::new(), role: Role::Accepts, seen: None })
+        let handshake = Handshake::accept(Arc::clone(id), nonce()?);
+        Some(HalfOpen { stream, handshake: handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Starts to connect, and sends the hello at once if the socket is already connected. The peer then knows the rank
-    /// of this connection, even if this rank computes for a long time before its next poll.
+    /// Starts to connect. If the socket is connected already, this sends the hello at once, so that the connection is
+    /// not a stranger's while this rank computes.
     pub(super) fn connect(
         id: &Arc<Identity>,
-        attempt: Connector,
+        connector: Connector,
     ) -> Result<Self, (Connector, ConnectFailure)> {
-        let begun = socket::connect(&attempt.at).map_err(ConnectFailure::to_connect).and_then(|stream| {
+        let begun = socket::connect(&connector.at).map_err(ConnectFailure::to_connect).and_then(|stream| {
             socket::no_delay(&stream);
             let nonce = nonce()
                 .ok_or_else(|| ConnectFailure::NoResources("the host has no random numbers".into()))?;
-            let (talk, hello) = Handshake::connect(Arc::clone(id), attempt.pipe.peer.0, nonce);
+            let (handshake, hello) = Handshake::connect(Arc::clone(id), connector.connection.peer.0, nonce);
             let made = send_hello(&stream, &hello)?;
-            Ok((stream, talk, hello, made))
+            Ok((stream, handshake, hello, made))
         });
         match begun {
-            Ok((stream, talk, hello, made)) => Ok(HalfOpen {
+            Ok((stream, handshake, hello, made)) => Ok(HalfOpen {
                 stream,
-                handshake: talk,
+                handshake: handshake,
                 hello,
-                role: Role::Connects(attempt, made),
+                role: Role::Connects(connector, made),
                 seen: None,
             }),
-            Err(failure) => Err((attempt, failure)),
+            Err(failure) => Err((connector, failure)),
         }
     }
 
-    /// Returns the readiness to poll for.
     pub(super) fn interest(&self) -> Interest {
         if matches!(self.role, Role::Connects(_, false)) { Interest::Write } else { Interest::Read }
     }
 
-    /// Returns the connector to whose peer this connection is an attempt.
-    pub(super) fn attempt(&self) -> Option<&Connector> {
+    pub(super) fn connector(&self) -> Option<&Connector> {
         match &self.role {
-            Role::Connects(attempt, _) => Some(attempt),
+            Role::Connects(connector, _) => Some(connector),
             Role::Accepts => None,
         }
     }
 
     pub(super) fn target(&self) -> Option<u32> {
-        self.attempt().map(|attempt| attempt.pipe.peer.0)
+        self.connector().map(|connector| connector.connection.peer.0)
     }
 
     /// Returns the rank that an accepted connection claims, if its hello named this job.
     pub(super) fn claimed_rank(&self) -> Option<u32> {
-        matches!(self.role, Role::Accepts).then(|| self.handshake.claims()).flatten()
+        matches!(self.role, Role::Accepts).then(|| self.handshake.claimed_rank()).flatten()
     }
 
     pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.role, Role::Accepts) && self.handshake.claims().is_none()
+        matches!(self.role, Role::Accepts) && self.handshake.claimed_rank().is_none()
     }
 
-    /// Performs one step of the handshake; `at` is its index in the poller's tokens.
+    /// Performs one step of the handshake; `at` is the index in its poller token.
     pub(super) fn advance(&mut self, poller: &Poller, at: usize) -> Result<HandshakeStatus, ConnectFailure> {
         if let Role::Connects(_, made @ false) = &mut self.role {
             *made = send_hello(&self.stream, &self.hello)?;
             if !*made {
                 return Ok(HandshakeStatus::Wait);
             }
-            let change = poller.change(&self.stream, Token::Half(at), Interest::Read);
+            let change = poller.change(&self.stream, Token::HalfOpen(at), Interest::Read);
             return change
                 .map(|()| HandshakeStatus::Continue)
                 .map_err(|error| ConnectFailure::NoResources(format!("epoll: {error}")));
@@ -127,7 +121,7 @@ impl HalfOpen {
     }
 }
 
-/// Sends the hello if the socket is connected; returns whether it is.
+/// Sends the hello if the socket is connected. Returns whether the socket is connected.
 fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
     if !socket::is_connected(stream).map_err(ConnectFailure::to_connect)? {
         return Ok(false);
@@ -141,7 +135,6 @@ fn send_all(stream: &OwnedFd, bytes: &[u8]) -> Result<(), ConnectFailure> {
     if sent == Ok(bytes.len()) { Ok(()) } else { Err(ConnectFailure::Transient) }
 }
 
-/// Returns random bytes for one use.
 pub(super) fn nonce() -> Option<Nonce> {
     let mut nonce: Nonce = [0; 32];
     sys::random(&mut nonce).then_some(nonce)

@@ -5,8 +5,7 @@
 //!  HELLO      mark, version, job, from, to, nonce  ─────►
 //!            ◄─────  CHALLENGE  mark, version, nonce, proof of the accepting rank
 //!  PROOF      of the connecting rank              ─────►
-//!            ◄─────  VERDICT    GO; TAKEN: the pair uses its other connection;
-//!                               or FULL: the accepting rank has no descriptor left
+//!            ◄─────  VERDICT    GO, TAKEN or FULL: see [`Verdict`]
 //! ```
 //! A proof is an HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces. It
 //! is valid for one connection, one direction and one pair, and is compared in constant time. No frame of the engine is
@@ -28,15 +27,12 @@ const MAC: usize = 32;
 const HELLO: usize = 24 + NONCE;
 const CHALLENGE: usize = 8 + NONCE + MAC;
 
-/// A verdict on the wire.
 const GO: u8 = b'G';
 const TAKEN: u8 = b'T';
 const FULL: u8 = b'F';
 
-/// Random bytes for one use.
 pub(super) type Nonce = [u8; NONCE];
 
-/// The identity of this rank.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) key: Arc<JobKey>,
@@ -57,14 +53,13 @@ pub(super) enum Refusal {
     Key,
 }
 
-/// The decision about a connection.
+/// The accepting rank's decision about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// It is established.
     Accept,
     /// The pair has another connection, or will have one soon.
-    Taken,
-    /// The peer has no descriptor for it.
+    Duplicate,
+    /// The accepting rank has no descriptor for it.
     Full,
 }
 
@@ -72,18 +67,16 @@ impl Verdict {
     pub(super) fn to_byte(self) -> u8 {
         match self {
             Verdict::Accept => GO,
-            Verdict::Taken => TAKEN,
+            Verdict::Duplicate => TAKEN,
             Verdict::Full => FULL,
         }
     }
 }
 
-/// The consequence of received bytes.
+/// The action that received bytes require.
 #[derive(Debug)]
 pub(super) enum HandshakeAction {
-    /// More bytes must be read.
     ReadMore,
-    /// These bytes must be sent.
     Send(Vec<u8>),
     /// The connecting side has proved its identity; this side must send a verdict.
     PeerProven,
@@ -99,14 +92,12 @@ enum Await {
     Verdict,
 }
 
-/// One side of a handshake.
 #[derive(Debug)]
 pub(super) struct Handshake {
     id: Arc<Identity>,
     awaits: Await,
-    /// The connecting rank and the accepting one.
+    /// The connecting rank and the accepting one, and their nonces.
     pair: (u32, u32),
-    /// Their nonces.
     nonces: (Nonce, Nonce),
     buffer: [u8; CHALLENGE],
     have: usize,
@@ -126,7 +117,6 @@ impl Handshake {
         (Handshake::new(id, Await::Challenge, pair, (nonce, [0; NONCE])), hello)
     }
 
-    /// Starts on the accepting side.
     pub(super) fn accept(id: Arc<Identity>, nonce: Nonce) -> Self {
         let pair = (u32::MAX, id.rank);
         Handshake::new(id, Await::Hello, pair, ([0; NONCE], nonce))
@@ -142,7 +132,7 @@ impl Handshake {
     }
 
     /// Returns the rank that the other side claims, after a hello that named this job.
-    pub(super) fn claims(&self) -> Option<u32> {
+    pub(super) fn claimed_rank(&self) -> Option<u32> {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
@@ -151,7 +141,7 @@ impl Handshake {
         self.awaits == Await::Verdict
     }
 
-    /// Returns the buffer for the next bytes: its length is what the current message still lacks.
+    /// Returns the buffer for the next bytes. Its length is the number of bytes that the current message still lacks.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let end = match self.awaits {
             Await::Hello => HELLO,
@@ -168,8 +158,8 @@ impl Handshake {
         self.have += count;
         let said = &self.buffer[..self.have];
         match self.awaits {
-            Await::Hello if !alike(said, &HELLO_MARK) => return Err(Refusal::Noise),
-            Await::Challenge if !alike(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
+            Await::Hello if !matches_mark(said, &HELLO_MARK) => return Err(Refusal::Noise),
+            Await::Challenge if !matches_mark(said, &CHALLENGE_MARK) => return Err(Refusal::Noise),
             _ if !whole => return Ok(HandshakeAction::ReadMore),
             _ => (),
         }
@@ -183,7 +173,7 @@ impl Handshake {
             }
             Await::Verdict => match self.buffer[0] {
                 GO => Ok(HandshakeAction::Decided(Verdict::Accept)),
-                TAKEN => Ok(HandshakeAction::Decided(Verdict::Taken)),
+                TAKEN => Ok(HandshakeAction::Decided(Verdict::Duplicate)),
                 FULL => Ok(HandshakeAction::Decided(Verdict::Full)),
                 _ => Err(Refusal::Noise),
             },
@@ -219,7 +209,7 @@ impl Handshake {
     }
 
     fn check(&self, role: Role, proof: Option<&[u8; MAC]>) -> Result<(), Refusal> {
-        // Constant time: `verify_slice` compares every byte.
+        // `verify_slice` compares in constant time.
         self.mac(role)?.verify_slice(proof.ok_or(Refusal::Key)?).map_err(|_| Refusal::Key)
     }
 
@@ -244,12 +234,11 @@ enum Role {
     Accepts = 2,
 }
 
-/// Returns whether the bytes so far are a prefix of `mark`, or begin with it.
-fn alike(said: &[u8], mark: &[u8]) -> bool {
+/// Returns whether the bytes are a prefix of `mark`, or begin with it.
+fn matches_mark(said: &[u8], mark: &[u8]) -> bool {
     said.iter().zip(mark).all(|(a, b)| a == b)
 }
 
-/// Copies a field out of a message; its constant offset is within the message.
 fn field<const N: usize>(message: &[u8; CHALLENGE], at: usize) -> [u8; N] {
     message.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }

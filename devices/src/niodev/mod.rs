@@ -1,16 +1,7 @@
 //! `niodev`: ranks that reach each other by TCP.
 //!
-//! ```text
-//!   Endpoint ── frames, one or many in a call ──►┐                 ┌──► Reader ─► Sink
-//!   SendBuffer: delayed frames, and bytes        │  TcpConnection  │    RecvBuffer, one for all: heads and
-//!   that the socket did not take; the Flusher    └───── TCP ───────┘    small frames of one read; long bodies
-//!   writes them while the rank computes                                 are read into their destination
-//!   connect ─► ConnManager: handshake, tie-break ──► established
-//! ```
-//! Sockets do not block, and the holder of the progress lock polls. One thread writes waiting frames while its rank
-//! computes. A pair of ranks has one connection, which is made when either first sends, and is used in both directions.
-//! README.md in this folder describes how a connection is established, the cost of strangers, how a peer is found to be
-//! lost, and which frames are coalesced.
+//! README.md in this folder describes the data path, how a connection is established, the cost of strangers, how a peer
+//! is found to be lost, and which frames are coalesced.
 //!
 //! # What is protected, and what is not
 //! * A process without the job's key cannot become a peer: both ends prove that they have the key, for this one
@@ -28,11 +19,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `frame` `handshake` | wire formats: frames, and proofs of the job's key |
-//! | `connect` `attempt` | sockets, and the retries of a connection |
-//! | `half` `seats` `lobby` | from a socket to an established connection |
-//! | `pipe` | the connection of a pair, and its orderly end |
-//! | `link` `outgoing` `flusher` | sending, many frames in one call, and frames that wait while the rank computes |
-//! | `reader` `stage` `inlet` | receiving from one and from all |
+//! | `address` `connector` | the listening address and its card; the attempts to connect to one peer |
+//! | `half_open` `half_open_table` `conn_manager` | from a socket to an established connection |
+//! | `connection` | the established connection of a pair, and its orderly end |
+//! | `endpoint` `send_buffer` `flusher` | sending; frames that wait; the thread that writes them while the rank computes |
+//! | `reader` `recv_buffer` `inlet` | receiving from one peer and from all |
 //! | `poller` | epoll |
 
 mod address;
@@ -49,7 +40,7 @@ mod half_open_table;
 mod handshake;
 mod inlet;
 mod poller;
-#[allow(unsafe_code, reason = "bodies are read straight to their place")]
+#[allow(unsafe_code, reason = "bodies are read directly into their destination")]
 mod reader;
 mod recv_buffer;
 #[allow(unsafe_code, reason = "bodies are packed into memory that is not zeroed first")]
@@ -69,7 +60,7 @@ use crate::header::MAX_INLINE_BODY;
 use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
-use address::Card;
+use address::NioCard;
 use connection::TcpConnection;
 use connector::{ConnectFailure, Connector};
 use flusher::Flusher;
@@ -83,12 +74,12 @@ const NAME: &str = "niodev";
 
 /// The eager limit of niodev. Between the loopback ends of one host, messages of 128 and 256 KiB take a third and a
 /// fifth less time eagerly than by rendezvous (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER_LIMIT=65536`); a limit twice as
-/// high gains no more.
+/// high gains nothing more.
 pub const NIO_EAGER_LIMIT: Number = Number {
     name: "NIO_EAGER_LIMIT",
     default: 256 << 10,
     range: (MAX_INLINE_BODY as u64, 4 << 20),
-    help: "bytes up to which niodev sends a message at once; longer ones are announced first; less to ranks that take less",
+    help: "bytes up to which niodev sends eagerly; longer messages use rendezvous; same on all ranks",
 };
 
 /// The longest fragment of a rendezvous message on niodev.
@@ -96,10 +87,9 @@ pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
-    help: "bytes of the pieces of announced messages, and the longest that is taken; at least NIO_EAGER",
+    help: "bytes per piece of a rendezvous message; same on all ranks",
 };
 
-// Every eager message fits into a frame, and a fragment is at least as long as the default eager limit.
 const _: () = assert!(NIO_EAGER_LIMIT.range.1 <= BODY_MAX as u64);
 const _: () = assert!(NIO_EAGER_LIMIT.default <= NIO_MAX_SEND_SIZE.default);
 
@@ -109,7 +99,7 @@ pub const NIO_LISTEN_ADDRESS: Text = Text {
     default: "127.0.0.1",
     form: "an address, such as 10.0.0.1",
     accepts: address::is_address,
-    help: "address of this host that niodev listens on",
+    help: "IP address of this host that niodev listens on",
 };
 
 /// The driver of `niodev`.
@@ -128,7 +118,7 @@ impl NioDriver {
     }
 }
 
-// SAFETY: both are made here.
+// SAFETY: `open` creates the device and its inlet together, with one shared state.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for NioDriver {
     fn name(&self) -> &'static str {
@@ -151,11 +141,11 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
         poller: Arc::new(Poller::new().map_err(|e| address::explain("epoll", e))?),
         bell: Arc::clone(&site.bell),
-        pipes: Mutex::default(),
+        connections: Mutex::default(),
         started: Mutex::default(),
         any_started: AtomicBool::new(false),
         strangers: AtomicU64::new(0),
-        looks: AtomicU32::new(0),
+        polls: AtomicU32::new(0),
         flusher: Flusher::default(),
     });
     let eager = config.size(&NIO_EAGER_LIMIT);
@@ -164,20 +154,19 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
     Ok((NioDevice { shared, at, caps }, inlet))
 }
 
-/// The state that the device and its inlet share.
+/// The state that the device, its endpoints and its inlet share.
 #[derive(Debug)]
 struct NioShared {
     id: Arc<Identity>,
     poller: Arc<Poller>,
     bell: Arc<Doorbell>,
-    pipes: Mutex<HashMap<u32, Arc<TcpConnection>>>,
+    connections: Mutex<HashMap<u32, Arc<TcpConnection>>>,
     /// Connections that the device has started, for the inlet.
     started: Mutex<Vec<Started>>,
     any_started: AtomicBool,
     /// The number of rejected connections.
     strangers: AtomicU64,
-    /// The number of this rank's polls.
-    looks: AtomicU32,
+    polls: AtomicU32,
     flusher: Flusher,
 }
 
@@ -185,25 +174,24 @@ type Started = Result<HalfOpen, (Connector, ConnectFailure)>;
 
 impl NioShared {
     /// Returns the connection to a peer, which the first call creates.
-    fn pipe(&self, peer: u32) -> Arc<TcpConnection> {
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe = || Arc::new(TcpConnection::new(PeerId(peer), Arc::clone(&self.poller)));
-        Arc::clone(pipes.entry(peer).or_insert_with(pipe))
+    fn connection(&self, peer: u32) -> Arc<TcpConnection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = || Arc::new(TcpConnection::new(PeerId(peer), Arc::clone(&self.poller)));
+        Arc::clone(connections.entry(peer).or_insert_with(connection))
     }
 
-    /// Returns the number of this rank's polls. The order of concurrent calls does not matter here.
+    /// Returns the number of this rank's polls. Concurrent calls need no order.
     #[inline]
     fn polls(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
+        self.polls.load(Ordering::Relaxed)
     }
 
-    /// Counts a poll; returns the new number.
+    /// Counts a poll; returns the new number. Only the holder of the progress lock calls it.
     #[inline]
-    fn note_look(&self) -> u32 {
-        // Only the holder of the progress lock counts.
-        let looks = self.polls().wrapping_add(1);
-        self.looks.store(looks, Ordering::Relaxed);
-        looks
+    fn note_poll(&self) -> u32 {
+        let polls = self.polls().wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        polls
     }
 
     #[inline]
@@ -239,21 +227,22 @@ unsafe impl Device for NioDevice {
     }
 
     fn address(&self) -> Address {
-        Card::new(self.at, self.caps.max_send_size).to_address()
+        NioCard::new(self.at, self.caps.max_send_size).to_address()
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        Card::of(peer).map(|_| Affinity(10))
+        NioCard::of(peer).map(|_| Affinity(10))
     }
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
+        let card = NioCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
         // The peer makes the same check before it connects, so such a pair never has a connection.
         order::check(peer, card.is_big_endian).map_err(refuse)?;
-        let pipe = self.shared.pipe(peer.0);
-        if !pipe.needs_no_connect() {
-            let started = HalfOpen::connect(&self.shared.id, Connector::new(Arc::clone(&pipe), card.at));
+        let connection = self.shared.connection(peer.0);
+        if !connection.needs_no_connect() {
+            let started =
+                HalfOpen::connect(&self.shared.id, Connector::new(Arc::clone(&connection), card.at));
             if let Err((_, ConnectFailure::NoResources(why))) = started {
                 return Err(refuse(why));
             }
@@ -264,7 +253,7 @@ unsafe impl Device for NioDevice {
             drop(waiting);
             self.shared.bell.ring();
         }
-        Ok(Box::new(endpoint::NioEndpoint::new(Arc::clone(&self.shared), pipe, card.takes)))
+        Ok(Box::new(endpoint::NioEndpoint::new(Arc::clone(&self.shared), connection, card.max_body)))
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -7,32 +7,30 @@ use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 pub(super) enum Token {
     /// The listening socket has a connection to accept.
     Listener,
-    /// A connection during its handshake, by its index.
-    Half(usize),
-    /// An established connection, by its index.
-    Whole(usize),
+    /// A half-open or an established connection, by its index.
+    HalfOpen(usize),
+    Established(usize),
 }
 
 impl Token {
     fn word(self) -> u64 {
         match self {
             Token::Listener => u64::MAX,
-            Token::Half(at) => 1 << 32 | at as u64,
-            Token::Whole(at) => at as u64,
+            Token::HalfOpen(at) => 1 << 32 | at as u64,
+            Token::Established(at) => at as u64,
         }
     }
 
     fn of(word: u64) -> Self {
         let at = word as u32 as usize;
         match word >> 32 {
-            0 => Token::Whole(at),
-            1 => Token::Half(at),
+            0 => Token::Established(at),
+            1 => Token::HalfOpen(at),
             _ => Token::Listener,
         }
     }
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadyEvent {
     pub(super) token: Token,
@@ -62,15 +60,15 @@ impl Poller {
         self.0.remove(socket);
     }
 
-    /// Replaces the contents of `news` by the current events; returns whether these are all.
-    pub(super) fn look(&self, news: &mut Vec<ReadyEvent>) -> bool {
-        news.clear();
+    /// Replaces the contents of `events` by the current events; returns whether these are all.
+    pub(super) fn poll(&self, events: &mut Vec<ReadyEvent>) -> bool {
+        events.clear();
         self.0.poll(|Readiness { token, read, write }| {
-            news.push(ReadyEvent { token: Token::of(token), writable: write, readable: read });
+            events.push(ReadyEvent { token: Token::of(token), writable: write, readable: read });
         })
     }
 
-    /// Returns a descriptor that is readable while there are events.
+    /// Returns a descriptor that is readable while events are pending.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.descriptor()
     }

@@ -4,35 +4,32 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::connection::TcpConnection;
-use super::frame::{HEADER, Header, Kind};
-use super::recv_buffer::{RecvBuffer, STAGE};
+use super::frame::{HEADER, NioFrameKind, NioHeader};
+use super::recv_buffer::{RECV_BUFFER, RecvBuffer};
 use crate::device::{HEAD_MAX, Landing, Sink};
 use crate::sys::{Errno, socket};
 
-/// Frames of up to this number of bytes are kept until they are complete.
+/// Bodies of up to this number of bytes are buffered until they are complete.
 const BUFFERED_MAX: usize = 8 << 10;
 
-/// The maximum size of the read after a long body. It is enough for the next head, so that the next body can be read
-/// directly into its destination and not through the receive buffer.
+/// The maximum size of the read after a long body: enough for the next head, so that the next long body is read
+/// directly into its destination.
 const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 
 /// The reason why a connection is not read any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CloseReason {
-    /// The peer has sent a goodbye before.
     Goodbye,
-    /// The connection is lost.
     Lost(String),
 }
 
-/// The receiving end of one connection.
 #[derive(Debug)]
 pub(super) struct Reader {
-    pipe: Arc<TcpConnection>,
+    connection: Arc<TcpConnection>,
     /// The beginning of a small frame, or of a head, whose rest has not arrived.
     partial: Vec<u8>,
     body: Option<BodyProgress>,
-    /// Whether the last frame was long.
+    /// Whether the last body was long.
     long: bool,
     saw_goodbye: bool,
 }
@@ -53,37 +50,40 @@ struct BodyPtr(*mut u8);
 unsafe impl Send for BodyPtr {}
 
 impl Reader {
-    pub(super) fn new(pipe: Arc<TcpConnection>) -> Self {
-        Reader { pipe, partial: Vec::new(), body: None, long: false, saw_goodbye: false }
+    pub(super) fn new(connection: Arc<TcpConnection>) -> Self {
+        Reader { connection, partial: Vec::new(), body: None, long: false, saw_goodbye: false }
     }
 
-    pub(super) fn pipe(&self) -> &Arc<TcpConnection> {
-        &self.pipe
+    pub(super) fn connection(&self) -> &Arc<TcpConnection> {
+        &self.connection
     }
 
-    /// Returns whether a body is in transfer.
     pub(super) fn has_begun(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Returns the capacity of the memory in which it keeps an incomplete frame, in bytes.
     #[cfg(test)]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn partial_capacity(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Reads once, or twice if a long body begins, and passes on the frames through the receive buffer. Returns the
-    /// number of frames, or 1 for bytes that do not complete a frame.
+    /// Reads once, or twice if a long body begins, and delivers the frames. Returns their number, or 1 for bytes that do
+    /// not complete a frame.
     #[inline]
-    pub(super) fn read(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
+    pub(super) fn read(
+        &mut self,
+        recv_buffer: &mut RecvBuffer,
+        sink: &mut dyn Sink,
+    ) -> Result<usize, CloseReason> {
         if let Some(BodyProgress::Into(..)) = self.body {
             return self.read_body(sink);
         }
         let kept = self.partial.len();
-        let limit = if self.long && self.body.is_none() { (kept + HEAD_READ).min(STAGE) } else { STAGE };
-        let Some(count) = self.receive(stage, limit)? else { return Ok(0) };
+        let limit =
+            if self.long && self.body.is_none() { (kept + HEAD_READ).min(RECV_BUFFER) } else { RECV_BUFFER };
+        let Some(count) = self.receive(recv_buffer, limit)? else { return Ok(0) };
         let full = kept + count == limit;
-        let frames = self.parse(stage, sink)?;
+        let frames = self.parse(recv_buffer, sink)?;
         if self.long && full && self.body.is_none() {
             self.long = false;
         }
@@ -95,12 +95,12 @@ impl Reader {
 
     /// Reads into the receive buffer, after the kept bytes and up to byte `limit`.
     #[inline]
-    fn receive(&mut self, stage: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, CloseReason> {
-        let Some(stream) = self.pipe.stream() else { return Ok(None) };
-        match socket::recv(stream, stage.room(self.partial.len(), limit)) {
+    fn receive(&mut self, recv_buffer: &mut RecvBuffer, limit: usize) -> Result<Option<usize>, CloseReason> {
+        let Some(stream) = self.connection.stream() else { return Ok(None) };
+        match socket::recv(stream, recv_buffer.room(self.partial.len(), limit)) {
             Ok(0) => Err(self.ended("its connection was closed")),
             Ok(count) => {
-                stage.fill(&mut self.partial, count);
+                recv_buffer.fill(&mut self.partial, count);
                 Ok(Some(count))
             }
             Err(error) => self.failed(error).map(|()| None),
@@ -109,7 +109,8 @@ impl Reader {
 
     /// Reads directly into the destination of the body in transfer.
     fn read_body(&mut self, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
-        let (Some(BodyProgress::Into(place, left)), Some(stream)) = (&mut self.body, self.pipe.stream())
+        let (Some(BodyProgress::Into(place, left)), Some(stream)) =
+            (&mut self.body, self.connection.stream())
         else {
             return Ok(0);
         };
@@ -132,7 +133,7 @@ impl Reader {
     fn end_body(&mut self, sink: &mut dyn Sink) -> usize {
         if let Some(BodyProgress::Into(_, 0) | BodyProgress::Pieces(0)) = self.body {
             self.body = None;
-            sink.landed(self.pipe.peer);
+            sink.landed(self.connection.peer);
             return 1;
         }
         0
@@ -148,66 +149,68 @@ impl Reader {
     fn failed(&self, error: Errno) -> Result<(), CloseReason> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
-            // A peer that has sent a goodbye closes without reading data in flight to it; the kernel then resets the
+            // A peer that closes after its goodbye does not read data in flight to it; the kernel then resets the
             // connection. That is an orderly end, too.
             Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }
     }
 
-    /// Passes on the contents of the receive buffer; returns the number of frames.
-    fn parse(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
+    /// Parses the receive buffer and delivers its frames; returns their number.
+    fn parse(&mut self, recv_buffer: &mut RecvBuffer, sink: &mut dyn Sink) -> Result<usize, CloseReason> {
         let mut frames = 0;
         loop {
             if self.body.is_some() {
-                frames += self.take_body(stage, sink);
+                frames += self.take_body(recv_buffer, sink);
                 if self.body.is_some() {
                     break;
                 }
             }
-            if !self.take_frame(stage, sink, &mut frames)? {
+            if !self.take_frame(recv_buffer, sink, &mut frames)? {
                 break;
             }
         }
-        stage.save_rest(&mut self.partial);
+        recv_buffer.save_rest(&mut self.partial);
         Ok(frames)
     }
 
     /// Takes the next frame from the receive buffer; returns false if it is incomplete.
     fn take_frame(
         &mut self,
-        stage: &mut RecvBuffer,
+        recv_buffer: &mut RecvBuffer,
         sink: &mut dyn Sink,
         frames: &mut usize,
     ) -> Result<bool, CloseReason> {
-        let pipe = &self.pipe;
-        let Some((header, rest)) = stage.unparsed().split_first_chunk::<HEADER>() else { return Ok(false) };
+        let connection = &self.connection;
+        let Some((header, rest)) = recv_buffer.unparsed().split_first_chunk::<HEADER>() else {
+            return Ok(false);
+        };
         let header =
-            Header::parse(header).ok_or_else(|| CloseReason::Lost("it sent a malformed frame".into()))?;
+            NioHeader::parse(header).ok_or_else(|| CloseReason::Lost("it sent a malformed frame".into()))?;
         if self.saw_goodbye {
             return Err(CloseReason::Lost("it sent a frame after its goodbye".into()));
         }
         match header.kind {
-            Kind::Data => (),
-            Kind::Goodbye => {
+            NioFrameKind::Data => (),
+            NioFrameKind::Goodbye => {
                 self.saw_goodbye = true;
-                // The peer does not read any more, either.
-                pipe.end();
+                // The peer does not read any more.
+                connection.close();
             }
-            Kind::Settle => {
-                if let Some(stream) = pipe.stream() {
+            NioFrameKind::Settle => {
+                if let Some(stream) = connection.stream() {
                     socket::acknowledge(stream);
                 }
             }
         }
-        if header.kind != Kind::Data {
-            stage.pass(HEADER);
+        if header.kind != NioFrameKind::Data {
+            recv_buffer.pass(HEADER);
             return Ok(true);
         }
         let Some((head, rest)) = rest.split_at_checked(header.head) else { return Ok(false) };
         if let Some(body) = rest.get(..header.body) {
-            sink.frame(pipe.peer, head, body);
-            stage.pass(HEADER + header.head + header.body);
+            sink.frame(connection.peer, head, body);
+            recv_buffer.pass(HEADER + header.head + header.body);
             *frames += 1;
             return Ok(true);
         }
@@ -215,17 +218,17 @@ impl Reader {
             return Ok(false);
         }
         self.long = true;
-        self.body = Some(match sink.begin(pipe.peer, head, header.body) {
+        self.body = Some(match sink.begin(connection.peer, head, header.body) {
             Landing::Into(to) => BodyProgress::Into(BodyPtr(to), header.body),
             Landing::Pieces => BodyProgress::Pieces(header.body),
         });
-        stage.pass(HEADER + header.head);
+        recv_buffer.pass(HEADER + header.head);
         Ok(true)
     }
 
     /// Takes bytes of the body in transfer from the receive buffer; returns the number of completed bodies.
-    fn take_body(&mut self, stage: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
-        let there = stage.unparsed();
+    fn take_body(&mut self, recv_buffer: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
+        let there = recv_buffer.unparsed();
         let count = match &mut self.body {
             Some(BodyProgress::Into(place, left)) => {
                 let count = there.len().min(*left);
@@ -239,12 +242,12 @@ impl Reader {
             Some(BodyProgress::Pieces(left)) => {
                 let count = there.len().min(*left);
                 *left -= count;
-                sink.piece(self.pipe.peer, &there[..count]);
+                sink.piece(self.connection.peer, &there[..count]);
                 count
             }
             None => 0,
         };
-        stage.pass(count);
+        recv_buffer.pass(count);
         self.end_body(sink)
     }
 }

@@ -1,23 +1,23 @@
-//! The receive buffer: all connections read into it before the bytes are parsed.
+//! The receive buffer, shared by all connections of an inlet.
 
 /// The maximum number of bytes in one read, unless they are read directly into their destination.
-pub(super) const STAGE: usize = 32 << 10;
+pub(super) const RECV_BUFFER: usize = 32 << 10;
 
-/// The receive buffer of an inlet. It holds the bytes of one read until they are parsed. Any rest is the beginning of a
-/// frame, and the reader of its connection keeps it.
+/// The bytes of one read until they are parsed. Any rest is the beginning of a frame, which the connection's reader
+/// keeps.
 #[derive(Debug)]
 pub(super) struct RecvBuffer {
     bytes: Box<[u8]>,
     /// The range that was read and not parsed yet.
     start: usize,
     end: usize,
-    /// Memory for the next reader that has to keep bytes, reused from the last one.
+    /// Memory for the next reader that must keep bytes.
     spare: Vec<u8>,
 }
 
 impl RecvBuffer {
     pub(super) fn new() -> Self {
-        RecvBuffer { bytes: vec![0; STAGE].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
+        RecvBuffer { bytes: vec![0; RECV_BUFFER].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
     }
 
     /// Returns the part of the buffer after the `kept` first bytes, up to byte `limit`.
@@ -37,13 +37,11 @@ impl RecvBuffer {
         }
     }
 
-    /// Returns the bytes that are not parsed yet.
     #[inline]
     pub(super) fn unparsed(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Records that the next `count` bytes were parsed.
     #[inline]
     pub(super) fn pass(&mut self, count: usize) {
         self.start += count;

@@ -1,27 +1,24 @@
-//! The send buffer of a connection, which is written with few system calls.
+//! The send buffer of a connection.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
 use super::connection::TcpConnection;
-use super::frame::{HEADER, Header};
+use super::frame::{HEADER, NioHeader};
 use crate::device::{Body, PostError};
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// While the socket is full, frames are buffered up to this number of bytes.
-pub(super) const STAGE: usize = 64 << 10;
+/// While the socket is full, short frames are buffered up to this number of bytes.
+pub(super) const SEND_BUFFER_MAX: usize = 64 << 10;
 
 /// The maximum number of parts of a frame in one call.
 pub(super) const PARTS: usize = 64;
 
-/// The send buffer of a connection: frames that were delayed, or for which its socket had no space.
-///
-/// # Invariants
-/// 1. It holds at most [`STAGE`] bytes and the rest of one frame.
+/// Frames that are coalesced, or for which the socket had no space.
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     bytes: Vec<u8>,
-    /// The bytes of `bytes` that were already written.
+    /// The number of bytes of `bytes` that were written.
     written: usize,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: bool,
@@ -35,24 +32,21 @@ impl SendBuffer {
         self.bytes.is_empty()
     }
 
-    /// Returns the number of waiting bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.written
     }
 
-    /// Returns whether the socket had no space at the last attempt.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// Appends a frame to the waiting bytes.
     #[inline]
     pub(super) fn append(&mut self, head: &[u8], body: Body<'_>) {
         let len = body.len();
         self.bytes.reserve(HEADER + head.len() + len);
-        self.bytes.extend_from_slice(&Header::data(head.len(), len).to_bytes());
+        self.bytes.extend_from_slice(&NioHeader::data(head.len(), len).to_bytes());
         self.bytes.extend_from_slice(head);
         match body {
             Body::Empty => (),
@@ -62,23 +56,23 @@ impl SendBuffer {
         }
     }
 
-    /// Writes the waiting bytes followed by `parts` in one call, and buffers the rest that the socket does not take.
+    /// Writes the buffered bytes and then `parts` in one call, and buffers what the socket does not take.
     ///
     /// # Errors
-    /// `Again` if the socket takes none of `parts` and `must` is not set.
+    /// `Again` if the socket takes none of `parts` and `buffer_all` is not set.
     pub(super) fn write(
         &mut self,
-        pipe: &TcpConnection,
+        connection: &TcpConnection,
         parts: &[&[u8]],
-        must: bool,
+        buffer_all: bool,
     ) -> Result<(), PostError> {
-        let Some(stream) = pipe.stream() else { return Err(PostError::Again) };
+        let Some(stream) = connection.stream() else { return Err(PostError::Again) };
         let mut sent = match send(stream, &self.bytes[self.written..], parts) {
             Ok(sent) => sent,
             Err(error) if is_transient(error) => 0,
             Err(_) => {
-                // The connection is broken. Bytes that arrived before may contain a goodbye: the inlet evaluates them.
-                pipe.end();
+                // The connection is broken. The inlet still reads what arrived before, which may contain a goodbye.
+                connection.close();
                 self.clear();
                 return Ok(());
             }
@@ -88,9 +82,9 @@ impl SendBuffer {
             self.clear();
             return Ok(());
         }
-        self.on_partial_write(pipe, sent.min(waited));
+        self.on_partial_write(connection, sent.min(waited));
         sent = sent.saturating_sub(waited);
-        if sent == 0 && !must {
+        if sent == 0 && !buffer_all {
             return Err(PostError::Again);
         }
         for part in parts {
@@ -101,19 +95,19 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Writes the waiting bytes; returns whether any remain.
+    /// Writes the buffered bytes; returns whether any remain.
     #[inline]
-    pub(super) fn write_out(&mut self, pipe: &TcpConnection) -> bool {
+    pub(super) fn write_out(&mut self, connection: &TcpConnection) -> bool {
         while self.written < self.bytes.len() {
-            let Some(stream) = pipe.stream().filter(|_| !pipe.is_over()) else { break };
+            let Some(stream) = connection.stream().filter(|_| !connection.is_closed()) else { break };
             match socket::send(stream, &self.bytes[self.written..]) {
                 Ok(sent) => self.written += sent,
                 Err(Errno::INTR) => (),
                 Err(error) if is_transient(error) => {
-                    self.on_partial_write(pipe, 0);
+                    self.on_partial_write(connection, 0);
                     return true;
                 }
-                Err(_) => pipe.end(),
+                Err(_) => connection.close(),
             }
         }
         self.clear();
@@ -126,20 +120,19 @@ impl SendBuffer {
         self.is_blocked = false;
     }
 
-    /// Records that the socket has taken only `sent` more of the waiting bytes.
+    /// Records that the socket has taken only `sent` more of the buffered bytes.
     #[cold]
-    fn on_partial_write(&mut self, pipe: &TcpConnection, sent: usize) {
+    fn on_partial_write(&mut self, connection: &TcpConnection, sent: usize) {
         self.written += sent;
         self.is_blocked = true;
-        if self.written >= STAGE || self.written == self.bytes.len() {
+        if self.written >= SEND_BUFFER_MAX || self.written == self.bytes.len() {
             self.bytes.drain(..self.written);
             self.written = 0;
         }
-        pipe.set_write_interest(true);
+        connection.set_write_interest(true);
     }
 }
 
-/// Returns whether a write that failed with this error should be retried.
 fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::WOULDBLOCK | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }

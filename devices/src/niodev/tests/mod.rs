@@ -1,7 +1,7 @@
 //! Tests with two ranks in one thread, and with strangers.
 
-mod good;
-mod held;
+mod coalesced;
+mod peers;
 mod proofs;
 mod strangers;
 
@@ -26,38 +26,37 @@ fn key(secret: u8) -> Arc<JobKey> {
     Arc::new(JobKey { job: 77, secret: [secret; 32] })
 }
 
-/// A sink that stores the arrived frames.
 #[derive(Debug, Default)]
-struct Keeper {
+struct RecordingSink {
     frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
     lost: Vec<(u32, String)>,
     pieces: bool,
-    under: Option<(u32, Vec<u8>, Vec<u8>)>,
+    partial: Option<(u32, Vec<u8>, Vec<u8>)>,
 }
 
 // SAFETY: the memory of the body in transfer is not moved until it has landed.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Sink for Keeper {
+unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         self.frames.push((from.0, head.to_vec(), body.to_vec()));
     }
 
     fn begin(&mut self, from: PeerId, head: &[u8], len: usize) -> Landing {
         let room = if self.pieces { 0 } else { len };
-        let (_, _, body) = self.under.insert((from.0, head.to_vec(), vec![0; room]));
+        let (_, _, body) = self.partial.insert((from.0, head.to_vec(), vec![0; room]));
         if self.pieces { Landing::Pieces } else { Landing::Into(body.as_mut_ptr()) }
     }
 
     fn piece(&mut self, from: PeerId, bytes: &[u8]) {
-        let under = self.under.as_mut().unwrap();
-        assert_eq!(under.0, from.0);
-        under.2.extend_from_slice(bytes);
+        let partial = self.partial.as_mut().unwrap();
+        assert_eq!(partial.0, from.0);
+        partial.2.extend_from_slice(bytes);
     }
 
     fn landed(&mut self, from: PeerId) {
-        let under = self.under.take().unwrap();
-        assert_eq!(under.0, from.0);
-        self.frames.push(under);
+        let partial = self.partial.take().unwrap();
+        assert_eq!(partial.0, from.0);
+        self.frames.push(partial);
         self.pieces = !self.pieces;
     }
 
@@ -74,25 +73,24 @@ unsafe impl Sink for Keeper {
     }
 }
 
-/// A rank with its device.
 struct Rank {
     device: NioDevice,
     inlet: NioInlet,
-    got: Keeper,
+    got: RecordingSink,
 }
 
 impl Rank {
     fn new(rank: u32, size: u32) -> Self {
         let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
         let (device, inlet) = open(key(1), &site, &Config::default()).unwrap();
-        Rank { device, inlet, got: Keeper::default() }
+        Rank { device, inlet, got: RecordingSink::default() }
     }
 
     fn poll(&mut self) {
         self.inlet.progress(&mut self.got);
     }
 
-    fn link(&self, to: &Rank) -> Box<dyn Endpoint> {
+    fn endpoint(&self, to: &Rank) -> Box<dyn Endpoint> {
         self.device.connect(PeerId(to.device.shared.id.rank), &to.device.address()).unwrap()
     }
 
@@ -105,7 +103,6 @@ impl Rank {
     }
 }
 
-/// Polls until `done` returns true.
 fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool) {
     let limit = Instant::now() + LIVENESS;
     while !done(ranks) {
@@ -118,12 +115,12 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
     }
 }
 
-/// Posts a frame, and polls while there is no space.
-fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
-    until(ranks, |_| match link.post(head, Body::Bytes(body)) {
+/// Posts a frame; polls while the socket is full.
+fn send(endpoint: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
+    until(ranks, |_| match endpoint.post(head, Body::Bytes(body)) {
         Ok(()) => true,
         Err(PostError::Again) => {
-            link.flush().unwrap();
+            endpoint.flush().unwrap();
             false
         }
         Err(error) => panic!("{error:?}"),
@@ -134,7 +131,7 @@ fn send(link: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u
 fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
     let id = Identity { key: key(secret), rank, size: 8 };
     let me = to.device.shared.id.rank;
-    let (mut talk, hello) = Handshake::connect(Arc::new(id), me, half_open::nonce().unwrap());
+    let (mut handshake, hello) = Handshake::connect(Arc::new(id), me, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -143,13 +140,13 @@ fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
     loop {
         assert!(Instant::now() < limit, "stuck in the handshake");
         to.poll();
-        let count = match stream.read(talk.room()) {
+        let count = match stream.read(handshake.room()) {
             Ok(0) => return None,
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
             Err(_) => return None,
         };
-        match talk.received(count) {
+        match handshake.received(count) {
             Ok(HandshakeAction::ReadMore) => (),
             Ok(HandshakeAction::Send(bytes)) => stream.write_all(&bytes).unwrap(),
             Ok(HandshakeAction::Decided(Verdict::Accept)) => return Some(stream),

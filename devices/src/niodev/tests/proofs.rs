@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::frame::{BODY_MAX, HEADER, Header, Kind};
+use super::super::frame::{BODY_MAX, HEADER, NioFrameKind, NioHeader};
 use super::super::handshake::{Handshake, HandshakeAction, Identity, Nonce, Refusal, Verdict};
 use super::key;
 use crate::site::JobKey;
@@ -26,7 +26,7 @@ fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<HandshakeA
     }
 }
 
-fn said(step: Result<HandshakeAction, Refusal>) -> Vec<u8> {
+fn sent_bytes(step: Result<HandshakeAction, Refusal>) -> Vec<u8> {
     match step {
         Ok(HandshakeAction::Send(bytes)) => bytes,
         other => panic!("{other:?}"),
@@ -34,13 +34,13 @@ fn said(step: Result<HandshakeAction, Refusal>) -> Vec<u8> {
 }
 
 #[test]
-fn both_prove_themselves_whatever_the_pieces() {
+fn handshake_succeeds_for_every_chunk_size() {
     for chunk in [1, 2, 7, 100] {
         let (mut one, hello) = Handshake::connect(identity(1), 2, [1; 32]);
         let mut two = Handshake::accept(identity(2), [2; 32]);
-        let challenge = said(feed(&mut two, &hello, chunk));
+        let challenge = sent_bytes(feed(&mut two, &hello, chunk));
         assert_eq!(two.from(), 1);
-        let proof = said(feed(&mut one, &challenge, chunk));
+        let proof = sent_bytes(feed(&mut one, &challenge, chunk));
         assert!(one.awaits_verdict());
         assert!(matches!(feed(&mut two, &proof, chunk), Ok(HandshakeAction::PeerProven)));
         let verdict = feed(&mut one, &[Verdict::Accept.to_byte()], chunk);
@@ -49,8 +49,8 @@ fn both_prove_themselves_whatever_the_pieces() {
 }
 
 #[test]
-fn no_verdict_is_believed_before_a_proof() {
-    for verdict in [Verdict::Accept, Verdict::Taken, Verdict::Full] {
+fn verdict_before_a_proof_is_rejected() {
+    for verdict in [Verdict::Accept, Verdict::Duplicate, Verdict::Full] {
         let (mut one, _) = Handshake::connect(identity(1), 2, [1; 32]);
         assert_eq!(feed(&mut one, &[verdict.to_byte()], 1).unwrap_err(), Refusal::Noise);
     }
@@ -63,9 +63,9 @@ fn hellos_of_strangers_are_refused() {
     let with = |rank| Identity { key: key(1), rank, size: 4 };
     assert_eq!(refused(b"GET / HTTP/1.1\r\n"), Refusal::Noise);
     assert_eq!(refused(&[0; 5]), Refusal::Noise);
-    assert_eq!(refused(&hello(with(1), 3)), Refusal::Rank, "wants somebody else");
-    assert_eq!(refused(&hello(with(2), 2)), Refusal::Rank, "claims to be this one");
-    assert_eq!(refused(&hello(with(4), 2)), Refusal::Rank, "claims a rank there is not");
+    assert_eq!(refused(&hello(with(1), 3)), Refusal::Rank, "addressed to another rank");
+    assert_eq!(refused(&hello(with(2), 2)), Refusal::Rank, "claims the rank of the receiver");
+    assert_eq!(refused(&hello(with(4), 2)), Refusal::Rank, "claims a rank that does not exist");
     let other = JobKey { job: 78, secret: [1; 32] };
     assert_eq!(refused(&hello(Identity { key: Arc::new(other), rank: 1, size: 4 }, 2)), Refusal::Job);
     let mut version = hello(with(1), 2);
@@ -74,26 +74,26 @@ fn hellos_of_strangers_are_refused() {
 }
 
 #[test]
-fn a_wrong_key_is_refused_by_either() {
+fn wrong_key_is_refused_by_both_sides() {
     let wrong = Arc::new(Identity { key: key(9), rank: 1, size: 4 });
     let (mut one, hello) = Handshake::connect(wrong, 2, [1; 32]);
     let mut two = Handshake::accept(identity(2), [2; 32]);
-    let challenge = said(feed(&mut two, &hello, 100));
+    let challenge = sent_bytes(feed(&mut two, &hello, 100));
     assert_eq!(feed(&mut one, &challenge, 100).unwrap_err(), Refusal::Key);
     assert_eq!(feed(&mut two, &[0; 32], 100).unwrap_err(), Refusal::Key);
 }
 
 #[test]
 fn a_replayed_proof_is_refused() {
-    let talk = |mine: Nonce| {
+    let handshake = |mine: Nonce| {
         let (one, hello) = Handshake::connect(identity(1), 2, [1; 32]);
         let mut two = Handshake::accept(identity(2), mine);
-        let challenge = said(feed(&mut two, &hello, 100));
+        let challenge = sent_bytes(feed(&mut two, &hello, 100));
         (one, two, challenge)
     };
-    let (mut one, _, challenge) = talk([2; 32]);
-    let recorded = said(feed(&mut one, &challenge, 100));
-    let (_, mut fresh, _) = talk([3; 32]);
+    let (mut one, _, challenge) = handshake([2; 32]);
+    let recorded = sent_bytes(feed(&mut one, &challenge, 100));
+    let (_, mut fresh, _) = handshake([3; 32]);
     assert_eq!(feed(&mut fresh, &recorded, 100).unwrap_err(), Refusal::Key);
 }
 
@@ -101,13 +101,13 @@ fn a_replayed_proof_is_refused() {
 fn a_reflected_proof_is_refused() {
     let (_, hello) = Handshake::connect(identity(1), 2, [1; 32]);
     let mut two = Handshake::accept(identity(2), [2; 32]);
-    let challenge = said(feed(&mut two, &hello, 100));
+    let challenge = sent_bytes(feed(&mut two, &hello, 100));
     // The accepting side's proof, sent back as the connecting side's.
     assert_eq!(feed(&mut two, &challenge[40..], 100).unwrap_err(), Refusal::Key);
 }
 
 #[test]
-fn every_bit_of_a_handshake_counts() {
+fn every_bit_of_a_hello_is_authenticated() {
     for bit in 0..56 * 8 {
         let (mut one, mut hello) = Handshake::connect(identity(1), 2, [1; 32]);
         hello[bit / 8] ^= 1 << (bit % 8);
@@ -122,20 +122,20 @@ fn every_bit_of_a_handshake_counts() {
 }
 
 #[test]
-fn headers_are_read_back_and_nothing_else_is() {
+fn headers_round_trip_and_invalid_ones_are_rejected() {
     for header in [
-        Header::data(0, 0),
-        Header::data(56, BODY_MAX),
-        Header::bare(Kind::Goodbye),
-        Header::bare(Kind::Settle),
+        NioHeader::data(0, 0),
+        NioHeader::data(56, BODY_MAX),
+        NioHeader::bare(NioFrameKind::Goodbye),
+        NioHeader::bare(NioFrameKind::Settle),
     ] {
-        assert_eq!(Header::parse(&header.to_bytes()), Some(header));
+        assert_eq!(NioHeader::parse(&header.to_bytes()), Some(header));
     }
-    let mut long = Header::data(8, 8).to_bytes();
+    let mut long = NioHeader::data(8, 8).to_bytes();
     long[15] = 0x80;
-    assert_eq!(Header::parse(&long), None, "2^63 bytes");
-    assert_eq!(Header::parse(&Header::data(8, BODY_MAX + 1).to_bytes()), None);
-    assert_eq!(Header::parse(&Header::data(57, 0).to_bytes()), None);
-    assert_eq!(Header::parse(&[0; HEADER]), None);
-    assert_eq!(Header::parse(&[255; HEADER]), None);
+    assert_eq!(NioHeader::parse(&long), None, "2^63 bytes");
+    assert_eq!(NioHeader::parse(&NioHeader::data(8, BODY_MAX + 1).to_bytes()), None);
+    assert_eq!(NioHeader::parse(&NioHeader::data(57, 0).to_bytes()), None);
+    assert_eq!(NioHeader::parse(&[0; HEADER]), None);
+    assert_eq!(NioHeader::parse(&[255; HEADER]), None);
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::address::{Card, explain, host};
-use super::super::frame::{BODY_MAX, HEADER, Header};
+use super::super::address::{NioCard, explain, host};
+use super::super::frame::{BODY_MAX, HEADER, NioHeader};
 use super::super::half_open;
 use super::super::half_open_table::STRANGERS;
 use super::super::handshake::{Handshake, HandshakeAction, Identity, Verdict};
@@ -18,19 +18,19 @@ use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
 
 /// Checks that two ranks can still communicate.
-fn goes_on(a: &mut Rank) {
+fn assert_peers_can_communicate(a: &mut Rank) {
     let mut b = Rank::new(1, 8);
-    let mut link = a.link(&b);
-    send(&mut *link, &mut [a, &mut b], &[7; 8], b"still here");
+    let mut endpoint = a.endpoint(&b);
+    send(&mut *endpoint, &mut [a, &mut b], &[7; 8], b"still here");
     until(&mut [a, &mut b], |r| r[1].got.frames.len() == 1);
-    let mut back = b.link(a);
+    let mut back = b.endpoint(a);
     send(&mut *back, &mut [a, &mut b], &[7; 8], b"me too");
     until(&mut [a, &mut b], |r| r[0].got.frames.len() == 1);
     assert_eq!(a.got.lost, []);
 }
 
-/// Returns whether the rank closes the connection; polls it meanwhile.
-fn turned_away(rank: &mut Rank, stream: &mut TcpStream) -> bool {
+/// Returns whether the rank closes the connection; polls the rank meanwhile.
+fn is_closed_by(rank: &mut Rank, stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let limit = Instant::now() + LIVENESS;
     while Instant::now() < limit {
@@ -46,56 +46,56 @@ fn turned_away(rank: &mut Rank, stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn noise_is_turned_away() {
+fn noise_is_rejected() {
     let mut rank = Rank::new(0, 8);
     let noises: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: you\r\n\r\n",
         &[0xFF; 4096],
         &[0; 56],
         b"MPJ>\x02 a version to come",
-        &Header { kind: super::super::frame::Kind::Data, head: 8, body: 1 << 63 }.to_bytes(),
+        &NioHeader { kind: super::super::frame::NioFrameKind::Data, head: 8, body: 1 << 63 }.to_bytes(),
     ];
     for (i, noise) in noises.into_iter().enumerate() {
         let mut stream = TcpStream::connect(rank.address()).unwrap();
         stream.write_all(noise).unwrap();
-        assert!(turned_away(&mut rank, &mut stream), "noise {i}");
+        assert!(is_closed_by(&mut rank, &mut stream), "noise {i}");
     }
     assert_eq!(rank.strangers(), 5);
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
 }
 
 #[test]
-fn a_wrong_key_is_turned_away() {
+fn wrong_key_is_rejected() {
     let mut rank = Rank::new(0, 8);
     assert!(intrude(&mut rank, 1, 9).is_none());
     until(&mut [&mut rank], |r| r[0].strangers() == 1);
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
 }
 
 #[test]
-fn a_second_of_the_same_rank_is_turned_away() {
+fn second_connection_of_a_rank_is_rejected() {
     let mut rank = Rank::new(0, 8);
     let first = intrude(&mut rank, 5, 1);
     assert!(first.is_some() && intrude(&mut rank, 5, 1).is_none());
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
 }
 
 #[test]
-fn half_a_hello_is_turned_away_in_time() {
+fn incomplete_hello_is_rejected_after_the_timeout() {
     let mut rank = Rank::new(0, 8);
     let mut half = TcpStream::connect(rank.address()).unwrap();
     half.write_all(b"MPJ>\x01\0\0\0half").unwrap();
     let mut silent = TcpStream::connect(rank.address()).unwrap();
-    goes_on(&mut rank);
-    assert!(turned_away(&mut rank, &mut half) && turned_away(&mut rank, &mut silent));
+    assert_peers_can_communicate(&mut rank);
+    assert!(is_closed_by(&mut rank, &mut half) && is_closed_by(&mut rank, &mut silent));
     assert_eq!(rank.strangers(), 2);
 }
 
 #[test]
-fn a_crowd_does_not_keep_peers_out() {
+fn crowd_of_strangers_does_not_keep_peers_out() {
     let mut rank = Rank::new(0, 8);
     let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
     drop(crowd);
 }
 
@@ -106,13 +106,13 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
     let at = listener.local_addr().unwrap();
     let (here, there) = if cfg!(target_endian = "big") { ("big", "little") } else { ("little", "big") };
     let card = Address(format!("{at} 262144 {there}-endian").into_bytes());
-    // The device is chosen, so that its error is reported.
+    // The device has an affinity all the same, so that it is chosen and its error is reported.
     assert!(rank.device.affinity(&card).is_some());
     let refused = rank.device.connect(PeerId(3), &card).unwrap_err().to_string();
     assert!(refused.contains("rank 3 has another byte order"), "{refused}");
     assert!(refused.contains(&format!("it is {there}-endian and this rank is {here}-endian")), "{refused}");
     listener.set_nonblocking(true).unwrap();
-    assert!(listener.accept().is_err(), "nobody has connected");
+    assert!(listener.accept().is_err(), "the device did not connect");
     let own = Address(format!("{at} 262144 {here}-endian").into_bytes());
     assert!(rank.device.connect(PeerId(3), &own).is_ok());
     for invalid in ["", " middle-endian", " big-endian 1"] {
@@ -122,17 +122,17 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
 }
 
 #[test]
-fn a_pass_that_moves_nothing_has_seen_all_that_came() {
+fn idle_pass_has_received_all_arrived_frames() {
     // More peers than are read without a preceding poll.
     let mut rank = Rank::new(0, 8);
     let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
     let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
-    until(&mut [&mut rank], |r| r[0].inlet.lobby.half_open.is_crowded());
+    until(&mut [&mut rank], |r| r[0].inlet.conn_manager.half_open.is_crowded());
     for stranger in &mut crowd {
         stranger.write_all(b"M").unwrap();
         arrived(stranger);
     }
-    peers[2].write_all(&Header::data(8, 0).to_bytes()).unwrap();
+    peers[2].write_all(&NioHeader::data(8, 0).to_bytes()).unwrap();
     peers[2].write_all(&[7; 8]).unwrap();
     arrived(&peers[2]);
     while rank.inlet.progress(&mut rank.got) > 0 {}
@@ -143,31 +143,31 @@ fn a_pass_that_moves_nothing_has_seen_all_that_came() {
 fn arrived(stream: &TcpStream) {
     let limit = Instant::now() + LIVENESS;
     while unacknowledged(stream) > 0 {
-        assert!(Instant::now() < limit, "nothing acknowledges it");
+        assert!(Instant::now() < limit, "the bytes are not acknowledged");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_peer_that_sends_nonsense_is_lost_and_nobody_else() {
-    let mut long = Header::data(8, 0).to_bytes();
+fn invalid_header_loses_only_its_sender() {
+    let mut long = NioHeader::data(8, 0).to_bytes();
     long[15] = 0x80;
-    for nonsense in [long, [0xFF; HEADER], Header::data(60, 0).to_bytes()] {
+    for nonsense in [long, [0xFF; HEADER], NioHeader::data(60, 0).to_bytes()] {
         let mut rank = Rank::new(0, 8);
         let mut stream = intrude(&mut rank, 5, 1).unwrap();
         stream.write_all(&nonsense).unwrap();
         until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
         assert!(rank.got.lost[0].0 == 5 && rank.got.lost[0].1.contains("malformed"), "{:?}", rank.got.lost);
         rank.got.lost.clear();
-        goes_on(&mut rank);
+        assert_peers_can_communicate(&mut rank);
     }
 }
 
 #[test]
-fn who_knows_the_job_keeps_its_place_in_a_crowd() {
+fn half_open_rank_keeps_its_entry_in_a_crowd() {
     let mut rank = Rank::new(0, 8);
-    rank.inlet.lobby.half_open.room = 2;
-    let (mut slow, mut talk) = hello(&rank, 5);
+    rank.inlet.conn_manager.half_open.max_strangers = 2;
+    let (mut slow, mut handshake) = hello(&rank, 5);
     rank.poll();
     let mut crowd = Vec::new();
     for _ in 0..50 {
@@ -176,51 +176,50 @@ fn who_knows_the_job_keeps_its_place_in_a_crowd() {
     }
     assert_eq!(rank.strangers(), 48, "the newest stay");
     // The handshake continues where it was.
-    let count = slow.read(talk.room()).unwrap();
-    let Ok(HandshakeAction::Send(proof)) = talk.received(count) else { panic!("no challenge") };
+    let count = slow.read(handshake.room()).unwrap();
+    let Ok(HandshakeAction::Send(proof)) = handshake.received(count) else { panic!("no challenge") };
     slow.write_all(&proof).unwrap();
     until(&mut [&mut rank], |r| r[0].inlet.established() == 1);
 }
 
 #[test]
-fn a_rank_has_one_place() {
+fn rank_has_one_half_open_entry() {
     let mut rank = Rank::new(0, 8);
     let hellos: Vec<_> = (0..20).map(|_| hello(&rank, 5)).collect();
     until(&mut [&mut rank], |r| r[0].strangers() == 19);
     drop(hellos);
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
 }
 
 /// Connects without a device and sends only a hello, as rank `rank`.
 fn hello(to: &Rank, rank: u32) -> (TcpStream, Handshake) {
     let id = Identity { key: key(1), rank, size: 8 };
-    let (talk, hello) =
+    let (handshake, hello) =
         Handshake::connect(Arc::new(id), to.device.shared.id.rank, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
     stream.write_all(&hello).unwrap();
-    (stream, talk)
+    (stream, handshake)
 }
 
 #[test]
-fn all_reach_all_through_a_flood_of_strangers() {
+fn ranks_connect_through_a_flood_of_strangers() {
     const RANKS: u32 = 32;
     let files = rustix::process::getrlimit(Resource::Nofile);
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
     let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| Rank::new(rank, RANKS)).collect();
     let cards: Vec<_> = ranks.iter().map(|rank| (rank.device.address(), rank.address())).collect();
-    let mut links = Vec::new();
+    let mut endpoints = Vec::new();
     for rank in &mut ranks {
-        rank.inlet.lobby.half_open.room = 1;
+        rank.inlet.conn_manager.half_open.max_strangers = 1;
         let me = rank.device.shared.id.rank;
         for (to, (card, _)) in cards.iter().enumerate().filter(|(to, _)| *to != me as usize) {
-            links.push((me, Some((to, rank.device.connect(PeerId(to as u32), card).unwrap()))));
+            endpoints.push((me, Some((to, rank.device.connect(PeerId(to as u32), card).unwrap()))));
         }
     }
-    // Some send nothing, some send arbitrary bytes; they stay until they are rejected.
     let (mut crowd, mut flooding) = (std::collections::VecDeque::new(), 0);
     let limit = Instant::now() + LIVENESS;
     while ranks.iter().any(|rank| rank.got.frames.len() + 1 < RANKS as usize) {
-        assert!(Instant::now() < limit, "stuck: {} frames", links.iter().flat_map(|l| &l.1).count());
+        assert!(Instant::now() < limit, "stuck: {} frames", endpoints.iter().flat_map(|l| &l.1).count());
         for _ in 0..8 {
             let mut stranger = TcpStream::connect(cards[flooding % cards.len()].1).unwrap();
             if flooding % 3 == 0 {
@@ -232,11 +231,11 @@ fn all_reach_all_through_a_flood_of_strangers() {
         while crowd.len() > 200 {
             crowd.pop_front();
         }
-        for (from, link) in &mut links {
-            if let Some((_, to)) = link
+        for (from, endpoint) in &mut endpoints {
+            if let Some((_, to)) = endpoint
                 && to.post(&[1; 8], Body::Bytes(&from.to_le_bytes())) == Ok(())
             {
-                *link = None;
+                *endpoint = None;
             }
         }
         ranks.iter_mut().for_each(Rank::poll);
@@ -251,12 +250,12 @@ fn all_reach_all_through_a_flood_of_strangers() {
 }
 
 /// Makes rank 0 connect to an address where an impostor answers every attempt.
-fn answered_by(answer: impl Fn(TcpStream)) {
+fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     let mut rank = Rank::new(0, 8);
     let impostor = TcpListener::bind("127.0.0.1:0").unwrap();
     impostor.set_nonblocking(true).unwrap();
-    let at = Card::new(impostor.local_addr().unwrap(), BODY_MAX).to_address();
-    let mut link = rank.device.connect(PeerId(3), &at).unwrap();
+    let at = NioCard::new(impostor.local_addr().unwrap(), BODY_MAX).to_address();
+    let mut endpoint = rank.device.connect(PeerId(3), &at).unwrap();
     let mut attempts = 0;
     until(&mut [&mut rank], |_| {
         if let Ok((stream, _)) = impostor.accept() {
@@ -266,58 +265,62 @@ fn answered_by(answer: impl Fn(TcpStream)) {
         attempts == 12
     });
     assert_eq!(rank.got.lost, []);
-    assert_eq!(link.post(&[0; 8], Body::Empty), Err(PostError::Again));
+    assert_eq!(endpoint.post(&[0; 8], Body::Empty), Err(PostError::Again));
     // A closed port is proof.
     drop(impostor);
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
-    assert_eq!(link.post(&[0; 8], Body::Empty), Err(PostError::Again), "what was never sent is not sent");
+    assert_eq!(endpoint.post(&[0; 8], Body::Empty), Err(PostError::Again), "no frame counts as sent");
 }
 
 #[test]
-fn who_turns_attempts_away_makes_nobody_dead() {
-    answered_by(drop);
+fn closed_attempts_do_not_lose_the_peer() {
+    assert_impostor_does_not_lose_the_peer(drop);
 }
 
 #[test]
-fn who_says_full_without_a_proof_makes_nobody_dead() {
-    answered_by(|mut stream| stream.write_all(&[Verdict::Full.to_byte()]).unwrap());
+fn unproven_full_does_not_lose_the_peer() {
+    assert_impostor_does_not_lose_the_peer(|mut stream| {
+        stream.write_all(&[Verdict::Full.to_byte()]).unwrap()
+    });
 }
 
 #[test]
-fn who_speaks_otherwise_makes_nobody_dead() {
-    answered_by(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
+fn foreign_protocol_does_not_lose_the_peer() {
+    assert_impostor_does_not_lose_the_peer(|mut stream| {
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap()
+    });
 }
 
 #[test]
-fn who_was_forgotten_is_tried_no_more() {
+fn peer_gone_stops_the_attempts() {
     let mut rank = Rank::new(0, 8);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = Card::new(silent.local_addr().unwrap(), BODY_MAX).to_address();
-    let mut link = rank.device.connect(PeerId(3), &at).unwrap();
+    let at = NioCard::new(silent.local_addr().unwrap(), BODY_MAX).to_address();
+    let mut endpoint = rank.device.connect(PeerId(3), &at).unwrap();
     rank.poll();
-    assert!(rank.inlet.lobby.is_busy());
-    link.peer_gone();
+    assert!(rank.inlet.conn_manager.is_busy());
+    endpoint.peer_gone();
     rank.poll();
-    assert!(!rank.inlet.lobby.is_busy());
+    assert!(!rank.inlet.conn_manager.is_busy());
     drop(silent);
     rank.poll();
-    assert_eq!((link.post(&[0; 8], Body::Empty), &rank.got.lost[..]), (Err(PostError::Again), &[][..]));
+    assert_eq!((endpoint.post(&[0; 8], Body::Empty), &rank.got.lost[..]), (Err(PostError::Again), &[][..]));
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_lost() {
+fn peer_without_a_listener_is_lost() {
     let mut rank = Rank::new(0, 8);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _link = rank.device.connect(PeerId(3), &Card::new(nobody, BODY_MAX).to_address()).unwrap();
+    let _link = rank.device.connect(PeerId(3), &NioCard::new(nobody, BODY_MAX).to_address()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
     rank.got.lost.clear();
-    goes_on(&mut rank);
+    assert_peers_can_communicate(&mut rank);
 }
 
 #[test]
-fn addresses_and_errors_make_sense() {
+fn invalid_addresses_are_refused_and_errors_give_advice() {
     let rank = Rank::new(0, 8);
     assert!(rank.device.affinity(&rank.device.address()).is_some());
     let short = [&b"1.2.3.4:5"[..], b"1.2.3.4:5 ", b"1.2.3.4:5 0", b"1.2.3.4:5 1023", b"1.2.3.4:5 -1"];
@@ -336,13 +339,13 @@ fn addresses_and_errors_make_sense() {
 fn only_addresses_of_this_host_can_be_listened_on() {
     assert!(host(None).is_ok() && host(Some("127.0.0.1")).is_ok());
     let unusable: [(&str, &str); 6] = [
-        ("", "no address, such as"),
-        ("localhost", "no address, such as"),
-        ("0.0.0.0", "no one host"),
-        ("::", "no one host"),
-        ("224.0.0.1", "no one host"),
+        ("", "is not an address"),
+        ("localhost", "is not an address"),
+        ("0.0.0.0", "not the address of a single host"),
+        ("::", "not the address of a single host"),
+        ("224.0.0.1", "not the address of a single host"),
         // Reserved since the beginning: no host has it.
-        ("240.0.0.77", "no address of this host"),
+        ("240.0.0.77", "not an address of this host"),
     ];
     for (named, why) in unusable {
         let refused = host(Some(named)).unwrap_err();

@@ -105,7 +105,7 @@ fn parameters_of_the_environment_reach_the_ranks() {
         .args(["rank", "fine"])
         .env("MPJ_NIO_LISTEN_ADDRESS", "240.0.0.77");
     let ended = watch(&mut command).0.end();
-    ended.expect(1, &["MPJ_NIO_LISTEN_ADDRESS=240.0.0.77 is no address of this host"]);
+    ended.expect(1, &["MPJ_NIO_LISTEN_ADDRESS=240.0.0.77 is not an address of this host"]);
 }
 
 /// Each rank accepts messages of the other: eager ones, messages in pieces, and those of collectives.

@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::mem::MaybeUninit;
 
-use super::super::frame::{Header, Kind};
-use super::super::recv_buffer::STAGE;
+use super::super::frame::{NioFrameKind, NioHeader};
+use super::super::recv_buffer::RECV_BUFFER;
 use super::{Rank, intrude, pattern, send, until};
 use crate::device::{Body, Endpoint, Inlet, PackSource, PackedBody, PeerId, PostError};
 
 /// Connects two ranks; both have an endpoint.
 pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
     let (mut a, mut b) = (Rank::new(0, 2), Rank::new(1, 2));
-    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    let (mut to_b, mut to_a) = (a.endpoint(&b), b.endpoint(&a));
     send(&mut *to_b, &mut [&mut a, &mut b], &[1; 8], b"a to b");
     send(&mut *to_a, &mut [&mut a, &mut b], &[2; 8], b"b to a");
     until(&mut [&mut a, &mut b], |r| r.iter().all(|r| r.got.frames.len() == 1));
@@ -21,11 +21,11 @@ pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
 }
 
 #[test]
-fn both_may_connect_at_once_and_one_connection_stands() {
+fn simultaneous_connects_establish_one_connection() {
     for _ in 0..50 {
         let (a, b, ..) = pair();
         assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
-        assert_eq!(a.device.shared.pipes.lock().unwrap().len(), 1);
+        assert_eq!(a.device.shared.connections.lock().unwrap().len(), 1);
     }
 }
 
@@ -74,39 +74,39 @@ fn packed_bodies_arrive() {
 }
 
 #[test]
-fn a_full_socket_takes_a_bounded_stage_and_then_nothing() {
+fn full_socket_buffers_a_bounded_amount() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     let long = pattern(5, 256 << 10);
-    for (link, body) in [(&mut to_b, &long[..]), (&mut to_a, &long[..40])] {
+    for (endpoint, body) in [(&mut to_b, &long[..]), (&mut to_a, &long[..40])] {
         let mut posted = 0;
-        while link.post(&[posted as u8; 8], Body::Bytes(body)) == Ok(()) {
+        while endpoint.post(&[posted as u8; 8], Body::Bytes(body)) == Ok(()) {
             posted += 1;
-            assert!(posted * body.len() < 64 << 20, "there is no bound");
+            assert!(posted * body.len() < 64 << 20, "posting is not bounded");
         }
-        assert_eq!(link.post(&[0; 8], Body::Bytes(body)), Err(PostError::Again));
-        assert!(link.has_unflushed() && link.flush() == Ok(true));
+        assert_eq!(endpoint.post(&[0; 8], Body::Bytes(body)), Err(PostError::Again));
+        assert!(endpoint.has_unflushed() && endpoint.flush() == Ok(true));
         let to = if body.len() == 40 { 0 } else { 1 };
         until(&mut [&mut a, &mut b], |r| {
-            let _ = link.flush();
+            let _ = endpoint.flush();
             r[to].got.frames.len() == posted
         });
-        assert!(!link.has_unflushed());
+        assert!(!endpoint.has_unflushed());
         let got = std::mem::take(if to == 0 { &mut a.got.frames } else { &mut b.got.frames });
         assert!(got.iter().enumerate().all(|(i, f)| f.1 == [i as u8; 8] && f.2 == body));
     }
 }
 
 #[test]
-fn long_bodies_go_both_ways_at_once() {
+fn long_bodies_travel_in_both_directions_at_once() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     let body = pattern(6, 256 << 10);
     let (mut left_a, mut left_b) = (64, 64);
     until(&mut [&mut a, &mut b], |r| {
-        for (link, left) in [(&mut to_b, &mut left_a), (&mut to_a, &mut left_b)] {
-            if *left > 0 && link.post(&[*left; 8], Body::Bytes(&body)) == Ok(()) {
+        for (endpoint, left) in [(&mut to_b, &mut left_a), (&mut to_a, &mut left_b)] {
+            if *left > 0 && endpoint.post(&[*left; 8], Body::Bytes(&body)) == Ok(()) {
                 *left -= 1;
             }
-            let _ = link.flush();
+            let _ = endpoint.flush();
         }
         r.iter().all(|r| r.got.frames.len() == 64)
     });
@@ -114,13 +114,13 @@ fn long_bodies_go_both_ways_at_once() {
 }
 
 #[test]
-fn bytes_may_come_one_at_a_time() {
+fn frames_are_parsed_from_single_bytes() {
     let mut rank = Rank::new(0, 8);
     let mut stream = intrude(&mut rank, 5, 1).unwrap();
     let mut wire = Vec::new();
     let sizes = [0, 1, 300, 8300, 2];
     for (i, size) in sizes.into_iter().enumerate() {
-        wire.extend_from_slice(&Header::data(8 + i, size).to_bytes());
+        wire.extend_from_slice(&NioHeader::data(8 + i, size).to_bytes());
         wire.extend_from_slice(&vec![i as u8; 8 + i]);
         wire.extend_from_slice(&pattern(i, size));
     }
@@ -135,7 +135,7 @@ fn bytes_may_come_one_at_a_time() {
 }
 
 #[test]
-fn who_says_goodbye_is_not_lost() {
+fn peer_that_says_goodbye_is_not_lost() {
     let (mut a, b, to_b, to_a) = pair();
     drop((to_b, to_a, b));
     until(&mut [&mut a], |r| r[0].inlet.established() == 0);
@@ -143,7 +143,7 @@ fn who_says_goodbye_is_not_lost() {
 }
 
 #[test]
-fn what_was_sent_before_a_goodbye_arrives() {
+fn frames_sent_before_a_goodbye_arrive() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     // Unread bytes at the closing rank must not destroy the frames that it has sent.
     send(&mut *to_b, &mut [&mut a], &[1; 8], &pattern(1, 5000));
@@ -154,15 +154,15 @@ fn what_was_sent_before_a_goodbye_arrives() {
     drop((to_a, b));
     until(&mut [&mut a], |r| r[0].inlet.established() == 0);
     assert_eq!((a.got.frames.len(), a.got.lost.len()), (100, 0));
-    assert_eq!(to_b.post(&[0; 8], Body::Empty), Err(PostError::Again), "who has left receives nothing");
+    assert_eq!(to_b.post(&[0; 8], Body::Empty), Err(PostError::Again), "an exited peer receives nothing");
 }
 
 #[test]
-fn an_end_without_goodbye_is_a_loss() {
+fn close_without_goodbye_loses_the_peer() {
     for cut in [0, 1, 15, 16, 20, 30, 20_000] {
         let mut rank = Rank::new(0, 8);
         let mut stream = intrude(&mut rank, 5, 1).unwrap();
-        let mut wire = Header::data(8, 30_000).to_bytes().to_vec();
+        let mut wire = NioHeader::data(8, 30_000).to_bytes().to_vec();
         wire.extend_from_slice(&[1; 30_008]);
         stream.write_all(&wire[..cut]).unwrap();
         drop(stream);
@@ -176,24 +176,22 @@ fn an_end_without_goodbye_is_a_loss() {
 }
 
 #[test]
-fn a_goodbye_in_the_middle_is_a_loss() {
+fn frame_after_goodbye_loses_the_peer() {
     let mut rank = Rank::new(0, 8);
     let mut stream = intrude(&mut rank, 5, 1).unwrap();
-    stream.write_all(&Header::bare(Kind::Goodbye).to_bytes()).unwrap();
-    stream.write_all(&Header::data(8, 0).to_bytes()).unwrap();
+    stream.write_all(&NioHeader::bare(NioFrameKind::Goodbye).to_bytes()).unwrap();
+    stream.write_all(&NioHeader::data(8, 0).to_bytes()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].1.contains("goodbye"), "{:?}", rank.got.lost);
 }
 
-/// All connections share one receive buffer. Each has memory of its own only while one of its frames is partly
-/// received.
 #[test]
-fn connections_have_memory_only_for_what_is_half_received() {
+fn connections_hold_memory_only_for_partial_frames() {
     let mut rank = Rank::new(0, 8);
     let mut streams: Vec<_> = (1..8).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
-    assert_eq!(rank.inlet.room(), 0, "of {} connections", rank.inlet.established());
+    assert_eq!(rank.inlet.partial_capacity(), 0, "of {} connections", rank.inlet.established());
     let wire = |peer: usize| {
-        let mut wire = Header::data(8, 1000 * peer).to_bytes().to_vec();
+        let mut wire = NioHeader::data(8, 1000 * peer).to_bytes().to_vec();
         wire.extend_from_slice(&[peer as u8; 8]);
         wire.extend_from_slice(&pattern(peer, 1000 * peer));
         wire
@@ -203,15 +201,14 @@ fn connections_have_memory_only_for_what_is_half_received() {
             for (stream, peer) in streams.iter_mut().zip(1..) {
                 stream.write_all(&wire(peer)[..cut]).unwrap();
             }
-            // Only the capacity shows when all of it has arrived: for all connections together it is less than one
-            // receive buffer.
-            until(&mut [&mut rank], |r| r[0].inlet.room() >= 7 * cut);
-            assert!(rank.got.frames.is_empty() && rank.inlet.room() < STAGE);
+            // The capacity shows when all has arrived. For all connections together it is less than one receive buffer.
+            until(&mut [&mut rank], |r| r[0].inlet.partial_capacity() >= 7 * cut);
+            assert!(rank.got.frames.is_empty() && rank.inlet.partial_capacity() < RECV_BUFFER);
             for (stream, peer) in streams.iter_mut().zip(1..) {
                 stream.write_all(&wire(peer)[cut..]).unwrap();
             }
             until(&mut [&mut rank], |r| r[0].got.frames.len() == 7);
-            assert_eq!(rank.inlet.room(), 0, "round {round}, {cut} bytes");
+            assert_eq!(rank.inlet.partial_capacity(), 0, "round {round}, {cut} bytes");
             for (from, head, body) in rank.got.frames.drain(..) {
                 assert!(head == [from as u8; 8] && body == pattern(from as usize, 1000 * from as usize));
             }
@@ -221,13 +218,13 @@ fn connections_have_memory_only_for_what_is_half_received() {
 
 /// A dead rank's connection may stay open: the body that it was sending is aborted, and nothing else.
 #[test]
-fn a_death_ends_the_body_under_way() {
+fn abort_body_ends_a_partly_received_body() {
     for cut in [false, true] {
         let mut rank = Rank::new(0, 8);
         let mut stream = intrude(&mut rank, 5, 1).unwrap();
-        stream.write_all(&Header::data(1, 20_000).to_bytes()).unwrap();
+        stream.write_all(&NioHeader::data(1, 20_000).to_bytes()).unwrap();
         stream.write_all(&vec![9; if cut { 12_000 } else { 20_001 }]).unwrap();
-        until(&mut [&mut rank], |r| r[0].got.under.is_some() || !r[0].got.frames.is_empty());
+        until(&mut [&mut rank], |r| r[0].got.partial.is_some() || !r[0].got.frames.is_empty());
         until(&mut [&mut rank], |r| cut || !r[0].got.frames.is_empty());
         for peer in [4, 5, 5] {
             rank.inlet.abort_body(PeerId(peer), &mut rank.got);
