@@ -4,25 +4,20 @@ use super::hello::FieldReader;
 use super::verbs::Route;
 use crate::device::Address;
 
-/// The version of the card format and of the hello format.
+/// The version of the card format.
 const VERSION: u8 = 1;
 
 const ETHERNET: u8 = 1;
 const BIG_ENDIAN: u8 = 2;
 
-/// The length of a card in bytes.
 pub(super) const CARD: usize = 1 + 1 + 2 + 16 + 4 + 8 + 4 + 2 + 1 + 1;
 
-/// The address of a rank and its connection parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Card {
+pub(super) struct IbvCard {
     /// Whether the link layer of its port is Ethernet (RoCE).
     pub(super) is_ethernet: bool,
-    /// Whether the bodies that it sends and receives are big-endian.
     pub(super) is_big_endian: bool,
-    /// Its LID, the address within an InfiniBand subnet.
     pub(super) lid: u16,
-    /// Its GID, the global address.
     pub(super) gid: [u8; 16],
     /// The number of the queue pair that receives hellos.
     pub(super) qpn: u32,
@@ -38,7 +33,7 @@ pub(super) struct Card {
     pub(super) reads: u8,
 }
 
-impl Card {
+impl IbvCard {
     pub(super) fn to_bytes(self) -> [u8; CARD] {
         let mut bytes = [0; CARD];
         let fields: [&[u8]; 10] = [
@@ -57,7 +52,6 @@ impl Card {
         bytes
     }
 
-    /// Parses a card. Returns `None` if the bytes are not a card of this version.
     pub(super) fn parse(bytes: &[u8; CARD]) -> Option<Self> {
         let mut reader = FieldReader(bytes);
         if reader.take()? != [VERSION] {
@@ -67,7 +61,7 @@ impl Card {
         if flags & !(ETHERNET | BIG_ENDIAN) != 0 {
             return None;
         }
-        let card = Card {
+        let card = IbvCard {
             is_ethernet: flags & ETHERNET != 0,
             is_big_endian: flags & BIG_ENDIAN != 0,
             lid: u16::from_le_bytes(reader.take()?),
@@ -83,7 +77,6 @@ impl Card {
         is_sound.then_some(card)
     }
 
-    /// Parses the address that a rank has published.
     pub(super) fn of(address: &Address) -> Option<Self> {
         Self::parse(address.0.as_slice().try_into().ok()?)
     }
@@ -98,7 +91,7 @@ impl Card {
 pub(super) mod tests {
     use super::*;
 
-    pub(crate) const CARD_OF_7: Card = Card {
+    pub(crate) const CARD_OF_7: IbvCard = IbvCard {
         is_ethernet: true,
         is_big_endian: false,
         lid: 0x0102,
@@ -114,19 +107,19 @@ pub(super) mod tests {
     #[test]
     fn a_card_comes_back_from_its_bytes_and_nonsense_does_not() {
         let bytes = CARD_OF_7.to_bytes();
-        assert_eq!(Card::of(&Address(bytes.to_vec())), Some(CARD_OF_7));
-        let other = Card { is_ethernet: false, is_big_endian: true, ..CARD_OF_7 };
+        assert_eq!(IbvCard::of(&Address(bytes.to_vec())), Some(CARD_OF_7));
+        let other = IbvCard { is_ethernet: false, is_big_endian: true, ..CARD_OF_7 };
         assert_eq!(other.to_bytes()[1], 2);
-        assert_eq!(Card::parse(&other.to_bytes()), Some(other));
+        assert_eq!(IbvCard::parse(&other.to_bytes()), Some(other));
         for cut in [0, 1, CARD - 1] {
-            assert_eq!(Card::of(&Address(bytes[..cut].to_vec())), None);
+            assert_eq!(IbvCard::of(&Address(bytes[..cut].to_vec())), None);
         }
         for (at, value) in [(0, 2), (1, 4), (36, 0), (38, 0), (38, 6), (39, 0)] {
             let mut bytes = bytes;
             bytes[at] = value;
             // The window has two bytes.
             bytes[37] = 0;
-            assert_eq!(Card::parse(&bytes), None, "byte {at}");
+            assert_eq!(IbvCard::parse(&bytes), None, "byte {at}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! This rank's end of the queue pair to one peer, shared by the endpoint that sends and the inlet that receives.
 //!
-//! Only the inlet writes the counters `done`, `taken` and `granted`. A thread that posts holds the lock of `sending`.
+//! Only the inlet writes the counters `completed_to`, `reposted` and `granted`. A thread that posts holds the lock of
+//! `sending`.
 
-mod many;
+mod batch;
 mod reads;
 
 use std::collections::{HashSet, VecDeque};
@@ -10,22 +11,22 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use many::Batch;
+use batch::Batch;
 
-use super::card::Card;
-use super::frame::{BatchEntry, HEADER, Header, Kind};
+use super::card::IbvCard;
+use super::frame::{BatchEntry, HEADER, IbvFrameKind, IbvHeader};
 use super::recv_pool::RecvPool;
 use super::slots::Slots;
 use super::verbs::{Qp, SendSge};
 use super::wr_id::WrId;
-use super::{QueueSizes, RESERVED};
+use super::{CONTROL_RECEIVES, QueueSizes};
 use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
 
 /// The maximum length in bytes of a message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
 
 /// The maximum length in bytes of a frame that can be batched.
-const SHORT: usize = 512;
+const BATCHED_MAX: usize = 512;
 
 /// The state of a queue pair. It only increases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,7 +42,7 @@ pub(super) enum ConnState {
     Closed = 3,
 }
 
-/// The numbers of the peer's end, from its hello.
+/// The queue pair number and the first packet sequence number of the peer's end, from its hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RemoteQp {
     pub(super) qpn: u32,
@@ -54,18 +55,18 @@ pub(super) struct QpConnection {
     // Destroyed first: after that the device does not access the memory below.
     qp: Qp,
     pub(super) peer: PeerId,
-    pub(super) card: Card,
+    pub(super) card: IbvCard,
     /// The sequence number of the first packet that this end sends.
     pub(super) psn: u32,
     pub(super) remote: OnceLock<RemoteQp>,
-    plan: QueueSizes,
+    sizes: QueueSizes,
     state: AtomicU8,
     /// All work requests up to this number have completed.
     completed_to: AtomicU64,
     /// The total number of receives that the peer's frames have used and that were posted again.
     reposted: AtomicU32,
-    /// The part of `taken` that was returned to the peer as credit.
-    credit_told: AtomicU32,
+    /// The part of `reposted` that was returned to the peer as credit.
+    credit_returned: AtomicU32,
     /// The total number of receives that the peer has posted for this end.
     granted: AtomicU32,
     /// Whether reads are in progress.
@@ -75,8 +76,8 @@ pub(super) struct QpConnection {
     /// Whether a batch is waiting to be sent.
     has_batch: AtomicBool,
     sending: Mutex<SendState>,
-    // The peer's messages are received into its memory.
-    _stock: Arc<RecvPool>,
+    // Owns the memory into which the peer's messages are received.
+    _recv_pool: Arc<RecvPool>,
 }
 
 /// The state of the sending side: posted work requests and pending messages.
@@ -94,14 +95,13 @@ struct SendState {
     /// Reads in progress, the oldest first.
     reads: VecDeque<(u64, OpToken)>,
     /// The batch: frames that wait, to be sent in one message.
-    many: Option<Batch>,
-    /// Control messages that wait to be sent.
-    control: VecDeque<(Kind, u64)>,
+    batch: Option<Batch>,
+    control: VecDeque<(IbvFrameKind, u64)>,
     /// Revoked keys of this rank's memory that the peer has not confirmed.
     revoking: Vec<(u64, OpToken)>,
     /// Keys of the peer's memory that the peer has revoked.
     revoked: HashSet<u64>,
-    /// Confirmations for these keys: each is due when all work requests up to the number beside it have completed.
+    /// Keys of the peer's memory to confirm as revoked, each when all work requests up to its number have completed.
     pending_acks: Vec<(u64, u64)>,
 }
 
@@ -109,10 +109,10 @@ impl QpConnection {
     pub(super) fn new(
         qp: Qp,
         peer: PeerId,
-        card: Card,
+        card: IbvCard,
         psn: u32,
-        plan: QueueSizes,
-        (slots, stock): (Slots, Arc<RecvPool>),
+        sizes: QueueSizes,
+        (slots, recv_pool): (Slots, Arc<RecvPool>),
     ) -> Self {
         let sending = SendState {
             used: vec![0; slots.count()],
@@ -122,7 +122,7 @@ impl QpConnection {
             signalled: 0,
             credit_used: 0,
             reads: VecDeque::new(),
-            many: None,
+            batch: None,
             control: VecDeque::new(),
             revoking: Vec::new(),
             revoked: HashSet::new(),
@@ -134,17 +134,17 @@ impl QpConnection {
             card,
             psn,
             remote: OnceLock::new(),
-            plan,
+            sizes,
             state: AtomicU8::new(ConnState::Connecting as u8),
             completed_to: AtomicU64::new(0),
             reposted: AtomicU32::new(0),
-            credit_told: AtomicU32::new(0),
+            credit_returned: AtomicU32::new(0),
             granted: AtomicU32::new(card.window.into()),
             reading: AtomicBool::new(false),
             has_control: AtomicBool::new(false),
             has_batch: AtomicBool::new(false),
             sending: Mutex::new(sending),
-            _stock: stock,
+            _recv_pool: recv_pool,
         }
     }
 
@@ -162,7 +162,7 @@ impl QpConnection {
         }
     }
 
-    /// Advances to state `to`. Returns whether the state was lower before.
+    /// Advances to state `to`. Returns false if the state is not lower.
     pub(super) fn advance(&self, to: ConnState) -> bool {
         self.state.fetch_max(to as u8, Ordering::AcqRel) < to as u8
     }
@@ -181,21 +181,20 @@ impl QpConnection {
         self.qp.to_error();
         sending.control.clear();
         sending.pending_acks.clear();
-        sending.many = None;
+        sending.batch = None;
         self.has_batch.store(false, Ordering::Relaxed);
         Some(sending.revoking.drain(..).map(|(_, op)| op).collect())
     }
 
-    /// Returns and forgets all reads, for a device that will not complete them.
-    pub(super) fn give_up_reads(&self) -> Vec<OpToken> {
+    /// Removes and returns all reads, for a device that will not complete them.
+    pub(super) fn take_reads(&self) -> Vec<OpToken> {
         self.sending().reads.drain(..).map(|(_, op)| op).collect()
     }
 
     /// Posts a frame with a body of `len` bytes, which `write` writes.
     ///
-    /// If no credit or slot is free, and the sender has `more` frames, a short frame joins the batch, which goes in
-    /// one message later. So a flood of short frames causes few messages on the network. The next frame that finds
-    /// room first sends the batch, and [`flush`](Self::flush) sends it, too.
+    /// If no credit or slot is free and the sender has `more` frames, a short frame joins the batch, which is sent later
+    /// as one message: before the next frame that finds room, or by [`flush`](Self::flush).
     #[inline]
     pub(super) fn post(
         &self,
@@ -214,40 +213,39 @@ impl QpConnection {
         let entry = BatchEntry { head: head.len(), body: len };
         let is_free = self.send_batch(&mut sending)? && self.has_room(&sending)? && self.has_slot(&sending);
         if is_free {
-            return self.message(&mut sending, Kind::Frame, head, len, write);
+            return self.message(&mut sending, IbvFrameKind::Frame, head, len, write);
         }
-        let fits = sending.many.is_none_or(|many| many.len + entry.len() <= self.plan.slot);
-        if more && fits && entry.len() <= SHORT {
+        let fits = sending.batch.is_none_or(|batch| batch.len + entry.len() <= self.sizes.slot);
+        if more && fits && entry.len() <= BATCHED_MAX {
             return self.add_to_batch(&mut sending, entry, head, write);
         }
         Err(PostError::Again)
     }
 
-    /// Whether credit and a work request are available for a message that uses one of the peer's receives.
+    /// Returns whether credit and a work request are available for a message that uses one of the peer's receives.
     fn has_room(&self, sending: &SendState) -> Result<bool, PostError> {
         let left = self.granted.load(Ordering::Acquire).wrapping_sub(sending.credit_used);
         if left > self.card.window.into() {
-            return Err(PostError::Broken("it has given back more receives than were used".into()));
+            return Err(PostError::Broken("it returned more credits than frames were sent".into()));
         }
         Ok(left > 0 && self.has_request(sending))
     }
 
-    /// Whether a work request is available and one more remains after it.
+    /// Returns whether a work request is available and one more remains after it.
     fn has_request(&self, sending: &SendState) -> bool {
-        sending.posted - self.completed_to.load(Ordering::Acquire) + 1 < self.plan.sends as u64
+        sending.posted - self.completed_to.load(Ordering::Acquire) + 1 < self.sizes.sends as u64
     }
 
-    /// Whether the next slot is free.
     fn has_slot(&self, sending: &SendState) -> bool {
         sending.used[sending.next_slot] <= self.completed_to.load(Ordering::Acquire)
     }
 
-    /// Returns the header of a message, and the value of `taken` that it reports to the peer.
-    fn header(&self, kind: Kind, head: usize) -> ([u8; HEADER], u32) {
+    /// Returns the header of a message, and the value of `reposted` that it reports to the peer.
+    fn header(&self, kind: IbvFrameKind, head: usize) -> ([u8; HEADER], u32) {
         let taken = self.reposted.load(Ordering::Acquire);
         // The difference is at most the peer's window, which is a `u16`.
-        let returned = taken.wrapping_sub(self.credit_told.load(Ordering::Relaxed)) as u16;
-        (Header { kind, head, returned }.to_bytes(), taken)
+        let returned = taken.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) as u16;
+        (IbvHeader { kind, head, returned }.to_bytes(), taken)
     }
 
     /// Posts a message. Requests a completion if `plan.signal` work requests have gone without one.
@@ -256,7 +254,7 @@ impl QpConnection {
     /// The caller upholds the contract of [`Qp::send`].
     unsafe fn post_send(&self, sending: &mut SendState, piece: SendSge) -> Result<(), PostError> {
         let number = sending.posted + 1;
-        let signalled = number - sending.signalled >= self.plan.signal;
+        let signalled = number - sending.signalled >= self.sizes.signal;
         // SAFETY: the caller's promise.
         let sent = unsafe { self.qp.send(WrId::Sent(number).id(), piece, signalled) };
         sent.map_err(|e| PostError::Broken(format!("ibv_post_send: {e}")))?;
@@ -267,12 +265,11 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Updates the credit counters after a message was posted.
-    fn charge(&self, sending: &mut SendState, kind: Kind, taken: u32) {
-        if kind != Kind::Credit {
+    fn charge(&self, sending: &mut SendState, kind: IbvFrameKind, taken: u32) {
+        if kind != IbvFrameKind::Credit {
             sending.credit_used = sending.credit_used.wrapping_add(1);
         }
-        self.credit_told.store(taken, Ordering::Relaxed);
+        self.credit_returned.store(taken, Ordering::Relaxed);
     }
 
     /// Posts one frame or a control message. The caller has checked that there is room.
@@ -280,14 +277,14 @@ impl QpConnection {
     fn message(
         &self,
         sending: &mut SendState,
-        kind: Kind,
+        kind: IbvFrameKind,
         head: &[u8],
         len: usize,
         write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
         let front = HEADER + head.len();
         let whole = front + len;
-        if head.len() > HEAD_MAX || whole > self.plan.slot {
+        if head.len() > HEAD_MAX || whole > self.sizes.slot {
             return Err(PostError::Unsupported);
         }
         let (header, taken) = self.header(kind, head.len());
@@ -336,7 +333,7 @@ impl QpConnection {
         let (due, later): (Vec<_>, Vec<_>) =
             sending.pending_acks.drain(..).partition(|(_, after)| *after <= done);
         sending.pending_acks = later;
-        due.into_iter().for_each(|(key, _)| sending.control.push_back((Kind::Quiet, key)));
+        due.into_iter().for_each(|(key, _)| sending.control.push_back((IbvFrameKind::RevokeAck, key)));
         if !sending.control.is_empty() {
             self.has_control.store(true, Ordering::Relaxed);
         }
@@ -362,12 +359,11 @@ impl QpConnection {
     }
 
     fn owes_credit(&self, taken: u32) -> bool {
-        taken.wrapping_sub(self.credit_told.load(Ordering::Relaxed)) >= (self.plan.window / 2).into()
+        taken.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) >= (self.sizes.window / 2).into()
     }
 
-    /// Whether a control message waits for credit, a slot or a work request.
     #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_control(&self) -> bool {
         self.has_control.load(Ordering::Relaxed)
     }
 
@@ -376,10 +372,10 @@ impl QpConnection {
         if self.state() != ConnState::Established {
             return Ok(());
         }
-        self.tend_under(&mut self.sending())
+        self.send_control_locked(&mut self.sending())
     }
 
-    fn tend_under(&self, sending: &mut SendState) -> Result<(), PostError> {
+    fn send_control_locked(&self, sending: &mut SendState) -> Result<(), PostError> {
         while let Some((kind, key)) = sending.control.front().copied() {
             if !self.has_room(sending)? || !self.has_slot(sending) {
                 break;
@@ -389,7 +385,7 @@ impl QpConnection {
         }
         let owes = self.owes_credit(self.reposted.load(Ordering::Relaxed));
         if owes && self.has_request(sending) && self.has_slot(sending) {
-            self.message(sending, Kind::Credit, &[], 0, |_| ())?;
+            self.message(sending, IbvFrameKind::Credit, &[], 0, |_| ())?;
         }
         let waits = !sending.control.is_empty() || self.owes_credit(self.reposted.load(Ordering::Relaxed));
         self.has_control.store(waits, Ordering::Relaxed);
@@ -398,7 +394,7 @@ impl QpConnection {
 
     /// Returns whether all posted messages have arrived. If not, this makes the last of them cause a completion,
     /// unless the send queue is full.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         if self.state() != ConnState::Established {
             return true;
         }
@@ -409,7 +405,7 @@ impl QpConnection {
         if is_out && sending.control.is_empty() && sending.posted == done {
             return true;
         }
-        if sending.signalled < sending.posted && sending.posted - done < self.plan.sends as u64 {
+        if sending.signalled < sending.posted && sending.posted - done < self.sizes.sends as u64 {
             let number = sending.posted + 1;
             // If the post fails, the queue pair is broken, and its completions report that.
             if self.qp.post_fence_read(WrId::Sent(number).id()).is_ok() {
@@ -419,8 +415,7 @@ impl QpConnection {
         false
     }
 
-    /// Returns the number of receives that are posted for the peer.
     pub(super) fn receives(&self) -> usize {
-        usize::from(self.plan.window) + RESERVED
+        usize::from(self.sizes.window) + CONTROL_RECEIVES
     }
 }

@@ -8,16 +8,15 @@ use super::connection::QpConnection;
 use super::keys::{self, RdmaKey};
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey};
 
-/// The endpoint to one peer.
 #[derive(Debug)]
 pub(super) struct IbvEndpoint {
-    pair: Arc<QpConnection>,
+    connection: Arc<QpConnection>,
     shared: Arc<IbvShared>,
 }
 
 impl IbvEndpoint {
-    pub(super) fn new(pair: Arc<QpConnection>, shared: Arc<IbvShared>) -> Self {
-        IbvEndpoint { pair, shared }
+    pub(super) fn new(connection: Arc<QpConnection>, shared: Arc<IbvShared>) -> Self {
+        IbvEndpoint { connection, shared }
     }
 }
 
@@ -36,12 +35,12 @@ fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
 impl Endpoint for IbvEndpoint {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        self.pair.post(head, body.len(), false, |room| write(body, room))
+        self.connection.post(head, body.len(), false, |room| write(body, room))
     }
 
     #[inline]
     fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        self.pair.post(head, body.len(), true, |room| write(body, room))
+        self.connection.post(head, body.len(), true, |room| write(body, room))
     }
 
     unsafe fn get(
@@ -51,30 +50,31 @@ impl Endpoint for IbvEndpoint {
         to: MemoryPart<'_>,
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
-        let key = RdmaKey::unpack(key).ok_or_else(|| PostError::Broken("a key that is none".into()))?;
+        let key =
+            RdmaKey::unpack(key).ok_or_else(|| PostError::Broken("it sent a malformed ibvdev key".into()))?;
         let lkey = to.registration.and_then(keys::lkey);
         let (Some(base), Some(lkey)) = (to.run(), lkey) else { return Err(PostError::Unsupported) };
         // SAFETY: the caller's promise.
-        unsafe { self.pair.read(&key, at, (base, to.len, lkey), op) }?;
+        unsafe { self.connection.read(&key, at, (base, to.len, lkey), op) }?;
         Ok(OpStatus::InProgress)
     }
 
     fn flush(&mut self) -> Result<bool, PostError> {
-        self.pair.flush()
+        self.connection.flush()
     }
 
     #[inline]
     fn has_unflushed(&self) -> bool {
-        self.pair.is_staged()
+        self.connection.has_batch()
     }
 
     fn peer_gone(&mut self) {
-        if let Some(quiet) = self.pair.close() {
-            self.shared.ended(&self.pair, quiet);
+        if let Some(quiesced) = self.connection.close() {
+            self.shared.ended(&self.connection, quiesced);
         }
     }
 
     fn is_drained(&mut self) -> bool {
-        self.pair.is_settled()
+        self.connection.is_drained()
     }
 }

@@ -6,7 +6,7 @@
 //!  kind   length     returned       head             body
 //!  u8     u8         u16            up to 56 bytes   the rest of the message
 //! ```
-//! A message of kind `Many` has an entry for each frame after its header:
+//! A message of kind `Batch` has an entry for each frame after its header:
 //! ```text
 //!  0         1         3        3 + length of the head
 //!  length    length    head     body
@@ -18,36 +18,32 @@
 
 use crate::device::HEAD_MAX;
 
-/// The length of a header in bytes.
 pub(super) const HEADER: usize = 4;
 
-/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum IbvFrameKind {
     /// One frame of the engine. It uses one of the receives that the peer has posted for this end.
     Frame = 1,
     /// Returns credit and carries nothing else. It uses a receive that is reserved for such messages.
     Credit = 2,
-    /// Revokes the key whose number is the head: the peer must not start another read by it. It uses a receive as a
+    /// Revokes the key whose number is the head: the peer must not start another read by it. It uses a receive, as a
     /// frame does.
     Revoke = 3,
-    /// Confirms a revocation: the sender will not read by the key whose number is the head. It uses a receive as a
-    /// frame does.
-    Quiet = 4,
+    /// Confirms a revocation: the sender will not read by the key whose number is the head. It uses a receive, too.
+    RevokeAck = 4,
     /// Several frames, which together use one receive.
-    Many = 5,
+    Batch = 5,
 }
 
-/// The header of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Header {
-    pub(super) kind: Kind,
+pub(super) struct IbvHeader {
+    pub(super) kind: IbvFrameKind,
     /// The length of the head in bytes.
     pub(super) head: usize,
     pub(super) returned: u16,
 }
 
-impl Header {
+impl IbvHeader {
     #[inline]
     pub(super) fn to_bytes(self) -> [u8; HEADER] {
         let [low, high] = self.returned.to_le_bytes();
@@ -56,26 +52,26 @@ impl Header {
 
     /// Splits a message into its header, head and body. Returns `None` if the message is invalid.
     #[inline]
-    pub(super) fn parse(message: &[u8]) -> Option<(Header, &[u8], &[u8])> {
+    pub(super) fn parse(message: &[u8]) -> Option<(IbvHeader, &[u8], &[u8])> {
         let (&[kind, head, low, high], rest) = message.split_first_chunk()?;
         let kind = match kind {
-            1 => Kind::Frame,
-            2 => Kind::Credit,
-            3 => Kind::Revoke,
-            4 => Kind::Quiet,
-            5 => Kind::Many,
+            1 => IbvFrameKind::Frame,
+            2 => IbvFrameKind::Credit,
+            3 => IbvFrameKind::Revoke,
+            4 => IbvFrameKind::RevokeAck,
+            5 => IbvFrameKind::Batch,
             _ => return None,
         };
-        let header = Header { kind, head: head.into(), returned: u16::from_le_bytes([low, high]) };
+        let header = IbvHeader { kind, head: head.into(), returned: u16::from_le_bytes([low, high]) };
         let (head, body) = rest.split_at_checked(header.head).filter(|(head, _)| head.len() <= HEAD_MAX)?;
         Some((header, head, body))
     }
 }
 
-/// The length in bytes of the prefix of each frame in a message of kind `Many`.
+/// The length of the prefix of each frame in a batch.
 pub(super) const ENTRY: usize = 3;
 
-/// The lengths of one frame in a message of kind `Many`.
+/// The lengths of one frame in a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BatchEntry {
     pub(super) head: usize,
@@ -98,8 +94,8 @@ impl BatchEntry {
     /// Splits the first frame off a batch. Returns its head, its body and the remaining bytes, or `None` if the batch
     /// has no complete frame.
     #[inline]
-    pub(super) fn split(many: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-        let (&[head, low, high], rest) = many.split_first_chunk()?;
+    pub(super) fn split(batch: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+        let (&[head, low, high], rest) = batch.split_first_chunk()?;
         let (head, rest) = rest.split_at_checked(head.into()).filter(|(head, _)| head.len() <= HEAD_MAX)?;
         let (body, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
         Some((head, body, rest))
@@ -112,39 +108,39 @@ mod tests {
 
     #[test]
     fn a_message_is_taken_apart_or_refused_whatever_its_bytes_are() {
-        let header = Header { kind: Kind::Revoke, head: 8, returned: 0x1234 };
+        let header = IbvHeader { kind: IbvFrameKind::Revoke, head: 8, returned: 0x1234 };
         let message = [&header.to_bytes()[..], &[7; 8], b"body"].concat();
-        assert_eq!(Header::parse(&message), Some((header, &[7u8; 8][..], &b"body"[..])));
+        assert_eq!(IbvHeader::parse(&message), Some((header, &[7u8; 8][..], &b"body"[..])));
         for cut in 0..12 {
-            assert_eq!(Header::parse(&message[..cut]), None, "{cut} bytes");
+            assert_eq!(IbvHeader::parse(&message[..cut]), None, "{cut} bytes");
         }
         for kind in (0..=255).filter(|kind| !(1..=5).contains(kind)) {
-            assert_eq!(Header::parse(&[kind, 0, 0, 0]), None);
+            assert_eq!(IbvHeader::parse(&[kind, 0, 0, 0]), None);
         }
         let mut long = [1u8; 300];
         long[1] = HEAD_MAX as u8;
-        assert!(Header::parse(&long).is_some());
+        assert!(IbvHeader::parse(&long).is_some());
         long[1] += 1;
-        assert_eq!(Header::parse(&long), None);
+        assert_eq!(IbvHeader::parse(&long), None);
     }
 
     #[test]
     fn many_frames_are_taken_apart_one_by_one_and_refused_where_they_are_cut() {
         let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; 56], b""), (b"", &[3; 300])];
-        let mut many = Vec::new();
+        let mut batch = Vec::new();
         for (head, body) in entries {
             let entry = BatchEntry { head: head.len(), body: body.len() };
-            many.extend([&entry.to_bytes()[..], head, body].concat());
+            batch.extend([&entry.to_bytes()[..], head, body].concat());
             assert_eq!(entry.len(), 3 + head.len() + body.len());
         }
-        let mut rest = &many[..];
+        let mut rest = &batch[..];
         for (head, body) in entries {
             let (first, second, after) = BatchEntry::split(rest).unwrap();
             assert_eq!((first, second), (head, body));
             rest = after;
         }
         assert_eq!((rest.len(), BatchEntry::split(rest)), (0, None));
-        assert!((0..14).all(|cut| BatchEntry::split(&many[..cut]).is_none()));
+        assert!((0..14).all(|cut| BatchEntry::split(&batch[..cut]).is_none()));
         assert_eq!(BatchEntry::split(&[57; 300]), None);
     }
 }

@@ -9,36 +9,32 @@
 //! of the addressee's card. So a rank without the job's key cannot become a peer. A recorded hello is valid only
 //! between the same two openings of the device, where a replay only repeats the sender's own statements.
 //!
-//! The state has two bits. *Knows*: the sender has the addressee's numbers and can receive. *Asks*: the sender does
-//! not yet know whether the addressee can receive.
+//! The state has two bits. `READY`: the sender has the addressee's numbers and can receive. `WANTS_REPLY`: the sender
+//! does not yet know whether the addressee can receive.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::card::{CARD, Card};
+use super::card::{CARD, IbvCard};
 use crate::site::JobKey;
 
 const MARK: [u8; 4] = *b"MPJ\x01";
 const MAC: usize = 32;
-const SAID: usize = 24 + CARD + 8;
+const SIGNED: usize = 24 + CARD + 8;
 
-/// The length of a hello in bytes.
-pub(super) const HELLO: usize = SAID + MAC;
+pub(super) const HELLO: usize = SIGNED + MAC;
 
-const KNOWS: u8 = 1;
-const ASKS: u8 = 2;
+const READY: u8 = 1;
+const WANTS_REPLY: u8 = 2;
 
-/// The contents of a hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hello {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// The sender has the addressee's numbers and can receive.
     pub(super) is_ready: bool,
-    /// The sender does not yet know whether the addressee can receive.
     pub(super) wants_reply: bool,
     /// The sender's card.
-    pub(super) card: Card,
+    pub(super) card: IbvCard,
     /// The number of the sender's queue pair for the addressee, and the sequence number of the first packet on it.
     pub(super) qpn: u32,
     pub(super) psn: u32,
@@ -47,7 +43,7 @@ pub(super) struct Hello {
 impl Hello {
     /// Encodes and signs the datagram for the rank whose card has this nonce.
     pub(super) fn seal(&self, key: &JobKey, nonce: u64) -> Option<[u8; HELLO]> {
-        let state = u8::from(self.is_ready) * KNOWS + u8::from(self.wants_reply) * ASKS;
+        let state = u8::from(self.is_ready) * READY + u8::from(self.wants_reply) * WANTS_REPLY;
         let fields: [&[u8]; 8] = [
             &MARK,
             &[state, 0, 0, 0],
@@ -59,9 +55,9 @@ impl Hello {
             &self.psn.to_le_bytes(),
         ];
         let mut bytes = [0; HELLO];
-        bytes[..SAID].copy_from_slice(&fields.concat());
-        let proof = proof(key, nonce, &bytes[..SAID])?.finalize().into_bytes();
-        bytes[SAID..].copy_from_slice(&proof);
+        bytes[..SIGNED].copy_from_slice(&fields.concat());
+        let proof = proof(key, nonce, &bytes[..SIGNED])?.finalize().into_bytes();
+        bytes[SIGNED..].copy_from_slice(&proof);
         Some(bytes)
     }
 
@@ -76,27 +72,27 @@ impl Hello {
         let [state, ..]: [u8; 4] = reader.take()?;
         let job = u64::from_le_bytes(reader.take()?);
         // `verify_slice` compares in constant time.
-        if job != key.job || proof(key, nonce, &bytes[..SAID])?.verify_slice(&bytes[SAID..]).is_err() {
+        if job != key.job || proof(key, nonce, &bytes[..SIGNED])?.verify_slice(&bytes[SIGNED..]).is_err() {
             return None;
         }
         Some(Hello {
             from: u32::from_le_bytes(reader.take()?),
             to: u32::from_le_bytes(reader.take()?),
-            is_ready: state & KNOWS != 0,
-            wants_reply: state & ASKS != 0,
-            card: Card::parse(&reader.take()?)?,
+            is_ready: state & READY != 0,
+            wants_reply: state & WANTS_REPLY != 0,
+            card: IbvCard::parse(&reader.take()?)?,
             qpn: u32::from_le_bytes(reader.take()?),
             psn: u32::from_le_bytes(reader.take()?),
         })
     }
 }
 
-fn proof(key: &JobKey, nonce: u64, said: &[u8]) -> Option<Hmac<Sha256>> {
+fn proof(key: &JobKey, nonce: u64, signed: &[u8]) -> Option<Hmac<Sha256>> {
     // HMAC accepts a key of any length, so this does not fail.
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.secret).ok()?;
     mac.update(b"mpj ibvdev");
     mac.update(&nonce.to_le_bytes());
-    mac.update(said);
+    mac.update(signed);
     Some(mac)
 }
 
@@ -132,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_hello_is_understood_by_its_addressee_alone() {
-        for (knows, asks) in [(true, false), (false, true), (true, true), (false, false)] {
-            let hello = Hello { is_ready: knows, wants_reply: asks, ..HELLO_OF_7 };
+        for (is_ready, wants_reply) in [(true, false), (false, true), (true, true), (false, false)] {
+            let hello = Hello { is_ready, wants_reply, ..HELLO_OF_7 };
             let bytes = hello.seal(&key(1), 99).unwrap();
             assert_eq!(Hello::open(&bytes, &key(1), 99), Some(hello));
             assert_eq!(Hello::open(&bytes, &key(1), 98), None, "it was said to another opening");

@@ -3,28 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::conn_manager::{ConnEvent, ConnManager};
+use super::conn_manager::{IbvConnEvent, IbvConnManager};
 use super::connection::{ConnState, QpConnection};
-use super::frame::{BatchEntry, Header, Kind};
+use super::frame::{BatchEntry, IbvFrameKind, IbvHeader};
 use super::shared::{DeviceFailure, IbvShared};
 use super::slots::Slots;
 use super::verbs::{BATCH, RecvSge, Wc, is_flushed};
 use super::wr_id::WrId;
 use crate::device::{Inlet, OpToken, PostError, Sink};
 
-/// A rank that does not sleep polls the device's events once in this many passes. A sleeping rank polls them before
-/// each sleep.
-const SELDOM: u32 = 1 << 14;
+/// The number of passes between two polls of the device's events. A rank also polls them before each sleep.
+const PASSES_PER_EVENT_POLL: u32 = 1 << 14;
 
-/// The inlet of `ibvdev`.
 #[derive(Debug)]
 pub(super) struct IbvInlet {
-    lobby: ConnManager,
+    conn_manager: IbvConnManager,
     /// The connections by the number of their queue pair.
-    pairs: HashMap<u32, InletConnection, foldhash::fast::FixedState>,
-    shelves: Vec<Arc<Slots>>,
-    /// Slots whose completions were processed. The queue pair number names the peer that gets the credit back, if one
-    /// does.
+    connections: HashMap<u32, InletConnection, foldhash::fast::FixedState>,
+    chunks: Vec<Arc<Slots>>,
+    /// Slots whose completions were processed, with the queue pair of the peer that gets the credit back, if one does.
     freed: Vec<(RecvSge, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
     ended: Vec<(OpToken, bool)>,
@@ -32,20 +29,19 @@ pub(super) struct IbvInlet {
     shared: Arc<IbvShared>,
 }
 
-/// A queue pair that is connected at this end.
 #[derive(Debug)]
 struct InletConnection {
-    pair: Arc<QpConnection>,
+    connection: Arc<QpConnection>,
     /// Whether its peer was reported as lost.
     lost: bool,
 }
 
 impl IbvInlet {
-    pub(super) fn new(shared: Arc<IbvShared>, lobby: ConnManager) -> Self {
+    pub(super) fn new(shared: Arc<IbvShared>, conn_manager: IbvConnManager) -> Self {
         IbvInlet {
-            lobby,
-            pairs: HashMap::default(),
-            shelves: Vec::new(),
+            conn_manager,
+            connections: HashMap::default(),
+            chunks: Vec::new(),
             freed: Vec::new(),
             completions: Box::new([Wc::default(); BATCH]),
             ended: Vec::new(),
@@ -57,26 +53,27 @@ impl IbvInlet {
     /// Processes the queue from other threads: new queue pairs, and operations whose memory is quiesced.
     #[cold]
     fn drain_queue(&mut self, sink: &mut dyn Sink) -> usize {
-        let news = self.shared.take_news();
-        let count = news.quiet.len();
-        for pair in news.started {
-            let outcome = self.lobby.start_connect(&self.shared, pair);
+        let inlet_queue = self.shared.take_inlet_work();
+        let count = inlet_queue.quiesced.len();
+        for connection in inlet_queue.started {
+            let outcome = self.conn_manager.start_connect(&self.shared, connection);
             self.on_event(outcome, sink);
         }
-        news.quiet.into_iter().for_each(|op| sink.quiesced(op));
+        inlet_queue.quiesced.into_iter().for_each(|op| sink.quiesced(op));
         count
     }
 
-    fn on_event(&mut self, outcome: Option<ConnEvent>, sink: &mut dyn Sink) -> usize {
+    fn on_event(&mut self, outcome: Option<IbvConnEvent>, sink: &mut dyn Sink) -> usize {
         match outcome {
             None => return 0,
-            Some(ConnEvent::Established) => (),
-            Some(ConnEvent::Connected(pair)) => {
-                self.pairs.insert(pair.qp().number(), InletConnection { pair, lost: false });
+            Some(IbvConnEvent::Established) => (),
+            Some(IbvConnEvent::Connected(connection)) => {
+                self.connections
+                    .insert(connection.qp().number(), InletConnection { connection, lost: false });
             }
-            Some(ConnEvent::Lost(peer, why)) => {
-                if let Some(pair) = self.shared.get(peer) {
-                    self.break_off(&pair, &why, sink);
+            Some(IbvConnEvent::Lost(peer, why)) => {
+                if let Some(connection) = self.shared.get(peer) {
+                    self.lose_peer(&connection, &why, sink);
                 } else {
                     sink.peer_lost(peer, &why);
                 }
@@ -85,99 +82,104 @@ impl IbvInlet {
         1
     }
 
-    /// Breaks a queue pair and reports its peer as lost. Has no effect if the queue pair is closed.
+    /// Closes a connection and reports its peer as lost. Has no effect if the connection is closed.
     #[cold]
-    fn break_off(&mut self, pair: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
-        let Some(quiet) = pair.close() else { return };
-        if let Some(met) = self.pairs.get_mut(&pair.qp().number()) {
-            met.lost = true;
+    fn lose_peer(&mut self, connection: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
+        let Some(quiesced) = connection.close() else { return };
+        if let Some(entry) = self.connections.get_mut(&connection.qp().number()) {
+            entry.lost = true;
         }
-        self.shared.stock.release(pair.receives());
-        quiet.into_iter().for_each(|op| sink.quiesced(op));
-        sink.peer_lost(pair.peer, why);
+        self.shared.recv_pool.release(connection.receives());
+        quiesced.into_iter().for_each(|op| sink.quiesced(op));
+        sink.peer_lost(connection.peer, why);
     }
 
     #[inline]
     fn complete(&mut self, wc: &Wc, sink: &mut dyn Sink) -> usize {
         match WrId::of(wc.id) {
-            WrId::Received { shelf, at } => self.received(wc, shelf, at, sink),
+            WrId::Received { chunk, at } => self.received(wc, chunk, at, sink),
             WrId::Sent(number) => self.sent(wc, number, sink),
             WrId::HelloSent(at) => {
-                self.lobby.sent(at);
+                self.conn_manager.sent(at);
                 0
             }
             WrId::HelloReceived(at) => {
                 let len = if wc.status == 0 { wc.len as usize } else { 0 };
-                let outcome = self.lobby.on_datagram(&self.shared, at, len);
+                let outcome = self.conn_manager.on_datagram(&self.shared, at, len);
                 self.on_event(outcome, sink)
             }
         }
     }
 
-    /// Fetches the shelves that were added since the last call. Returns whether shelf number `shelf` exists.
+    /// Loads the chunks that were added since the last call. Returns whether chunk number `chunk` exists.
     #[cold]
-    fn load_chunks(&mut self, shelf: u32) -> bool {
-        while self.shelves.len() <= shelf as usize {
-            let Some(next) = self.shared.stock.chunk(self.shelves.len() as u32) else { return false };
-            self.shelves.push(next);
+    fn load_chunks(&mut self, chunk: u32) -> bool {
+        while self.chunks.len() <= chunk as usize {
+            let Some(next) = self.shared.recv_pool.chunk(self.chunks.len() as u32) else { return false };
+            self.chunks.push(next);
         }
         true
     }
 
     #[inline]
-    fn received(&mut self, wc: &Wc, shelf: u32, at: u32, sink: &mut dyn Sink) -> usize {
-        if shelf as usize >= self.shelves.len() && !self.load_chunks(shelf) {
+    fn received(&mut self, wc: &Wc, chunk: u32, at: u32, sink: &mut dyn Sink) -> usize {
+        if chunk as usize >= self.chunks.len() && !self.load_chunks(chunk) {
             return 0;
         }
-        let slots = &self.shelves[shelf as usize];
+        let slots = &self.chunks[chunk as usize];
         let place = slots.place(at as usize, wc.id);
-        let Some(InletConnection { pair, .. }) = self.pairs.get(&wc.qpn).filter(|met| !met.lost) else {
+        let Some(InletConnection { connection, .. }) =
+            self.connections.get(&wc.qpn).filter(|entry| !entry.lost)
+        else {
             self.freed.push((place, None));
             return 0;
         };
         if wc.status != 0 {
-            let pair = Arc::clone(pair);
+            let connection = Arc::clone(connection);
             self.freed.push((place, None));
-            let why = format!("its message was not received: {}", self.shared.context().explain(wc.status));
-            self.break_off(&pair, &why, sink);
+            let why = format!("receive failed: {}", self.shared.context().explain(wc.status));
+            self.lose_peer(&connection, &why, sink);
             return 1;
         }
-        // The peer sends only after it knows that this end receives. So its first message shows that both ends are
-        // connected.
-        let stands = pair.state() == ConnState::ReadyToReceive && pair.advance(ConnState::Established);
+        // The peer sends only after it knows that this end receives, so its first message establishes the connection.
+        let stands =
+            connection.state() == ConnState::ReadyToReceive && connection.advance(ConnState::Established);
         // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
         // function.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
-        let taken = on_message(pair, message, sink);
+        let taken = on_message(connection, message, sink);
         self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
         match taken {
-            Ok(_) if !stands && !pair.is_waiting() => (),
+            Ok(_) if !stands && !connection.has_control() => (),
             Ok(_) => {
-                let pair = Arc::clone(pair);
-                self.send_control(&pair, sink);
+                let connection = Arc::clone(connection);
+                self.send_control(&connection, sink);
             }
             Err(why) => {
-                let pair = Arc::clone(pair);
+                let connection = Arc::clone(connection);
                 let why = match why {
                     PostError::Broken(why) => why,
-                    _ => "it has sent what is no message".into(),
+                    _ => "it sent a malformed message".into(),
                 };
-                self.break_off(&pair, &why, sink);
+                self.lose_peer(&connection, &why, sink);
             }
         }
         1
     }
 
-    fn send_control(&mut self, pair: &Arc<QpConnection>, sink: &mut dyn Sink) {
-        if let Err(PostError::Broken(why)) = pair.send_control() {
-            self.break_off(pair, &why, sink);
+    fn send_control(&mut self, connection: &Arc<QpConnection>, sink: &mut dyn Sink) {
+        if let Err(PostError::Broken(why)) = connection.send_control() {
+            self.lose_peer(connection, &why, sink);
         }
     }
 
     fn sent(&mut self, wc: &Wc, number: u64, sink: &mut dyn Sink) -> usize {
-        let Some(pair) = self.pairs.get(&wc.qpn).map(|met| Arc::clone(&met.pair)) else { return 0 };
+        let Some(connection) = self.connections.get(&wc.qpn).map(|entry| Arc::clone(&entry.connection))
+        else {
+            return 0;
+        };
         let mut ended = std::mem::take(&mut self.ended);
-        pair.completed(number, wc.status == 0, &mut ended);
+        connection.completed(number, wc.status == 0, &mut ended);
         let count = ended.len();
         for (op, is_well) in ended.drain(..) {
             let outcome = if is_well { Ok(()) } else { Err(self.shared.context().explain(wc.status)) };
@@ -192,9 +194,9 @@ impl IbvInlet {
                     self.shared.link_down_reason().unwrap_or(why)
                 }
             };
-            self.break_off(&pair, &why, sink);
-        } else if pair.is_waiting() {
-            self.send_control(&pair, sink);
+            self.lose_peer(&connection, &why, sink);
+        } else if connection.has_control() {
+            self.send_control(&connection, sink);
         }
         count
     }
@@ -207,16 +209,16 @@ impl IbvInlet {
             places.iter_mut().zip(freed).for_each(|(place, (freed, _))| *place = *freed);
             // SAFETY: the inlet has processed the completions of these slots. No code accesses a slot before its next
             // completion has come, and the memory is freed after the queue.
-            if let Err(error) = unsafe { self.shared.stock.queue().post(&places[..freed.len()]) } {
+            if let Err(error) = unsafe { self.shared.recv_pool.queue().post(&places[..freed.len()]) } {
                 log::error!("ibvdev: ibv_post_srq_recv: {error}");
                 self.shared.fail(DeviceFailure::Fatal);
                 return;
             }
             for qpn in freed.iter().filter_map(|(_, qpn)| *qpn) {
-                let Some(met) = self.pairs.get(&qpn) else { continue };
-                if met.pair.note_reposted() && !met.lost {
-                    let pair = Arc::clone(&met.pair);
-                    self.send_control(&pair, sink);
+                let Some(entry) = self.connections.get(&qpn) else { continue };
+                if entry.connection.note_reposted() && !entry.lost {
+                    let connection = Arc::clone(&entry.connection);
+                    self.send_control(&connection, sink);
                 }
             }
         }
@@ -232,11 +234,12 @@ impl IbvInlet {
     fn fail(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
         let Some(failure) = shared.failure() else { return 0 };
-        let all: Vec<_> = shared.all().into_iter().filter(|pair| pair.state() != ConnState::Closed).collect();
-        for pair in &all {
-            self.break_off(pair, &failure.to_string(), sink);
+        let all: Vec<_> =
+            shared.all().into_iter().filter(|connection| connection.state() != ConnState::Closed).collect();
+        for connection in &all {
+            self.lose_peer(connection, &failure.to_string(), sink);
             if *failure == DeviceFailure::Fatal {
-                let reads = pair.give_up_reads();
+                let reads = connection.take_reads();
                 reads.into_iter().for_each(|op| sink.completed(op, Err(failure.to_string())));
             }
         }
@@ -246,24 +249,24 @@ impl IbvInlet {
 
 /// Processes a message. Returns whether its receive counts as credit of the peer.
 #[inline]
-fn on_message(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
-    let (header, head, body) = Header::parse(message).ok_or(PostError::Unsupported)?;
-    pair.grant(header.returned);
+fn on_message(connection: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
+    let (header, head, body) = IbvHeader::parse(message).ok_or(PostError::Unsupported)?;
+    connection.grant(header.returned);
     let key = || head.try_into().map(u64::from_le_bytes).map_err(|_| PostError::Unsupported);
     match header.kind {
-        Kind::Frame => sink.frame(pair.peer, head, body),
-        Kind::Many => {
+        IbvFrameKind::Frame => sink.frame(connection.peer, head, body),
+        IbvFrameKind::Batch => {
             let mut rest = body;
             while !rest.is_empty() {
                 let (head, body, after) = BatchEntry::split(rest).ok_or(PostError::Unsupported)?;
-                sink.frame(pair.peer, head, body);
+                sink.frame(connection.peer, head, body);
                 rest = after;
             }
         }
-        Kind::Credit => return Ok(false),
-        Kind::Revoke => pair.on_revoke(key()?)?,
-        Kind::Quiet => {
-            let op = pair.revoke_acked(key()?).ok_or(PostError::Unsupported)?;
+        IbvFrameKind::Credit => return Ok(false),
+        IbvFrameKind::Revoke => connection.on_revoke(key()?)?,
+        IbvFrameKind::RevokeAck => {
+            let op = connection.revoke_acked(key()?).ok_or(PostError::Unsupported)?;
             sink.quiesced(op);
         }
     }
@@ -271,12 +274,12 @@ fn on_message(pair: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Resul
 }
 
 // SAFETY: the inlet delivers whole frames, so it begins no body. It reports a read once, at the completion of its
-// work request or at the failure of the device, and then forgets it. It reports an operation as quiesced when it
-// removes it from the revocations that are pending.
+// work request or at the failure of the device, when it removes the read from its list. It reports an operation as
+// quiesced when it removes it from the pending revocations.
 unsafe impl Inlet for IbvInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
-        if self.shared.has_news() {
+        if self.shared.has_inlet_work() {
             moved += self.drain_queue(sink);
         }
         let count = self.shared.completions.poll(&mut self.completions[..]);
@@ -284,19 +287,19 @@ unsafe impl Inlet for IbvInlet {
             let wc = self.completions[at];
             moved += self.complete(&wc, sink);
         }
-        // The completion queue may hold more, among them frames that a peer sent before its exit. The pass counts as
-        // progress, which keeps the engine from handling that exit yet.
+        // The completion queue may hold more, among them frames that a peer sent before its exit. Counting one more
+        // event keeps the engine from handling that exit yet.
         moved += usize::from(count == BATCH);
-        if self.freed.len() >= self.shared.plan.watermark {
+        if self.freed.len() >= self.shared.sizes.watermark {
             self.refill(sink);
         }
-        if self.lobby.is_busy() {
-            for outcome in self.lobby.resend_due(&self.shared) {
+        if self.conn_manager.is_busy() {
+            for outcome in self.conn_manager.resend_due(&self.shared) {
                 moved += self.on_event(Some(outcome), sink);
             }
         }
         self.passes = self.passes.wrapping_add(1);
-        if self.passes.is_multiple_of(SELDOM) {
+        if self.passes.is_multiple_of(PASSES_PER_EVENT_POLL) {
             self.shared.poll_device_events();
         }
         if self.shared.failure().is_some() {

@@ -17,25 +17,23 @@ use super::verbs::{Mr, MrAccess, ProtectionDomain};
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::sys;
 
-/// The error number for exhausted lockable memory.
+/// The error number of a full memory lock limit.
 const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 
 /// Registers memory at the device, and reuses the registrations of pool regions.
 #[derive(Debug)]
 pub(super) struct Registrar {
     domain: Arc<ProtectionDomain>,
-    allowance: Arc<MemlockBudget>,
-    /// The registrations of regions, which can outlive this device.
+    budget: Arc<MemlockBudget>,
+    /// The registrations of regions. A region can outlive this device.
     regions: Mutex<Vec<Weak<RegionMr>>>,
     /// The number that identifies the device in the registrations of a region.
     device: u64,
     /// The number of the next registration.
     next: AtomicU64,
-    /// Whether the warning about locked memory was logged.
     has_warned: AtomicBool,
 }
 
-/// The registered memory of one operation.
 #[derive(Debug)]
 struct MrRecord {
     /// The number by which its keys are revoked.
@@ -65,7 +63,6 @@ enum MrHold {
     },
 }
 
-/// The registration of a pool region.
 #[derive(Debug)]
 struct RegionMr {
     mr: Mutex<Option<(Mr, MemlockShare)>>,
@@ -92,14 +89,14 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 }
 
 impl Registrar {
-    pub(super) fn new(domain: Arc<ProtectionDomain>, allowance: Arc<MemlockBudget>) -> Self {
+    pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
         // Regions identify the devices of all drivers by one number, and another driver might count too.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
         let regions = Mutex::default();
         Registrar {
             domain,
-            allowance,
+            budget,
             regions,
             device,
             next: AtomicU64::new(1),
@@ -139,9 +136,8 @@ impl Registrar {
         Ok(Registration::new(MrRecord { number, base, len, lkey, rkey, _hold: hold }, registered))
     }
 
-    /// Reserves lockable memory for an operation.
     fn lock(&self, base: *mut u8, len: usize) -> Result<MemlockShare, RegisterError> {
-        self.allowance.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
+        self.budget.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
     }
 
     /// Logs once that messages are sent in frames because their memory cannot be locked.
@@ -150,7 +146,7 @@ impl Registrar {
         if refused.errno == NO_MEMORY && !self.has_warned.swap(true, Ordering::Relaxed) {
             let name = self.domain.context().name();
             log::warn!(
-                "ibvdev: {name}: {refused}: messages are copied, as no more memory may be locked: raise `ulimit -l`"
+                "ibvdev: {name}: {refused}: the limit of locked memory is reached, messages are copied instead: raise `ulimit -l`"
             );
         }
     }
@@ -203,7 +199,6 @@ pub(super) fn number(registration: &Registration) -> Option<u64> {
     registration.record::<MrRecord>().map(|record| record.number)
 }
 
-/// A remote key: names memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RdmaKey {
     pub(super) number: u64,
@@ -228,7 +223,6 @@ impl RdmaKey {
         RemoteKey::new(&[&words[..], &rkey.to_le_bytes()].concat())
     }
 
-    /// Decodes a key that a peer has packed. Returns `None` if its length is wrong.
     pub(super) fn unpack(key: &RemoteKey) -> Option<Self> {
         let mut reader = FieldReader(key.as_bytes());
         let mut word = || reader.take().map(u64::from_le_bytes);
@@ -242,7 +236,6 @@ impl RdmaKey {
 mod tests {
     use super::*;
 
-    /// A registration that no device has made.
     #[derive(Debug)]
     struct Nothing;
 

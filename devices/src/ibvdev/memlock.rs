@@ -1,9 +1,5 @@
 //! The limit on the memory that operations lock: the limit of the process, minus the bytes that the slots for all
-//! peers can need.
-//!
-//! The system counts all memory that a process has locked, and refuses more than `ulimit -l`. If it refuses the
-//! memory of an operation, the body goes in frames. If it refuses the slots of a peer, the peer is lost. So slots
-//! have priority, even those of peers that are not connected yet.
+//! peers can need, even of peers that are not connected yet. README.md has the reasons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The bytes that the devices of all ranks of this process lock, because the limit is per process.
 static PROCESS: Counts = Counts::new();
 
-/// The granularity of the counts. Larger page sizes are multiples of it.
+/// The granularity of the counts.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -28,7 +24,7 @@ impl Counts {
     }
 }
 
-/// The share of the locked memory that the operations of one device can use.
+/// The locked memory that the operations of one device can use.
 #[derive(Debug)]
 pub(super) struct MemlockBudget {
     counts: &'static Counts,
@@ -39,8 +35,8 @@ pub(super) struct MemlockBudget {
 }
 
 impl MemlockBudget {
-    /// Returns the allowance of a device whose slots need `slots` bytes. Operations can lock the part of `limit` that
-    /// the slots of all devices of the process leave.
+    /// Returns the budget of a device whose slots need `slots` bytes. Operations can lock the part of `limit` that the
+    /// slots of all devices of the process leave.
     pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
         MemlockBudget::of(&PROCESS, slots, limit)
     }
@@ -59,7 +55,7 @@ impl MemlockBudget {
         let slots = self.counts.slots.load(Ordering::Relaxed).min(limit / 4 * 3);
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= limit - slots);
         self.counts.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(MemlockShare { allowance: Arc::clone(self), bytes })
+        Some(MemlockShare { budget: Arc::clone(self), bytes })
     }
 }
 
@@ -72,13 +68,13 @@ impl Drop for MemlockBudget {
 /// Reserved bytes, until it is dropped. It must outlive the registration of the memory.
 #[derive(Debug)]
 pub(super) struct MemlockShare {
-    allowance: Arc<MemlockBudget>,
+    budget: Arc<MemlockBudget>,
     bytes: usize,
 }
 
 impl Drop for MemlockShare {
     fn drop(&mut self) {
-        self.allowance.counts.operations.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.counts.operations.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -1,14 +1,9 @@
 //! `ibvdev`: ranks that communicate over InfiniBand or RoCE, through libibverbs.
 //!
-//! ```text
-//!   endpoint ── frames ──► connection: send queue ══ queue pair ══► shared receive queue ─► inlet ─► Sink
-//!            ── reads ───►   (slots, credits)                       (one for all peers)    completions
-//!   connect ─► ConnManager: hellos in datagrams ──► the queue pair is established
-//! ```
-//! Each pair of ranks has one connected queue pair, made when either rank first sends. Frames go as messages from
+//! Each pair of ranks has one connected queue pair, made when either rank first sends. Frames are messages from
 //! registered slots to registered slots. The receiver reads the bodies of rendezvous messages from the sender's
-//! memory. README.md, beside this file, explains how a queue pair is established, who owns which memory until when,
-//! and how connections end.
+//! memory. README.md in this folder explains how a queue pair is established, who owns which memory until when, and how
+//! connections end.
 //!
 //! # Protection, and its limits
 //! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of
@@ -22,31 +17,31 @@
 //! |---|---|
 //! | `verbs` | libibverbs, bound at run time: all unsafe calls except the promises about posted memory |
 //! | `port` `card` | the device, port and address of this rank; the card that its peers receive |
-//! | `hello` `lobby` | datagrams with proofs, until a queue pair is established |
-//! | `pair` `frame` | one end of a queue pair, and the format of its messages |
-//! | `slots` `stock` `ticket` | registered memory; receives for all peers; ids of work requests |
-//! | `keys` `locked` | user memory: registrations and keys, and the limit on locked memory |
-//! | `link` `inlet` | sending to one peer, receiving from all peers |
+//! | `hello` `conn_manager` | datagrams with proofs, until a queue pair is established |
+//! | `connection` `frame` | one end of a queue pair, and the format of its messages |
+//! | `slots` `recv_pool` `wr_id` | registered memory; receives for all peers; ids of work requests |
+//! | `keys` `memlock` | user memory: registrations and keys, and the limit on locked memory |
+//! | `endpoint` `inlet` | sending to one peer, receiving from all peers |
 
 mod card;
-#[allow(unsafe_code, reason = "hellos lie in registered memory")]
+#[allow(unsafe_code, reason = "hellos are in registered memory")]
 mod conn_manager;
-#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
+#[allow(unsafe_code, reason = "posted messages are in registered memory")]
 mod connection;
-#[allow(unsafe_code, reason = "the memory of a read is named to the device")]
+#[allow(unsafe_code, reason = "the device writes the memory of a read")]
 mod endpoint;
 mod frame;
 mod hello;
 #[allow(unsafe_code, reason = "messages are read where the device has written them")]
 mod inlet;
-#[allow(unsafe_code, reason = "memory of the program's, registered for as long as its operation")]
+#[allow(unsafe_code, reason = "user memory is registered during its operation")]
 mod keys;
 mod memlock;
 mod port;
-#[allow(unsafe_code, reason = "what is posted lies in registered memory")]
+#[allow(unsafe_code, reason = "posted receives are in registered memory")]
 mod recv_pool;
 mod shared;
-#[allow(unsafe_code, reason = "registered memory in pieces that are not zeroed first")]
+#[allow(unsafe_code, reason = "slots are registered memory that is not zeroed")]
 mod slots;
 #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "memory is registered, and read into")]
@@ -67,7 +62,7 @@ use crate::device::{
 use crate::header::MAX_INLINE_BODY;
 use crate::site::{JobKey, Lane, Site};
 use crate::sys::BorrowedFd;
-use card::Card;
+use card::IbvCard;
 use endpoint::IbvEndpoint;
 use inlet::IbvInlet;
 use keys::{RdmaKey, Registrar};
@@ -83,7 +78,7 @@ pub const IBV_DEVICE: Text = Text {
     default: AUTO,
     form: "the name of a device, such as mlx5_0, or auto",
     accepts: |text| !text.is_empty(),
-    help: "the adapter; auto for the first one that has a port with a link",
+    help: "adapter; auto: the first one that has a port with a link",
 };
 
 /// Selects the port of the device.
@@ -91,23 +86,23 @@ pub const IBV_PORT: Number = Number {
     name: "IBV_PORT",
     default: 0,
     range: (0, 254),
-    help: "the port of the adapter; 0 for the first one that has a link",
+    help: "port of the adapter; 0: the first one that has a link",
 };
 
 /// Selects the address of the port.
 pub const IBV_GID_INDEX: Text = Text {
     name: "IBV_GID_INDEX",
     default: AUTO,
-    form: "a place in the port's table of GIDs, 0 to 255, or auto",
+    form: "an index into the port's GID table, 0 to 255, or auto",
     accepts: port::is_gid,
-    help: "the GID; auto for that of RoCE v2 with IPv4 on Ethernet, and none on InfiniBand",
+    help: "index into the port's GID table, or auto (RoCE v2 of an IPv4 address; none on InfiniBand)",
 };
 
 /// Limits the length of packets.
 pub const IBV_MTU: Choice<u8> = Choice {
     name: "IBV_MTU",
     values: &[("auto", 0), ("256", 1), ("512", 2), ("1024", 3), ("2048", 4), ("4096", 5)],
-    help: "bytes of a packet, at most; auto for what the ports of both ranks have",
+    help: "maximum bytes of a packet; auto: the smaller MTU of the two ports",
 };
 
 /// Selects the partition.
@@ -115,7 +110,7 @@ pub const IBV_PKEY_INDEX: Number = Number {
     name: "IBV_PKEY_INDEX",
     default: 0,
     range: (0, 0xffff),
-    help: "index of the partition in the port's table of partition keys",
+    help: "index into the port's partition key table",
 };
 
 /// Sets the service level of packets.
@@ -127,7 +122,7 @@ pub const IBV_EAGER_LIMIT: Number = Number {
     name: "IBV_EAGER_LIMIT",
     default: 8 << 10,
     range: (MAX_INLINE_BODY as u64, 64 << 10),
-    help: "bytes up to which ibvdev sends a message at once",
+    help: "bytes up to which ibvdev sends eagerly; also the piece size (at least 4096) of longer messages that are not read by RDMA; same on all ranks",
 };
 
 /// The size in bytes from which the receiver reads the body of a rendezvous message.
@@ -135,7 +130,7 @@ pub const IBV_RDMA_READ_MIN: Number = Number {
     name: "IBV_RDMA_READ_MIN",
     default: 32 << 10,
     range: (1, 1 << 40),
-    help: "bytes from which the receiver reads an announced message out of the sender's memory",
+    help: "bytes from which the receiver reads the message by RDMA",
 };
 
 /// The size in bytes from which user memory is registered for one message.
@@ -143,7 +138,7 @@ pub const IBV_REGISTER_MIN: Number = Number {
     name: "IBV_REGISTER_MIN",
     default: 256 << 10,
     range: (1, 1 << 40),
-    help: "bytes from which memory outside of a pool is registered for one message",
+    help: "bytes from which memory outside of pools is registered for one message; shorter messages use a bounce buffer",
 };
 
 /// The maximum number of frames in transit to one peer.
@@ -151,26 +146,26 @@ pub const IBV_SEND_WINDOW: Number = Number {
     name: "IBV_SEND_WINDOW",
     default: 32,
     range: (4, 1024),
-    help: "frames that a rank may have under way to one peer; fewer where the adapter has no room",
+    help: "frames that a rank may have outstanding to one peer; fewer if the adapter has too few work requests",
 };
 
 /// The minimum of the maximum fragment length in bytes, for a low eager limit.
-const PIECE: usize = 4 << 10;
+const MIN_FRAGMENT: usize = 4 << 10;
 
 // A key must fit in the body of one frame.
-const _: () = assert!(KEY_MAX <= PIECE);
+const _: () = assert!(KEY_MAX <= MIN_FRAGMENT);
 
 /// Returns the maximum length of a frame's body in bytes.
 fn fragment(config: &Config) -> usize {
-    config.size(&IBV_EAGER_LIMIT).max(PIECE)
+    config.size(&IBV_EAGER_LIMIT).max(MIN_FRAGMENT)
 }
 
 /// The maximum number of reads in progress from one peer.
-const READS: usize = 16;
+const MAX_READS: usize = 16;
 
-/// The receives for each peer that are reserved for messages which return credit. A peer sends one when half its
-/// window is due, and can send two before this rank has processed either.
-const RESERVED: usize = 2;
+/// The receives per peer that are reserved for messages that return credit. A peer sends one when half its window is
+/// due, and can send two before this rank has processed either.
+const CONTROL_RECEIVES: usize = 2;
 
 /// The sizes of the queues and slots of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -213,7 +208,7 @@ unsafe impl Driver for IbvDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         if site.lane.index != Lane::ONLY.index {
-            return Err(refuse("it has one lane".into()));
+            return Err(refuse("only lane 0 is supported".into()));
         }
         let (device, inlet) = open(Arc::clone(&self.key), site, config).map_err(refuse)?;
         Ok(Opened { device: Box::new(device), inlet: Box::new(inlet) })
@@ -221,7 +216,7 @@ unsafe impl Driver for IbvDriver {
 }
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, IbvInlet), String> {
-    let (shared, lobby) = shared::open(key, site, config)?;
+    let (shared, conn_manager) = shared::open(key, site, config)?;
     let eager = config.size(&IBV_EAGER_LIMIT);
     let from = config.size(&IBV_RDMA_READ_MIN);
     let get = SizeRange { min: from, max: shared.longest_read() };
@@ -230,9 +225,9 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
         register_from: Some(config.size(&IBV_REGISTER_MIN)),
         ..Caps::frames(eager, fragment(config))
     };
-    let allowance = MemlockBudget::beside(shared.slots(), crate::sys::memlock_limit());
-    let registrar = Registrar::new(Arc::clone(&shared.domain), allowance);
-    let inlet = IbvInlet::new(Arc::clone(&shared), lobby);
+    let budget = MemlockBudget::beside(shared.slots(), crate::sys::memlock_limit());
+    let registrar = Registrar::new(Arc::clone(&shared.domain), budget);
+    let inlet = IbvInlet::new(Arc::clone(&shared), conn_manager);
     Ok((IbvDevice { shared, registrar, caps }, inlet))
 }
 
@@ -263,15 +258,15 @@ unsafe impl Device for IbvDevice {
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
-        Card::of(peer).filter(|card| self.shared.reaches(card)).map(|_| Affinity(20))
+        IbvCard::of(peer).filter(|card| self.shared.reaches(card)).map(|_| Affinity(20))
     }
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
-        let card = Card::of(at).ok_or_else(|| refuse(format!("{at:?} is no address")))?;
-        let pair = self.shared.get_or_create(peer, &card).map_err(refuse)?;
-        self.shared.queue_connect(&pair);
-        Ok(Box::new(IbvEndpoint::new(pair, Arc::clone(&self.shared))))
+        let card = IbvCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
+        let connection = self.shared.get_or_create(peer, &card).map_err(refuse)?;
+        self.shared.queue_connect(&connection);
+        Ok(Box::new(IbvEndpoint::new(connection, Arc::clone(&self.shared))))
     }
 
     unsafe fn register(
@@ -289,8 +284,9 @@ unsafe impl Device for IbvDevice {
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
-        let asked =
-            keys::number(memory).zip(self.shared.get(peer)).is_some_and(|(key, pair)| pair.revoke(key, op));
+        let asked = keys::number(memory)
+            .zip(self.shared.get(peer))
+            .is_some_and(|(key, connection)| connection.revoke(key, op));
         if asked { QuiesceStatus::InProgress } else { QuiesceStatus::Done }
     }
 

@@ -6,14 +6,13 @@ use super::verbs::{Context, Port, names};
 use super::{IBV_DEVICE, IBV_GID_INDEX, IBV_MTU, IBV_PKEY_INDEX, IBV_PORT, IBV_SL};
 use crate::config::{Config, PREFIX, Parameter};
 
-/// The parameter value that leaves a choice to this module.
 pub(super) const AUTO: &str = "auto";
 
 /// The bits of a partition key that identify the partition. The remaining bit marks full members.
-const PARTITION: u16 = 0x7fff;
+const PARTITION_BITS: u16 = 0x7fff;
 
 /// The highest service level on Ethernet, where it is the priority of a packet.
-const PRIORITY: u8 = 7;
+const MAX_PRIORITY: u8 = 7;
 
 /// A port of a device, and the attributes of the packets that leave by it.
 #[derive(Clone, Debug)]
@@ -30,8 +29,8 @@ pub(super) struct PortSelection {
 }
 
 impl PortSelection {
-    /// Chooses by the configuration, and otherwise by default: the first device that has a port with a link, and its
-    /// first such port; on Ethernet the RoCE v2 GID of an IPv4 address, on InfiniBand no GID index.
+    /// Selects what the configuration names. The defaults are the first device that has a port with a link, its first
+    /// such port, and on Ethernet the RoCE v2 GID of an IPv4 address, on InfiniBand no GID index.
     pub(super) fn new(config: &Config) -> Result<Self, String> {
         let name = config.text(&IBV_DEVICE);
         let wanted = config.number(&IBV_PORT) as u8;
@@ -52,16 +51,20 @@ impl PortSelection {
         let (gid_index, gid) = address(&context, &port, config.text(&IBV_GID_INDEX))?;
         let at = format!("port {} of {}", port.number, context.name());
         let pkey_index = config.number(&IBV_PKEY_INDEX) as u16;
-        let is_there =
-            |index| context.pkey(port.number, index).is_ok_and(|pkey| u16::from_be(pkey) & PARTITION != 0);
+        let is_there = |index| {
+            context.pkey(port.number, index).is_ok_and(|pkey| u16::from_be(pkey) & PARTITION_BITS != 0)
+        };
         if pkey_index >= port.pkeys || !is_there(pkey_index) {
-            let said = setting(&IBV_PKEY_INDEX, &pkey_index.to_string());
-            return Err(format!("{said}: {at} has no partition key there, in a table of {}", port.pkeys));
+            let named = setting(&IBV_PKEY_INDEX, &pkey_index.to_string());
+            return Err(format!(
+                "{named}: {at} has no partition key at that index (table size {})",
+                port.pkeys
+            ));
         }
         let service_level = config.number(&IBV_SL) as u8;
-        if port.is_ethernet && service_level > PRIORITY {
-            let said = setting(&IBV_SL, &service_level.to_string());
-            return Err(format!("{said}: {at} is an Ethernet, whose priorities end at {PRIORITY}"));
+        if port.is_ethernet && service_level > MAX_PRIORITY {
+            let named = setting(&IBV_SL, &service_level.to_string());
+            return Err(format!("{named}: {at} is Ethernet: service levels are 0 to {MAX_PRIORITY}"));
         }
         let mtu = match config.choice(&IBV_MTU) {
             0 => port.mtu,
@@ -83,8 +86,8 @@ fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port)
     let name = context.name();
     let limits = context.limits().map_err(|e| format!("{name} does not answer: {e}"))?;
     if wanted > limits.ports {
-        let said = setting(&IBV_PORT, &wanted.to_string());
-        return Err(format!("{said}: the last port of {name} is {}", limits.ports));
+        let named = setting(&IBV_PORT, &wanted.to_string());
+        return Err(format!("{named}: {name} has ports 1 to {}", limits.ports));
     }
     let all = if wanted == 0 { 1..=limits.ports } else { wanted..=wanted };
     let found = all.clone().find_map(|number| context.port(number).ok().filter(|port| port.is_active));
@@ -105,7 +108,8 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     if named != AUTO {
         let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < places);
         let found = index.and_then(|index| Some((Some(index), gid(index.into())?)));
-        return found.ok_or_else(|| format!("{}: {at} has no GID there", setting(&IBV_GID_INDEX, named)));
+        return found
+            .ok_or_else(|| format!("{}: {at} has no GID at that index", setting(&IBV_GID_INDEX, named)));
     }
     if !port.is_ethernet {
         return Ok((None, gid(0).unwrap_or([0; 16])));
@@ -115,25 +119,24 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     let found = (0..places).find(is_routable).and_then(|index| Some((u8::try_from(index).ok(), gid(index)?)));
     found.ok_or_else(|| {
         format!(
-            "{at} has no GID of RoCE v2 for an IPv4 address: give its interface one, or name another GID by {PREFIX}{}",
+            "{at} has no GID of RoCE v2 for an IPv4 address: add an IPv4 address to its interface, or set {PREFIX}{}",
             IBV_GID_INDEX.name
         )
     })
 }
 
-/// Whether a GID is an IPv4-mapped address.
 fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
 }
 
-/// Whether packets from a GID are RoCE v2. Only files of the system report this for every version of the library.
+/// Returns whether packets from a GID are RoCE v2. Only `/sys` reports this for every version of the library.
 fn is_roce_v2(context: &Context, port: &Port, index: u32) -> bool {
     let (name, number) = (context.name(), port.number);
     let file = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");
     std::fs::read_to_string(file).is_ok_and(|kind| kind.trim() == "RoCE v2")
 }
 
-/// Whether a text is a valid value of `IBV_GID`.
+/// Returns whether a text is a valid value of `IBV_GID_INDEX`.
 pub(super) fn is_gid(text: &str) -> bool {
     text == AUTO || text.parse::<u8>().is_ok()
 }

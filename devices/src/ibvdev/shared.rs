@@ -1,5 +1,4 @@
-//! The state that the device of a rank, its endpoints and its inlet share.
-
+//! The state that the device of a rank, its endpoints and its inlet share, and the opening of the device.
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -7,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::card::Card;
-use super::conn_manager::{self, ConnManager};
+use super::card::IbvCard;
+use super::conn_manager::{self, IbvConnManager};
 use super::connection::{INLINE, QpConnection, RemoteQp};
 use super::frame::HEADER;
 use super::port::PortSelection;
@@ -17,7 +16,7 @@ use super::slots::Slots;
 use super::verbs::{
     CompletionQueue, Context, DeviceEvent, Limits, ProtectionDomain, Qp, QpAttrs, QpSizes, Route,
 };
-use super::{IBV_EAGER_LIMIT, IBV_SEND_WINDOW, QueueSizes, READS, RESERVED, fragment};
+use super::{CONTROL_RECEIVES, IBV_EAGER_LIMIT, IBV_SEND_WINDOW, MAX_READS, QueueSizes, fragment};
 use crate::config::{Config, PREFIX};
 use crate::device::{HEAD_MAX, OpToken, PeerId};
 use crate::doorbell::Doorbell;
@@ -33,34 +32,30 @@ const ACK_TIMEOUT: (u8, u8) = (15, 6);
 /// The time without a link after which all peers are lost. It equals the time for which a dead peer can go unnoticed.
 const LINK_DOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The work requests of a queue pair in addition to frames: reads, control messages, and the mark that all have
-/// arrived.
-const EXTRA_SENDS: usize = READS + 8;
+/// The work requests of a queue pair in addition to frames: reads, control messages, and the read of no bytes.
+const EXTRA_SENDS: usize = MAX_READS + 8;
 
-/// The minimum number of frames in transit to one peer.
-const LEAST: usize = 4;
+const MIN_WINDOW: usize = 4;
 
-/// The state that the device of a rank, its endpoints and its inlet share.
 #[derive(Debug)]
 pub(super) struct IbvShared {
-    /// The queue pairs, by peer.
-    pairs: Mutex<HashMap<u32, Arc<QpConnection>>>,
-    pub(super) stock: Arc<RecvPool>,
+    /// By peer.
+    connections: Mutex<HashMap<u32, Arc<QpConnection>>>,
+    pub(super) recv_pool: Arc<RecvPool>,
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) domain: Arc<ProtectionDomain>,
-    /// This rank's number in the world, and the number of ranks.
+    /// The world rank of this rank, and the number of ranks.
     pub(super) site: (u32, u32),
     pub(super) key: Arc<JobKey>,
-    pub(super) card: Card,
+    pub(super) card: IbvCard,
     /// The local part of a route. The card of a peer supplies the remote part.
     pub(super) route: Route,
-    pub(super) plan: QueueSizes,
-    chosen: PortSelection,
+    pub(super) sizes: QueueSizes,
+    selection: PortSelection,
     bell: Arc<Doorbell>,
-    news: Mutex<InletQueue>,
-    has_news: AtomicBool,
-    /// The time at which the port lost its link, if it has no link.
-    lost: Mutex<Option<Instant>>,
+    inlet_queue: Mutex<IbvInletQueue>,
+    has_inlet_work: AtomicBool,
+    link_down_since: Mutex<Option<Instant>>,
     failure: OnceLock<DeviceFailure>,
 }
 
@@ -84,25 +79,24 @@ impl fmt::Display for DeviceFailure {
 
 /// Work from other threads for the inlet.
 #[derive(Debug, Default)]
-pub(super) struct InletQueue {
-    /// Queue pairs that are new and need a hello.
+pub(super) struct IbvInletQueue {
+    /// New connections, which need a hello.
     pub(super) started: Vec<Arc<QpConnection>>,
     /// Operations whose memory is quiesced.
-    pub(super) quiet: Vec<OpToken>,
+    pub(super) quiesced: Vec<OpToken>,
 }
 
-/// Opens the device for a rank.
 pub(super) fn open(
     key: Arc<JobKey>,
     site: &Site,
     config: &Config,
-) -> Result<(Arc<IbvShared>, ConnManager), String> {
-    let chosen = PortSelection::new(config)?;
-    let context = Arc::clone(&chosen.context);
+) -> Result<(Arc<IbvShared>, IbvConnManager), String> {
+    let selection = PortSelection::new(config)?;
+    let context = Arc::clone(&selection.context);
     let explain = |doing: &str, error: io::Error| explain(&context, doing, &error);
     let limits = context.limits().map_err(|e| explain("it does not answer", e))?;
     let peers = site.size.saturating_sub(1).max(1) as usize;
-    let plan = plan(&limits, peers, config).ok_or_else(|| {
+    let sizes = queue_sizes(&limits, peers, config).ok_or_else(|| {
         format!(
             "{} has no room for the queues of {peers} peers: use fewer ranks, or another device",
             context.name()
@@ -110,58 +104,58 @@ pub(super) fn open(
     })?;
     let domain =
         ProtectionDomain::new(Arc::clone(&context)).map_err(|e| explain("no protection domain", e))?;
-    let receives = peers * (usize::from(plan.window) + RESERVED) + plan.watermark;
-    let room = receives + peers * plan.sends + conn_manager::HEARD + conn_manager::SAID;
+    let receives = peers * (usize::from(sizes.window) + CONTROL_RECEIVES) + sizes.watermark;
+    let room = receives + peers * sizes.sends + conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS;
     let completions = CompletionQueue::new(&context, room).map_err(|e| explain("no completion queue", e))?;
-    let stock = RecvPool::new(&domain, receives, plan.slot, plan.watermark);
-    let stock = stock.map_err(|e| explain("no shared receive queue", e))?;
+    let recv_pool = RecvPool::new(&domain, receives, sizes.slot, sizes.watermark);
+    let recv_pool = recv_pool.map_err(|e| explain("no shared receive queue", e))?;
     // Not a secret: it rejects the hellos of other jobs. The highest bit is reserved for privileged programs.
     let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
-    let terms = (chosen.port.number, chosen.pkey_index, qkey);
-    let lobby =
-        ConnManager::new(&domain, &completions, terms).map_err(|e| explain("no queue pair for hellos", e))?;
+    let address = (selection.port.number, selection.pkey_index, qkey);
+    let conn_manager = IbvConnManager::new(&domain, &completions, address)
+        .map_err(|e| explain("no queue pair for hellos", e))?;
     let mut nonce = [0; 8];
     if !sys::random(&mut nonce) {
         return Err("the host has no random numbers".into());
     }
-    let card = Card {
-        is_ethernet: chosen.port.is_ethernet,
+    let card = IbvCard {
+        is_ethernet: selection.port.is_ethernet,
         is_big_endian: order::IS_BIG_ENDIAN,
-        lid: chosen.port.lid,
-        gid: chosen.gid,
-        qpn: lobby.qpn(),
+        lid: selection.port.lid,
+        gid: selection.gid,
+        qpn: conn_manager.qpn(),
         nonce: u64::from_le_bytes(nonce),
-        slot: plan.slot as u32,
-        window: plan.window,
-        mtu: chosen.mtu,
-        reads: limits.reads.clamp(1, READS as u8),
+        slot: sizes.slot as u32,
+        window: sizes.window,
+        mtu: selection.mtu,
+        reads: limits.reads.clamp(1, MAX_READS as u8),
     };
     let route = Route {
-        port: chosen.port.number,
-        gid_index: chosen.gid_index,
-        gid: chosen.gid,
-        lid: chosen.port.lid,
-        service_level: chosen.service_level,
+        port: selection.port.number,
+        gid_index: selection.gid_index,
+        gid: selection.gid,
+        lid: selection.port.lid,
+        service_level: selection.service_level,
     };
-    log::debug!("rank {}: port {} of {}", site.rank, chosen.port.number, context.name());
+    log::debug!("rank {}: port {} of {}", site.rank, selection.port.number, context.name());
     let shared = IbvShared {
-        pairs: Mutex::default(),
-        stock,
+        connections: Mutex::default(),
+        recv_pool,
         completions,
         domain,
         site: (site.rank, site.size),
         key,
         card,
         route,
-        plan,
-        chosen,
+        sizes,
+        selection,
         bell: Arc::clone(&site.bell),
-        news: Mutex::default(),
-        has_news: AtomicBool::new(false),
-        lost: Mutex::default(),
+        inlet_queue: Mutex::default(),
+        has_inlet_work: AtomicBool::new(false),
+        link_down_since: Mutex::default(),
         failure: OnceLock::new(),
     };
-    Ok((Arc::new(shared), lobby))
+    Ok((Arc::new(shared), conn_manager))
 }
 
 /// Returns the message for an error, with advice.
@@ -176,19 +170,18 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
 }
 
 /// Divides the resources of a device among the peers. Returns `None` if they are too few.
-fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
-    let received =
-        (limits.shared_queue.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers).checked_sub(RESERVED)?;
-    let told = (limits
-        .completions
-        .checked_sub(conn_manager::HEARD + conn_manager::SAID + config.size(&IBV_SEND_WINDOW))?
-        / peers)
-        .checked_sub(EXTRA_SENDS + RESERVED)?
+fn queue_sizes(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
+    let received = (limits.shared_queue.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers)
+        .checked_sub(CONTROL_RECEIVES)?;
+    let completed = (limits.completions.checked_sub(
+        conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS + config.size(&IBV_SEND_WINDOW),
+    )? / peers)
+        .checked_sub(EXTRA_SENDS + CONTROL_RECEIVES)?
         / 2;
     let sent = limits.queue.checked_sub(EXTRA_SENDS)?;
-    let window = config.size(&IBV_SEND_WINDOW).min(received).min(told).min(sent);
+    let window = config.size(&IBV_SEND_WINDOW).min(received).min(completed).min(sent);
     let slot = HEADER + HEAD_MAX + fragment(config);
-    (window >= LEAST).then_some(QueueSizes {
+    (window >= MIN_WINDOW).then_some(QueueSizes {
         window: u16::try_from(window).ok()?,
         sends: window + EXTRA_SENDS,
         slot,
@@ -198,51 +191,49 @@ fn plan(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
 }
 
 impl IbvShared {
-    fn pairs(&self) -> MutexGuard<'_, HashMap<u32, Arc<QpConnection>>> {
-        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, HashMap<u32, Arc<QpConnection>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn news(&self) -> MutexGuard<'_, InletQueue> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inlet_queue(&self) -> MutexGuard<'_, IbvInletQueue> {
+        self.inlet_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn context(&self) -> &Context {
-        &self.chosen.context
+        &self.selection.context
     }
 
     /// Returns how many bytes the slots for all peers take when all are connected, plus a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
-        let QueueSizes { window, slot, watermark, .. } = self.plan;
+        let QueueSizes { window, slot, watermark, .. } = self.sizes;
         let peers = self.site.1.saturating_sub(1) as usize;
-        let slots = peers * (2 * usize::from(window) + RESERVED) + watermark;
+        let slots = peers * (2 * usize::from(window) + CONTROL_RECEIVES) + watermark;
         slots.saturating_mul(slot).saturating_add(slots.saturating_mul(slot) / 4)
     }
 
     /// Returns the maximum length of one read in bytes.
     pub(super) fn longest_read(&self) -> usize {
-        self.chosen.port.message.min(1 << 30)
+        self.selection.port.message.min(1 << 30)
     }
 
-    /// Whether a rank with this card is reachable: both ports have the same link layer.
-    pub(super) fn reaches(&self, card: &Card) -> bool {
+    /// Returns whether a rank with this card is reachable: both ports have the same link layer.
+    pub(super) fn reaches(&self, card: &IbvCard) -> bool {
         card.is_ethernet == self.card.is_ethernet
     }
 
-    /// Returns the queue pair to a peer, if there is one.
     pub(super) fn get(&self, peer: PeerId) -> Option<Arc<QpConnection>> {
-        self.pairs().get(&peer.0).cloned()
+        self.connections().get(&peer.0).cloned()
     }
 
-    /// Returns all queue pairs.
     pub(super) fn all(&self) -> Vec<Arc<QpConnection>> {
-        self.pairs().values().cloned().collect()
+        self.connections().values().cloned().collect()
     }
 
-    /// Returns the queue pair to a peer, and creates it at first use.
-    pub(super) fn get_or_create(&self, peer: PeerId, card: &Card) -> Result<Arc<QpConnection>, String> {
-        let mut pairs = self.pairs();
-        if let Some(pair) = pairs.get(&peer.0) {
-            return Ok(Arc::clone(pair));
+    /// Returns the connection to a peer, which the first call creates.
+    pub(super) fn get_or_create(&self, peer: PeerId, card: &IbvCard) -> Result<Arc<QpConnection>, String> {
+        let mut connections = self.connections();
+        if let Some(connection) = connections.get(&peer.0) {
+            return Ok(Arc::clone(connection));
         }
         if let Some(failure) = self.failure() {
             return Err(failure.to_string());
@@ -250,76 +241,77 @@ impl IbvShared {
         order::check(peer, card.is_big_endian)?;
         if card.slot != self.card.slot {
             return Err(format!(
-                "{PREFIX}{} gives receives of {} bytes here and of {} bytes at rank {}: set it for all ranks alike",
+                "{PREFIX}{} gives receives of {} bytes on this rank and of {} bytes on rank {}: it must be equal on all ranks",
                 IBV_EAGER_LIMIT.name, self.card.slot, card.slot, peer.0
             ));
         }
-        let pair = self
+        let connection = self
             .make(peer, card)
             .map_err(|e| explain(self.context(), "no queue pair for one more peer", &e))?;
-        let pair = Arc::new(pair);
-        pairs.insert(peer.0, Arc::clone(&pair));
-        Ok(pair)
+        let connection = Arc::new(connection);
+        connections.insert(peer.0, Arc::clone(&connection));
+        Ok(connection)
     }
 
-    fn make(&self, peer: PeerId, card: &Card) -> io::Result<QpConnection> {
-        let QueueSizes { window, sends, slot, .. } = self.plan;
+    fn make(&self, peer: PeerId, card: &IbvCard) -> io::Result<QpConnection> {
+        let QueueSizes { window, sends, slot, .. } = self.sizes;
         let room = QpSizes { sends, receives: 0, inline: INLINE };
-        let qp = Qp::reliable_connected(&self.domain, &self.completions, self.stock.queue(), room)?;
-        qp.to_init(self.chosen.port.number, self.chosen.pkey_index)?;
+        let qp = Qp::reliable_connected(&self.domain, &self.completions, self.recv_pool.queue(), room)?;
+        qp.to_init(self.selection.port.number, self.selection.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), slot)?;
         let mut psn = [0; 4];
         // This does not fail: the device has opened, which needed random numbers.
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
-        self.stock.add(usize::from(window) + RESERVED)?;
-        Ok(QpConnection::new(qp, peer, *card, psn, self.plan, (slots, Arc::clone(&self.stock))))
+        self.recv_pool.add(usize::from(window) + CONTROL_RECEIVES)?;
+        Ok(QpConnection::new(qp, peer, *card, psn, self.sizes, (slots, Arc::clone(&self.recv_pool))))
     }
 
     /// Connects this end of a queue pair.
-    pub(super) fn connect(&self, pair: &QpConnection, remote: RemoteQp) -> Result<(), String> {
-        let manner = QpAttrs {
-            mtu: self.card.mtu.min(pair.card.mtu),
-            reads: self.card.reads.min(pair.card.reads),
+    pub(super) fn connect(&self, connection: &QpConnection, remote: RemoteQp) -> Result<(), String> {
+        let attrs = QpAttrs {
+            mtu: self.card.mtu.min(connection.card.mtu),
+            reads: self.card.reads.min(connection.card.reads),
             timeout: ACK_TIMEOUT.0,
             retries: ACK_TIMEOUT.1,
         };
-        let route = pair.card.route(&self.route);
-        let connected = pair.qp().connect(&route, (remote.qpn, remote.psn), pair.psn, manner);
+        let route = connection.card.route(&self.route);
+        let connected = connection.qp().connect(&route, (remote.qpn, remote.psn), connection.psn, attrs);
         connected.map_err(|e| explain(self.context(), "the queue pair cannot be connected", &e))
     }
 
-    fn push_to_inlet(&self, what: impl FnOnce(&mut InletQueue)) {
-        what(&mut self.news());
+    fn push_to_inlet(&self, what: impl FnOnce(&mut IbvInletQueue)) {
+        what(&mut self.inlet_queue());
         // SYNC ibv-news (release)
-        self.has_news.store(true, Ordering::Release);
+        self.has_inlet_work.store(true, Ordering::Release);
         self.bell.ring();
     }
 
-    /// Makes the inlet send hellos to a peer until the queue pair is established.
-    pub(super) fn queue_connect(&self, pair: &Arc<QpConnection>) {
-        self.push_to_inlet(|news| news.started.push(Arc::clone(pair)));
+    /// Makes the inlet send hellos to a peer until the connection is established.
+    pub(super) fn queue_connect(&self, connection: &Arc<QpConnection>) {
+        self.push_to_inlet(|inlet_queue| inlet_queue.started.push(Arc::clone(connection)));
     }
 
-    /// Records that an endpoint has closed its queue pair, and which operations are quiesced by that.
-    pub(super) fn ended(&self, pair: &QpConnection, quiet: Vec<OpToken>) {
-        self.stock.release(pair.receives());
-        self.push_to_inlet(|news| news.quiet.extend(quiet));
+    /// Releases the receives of a connection that an endpoint has closed, and reports the operations that are quiesced
+    /// by that.
+    pub(super) fn ended(&self, connection: &QpConnection, quiesced: Vec<OpToken>) {
+        self.recv_pool.release(connection.receives());
+        self.push_to_inlet(|inlet_queue| inlet_queue.quiesced.extend(quiesced));
     }
 
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_inlet_work(&self) -> bool {
         // SYNC ibv-news (acquire)
-        self.has_news.load(Ordering::Acquire)
+        self.has_inlet_work.load(Ordering::Acquire)
     }
 
-    pub(super) fn take_news(&self) -> InletQueue {
-        let mut news = self.news();
-        self.has_news.store(false, Ordering::Relaxed);
-        std::mem::take(&mut news)
+    pub(super) fn take_inlet_work(&self) -> IbvInletQueue {
+        let mut inlet_queue = self.inlet_queue();
+        self.has_inlet_work.store(false, Ordering::Relaxed);
+        std::mem::take(&mut inlet_queue)
     }
 
-    /// Returns the reason why no peer is reachable, if that is so.
+    /// Returns why no peer is reachable, if that is so.
     #[inline]
     pub(super) fn failure(&self) -> Option<&DeviceFailure> {
         self.failure.get()
@@ -332,23 +324,23 @@ impl IbvShared {
     }
 
     fn no_link(&self) -> String {
-        format!("port {} of {} has lost its link", self.chosen.port.number, self.context().name())
+        format!("port {} of {} has lost its link", self.selection.port.number, self.context().name())
     }
 
-    /// Returns the message that the port has no link, if that is so, even before the device has reported it.
+    /// Returns the message for a port without a link, if that is so, even before the device has reported it.
     pub(super) fn link_down_reason(&self) -> Option<String> {
         self.poll_device_events();
-        let has_lost = || self.context().port(self.chosen.port.number).is_ok_and(|port| !port.is_active);
+        let has_lost = || self.context().port(self.selection.port.number).is_ok_and(|port| !port.is_active);
         (self.link_down_since().is_some() || has_lost()).then(|| self.no_link())
     }
 
     fn link_down_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link_down_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Processes the events of the device and its port.
     pub(super) fn poll_device_events(&self) {
-        let port = self.chosen.port.number;
+        let port = self.selection.port.number;
         while let Some(event) = self.context().next_event() {
             match event {
                 DeviceEvent::Failed => self.fail(DeviceFailure::Fatal),
@@ -374,17 +366,17 @@ mod tests {
     fn a_small_device_is_divided_among_its_peers_until_there_is_too_little() {
         let config = Config::default();
         let limits = Limits { queue: 16_384, completions: 32_767, shared_queue: 32_768, reads: 16, ports: 1 };
-        assert_eq!(plan(&limits, 1, &config).unwrap().window, 32);
+        assert_eq!(queue_sizes(&limits, 1, &config).unwrap().window, 32);
         let plan_of = |peers: usize| {
-            let plan = plan(&limits, peers, &config)?;
-            let window = usize::from(plan.window);
-            let receives = peers * (window + RESERVED) + plan.watermark;
+            let sizes = queue_sizes(&limits, peers, &config)?;
+            let window = usize::from(sizes.window);
+            let receives = peers * (window + CONTROL_RECEIVES) + sizes.watermark;
             assert!(receives <= limits.shared_queue, "{peers} peers: {receives} receives");
             assert!(
-                receives + peers * plan.sends + conn_manager::HEARD + conn_manager::SAID
+                receives + peers * sizes.sends + conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS
                     <= limits.completions
             );
-            assert!(plan.watermark > 0 && plan.signal > 0 && plan.sends > window);
+            assert!(sizes.watermark > 0 && sizes.signal > 0 && sizes.sends > window);
             Some(window)
         };
         let windows: Vec<_> = [10, 100, 500, 900, 1000, 5000].into_iter().map(plan_of).collect();

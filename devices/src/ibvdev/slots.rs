@@ -1,4 +1,4 @@
-//! Slots: registered memory in pieces of equal length, for messages that are sent and received.
+//! Slots: registered memory in pieces of equal length, for messages.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -35,7 +35,7 @@ impl Slots {
     }
 
     fn base(&self, at: usize) -> *mut u8 {
-        assert!(at < self.count, "a slot that there is");
+        assert!(at < self.count, "slot {at} of {}", self.count);
         self.memory.base().as_ptr().wrapping_add(at * self.len)
     }
 
@@ -44,7 +44,7 @@ impl Slots {
     /// # Safety
     /// The slot belongs to the caller: it is not posted, and no other code uses it.
     pub(super) unsafe fn room(&mut self, at: usize) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the bytes lie in the memory, and belong to the caller for as long as the borrow.
+        // SAFETY: the bytes are within the memory, and belong to the caller for as long as the borrow.
         unsafe { std::slice::from_raw_parts_mut(self.base(at).cast(), self.len) }
     }
 
@@ -54,7 +54,7 @@ impl Slots {
     /// The device has written that many bytes, and the slot belongs to the caller.
     pub(super) unsafe fn message(&self, at: usize, len: usize) -> &[u8] {
         let len = len.min(self.len);
-        // SAFETY: the bytes lie in the memory, were written, and belong to the caller for as long as the borrow.
+        // SAFETY: the bytes are within the memory, were written, and belong to the caller for as long as the borrow.
         unsafe { std::slice::from_raw_parts(self.base(at), len) }
     }
 

@@ -27,23 +27,22 @@ fn key(secret: u8) -> Arc<JobKey> {
     Arc::new(JobKey { job: 77, secret: [secret; 32] })
 }
 
-/// A sink that records its calls.
 #[derive(Debug, Default)]
-struct Keeper {
+struct RecordingSink {
     frames: Vec<(u32, Vec<u8>, Vec<u8>)>,
     lost: Vec<(u32, String)>,
     moved: Vec<(u64, Result<(), String>)>,
-    quiet: Vec<u64>,
+    quiesced: Vec<u64>,
 }
 
 // SAFETY: no body begins.
-unsafe impl Sink for Keeper {
+unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         self.frames.push((from.0, head.to_vec(), body.to_vec()));
     }
 
     fn begin(&mut self, _: PeerId, _: &[u8], _: usize) -> Landing {
-        panic!("frames come whole")
+        panic!("a body begins, although this device delivers only whole frames")
     }
 
     fn piece(&mut self, _: PeerId, _: &[u8]) {}
@@ -59,16 +58,15 @@ unsafe impl Sink for Keeper {
     }
 
     fn quiesced(&mut self, op: OpToken) {
-        self.quiet.push(op.0);
+        self.quiesced.push(op.0);
     }
 }
 
-/// A rank with its device.
 struct Rank {
     inlet: IbvInlet,
     device: IbvDevice,
     bell: Arc<Doorbell>,
-    got: Keeper,
+    got: RecordingSink,
 }
 
 impl Rank {
@@ -76,7 +74,7 @@ impl Rank {
         let bell = Arc::new(Doorbell::new().unwrap());
         let site = Site::new(rank, 3, Arc::clone(&bell));
         let (device, inlet) = open(key(secret), &site, config)?;
-        Ok(Rank { inlet, device, bell, got: Keeper::default() })
+        Ok(Rank { inlet, device, bell, got: RecordingSink::default() })
     }
 
     fn link(&self, to: &Rank) -> Box<dyn Endpoint> {
@@ -107,13 +105,13 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
         for rank in &mut *ranks {
             rank.inlet.progress(&mut rank.got);
         }
-        let heard: Vec<_> = ranks.iter().map(|rank| &rank.got).collect();
-        assert!(Instant::now() < limit, "it takes too long: {heard:?}");
+        let got: Vec<_> = ranks.iter().map(|rank| &rank.got).collect();
+        assert!(Instant::now() < limit, "stuck: {got:?}");
         std::thread::yield_now();
     }
 }
 
-/// Posts a frame as soon as there is room.
+/// Posts a frame as soon as the connection has room.
 fn post(ranks: &mut [&mut Rank], link: &mut dyn Endpoint, head: &[u8], body: &[u8]) {
     until(ranks, |_| match link.post(head, Body::Bytes(body)) {
         Ok(()) => true,
@@ -148,7 +146,7 @@ fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
     let (mut to_b, mut to_c) = (a.link(&b), a.link(&c));
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
-    let window = usize::from(a.device.shared.plan.window);
+    let window = usize::from(a.device.shared.sizes.window);
     let mut posted = 1;
     for _ in 0..10 * window {
         posted += usize::from(to_b.post(&[0], Body::Bytes(&[7; 1000])).is_ok());
@@ -235,7 +233,7 @@ fn memory_is_read_by_its_key_until_that_is_revoked() {
     // SAFETY: the test accesses the memory only after the read has completed.
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(5)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &exposed, OpToken(9)), QuiesceStatus::InProgress);
-    until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiet == [9]);
+    until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiesced == [9]);
     // The read in progress has completed without an error before the confirmation.
     assert_eq!(b.got.moved, [(5, Ok(()))]);
     // SAFETY: as above.
@@ -314,7 +312,7 @@ fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
     until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
     assert!(died.elapsed() < FOUND, "{:?}", died.elapsed());
     assert!(matches!(&a.got.moved[..], [(1, Err(_))]), "{:?}", a.got.moved);
-    assert_eq!(a.got.quiet, [2]);
+    assert_eq!(a.got.quiesced, [2]);
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(3)), QuiesceStatus::Done);
     assert!(to_b.is_drained());
     drop(c);
@@ -331,7 +329,7 @@ fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
     // Rank 1 stops polling, and the roster reports that it has died.
     to_b.peer_gone();
-    until(&mut [&mut a], |ranks| ranks[0].got.quiet == [2]);
+    until(&mut [&mut a], |ranks| ranks[0].got.quiesced == [2]);
     assert!(to_b.is_drained() && a.got.lost.is_empty());
     assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
 }
@@ -357,7 +355,7 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     let (target, own) = a.memory(&mut to, Access::LOCAL);
     let (_, ours) = a.memory(&mut from, Access::READ);
     let key = b.device.pack_key(&exposed, 0, 1000).unwrap();
-    let mut events = a.device.shared.context().tell();
+    let mut events = a.device.shared.context().replace_event_source();
     // A read that is never answered.
     drop(exposed);
     drop(b);
@@ -371,7 +369,7 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     let why = "the device of this host has failed".to_owned();
     a.got.lost.sort();
     assert_eq!(a.got.lost, [(1, why.clone()), (2, why.clone())]);
-    assert_eq!((&a.got.moved[..], &a.got.quiet[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
+    assert_eq!((&a.got.moved[..], &a.got.quiesced[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
     assert!(to_b.is_drained() && to_c.is_drained(), "nobody waits for them");
     assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
     let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
@@ -384,9 +382,9 @@ fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
     let mut to_b = a.link(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let port = u32::from(a.device.shared.route.port);
-    let mut events = a.device.shared.context().tell();
-    let mut wait = |a: &mut Rank, b: &mut Rank, told: &[[u8; 16]]| {
-        told.iter().for_each(|event| events.write_all(event).unwrap());
+    let mut events = a.device.shared.context().replace_event_source();
+    let mut wait = |a: &mut Rank, b: &mut Rank, sent: &[[u8; 16]]| {
+        sent.iter().for_each(|event| events.write_all(event).unwrap());
         let until_then = Instant::now() + Duration::from_secs(6);
         until(&mut [a, b], |ranks| {
             ranks[0].device.arm();
@@ -414,10 +412,10 @@ fn nonsense_from_a_peer_ends_that_peer() {
         let Some([mut a, mut b, _c]) = ranks() else { return };
         let mut to_b = a.link(&b);
         post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
-        let pair = a.device.shared.get(PeerId(1)).unwrap();
+        let connection = a.device.shared.get(PeerId(1)).unwrap();
         let piece = SendSge::Inline(nonsense.as_ptr(), nonsense.len() as u32);
         // SAFETY: the bytes are copied into the request.
-        unsafe { pair.qp().send(WrId::Sent(1).id(), piece, false) }.unwrap();
+        unsafe { connection.qp().send(WrId::Sent(1).id(), piece, false) }.unwrap();
         until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.lost.is_empty());
         assert_eq!((b.got.frames.len(), b.got.lost.len(), b.got.lost[0].0), (1, 1, 0), "{nonsense:?}");
     }
@@ -447,7 +445,7 @@ fn a_sleeping_rank_is_woken_by_a_frame() {
 fn a_rank_of_another_byte_order_is_refused() {
     let Some([a, b, _c]) = ranks() else { return };
     let card = b.device.shared.card;
-    let other = Card { is_big_endian: !card.is_big_endian, ..card };
+    let other = IbvCard { is_big_endian: !card.is_big_endian, ..card };
     let refused = a.device.connect(PeerId(1), &Address(other.to_bytes().to_vec())).unwrap_err();
     assert!(refused.to_string().contains("rank 1 has another byte order"), "{refused}");
     assert!(a.device.connect(PeerId(1), &b.device.address()).is_ok());
@@ -476,5 +474,5 @@ fn what_there_is_not_is_refused_with_its_name() {
         config.read(parameter, text).unwrap();
     }
     let least = Rank::open(0, 1, &config).unwrap();
-    assert_eq!((least.device.shared.card.mtu, least.device.shared.plan.window), (2, 4));
+    assert_eq!((least.device.shared.card.mtu, least.device.shared.sizes.window), (2, 4));
 }

@@ -1,12 +1,11 @@
 //! The ids of work requests, by which a completion names its request.
 
-/// The work request that an id names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WrId {
     /// A work request on a peer's queue pair, by its sequence number there.
     Sent(u64),
     /// A receive for a peer's message, by its slot.
-    Received { shelf: u32, at: u32 },
+    Received { chunk: u32, at: u32 },
     /// A hello that was sent, by its slot.
     HelloSent(u32),
     /// A receive for a hello, by its slot.
@@ -16,24 +15,23 @@ pub(super) enum WrId {
 const KIND: u32 = 62;
 
 impl WrId {
-    /// Returns the 64-bit id. A process does not reach 2^62 work requests or 2^30 shelves.
+    /// Returns the 64-bit id. A process does not reach 2^62 work requests or 2^30 chunks.
     #[inline]
     pub(super) fn id(self) -> u64 {
         match self {
             WrId::Sent(number) => number,
-            WrId::Received { shelf, at } => 1 << KIND | u64::from(shelf) << 32 | u64::from(at),
+            WrId::Received { chunk, at } => 1 << KIND | u64::from(chunk) << 32 | u64::from(at),
             WrId::HelloSent(at) => 2 << KIND | u64::from(at),
             WrId::HelloReceived(at) => 3 << KIND | u64::from(at),
         }
     }
 
-    /// Returns the work request of an id.
     #[inline]
     pub(super) fn of(id: u64) -> Self {
         let (rest, at) = (id & ((1 << KIND) - 1), id as u32);
         match id >> KIND {
             0 => WrId::Sent(rest),
-            1 => WrId::Received { shelf: (rest >> 32) as u32, at },
+            1 => WrId::Received { chunk: (rest >> 32) as u32, at },
             2 => WrId::HelloSent(at),
             _ => WrId::HelloReceived(at),
         }
@@ -46,15 +44,15 @@ mod tests {
 
     #[test]
     fn a_ticket_comes_back_from_its_number() {
-        for ticket in [
+        for wr_id in [
             WrId::Sent(0),
             WrId::Sent((1 << 62) - 1),
-            WrId::Received { shelf: (1 << 30) - 1, at: u32::MAX },
-            WrId::Received { shelf: 0, at: 3 },
+            WrId::Received { chunk: (1 << 30) - 1, at: u32::MAX },
+            WrId::Received { chunk: 0, at: 3 },
             WrId::HelloSent(u32::MAX),
             WrId::HelloReceived(17),
         ] {
-            assert_eq!(WrId::of(ticket.id()), ticket);
+            assert_eq!(WrId::of(wr_id.id()), wr_id);
         }
     }
 }

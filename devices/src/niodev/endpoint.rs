@@ -102,7 +102,7 @@ struct Burst {
 }
 
 impl Burst {
-    /// Records a frame and returns whether it follows another. It always does if `is_coalesced`, a frame of the same
+    /// Records a frame and returns whether it follows another. It always does if `is_coalesced`: a frame of the same
     /// burst is still buffered.
     #[inline]
     fn follows(&mut self, polls: u32, is_coalesced: bool) -> bool {

@@ -1,9 +1,9 @@
-//! Reads of the peer's memory, and keys that either end revokes.
+//! RDMA reads of the peer's memory, and the revocation of keys.
 
 use std::sync::atomic::Ordering;
 
-use super::super::READS;
-use super::super::frame::Kind;
+use super::super::MAX_READS;
+use super::super::frame::IbvFrameKind;
 use super::super::keys::RdmaKey;
 use super::super::wr_id::WrId;
 use super::{ConnState, QpConnection};
@@ -11,7 +11,7 @@ use crate::device::{OpToken, PostError};
 
 /// The maximum number of keys that a peer can revoke. A peer that follows the protocol revokes one for each
 /// rendezvous message that it cancels.
-const REVOKED: usize = 1 << 20;
+const MAX_REVOKED: usize = 1 << 20;
 
 impl QpConnection {
     /// Posts a read of `len` bytes from the memory that a key names, from its byte `at` on.
@@ -27,9 +27,9 @@ impl QpConnection {
         op: OpToken,
     ) -> Result<(), PostError> {
         let broken = |why: &str| PostError::Broken(why.into());
-        let end = at.checked_add(len as u64).ok_or_else(|| broken("a place beyond all memory"))?;
+        let end = at.checked_add(len as u64).ok_or_else(|| broken("an offset in its key overflows"))?;
         if end > key.len || key.addr.checked_add(key.len).is_none() {
-            return Err(broken("its key names less memory than it has announced"));
+            return Err(broken("its key covers less memory than its RTS"));
         }
         let len = u32::try_from(len).map_err(|_| PostError::Unsupported)?;
         if self.state() != ConnState::Established {
@@ -40,7 +40,7 @@ impl QpConnection {
             return Err(PostError::Revoked);
         }
         let posted = sending.posted - self.completed_to.load(Ordering::Acquire);
-        if sending.reads.len() >= READS || posted + 1 >= self.plan.sends as u64 {
+        if sending.reads.len() >= MAX_READS || posted + 1 >= self.sizes.sends as u64 {
             return Err(PostError::Again);
         }
         let number = sending.posted + 1;
@@ -55,8 +55,7 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Tells the peer that a key of this rank's memory is revoked. Returns whether the peer will confirm it, under
-    /// `op`.
+    /// Revokes a key of this rank's memory at the peer. Returns whether the peer will confirm that, as `op`.
     pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
         let mut sending = self.sending();
         // A key is sent only over an established connection, so the peer has none.
@@ -64,10 +63,10 @@ impl QpConnection {
             return false;
         }
         sending.revoking.push((key, op));
-        sending.control.push_back((Kind::Revoke, key));
+        sending.control.push_back((IbvFrameKind::Revoke, key));
         self.has_control.store(true, Ordering::Relaxed);
         // If the post fails, the queue pair is broken, and its completions report that.
-        let _ = self.tend_under(&mut sending);
+        let _ = self.send_control_locked(&mut sending);
         true
     }
 
@@ -78,17 +77,17 @@ impl QpConnection {
         Some(revoking.swap_remove(at).1)
     }
 
-    /// Records that the peer has revoked a key, and confirms that after the reads in progress have completed.
+    /// Records that the peer has revoked a key, and confirms that when the reads in progress have completed.
     pub(in crate::ibvdev) fn on_revoke(&self, key: u64) -> Result<(), PostError> {
         let mut sending = self.sending();
-        if sending.revoked.len() >= REVOKED {
-            return Err(PostError::Broken("it has revoked more keys than a rank can have".into()));
+        if sending.revoked.len() >= MAX_REVOKED {
+            return Err(PostError::Broken("it revoked more keys than can exist".into()));
         }
         sending.revoked.insert(key);
         match sending.reads.back().copied() {
             Some((last, _)) => sending.pending_acks.push((key, last)),
-            None => sending.control.push_back((Kind::Quiet, key)),
+            None => sending.control.push_back((IbvFrameKind::RevokeAck, key)),
         }
-        self.tend_under(&mut sending)
+        self.send_control_locked(&mut sending)
     }
 }

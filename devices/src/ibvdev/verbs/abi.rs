@@ -1,68 +1,65 @@
 //! The part of the binary interface of libibverbs (`IBVERBS_1.1`) that this crate uses, as `infiniband/verbs.h`
 //! declares it.
 //!
-//! The library exports no symbols for the fast calls (posting and polling). The header has them as inline functions,
-//! which jump through a table in the context. So the first fields of some of the library's own objects are declared,
-//! too.
+//! The library exports no symbols for posting and polling: inline functions in the header jump through a table in the
+//! context. So the first fields of some of the library's own objects are declared, too.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-/// A device in the list; only the library accesses its fields.
+// Only the library accesses the fields of devices, protection domains and address handles.
 #[repr(C)]
-pub(super) struct Device {
+pub(super) struct RawDevice {
     _opaque: [u8; 0],
 }
 
-/// A protection domain; only the library accesses its fields.
 #[repr(C)]
 pub(super) struct Pd {
     _opaque: [u8; 0],
 }
 
-/// An address handle; only the library accesses its fields.
 #[repr(C)]
 pub(super) struct Ah {
     _opaque: [u8; 0],
 }
 
 #[repr(C)]
-pub(super) struct Context {
-    pub(super) device: *mut Device,
-    pub(super) ops: Ops,
+pub(super) struct RawContext {
+    pub(super) device: *mut RawDevice,
+    pub(super) ops: ContextOps,
     pub(super) cmd_fd: c_int,
     pub(super) async_fd: c_int,
 }
 
-/// The table of the fast calls; unused entries have no type.
+/// The table of the calls that post and poll; unused entries have no type.
 #[repr(C)]
-pub(super) struct Ops {
+pub(super) struct ContextOps {
     _to_poll: [*mut c_void; 11],
     pub(super) poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int,
     pub(super) req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
     _to_srq: [*mut c_void; 7],
     pub(super) post_srq_recv: unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     _to_send: [*mut c_void; 4],
-    pub(super) post_send: unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
-    pub(super) post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
+    pub(super) post_send: unsafe extern "C" fn(*mut RawQp, *mut SendWr, *mut *mut SendWr) -> c_int,
+    pub(super) post_recv: unsafe extern "C" fn(*mut RawQp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     _rest: [*mut c_void; 5],
 }
 
 /// The first fields of a completion queue.
 #[repr(C)]
 pub(super) struct Cq {
-    pub(super) context: *mut Context,
+    pub(super) context: *mut RawContext,
 }
 
 /// The first fields of a shared receive queue.
 #[repr(C)]
 pub(super) struct Srq {
-    pub(super) context: *mut Context,
+    pub(super) context: *mut RawContext,
 }
 
 /// The first fields of a queue pair.
 #[repr(C)]
-pub(super) struct Qp {
-    pub(super) context: *mut Context,
+pub(super) struct RawQp {
+    pub(super) context: *mut RawContext,
     _owner: *mut c_void,
     _pd: *mut Pd,
     _send_cq: *mut Cq,
@@ -74,8 +71,8 @@ pub(super) struct Qp {
 
 /// Registered memory.
 #[repr(C)]
-pub(super) struct Mr {
-    _context: *mut Context,
+pub(super) struct RawMr {
+    _context: *mut RawContext,
     _pd: *mut Pd,
     _addr: *mut c_void,
     _length: usize,
@@ -86,7 +83,7 @@ pub(super) struct Mr {
 
 #[repr(C)]
 pub(super) struct CompChannel {
-    pub(super) context: *mut Context,
+    pub(super) context: *mut RawContext,
     pub(super) fd: c_int,
     _references: c_int,
 }
@@ -384,12 +381,12 @@ pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 const _: () = {
     use core::mem::offset_of;
 
-    assert!(offset_of!(Context, ops) == 8 && offset_of!(Context, async_fd) == 268);
-    assert!(offset_of!(Context, ops.poll_cq) == 96 && offset_of!(Context, ops.req_notify_cq) == 104);
-    assert!(offset_of!(Context, ops.post_srq_recv) == 168 && offset_of!(Context, ops.post_send) == 208);
-    assert!(offset_of!(Context, ops.post_recv) == 216);
-    assert!(offset_of!(Qp, number) == 52 && offset_of!(CompChannel, fd) == 8);
-    assert!(offset_of!(Mr, lkey) == 36 && offset_of!(Mr, rkey) == 40 && size_of::<Mr>() == 48);
+    assert!(offset_of!(RawContext, ops) == 8 && offset_of!(RawContext, async_fd) == 268);
+    assert!(offset_of!(RawContext, ops.poll_cq) == 96 && offset_of!(RawContext, ops.req_notify_cq) == 104);
+    assert!(offset_of!(RawContext, ops.post_srq_recv) == 168 && offset_of!(RawContext, ops.post_send) == 208);
+    assert!(offset_of!(RawContext, ops.post_recv) == 216);
+    assert!(offset_of!(RawQp, number) == 52 && offset_of!(CompChannel, fd) == 8);
+    assert!(offset_of!(RawMr, lkey) == 36 && offset_of!(RawMr, rkey) == 40 && size_of::<RawMr>() == 48);
     assert!(offset_of!(DeviceAttr, max_qp_wr) == 112 && offset_of!(DeviceAttr, max_cqe) == 132);
     assert!(offset_of!(DeviceAttr, max_qp_rd_atom) == 144);
     assert!(offset_of!(DeviceAttr, max_qp_init_rd_atom) == 156);

@@ -13,7 +13,7 @@ use crate::sys::{self, BorrowedFd};
 
 /// An open device of this host.
 pub(crate) struct Context {
-    pub(super) raw: NonNull<abi::Context>,
+    pub(super) raw: NonNull<abi::RawContext>,
     pub(super) functions: &'static Functions,
     name: String,
 }
@@ -40,7 +40,6 @@ pub(crate) struct Limits {
     pub(crate) shared_queue: usize,
     /// The maximum number of reads in progress on one queue pair, both as initiator and as target.
     pub(crate) reads: u8,
-    /// The number of ports.
     pub(crate) ports: u8,
 }
 
@@ -49,13 +48,12 @@ pub(crate) struct Limits {
 pub(crate) struct Port {
     /// Its number, starting at 1.
     pub(crate) number: u8,
-    /// Whether it has a link.
+    /// Whether the port has a link.
     pub(crate) is_active: bool,
     /// Whether its link layer is Ethernet, where GIDs are the only addresses.
     pub(crate) is_ethernet: bool,
     /// The verbs code of its MTU: 1 for 256 bytes to 5 for 4096 bytes.
     pub(crate) mtu: u8,
-    /// Its LID, the address within a subnet.
     pub(crate) lid: u16,
     /// The number of entries in its table of GIDs.
     pub(crate) gids: u32,
@@ -76,9 +74,8 @@ pub(crate) enum DeviceEvent {
     LinkBack(u8),
 }
 
-/// The library's list of devices.
 struct List {
-    raw: NonNull<*mut abi::Device>,
+    raw: NonNull<*mut abi::RawDevice>,
     count: usize,
     functions: &'static Functions,
 }
@@ -95,8 +92,8 @@ impl List {
         if list.count == 0 { Err(none("")) } else { Ok(list) }
     }
 
-    fn device(&self, at: usize) -> *mut abi::Device {
-        assert!(at < self.count, "a device of the list");
+    fn device(&self, at: usize) -> *mut abi::RawDevice {
+        assert!(at < self.count, "device {at} of {}", self.count);
         // SAFETY: the list has `count` entries, and `at` is less.
         let entry = unsafe { self.raw.add(at) };
         // SAFETY: each entry is a device.
@@ -140,7 +137,7 @@ impl Context {
         let raw = unsafe { (list.functions.open_device)(list.device(at)) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             let error = io::Error::last_os_error();
-            format!("{name} cannot be opened ({error}): see who may use /dev/infiniband/uverbs*")
+            format!("{name} cannot be opened ({error}): check the permissions of /dev/infiniband/uverbs*")
         })?;
         let context = Context { raw, functions: list.functions, name: name.to_owned() };
         let events = context.events().ok_or("this system cannot wait for the events of a device")?;
@@ -148,7 +145,6 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// Returns the name of the device.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -250,7 +246,7 @@ impl Context {
     /// Replaces the event source of the device by a pipe, and returns the pipe's writer. Each event has the format of
     /// the kernel: the port in 8 bytes, the kind in 4 bytes, and 4 reserved bytes.
     #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
-    pub(crate) fn tell(&self) -> io::PipeWriter {
+    pub(crate) fn replace_event_source(&self) -> io::PipeWriter {
         let (events, writer) = io::pipe().unwrap();
         sys::replace(self.events().unwrap(), events.into()).unwrap();
         writer
@@ -275,7 +271,6 @@ impl Drop for Context {
     }
 }
 
-/// Turns a return value other than 0 into an error.
 pub(super) fn check(errno: c_int) -> io::Result<()> {
     match errno {
         0 => Ok(()),
@@ -284,7 +279,6 @@ pub(super) fn check(errno: c_int) -> io::Result<()> {
     }
 }
 
-/// Turns a null pointer into an error.
 pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }

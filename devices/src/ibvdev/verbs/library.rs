@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::abi::{
-    Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, Gid, Mr, Pd, PortAttr, Qp, QpAttr,
-    QpInitAttr, Srq, SrqInitAttr,
+    Ah, AhAttr, AsyncEvent, CompChannel, Cq, DeviceAttr, Gid, Pd, PortAttr, QpAttr, QpInitAttr, RawContext,
+    RawDevice, RawMr, RawQp, Srq, SrqInitAttr,
 };
 
 /// The file name of the library, the same for all releases since 2006.
@@ -37,32 +37,32 @@ macro_rules! functions {
 
 functions! {
     fork_init: fn() -> c_int;
-    get_device_list: fn(*mut c_int) -> *mut *mut Device;
-    free_device_list: fn(*mut *mut Device);
-    get_device_name: fn(*mut Device) -> *const c_char;
-    open_device: fn(*mut Device) -> *mut Context;
-    close_device: fn(*mut Context) -> c_int;
-    query_device: fn(*mut Context, *mut DeviceAttr) -> c_int;
-    query_port: fn(*mut Context, u8, *mut PortAttr) -> c_int;
-    query_gid: fn(*mut Context, u8, c_int, *mut Gid) -> c_int;
-    query_pkey: fn(*mut Context, u8, c_int, *mut u16) -> c_int;
-    get_async_event: fn(*mut Context, *mut AsyncEvent) -> c_int;
+    get_device_list: fn(*mut c_int) -> *mut *mut RawDevice;
+    free_device_list: fn(*mut *mut RawDevice);
+    get_device_name: fn(*mut RawDevice) -> *const c_char;
+    open_device: fn(*mut RawDevice) -> *mut RawContext;
+    close_device: fn(*mut RawContext) -> c_int;
+    query_device: fn(*mut RawContext, *mut DeviceAttr) -> c_int;
+    query_port: fn(*mut RawContext, u8, *mut PortAttr) -> c_int;
+    query_gid: fn(*mut RawContext, u8, c_int, *mut Gid) -> c_int;
+    query_pkey: fn(*mut RawContext, u8, c_int, *mut u16) -> c_int;
+    get_async_event: fn(*mut RawContext, *mut AsyncEvent) -> c_int;
     ack_async_event: fn(*mut AsyncEvent);
-    alloc_pd: fn(*mut Context) -> *mut Pd;
+    alloc_pd: fn(*mut RawContext) -> *mut Pd;
     dealloc_pd: fn(*mut Pd) -> c_int;
-    reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
-    dereg_mr: fn(*mut Mr) -> c_int;
-    create_comp_channel: fn(*mut Context) -> *mut CompChannel;
+    reg_mr: fn(*mut Pd, *mut c_void, usize, c_int) -> *mut RawMr;
+    dereg_mr: fn(*mut RawMr) -> c_int;
+    create_comp_channel: fn(*mut RawContext) -> *mut CompChannel;
     destroy_comp_channel: fn(*mut CompChannel) -> c_int;
-    create_cq: fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
+    create_cq: fn(*mut RawContext, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
     destroy_cq: fn(*mut Cq) -> c_int;
     get_cq_event: fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
     ack_cq_events: fn(*mut Cq, c_uint);
     create_srq: fn(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
     destroy_srq: fn(*mut Srq) -> c_int;
-    create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut Qp;
-    modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
-    destroy_qp: fn(*mut Qp) -> c_int;
+    create_qp: fn(*mut Pd, *mut QpInitAttr) -> *mut RawQp;
+    modify_qp: fn(*mut RawQp, *mut QpAttr, c_int) -> c_int;
+    destroy_qp: fn(*mut RawQp) -> c_int;
     create_ah: fn(*mut Pd, *mut AhAttr) -> *mut Ah;
     destroy_ah: fn(*mut Ah) -> c_int;
     wc_status_str: fn(c_uint) -> *const c_char;
@@ -87,18 +87,18 @@ fn load() -> Result<Functions, String> {
     // SAFETY: the initialisers of the library only set up the library itself.
     let library = unsafe { Library::new(NAME) };
     let library = library.map_err(|e| {
-        format!(
-            "the library of InfiniBand verbs is not here ({e}): install libibverbs1 and ibverbs-providers"
-        )
+        format!("libibverbs is not installed ({e}): install libibverbs1 and ibverbs-providers")
     })?;
-    let functions = Functions::bind(&library).map_err(|e| format!("{NAME} is not what was expected: {e}"));
+    let functions = Functions::bind(&library).map_err(|e| format!("{NAME} lacks a function: {e}"));
     if let Ok(functions) = &functions {
-        // This must precede all registrations. A process that forks keeps the pages that devices know. Since Linux
-        // 5.12 the child gets copies of them, and this call has no effect; before that, the child does not have them.
+        // This must precede all registrations: README.md, "Children".
         // SAFETY: it may be called at any time.
         let errno = unsafe { (functions.fork_init)() };
         if errno != 0 {
-            log::warn!("ibvdev: ibv_fork_init: {}: do not fork", std::io::Error::from_raw_os_error(errno));
+            log::warn!(
+                "ibvdev: ibv_fork_init failed: {}: it is not safe to fork",
+                std::io::Error::from_raw_os_error(errno)
+            );
         }
     }
     // The bound functions are valid while the library is loaded, so never unload it.

@@ -2,11 +2,11 @@
 //! destroys its own when it is dropped.
 //!
 //! ```text
-//!   Context ◄── Domain ◄── Mr, AddressHandle
-//!      ▲          ▲
-//!   Completions   SharedReceives
-//!      ▲          ▲
-//!      └─── Qp ───┘
+//!      Context ◄── ProtectionDomain ◄── Mr, AddressHandle
+//!         ▲                ▲
+//!   CompletionQueue   SharedReceiveQueue
+//!         ▲                ▲
+//!         └────── Qp ──────┘
 //! ```
 //! An arrow points to the object that the other one holds. So each object is destroyed after those that were made
 //! from it. A *posted* work request names memory that the device accesses later. So the calls that post are unsafe,
@@ -15,19 +15,19 @@
 mod abi;
 mod context;
 mod library;
-mod memory;
-mod pair;
-mod queue;
+mod mr;
+mod qp;
+mod queues;
 #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
 mod tests;
 
 pub(crate) use abi::Wc;
 pub(crate) use context::{Context, DeviceEvent, Limits, Port, names};
-pub(crate) use memory::{Mr, MrAccess, ProtectionDomain};
-pub(crate) use pair::{AddressHandle, Qp, QpAttrs, QpSizes, Route, SendSge};
-pub(crate) use queue::{BATCH, CompletionQueue, RecvSge, SharedReceiveQueue};
+pub(crate) use mr::{Mr, MrAccess, ProtectionDomain};
+pub(crate) use qp::{AddressHandle, Qp, QpAttrs, QpSizes, Route, SendSge};
+pub(crate) use queues::{BATCH, CompletionQueue, RecvSge, SharedReceiveQueue};
 
-/// Whether a completion only reports that its queue pair is broken.
+/// Returns whether a completion only reports that its queue pair is broken.
 pub(crate) fn is_flushed(status: u32) -> bool {
     status == abi::WC_FLUSHED
 }

@@ -12,7 +12,6 @@ fn device() -> Option<Arc<Context>> {
     opened.inspect_err(|why| drop(writeln!(std::io::stderr(), "SKIPPED, no verbs: {why}"))).ok()
 }
 
-/// One end of a connection, with registered memory.
 struct End {
     qp: Qp,
     completions: Arc<CompletionQueue>,

@@ -43,7 +43,7 @@ macro_rules! opaque {
     ($($ours:ident = $theirs:ident),*) => { $(impl Generated for $ours { type Type = sys::$theirs; })* };
 }
 // Types that `ibvdev` has pointers to and does not read.
-opaque!(Device = ibv_device, Pd = ibv_pd, Ah = ibv_ah);
+opaque!(RawDevice = ibv_device, Pd = ibv_pd, Ah = ibv_ah);
 
 /// Compiles only if the type of a field is the generated one. The arguments are never called.
 fn same_type<S, F: Generated, T>(_: fn(*const S) -> *const F, _: fn(*const T) -> *const F::Type) {}
@@ -101,8 +101,8 @@ macro_rules! layouts {
 }
 
 layouts! {
-    Context begins ibv_context { device: device, ops: ops, cmd_fd: cmd_fd, async_fd: async_fd }
-    Ops is ibv_context_ops {
+    RawContext begins ibv_context { device: device, ops: ops, cmd_fd: cmd_fd, async_fd: async_fd }
+    ContextOps is ibv_context_ops {
         _to_poll: _compat_query_device ..= _compat_create_cq,
         poll_cq: poll_cq,
         req_notify_cq: req_notify_cq,
@@ -115,11 +115,11 @@ layouts! {
     }
     Cq begins ibv_cq { context: context }
     Srq begins ibv_srq { context: context }
-    Qp begins ibv_qp {
+    RawQp begins ibv_qp {
         context: context, _owner: qp_context, _pd: pd, _send_cq: send_cq, _recv_cq: recv_cq, _srq: srq, _handle: handle,
         number: qp_num,
     }
-    Mr is ibv_mr {
+    RawMr is ibv_mr {
         _context: context, _pd: pd, _addr: addr, _length: length, _handle: handle, lkey: lkey, rkey: rkey,
     }
     CompChannel is ibv_comp_channel { context: context, fd: fd, _references: refcnt }

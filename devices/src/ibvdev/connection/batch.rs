@@ -3,14 +3,14 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-use super::super::frame::{BatchEntry, ENTRY, HEADER, Kind};
+use super::super::frame::{BatchEntry, ENTRY, HEADER, IbvFrameKind};
 use super::{ConnState, QpConnection, SendState};
 use crate::device::{HEAD_MAX, PostError};
 
-/// Marks a slot that a batch is filling: this exceeds the number of every completed work request.
+/// Marks the slot of an open batch: exceeds the number of every completed work request.
 const OPEN: u64 = u64::MAX;
 
-/// A batch: the slot in which its frames lie, and its length so far.
+/// A batch: the slot of its frames, and its length so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
     pub(super) slot: usize,
@@ -26,11 +26,11 @@ impl QpConnection {
         head: &[u8],
         write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
-        if head.len() > HEAD_MAX || HEADER + entry.len() > self.plan.slot {
+        if head.len() > HEAD_MAX || HEADER + entry.len() > self.sizes.slot {
             return Err(PostError::Unsupported);
         }
-        let many = match &mut sending.many {
-            Some(many) => many,
+        let batch = match &mut sending.batch {
+            Some(batch) => batch,
             None if sending.used[sending.next_slot] > self.completed_to.load(Ordering::Acquire) => {
                 return Err(PostError::Again);
             }
@@ -44,24 +44,24 @@ impl QpConnection {
         };
         // SAFETY: the work request that used the slot before has completed. The batch owns the slot until it is sent,
         // and the lock is held.
-        let room = unsafe { sending.slots.room(many.slot) };
-        let room = &mut room[many.len..many.len + entry.len()];
+        let room = unsafe { sending.slots.room(batch.slot) };
+        let room = &mut room[batch.len..batch.len + entry.len()];
         let (front, rest) = room.split_at_mut(ENTRY);
         let (to_head, to_body) = rest.split_at_mut(head.len());
         front.write_copy_of_slice(&entry.to_bytes());
         to_head.write_copy_of_slice(head);
         write(to_body);
-        many.len += entry.len();
+        batch.len += entry.len();
         Ok(())
     }
 
     /// Sends the batch, if there is one. Returns whether no batch remains.
     pub(super) fn send_batch(&self, sending: &mut SendState) -> Result<bool, PostError> {
-        let Some(Batch { slot, len }) = sending.many else { return Ok(true) };
+        let Some(Batch { slot, len }) = sending.batch else { return Ok(true) };
         if !self.has_room(sending)? {
             return Ok(false);
         }
-        let (header, taken) = self.header(Kind::Many, 0);
+        let (header, taken) = self.header(IbvFrameKind::Batch, 0);
         // SAFETY: the batch owns the slot until it is sent, and the lock is held.
         let room = unsafe { sending.slots.room(slot) };
         room[..HEADER].write_copy_of_slice(&header);
@@ -70,21 +70,20 @@ impl QpConnection {
         // queue pair.
         unsafe { self.post_send(sending, piece) }?;
         sending.used[slot] = sending.posted;
-        sending.many = None;
+        sending.batch = None;
         self.has_batch.store(false, Ordering::Relaxed);
-        self.charge(sending, Kind::Many, taken);
+        self.charge(sending, IbvFrameKind::Batch, taken);
         Ok(true)
     }
 
-    /// Whether a batch is waiting to be sent.
     #[inline]
-    pub(in crate::ibvdev) fn is_staged(&self) -> bool {
+    pub(in crate::ibvdev) fn has_batch(&self) -> bool {
         self.has_batch.load(Ordering::Relaxed)
     }
 
-    /// Sends the batch. Returns whether it could not be sent for lack of room.
+    /// Sends the batch. Returns whether it remains, for lack of room.
     pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
-        if !self.is_staged() || self.state() != ConnState::Established {
+        if !self.has_batch() || self.state() != ConnState::Established {
             return Ok(false);
         }
         self.send_batch(&mut self.sending()).map(|sent| !sent)

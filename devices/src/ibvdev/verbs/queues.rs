@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::abi::{self, Wc};
 use super::context::{Context, check, made};
-use super::memory::ProtectionDomain;
+use super::mr::ProtectionDomain;
 use crate::sys::{self, BorrowedFd};
 
 /// The maximum number of receives that are posted in one call.
@@ -28,7 +28,7 @@ unsafe impl Sync for CompletionQueue {}
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completions({})", self.context.name())
+        write!(f, "CompletionQueue({})", self.context.name())
     }
 }
 
@@ -120,7 +120,7 @@ unsafe impl Sync for SharedReceiveQueue {}
 
 impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedReceives({})", self.domain.context().name())
+        write!(f, "SharedReceiveQueue({})", self.domain.context().name())
     }
 }
 
@@ -131,7 +131,6 @@ pub(crate) struct RecvSge {
     pub(crate) id: u64,
     /// The address of the first byte, whose provenance is exposed.
     pub(crate) addr: u64,
-    /// The length in bytes.
     pub(crate) len: u32,
     /// The local key of its registration.
     pub(crate) lkey: u32,

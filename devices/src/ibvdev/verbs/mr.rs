@@ -21,13 +21,11 @@ unsafe impl Sync for ProtectionDomain {}
 
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Domain({})", self.context.name())
+        write!(f, "ProtectionDomain({})", self.context.name())
     }
 }
 
 impl ProtectionDomain {
-    /// Creates a protection domain.
-    ///
     /// # Errors
     /// The error of the system.
     pub(crate) fn new(context: Arc<Context>) -> io::Result<Arc<Self>> {
@@ -36,7 +34,6 @@ impl ProtectionDomain {
         Ok(Arc::new(ProtectionDomain { raw, context }))
     }
 
-    /// Returns the device.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -58,10 +55,10 @@ pub(crate) enum MrAccess {
     Write,
 }
 
-/// A registration of memory, which is pinned and which the device knows by keys.
+/// A registration of memory: the memory is pinned, and the device knows it by keys.
 pub(crate) struct Mr {
     /// `None` after the deregistration.
-    raw: Option<NonNull<abi::Mr>>,
+    raw: Option<NonNull<abi::RawMr>>,
     domain: Arc<ProtectionDomain>,
     lkey: u32,
     rkey: u32,
@@ -82,12 +79,12 @@ impl Mr {
     /// Registers `len` bytes.
     ///
     /// # Errors
-    /// The error of the system: ENOMEM if no more memory may be locked, EFAULT if the memory is not mapped, or not
-    /// writable as needed.
+    /// The error of the system: ENOMEM if the limit of locked memory is reached, EFAULT if the memory is not mapped, or
+    /// not writable as needed.
     ///
     /// # Safety
-    /// The bytes stay mapped, and for [`Use::Write`] writable, until this is dropped or released. The calls that post
-    /// work requests say when the device uses them.
+    /// The bytes stay mapped, and for [`MrAccess::Write`] writable, until this is dropped or released. The calls that
+    /// post work requests say when the device uses them.
     pub(crate) unsafe fn new(
         domain: &Arc<ProtectionDomain>,
         base: *mut u8,
@@ -129,7 +126,7 @@ impl Mr {
     }
 }
 
-impl abi::Mr {
+impl abi::RawMr {
     fn keys(&self) -> (u32, u32) {
         (self.lkey, self.rkey)
     }

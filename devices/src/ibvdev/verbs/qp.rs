@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::abi::{self, mask};
 use super::context::{check, made};
-use super::memory::ProtectionDomain;
-use super::queue::{CompletionQueue, RecvSge, SharedReceiveQueue, with_list};
+use super::mr::ProtectionDomain;
+use super::queues::{CompletionQueue, RecvSge, SharedReceiveQueue, with_list};
 
-/// The route to a port, of another host or of this one.
+/// The route to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     /// The local port by which packets leave.
@@ -22,7 +22,6 @@ pub(crate) struct Route {
     pub(crate) gid: [u8; 16],
     /// The peer's LID, the address in the subnet.
     pub(crate) lid: u16,
-    /// The service level.
     pub(crate) service_level: u8,
 }
 
@@ -80,9 +79,8 @@ pub(crate) enum SendSge {
     Registered(*const u8, u32, u32),
 }
 
-/// A queue pair.
 pub(crate) struct Qp {
-    raw: NonNull<abi::Qp>,
+    raw: NonNull<abi::RawQp>,
     domain: Arc<ProtectionDomain>,
     _completions: Arc<CompletionQueue>,
     _receives: Option<Arc<SharedReceiveQueue>>,
@@ -109,9 +107,9 @@ impl Qp {
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
         receives: &Arc<SharedReceiveQueue>,
-        room: QpSizes,
+        sizes: QpSizes,
     ) -> io::Result<Self> {
-        Self::new(domain, completions, Some(receives), room, abi::QPT_RC)
+        Self::new(domain, completions, Some(receives), sizes, abi::QPT_RC)
     }
 
     /// Creates a datagram queue pair, ready to send and receive. Every sender that knows `qkey` can reach it.
@@ -121,10 +119,10 @@ impl Qp {
     pub(crate) fn unreliable_datagram(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
-        room: QpSizes,
+        sizes: QpSizes,
         (port, pkey_index, qkey): (u8, u16, u32),
     ) -> io::Result<Self> {
-        let qp = Self::new(domain, completions, None, room, abi::QPT_UD)?;
+        let qp = Self::new(domain, completions, None, sizes, abi::QPT_UD)?;
         let attr = abi::QpAttr { state: abi::STATE_INIT, port, pkey_index, qkey, ..Default::default() };
         qp.modify(attr, mask::STATE | mask::PORT | mask::PKEY_INDEX | mask::QKEY)?;
         qp.modify(abi::QpAttr { state: abi::STATE_RTR, ..Default::default() }, mask::STATE)?;
@@ -136,11 +134,11 @@ impl Qp {
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
         receives: Option<&Arc<SharedReceiveQueue>>,
-        room: QpSizes,
+        sizes: QpSizes,
         kind: c_uint,
     ) -> io::Result<Self> {
         let size = |size: usize| u32::try_from(size).map_err(io::Error::other);
-        let mut inline = room.inline;
+        let mut inline = sizes.inline;
         let raw = loop {
             let mut init = abi::QpInitAttr {
                 owner: ptr::null_mut(),
@@ -148,8 +146,8 @@ impl Qp {
                 recv_cq: completions.raw(),
                 srq: receives.map_or(ptr::null_mut(), |queue| queue.raw()),
                 cap: abi::QpCap {
-                    max_send_wr: size(room.sends)?,
-                    max_recv_wr: size(room.receives)?,
+                    max_send_wr: size(sizes.sends)?,
+                    max_recv_wr: size(sizes.receives)?,
                     max_send_sge: 1,
                     max_recv_sge: 1,
                     max_inline: size(inline)?,
@@ -200,18 +198,18 @@ impl Qp {
         route: &Route,
         (peer, peers_psn): (u32, u32),
         psn: u32,
-        manner: QpAttrs,
+        attrs: QpAttrs,
     ) -> io::Result<()> {
         /// The timer after "receiver not ready", 0.64 ms, and the number of retries, which is infinite. The sender
         /// counts the peer's receives, so one is always posted.
         const RNR: (u8, u8) = (12, 7);
         let to_receive = abi::QpAttr {
             state: abi::STATE_RTR,
-            path_mtu: manner.mtu.into(),
+            path_mtu: attrs.mtu.into(),
             rq_psn: peers_psn,
             peer,
             address: route.attr(),
-            max_reads_of_peer: manner.reads,
+            max_reads_of_peer: attrs.reads,
             min_rnr_timer: RNR.0,
             ..Default::default()
         };
@@ -220,9 +218,9 @@ impl Qp {
         let to_send = abi::QpAttr {
             state: abi::STATE_RTS,
             sq_psn: psn,
-            max_reads: manner.reads,
-            timeout: manner.timeout,
-            retries: manner.retries,
+            max_reads: attrs.reads,
+            timeout: attrs.timeout,
+            retries: attrs.retries,
             rnr_retries: RNR.1,
             ..Default::default()
         };
@@ -237,7 +235,6 @@ impl Qp {
         let _ = self.modify(abi::QpAttr { state: abi::STATE_ERR, ..Default::default() }, mask::STATE);
     }
 
-    /// Returns its number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair exists as long as this value.
         unsafe { self.raw.as_ref() }.number
@@ -344,7 +341,7 @@ impl Qp {
     /// The error of the library: the queue is full.
     ///
     /// # Safety
-    /// As [`SharedReceives::post`].
+    /// As [`SharedReceiveQueue::post`].
     pub(crate) unsafe fn receive(&self, places: &[RecvSge]) -> io::Result<()> {
         // SAFETY: the queue pair exists as long as this value.
         let qp = unsafe { self.raw.as_ref() };
@@ -414,8 +411,6 @@ impl fmt::Debug for AddressHandle {
 }
 
 impl AddressHandle {
-    /// Creates an address handle.
-    ///
     /// # Errors
     /// The error of the system: the address is not reachable.
     pub(crate) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> io::Result<Self> {
