@@ -63,7 +63,7 @@
 //! The driver is a value that brings the resources that the device needs ([`SmDriver::new`]). A program adds it to its
 //! [`Registry`]; `examples/own-device` shows this from outside of this workspace. A device of this crate is added to
 //! the registry of each launcher that has its resources (`mpj/src/boot`), with one line in `tests/conformance.rs` and
-//! one row in the README's table. `conformance::LateDriver` (feature `conformance`) runs the suite with operations of
+//! one row in the README's table. `conformance::AsyncDriver` (feature `conformance`) runs the suite with operations of
 //! the device that complete late and in any order.
 
 #[allow(unsafe_code, reason = "a value that one thread at a time uses")]

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use mpj_devices::config::{self, Config};
-use mpj_devices::conformance::{CASES, Case, LateDriver, find, run_threads, unavailable};
+use mpj_devices::conformance::{AsyncDriver, CASES, Case, find, run_threads, unavailable};
 use mpj_devices::{Registry, SmDriver, for_each_case};
 
 /// Locked exclusively by the cases that measure the memory of the process, and shared by all others.
 static MEMORY: RwLock<()> = RwLock::new(());
-const MEASURE_MEMORY: [&str; 2] = ["a_flood_of_small_messages", "a_flood_of_eager_messages"];
+const MEASURE_MEMORY: [&str; 2] =
+    ["flood_of_small_messages_stays_within_the_credit", "flood_of_eager_messages_stays_within_the_credit"];
 
 fn run(device: &str, name: &str) {
     let case = find(name).unwrap();
@@ -33,7 +34,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     // smdev with moves that complete late and in any order, by two schedules.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
-        let late = |name, seed| LateDriver::new(name, Arc::clone(&threads), seed);
+        let late = |name, seed| AsyncDriver::new(name, Arc::clone(&threads), seed);
         all.with(late("late", 2)).with(late("later", 77)).select(&[device]).unwrap()
     };
     let (_shared, _alone);
@@ -80,9 +81,9 @@ const VOLUMES: &[&str] = &[
     "strided_long_messages",
     "every_size_in_pieces",
     "ten_thousand_in_order",
-    "a_flood_of_small_messages",
-    "a_flood_of_eager_messages",
-    "floods_in_a_circle",
+    "flood_of_small_messages_stays_within_the_credit",
+    "flood_of_eager_messages_stays_within_the_credit",
+    "circular_floods_do_not_deadlock",
 ];
 
 /// Runs the whole suite with the smallest queues and buffers that can be set, so that all operations have to wait for
@@ -108,15 +109,15 @@ fn little_room(device: &str) {
 
 /// Cases about eager messages, which are sent without the receiver's help. Zero-copy messages are not.
 const EAGER: &[&str] = &[
-    "leaving_a_channel_gives_room_back",
-    "messages_from_before_a_death_arrive",
-    "a_row_of_sends_leaves_though_its_rank_computes",
-    "sends_that_were_waited_for_have_left",
+    "freeing_a_channel_returns_credit",
+    "messages_sent_before_a_death_arrive",
+    "sends_leave_while_their_rank_computes",
+    "completed_sends_have_left",
 ];
 
 /// Cases about the memory that unexpected messages take at the receiver. Packed messages also take some at the
 /// sender.
-const HELD: &[&str] = &["a_flood_of_eager_messages"];
+const HELD: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
 /// Runs the whole suite with a data path that the device did not choose. Only the way of the bytes may differ.
 fn by_path(device: &str, path: &str) {

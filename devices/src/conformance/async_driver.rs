@@ -1,10 +1,10 @@
-//! A test device in an asynchronous mode. Operations that the inner device executes at once are started, and complete
-//! late, in any order, even after the death of the peer.
+//! A device that makes another device asynchronous: operations that the inner device executes at once complete late, in
+//! any order, even after the death of the peer.
 //!
-//! A seed determines whether the device supports layouts or only contiguous memory, after how many polls of the inlet
-//! an operation is executed, and which of the due operations goes first. Until then no other code may touch the memory.
-//! The body of a zero-copy send must be unchanged when the operation completes, and so must the marker bytes that a
-//! started get writes to its destination. An engine that releases memory too early fails these checks.
+//! A seed determines whether the device supports noncontiguous memory, after how many polls of the inlet an operation is
+//! executed, and which of the due operations goes first. Until then no other code may touch the memory. The body of a
+//! zero-copy send must be unchanged when the operation completes, and so must the marker bytes that a started get writes
+//! to its destination. An engine that releases memory too early fails these checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,39 +21,39 @@ use crate::doorbell::Doorbell;
 use crate::site::Site;
 
 /// The maximum number of bytes of one get.
-const PIECE: usize = 24_000;
+const GET_MAX: usize = 24_000;
 
-/// The size from which bodies are transferred by get: the messages of a flood are shorter, and those that the cases
-/// call long are longer.
-const FROM: usize = 8200;
+/// The size from which bodies are transferred by get: longer than the messages of a flood, shorter than
+/// [`Member::long`](super::Member::long).
+const GET_MIN: usize = 8200;
 
-/// The size from which memory outside of pools is registered for a get: the tested sizes are on both sides of it.
-const OWN: usize = 100_000;
+/// The size from which memory outside of pools is registered; the tested sizes are on both sides of it.
+const REGISTER_MIN: usize = 100_000;
 
 /// The maximum number of polls that an operation waits.
-const LOOKS: u64 = 40;
+const MAX_DELAY: u64 = 40;
 
 /// The marker byte in memory that a get will write.
 const MARK: u8 = 0xc5;
 
 /// A driver whose device completes operations late.
 #[derive(Debug)]
-pub struct LateDriver {
+pub struct AsyncDriver {
     name: &'static str,
     inner: Arc<dyn Driver>,
     seed: u64,
 }
 
-impl LateDriver {
+impl AsyncDriver {
     /// Wraps `inner` in a driver that is named `name`.
     pub fn new(name: &'static str, inner: Arc<dyn Driver>, seed: u64) -> Self {
-        LateDriver { name, inner, seed }
+        AsyncDriver { name, inner, seed }
     }
 }
 
-// SAFETY: the inlet wraps that of the device, and is made with it.
+// SAFETY: the inlet wraps the inlet of the inner device, and is made with the device.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Driver for LateDriver {
+unsafe impl Driver for AsyncDriver {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -61,14 +61,14 @@ unsafe impl Driver for LateDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let Opened { device, inlet } = self.inner.open(site, config)?;
         let caps = device.caps().clone();
-        let get = caps.get.map(|reach| SizeRange { min: reach.min.max(FROM), max: PIECE });
-        let lend = Some(SizeRange { max: caps.max_send_size, ..SizeRange::ANY });
+        let get = caps.get.map(|range| SizeRange { min: range.min.max(GET_MIN), max: GET_MAX });
+        let zcopy = Some(SizeRange { max: caps.max_send_size, ..SizeRange::ANY });
         let layouts = caps.noncontiguous && self.seed.is_multiple_of(2);
         let caps = Caps {
             get,
-            zcopy: lend,
+            zcopy,
             noncontiguous: layouts,
-            register_from: Some(OWN),
+            register_from: Some(REGISTER_MIN),
             exports: false,
             ..caps
         };
@@ -79,36 +79,38 @@ unsafe impl Driver for LateDriver {
             inner: Arc::from(device),
         };
         let pending = Arc::new(pending);
-        let inlet = LateInlet { inner: inlet, pending: Arc::clone(&pending) };
-        Ok(Opened { device: Box::new(LateDevice { name: self.name, caps, pending }), inlet: Box::new(inlet) })
+        let inlet = AsyncInlet { inner: inlet, pending: Arc::clone(&pending) };
+        Ok(Opened {
+            device: Box::new(AsyncDevice { name: self.name, caps, pending }),
+            inlet: Box::new(inlet),
+        })
     }
 }
 
-/// The started operations of one rank that are not complete.
 #[derive(Debug)]
 struct Pending {
-    list: Mutex<Vec<Late>>,
+    list: Mutex<Vec<PendingOp>>,
     state: AtomicU64,
     bell: Arc<Doorbell>,
     inner: Arc<dyn Device>,
 }
 
 #[derive(Debug)]
-struct Late {
+struct PendingOp {
     op: OpToken,
-    looks: u64,
-    what: What,
+    delay: u64,
+    what: OpKind,
 }
 
 #[derive(Debug)]
-enum What {
-    Get { link: Shared, key: RemoteKey, at: u64, to: Owned },
-    Lent { body: Owned, bytes: Vec<u8> },
-    Quiet { peer: PeerId, memory: Registration },
+enum OpKind {
+    Get { endpoint: SharedEndpoint, key: RemoteKey, at: u64, to: OwnedPart },
+    ZeroCopy { body: OwnedPart, bytes: Vec<u8> },
+    Quiesce { peer: PeerId, memory: Registration },
 }
 
 /// An endpoint that the inlet uses, too.
-type Shared = Arc<Mutex<Box<dyn Endpoint>>>;
+type SharedEndpoint = Arc<Mutex<Box<dyn Endpoint>>>;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,7 +118,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A [`MemoryPart`] without a lifetime: it is used only until its operation completes.
 #[derive(Debug)]
-struct Owned {
+struct OwnedPart {
     memory: MemoryDesc,
     at: usize,
     len: usize,
@@ -124,10 +126,15 @@ struct Owned {
     _registration: Registration,
 }
 
-impl Owned {
+impl OwnedPart {
     fn new(part: &MemoryPart<'_>) -> Self {
-        let registration = part.registration.expect("the device wants its own end of a move registered");
-        Owned { memory: part.memory.clone(), at: part.at, len: part.len, _registration: registration.clone() }
+        let registration = part.registration.expect("the local memory of a get or a send is registered");
+        OwnedPart {
+            memory: part.memory.clone(),
+            at: part.at,
+            len: part.len,
+            _registration: registration.clone(),
+        }
     }
 
     fn part(&self) -> MemoryPart<'_> {
@@ -138,7 +145,7 @@ impl Owned {
     fn mark(&self) {
         let marks = vec![MARK; self.len];
         let (base, count) = (self.memory.base(), self.memory.count());
-        // SAFETY: the get has begun: the memory is its own.
+        // SAFETY: the get is in progress, so the memory belongs to the device.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
             self.memory.datatype().unpack(base, count, self.at, &marks);
@@ -161,7 +168,7 @@ impl Owned {
         // SAFETY: the operation is not complete: its memory is readable.
         #[expect(unsafe_code, reason = "see above")]
         let packed = unsafe { self.memory.datatype().pack(base, count, self.at, room) };
-        assert_eq!(packed, self.len, "a part lies in its memory");
+        assert_eq!(packed, self.len, "the part is within its memory");
         // SAFETY: `pack` has written them.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
@@ -178,41 +185,41 @@ impl Pending {
         next
     }
 
-    fn start(&self, op: OpToken, what: What) {
-        let late = Late { op, looks: self.random() % LOOKS, what };
-        lock(&self.list).push(late);
+    fn start(&self, op: OpToken, what: OpKind) {
+        let op = PendingOp { op, delay: self.random() % MAX_DELAY, what };
+        lock(&self.list).push(op);
         self.bell.ring();
     }
 
     /// Removes and returns one of the due operations, at random.
-    fn take_due(&self) -> Option<Late> {
+    fn take_due(&self) -> Option<PendingOp> {
         let mut list = lock(&self.list);
-        let due: Vec<usize> = (0..list.len()).filter(|at| list[*at].looks == 0).collect();
+        let due: Vec<usize> = (0..list.len()).filter(|at| list[*at].delay == 0).collect();
         let at = due.get(self.random() as usize % due.len().max(1))?;
         Some(list.swap_remove(*at))
     }
 
-    /// Counts one poll, and several if the rank is idle: a rank that only waits for an operation would yield between
-    /// two polls, which is slow if other threads want the core. Returns whether operations are pending.
-    fn look(&self, is_idle: bool) -> bool {
-        let looks = if is_idle { LOOKS / 4 } else { 1 };
+    /// Counts one poll, or several if the rank is idle, because an idle rank yields its core between two polls. Returns
+    /// whether operations are pending.
+    fn note_poll(&self, is_idle: bool) -> bool {
+        let delay = if is_idle { MAX_DELAY / 4 } else { 1 };
         let mut list = lock(&self.list);
-        list.iter_mut().for_each(|late| late.looks = late.looks.saturating_sub(looks));
+        list.iter_mut().for_each(|op| op.delay = op.delay.saturating_sub(delay));
         !list.is_empty()
     }
 }
 
 #[derive(Debug)]
-struct LateDevice {
+struct AsyncDevice {
     name: &'static str,
     caps: Caps,
     pending: Arc<Pending>,
 }
 
-// SAFETY: the inner device executes an operation when its token is reported, and not later; memory is quiesced when it
-// says so.
+// SAFETY: the inner device executes an operation when its token is reported, and not later; memory is quiesced when the
+// inner device reports that.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Device for LateDevice {
+unsafe impl Device for AsyncDevice {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -231,7 +238,7 @@ unsafe impl Device for LateDevice {
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
         let inner = Arc::new(Mutex::new(self.pending.inner.connect(peer, at)?));
-        Ok(Box::new(LateLink { inner, pending: Arc::clone(&self.pending) }))
+        Ok(Box::new(AsyncEndpoint { inner, pending: Arc::clone(&self.pending) }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -250,18 +257,18 @@ unsafe impl Device for LateDevice {
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
-        self.pending.start(op, What::Quiet { peer, memory: memory.clone() });
+        self.pending.start(op, OpKind::Quiesce { peer, memory: memory.clone() });
         QuiesceStatus::InProgress
     }
 }
 
 #[derive(Debug)]
-struct LateLink {
-    inner: Shared,
+struct AsyncEndpoint {
+    inner: SharedEndpoint,
     pending: Arc<Pending>,
 }
 
-impl Endpoint for LateLink {
+impl Endpoint for AsyncEndpoint {
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         lock(&self.inner).post(head, body)
     }
@@ -298,10 +305,10 @@ impl Endpoint for LateLink {
             self.pending.bell.ring();
             return Err(PostError::Again);
         }
-        let body = Owned::new(part);
+        let body = OwnedPart::new(part);
         let bytes = body.read();
         lock(&self.inner).post(head, Body::Bytes(&bytes))?;
-        self.pending.start(op, What::Lent { body, bytes });
+        self.pending.start(op, OpKind::ZeroCopy { body, bytes });
         Ok(OpStatus::InProgress)
     }
 
@@ -315,16 +322,15 @@ impl Endpoint for LateLink {
     ) -> Result<OpStatus, PostError> {
         match self.pending.random() % 16 {
             0 => {
-                // Space becomes available by itself, at the next poll.
                 self.pending.bell.ring();
                 Err(PostError::Again)
             }
             // SAFETY: the caller's promise.
             1 => unsafe { lock(&self.inner).get(key, at, to, op) },
             _ => {
-                let (link, key, to) = (Arc::clone(&self.inner), *key, Owned::new(&to));
+                let (endpoint, key, to) = (Arc::clone(&self.inner), *key, OwnedPart::new(&to));
                 to.mark();
-                self.pending.start(op, What::Get { link, key, at, to });
+                self.pending.start(op, OpKind::Get { endpoint, key, at, to });
                 Ok(OpStatus::InProgress)
             }
         }
@@ -332,43 +338,46 @@ impl Endpoint for LateLink {
 }
 
 #[derive(Debug)]
-struct LateInlet {
+struct AsyncInlet {
     inner: Box<dyn Inlet>,
     pending: Arc<Pending>,
 }
 
 // SAFETY: bodies are those of the inner inlet; an operation is reported once, after it was executed.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Inlet for LateInlet {
+unsafe impl Inlet for AsyncInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = self.inner.progress(sink);
-        while let Some(Late { op, what, .. }) = self.pending.take_due() {
+        while let Some(PendingOp { op, what, .. }) = self.pending.take_due() {
             moved += 1;
             match what {
-                What::Get { link, key, at, to } => {
+                OpKind::Get { endpoint, key, at, to } => {
                     let is_ours = to.read().iter().all(|byte| *byte == MARK);
-                    assert!(is_ours, "memory was used before the device had given it back");
-                    // SAFETY: the operation is not complete: the memory is its own.
+                    assert!(is_ours, "the memory of a get was written before its completion");
+                    // SAFETY: the operation is not complete, so the memory belongs to the device.
                     #[expect(unsafe_code, reason = "see above")]
-                    let result = unsafe { lock(&link).get(&key, at, to.part(), op) };
+                    let result = unsafe { lock(&endpoint).get(&key, at, to.part(), op) };
                     drop(to);
                     sink.completed(op, result.map(|_| ()).map_err(|why| format!("{why:?}")));
                 }
-                What::Lent { body, bytes } => {
-                    assert!(body.read() == bytes, "a lent body was written before it was given back");
+                OpKind::ZeroCopy { body, bytes } => {
+                    assert!(
+                        body.read() == bytes,
+                        "the body of a zero-copy send was written before its completion"
+                    );
                     drop(body);
                     sink.completed(op, Ok(()));
                 }
-                What::Quiet { peer, memory } => {
-                    let quiet = self.pending.inner.quiesce(peer, &memory, op);
+                OpKind::Quiesce { peer, memory } => {
+                    let quiesced = self.pending.inner.quiesce(peer, &memory, op);
                     drop(memory);
-                    if quiet == QuiesceStatus::Done {
+                    if quiesced == QuiesceStatus::Done {
                         sink.quiesced(op);
                     }
                 }
             }
         }
-        if self.pending.look(moved == 0) {
+        if self.pending.note_poll(moved == 0) {
             self.pending.bell.ring();
         }
         moved

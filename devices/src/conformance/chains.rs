@@ -1,4 +1,4 @@
-//! Messages in any number of pieces, with boundaries anywhere.
+//! Sends of chains: any number of pieces, with boundaries anywhere.
 
 use mpj_datatypes::Datatype;
 
@@ -33,7 +33,7 @@ fn data(rank: u32, tag: i32, len: usize) -> Vec<u8> {
     bytes(u64::from(rank + 1) << 40 | (tag as u64) << 32 | len as u64, len)
 }
 
-/// Messages of every critical length, in 1 to 40 pieces, expected and unexpected.
+/// In 1 to 40 pieces, expected and unexpected.
 pub(super) fn every_size_in_pieces(m: &Member) {
     for (tag, len) in (0..).zip(lengths(m)) {
         for (mode, pieces) in
@@ -63,8 +63,7 @@ pub(super) fn many_pieces(m: &Member) {
     }
 }
 
-/// Messages of a rank to itself, in both modes, with the send or the receive first.
-pub(super) fn in_pieces_to_oneself(m: &Member) {
+pub(super) fn chains_to_self(m: &Member) {
     let me = m.rank as i32;
     for (tag, len) in (0..).zip([0, 1, 40, 4096, m.long()]) {
         let wanted = data(m.rank, tag, len);
@@ -80,7 +79,7 @@ pub(super) fn in_pieces_to_oneself(m: &Member) {
 }
 
 /// Items of a type in pieces, with boundaries within items, match a receive of another datatype.
-pub(super) fn in_pieces_and_strided(m: &Member) {
+pub(super) fn chains_match_strided_receives(m: &Member) {
     let number = Datatype::of::<f64>();
     for (tag, count) in (0..).zip([1, 30, m.long() / 8 + 1]) {
         let items = |rank: u32| (0..count).map(move |i| f64::from(rank) * 1e6 + i as f64);

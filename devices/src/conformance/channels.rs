@@ -10,8 +10,7 @@ fn everybody(m: &Member) -> Group {
     Group::Range { first: 0, len: m.size }
 }
 
-/// Messages with the same source and tag on different contexts do not match.
-pub(super) fn contexts_are_apart(m: &Member) {
+pub(super) fn contexts_do_not_mix(m: &Member) {
     let others: Vec<Member> = (0..5).map(|i| m.join_also(1 << 40 | i, everybody(m), m.rank)).collect();
     let mut sends = Vec::new();
     for (i, other) in others.iter().enumerate() {
@@ -31,8 +30,7 @@ pub(super) fn contexts_are_apart(m: &Member) {
     }
 }
 
-/// Messages for a channel that the receiver has not joined yet are kept until it joins.
-pub(super) fn a_late_joiner_finds_its_messages(m: &Member) {
+pub(super) fn late_join_receives_earlier_messages(m: &Member) {
     const LATE: u64 = 77;
     let last = m.size - 1;
     let lengths = [0, 8, 100, m.limits()[0], m.long()];
@@ -55,7 +53,7 @@ pub(super) fn a_late_joiner_finds_its_messages(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(&early).is_ok()));
 }
 
-/// Ranks are numbered within the group, whatever its order.
+/// Ranks are numbered by their position in the group.
 pub(super) fn groups_in_any_order(m: &Member) {
     let circle = |m: &Member| {
         let send = m.isend(m.next(), 1, vec![m.rank; 3]);
@@ -75,8 +73,7 @@ pub(super) fn groups_in_any_order(m: &Member) {
     }
 }
 
-/// Channels are created and freed repeatedly, and their contexts are reused.
-pub(super) fn many_come_and_go(m: &Member) {
+pub(super) fn channels_are_created_and_freed_repeatedly(m: &Member) {
     for i in 0..300 {
         let channel = m.join_also(1000 + i, everybody(m), m.rank);
         let send = channel.isend(m.next(), 1, vec![i; 4]);
@@ -90,7 +87,7 @@ pub(super) fn many_come_and_go(m: &Member) {
 }
 
 /// Unreceived messages on a freed channel do not use up the sender's credit.
-pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
+pub(super) fn freeing_a_channel_returns_credit(m: &Member) {
     let len = m.limits()[0].min(8 << 10);
     let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
@@ -109,12 +106,12 @@ pub(super) fn leaving_a_channel_gives_room_back(m: &Member) {
         m.engine.progress();
     }
     m.barrier();
-    assert!(send.has_ended(), "there should be room for an eager message");
+    assert!(send.has_ended(), "the credit for an eager message is available again");
     m.recv::<u8>(m.previous() as i32, 1, len);
 }
 
-/// A synchronous send fails when its receiver frees the channel, whether the message arrived before or after that.
-pub(super) fn what_is_refused_fails_at_its_sender(m: &Member) {
+/// The message arrives before or after its receiver frees the channel.
+pub(super) fn refused_synchronous_send_fails(m: &Member) {
     for is_early in [true, false] {
         let channel = m.join_also(3000 + u64::from(is_early), everybody(m), m.rank);
         if m.rank > 0 {

@@ -8,8 +8,7 @@ use crate::{ANY_SOURCE, ANY_TAG, Fault, Mode, Pattern};
 
 const LEFT: Fault = Fault::Left { rank: Some(0) };
 
-/// Operations that need a rank that has exited fail.
-pub(super) fn a_leaver_ends_what_waits_for_it(m: &Member) {
+pub(super) fn exit_fails_operations_that_need_the_rank(m: &Member) {
     if m.rank == 0 {
         m.barrier();
         return m.engine.close();
@@ -37,8 +36,7 @@ pub(super) fn a_leaver_ends_what_waits_for_it(m: &Member) {
     assert_eq!(m.received(anybody).1, [from as u8; 8]);
 }
 
-/// When all other ranks have exited, a receive from any source fails.
-pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
+pub(super) fn any_source_receive_fails_when_all_others_have_exited(m: &Member) {
     m.barrier();
     if m.rank > 0 {
         return m.engine.close();
@@ -51,14 +49,14 @@ pub(super) fn the_last_one_hears_that_all_have_left(m: &Member) {
 }
 
 /// A closing rank waits until its messages are delivered, and they can still be received afterwards.
-pub(super) fn messages_from_before_a_leave_arrive(m: &Member) {
+pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     const MESSAGES: u64 = 1000;
     let len = |i: u64| if i % 100 == 50 { m.long() } else { (i % 70) as usize };
     if m.rank == 0 {
         let all = (0..MESSAGES).flat_map(|i| m.others().map(move |to| (i, to)));
         let sends: Vec<_> = all.map(|(i, to)| m.isend(to, 1, bytes(i + 1, len(i)))).collect();
         m.engine.close();
-        assert!(sends.iter().all(super::Sending::has_ended), "nothing is under way after close");
+        assert!(sends.iter().all(super::Sending::has_ended), "close completes all sends");
         return;
     }
     std::thread::sleep(Duration::from_millis(30));
@@ -69,7 +67,7 @@ pub(super) fn messages_from_before_a_leave_arrive(m: &Member) {
 }
 
 /// All ranks close without having received each other's rendezvous messages.
-pub(super) fn pending_sends_to_closing_peers(m: &Member) {
+pub(super) fn pending_sends_fail_when_all_ranks_close(m: &Member) {
     let sends: Vec<_> = m
         .others()
         .flat_map(|to| [m.isend(to, 1, bytes(1, m.long())), m.issend(to, 1, bytes(1, 8))])
@@ -83,7 +81,7 @@ pub(super) fn pending_sends_to_closing_peers(m: &Member) {
 }
 
 /// All ranks close while a thread of each still receives and messages of all kinds are in flight.
-pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
+pub(super) fn all_ranks_close_during_traffic(m: &Member) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {
@@ -120,8 +118,7 @@ pub(super) fn everybody_closes_in_the_middle_of_traffic(m: &Member) {
     });
 }
 
-/// A synchronous send of a rank to itself without a receive fails when the rank closes.
-pub(super) fn a_synchronous_send_to_oneself_ends(m: &Member) {
+pub(super) fn close_fails_a_synchronous_send_to_self(m: &Member) {
     let sends = [m.issend(m.rank, 1, bytes(1, 8)), m.issend(m.rank, 1, bytes(1, m.long()))];
     m.engine.close();
     for send in sends {

@@ -6,12 +6,11 @@ use super::Member;
 use super::owned::bytes;
 use crate::Exit;
 
-/// The number of messages in succession: few enough that every device has space for them, unless it is configured to
-/// have very little.
-const ROW: u64 = 4;
+/// The number of messages in succession: every device has space for them, unless it is configured to have very little.
+const MESSAGES: u64 = 4;
 
-/// A device with a lower eager limit has so little space that messages wait for it, which requires polling.
-const ROOM: usize = 64;
+/// A device with a lower limit has so little space that messages wait for it, which requires polling.
+const MIN_LIMIT: usize = 64;
 
 /// Makes no call of the engine until the other ranks have exited, which this rank learns from the roster.
 fn compute(m: &Member) {
@@ -22,8 +21,8 @@ fn compute(m: &Member) {
     }
 }
 
-/// Connects all ranks with each other: messages that wait for a connection require polling, too.
-fn meet(m: &Member) {
+/// Connects all ranks with each other, because messages that wait for a connection require polling, too.
+fn connect_all(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.isend(to, 2, vec![1u8])).collect();
     m.others().for_each(|from| assert_eq!(m.recv::<u8>(from as i32, 2, 1).1, [1]));
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
@@ -31,32 +30,30 @@ fn meet(m: &Member) {
 }
 
 /// Rank 0 starts messages to all ranks and then computes; if `waits`, it waits for them first.
-fn a_row(m: &Member, waits: bool) {
-    if m.limits().iter().any(|limit| *limit < ROOM) {
+fn start_sends_and_compute(m: &Member, waits: bool) {
+    if m.limits().iter().any(|limit| *limit < MIN_LIMIT) {
         return;
     }
-    meet(m);
+    connect_all(m);
     if m.rank != 0 {
-        for i in 0..ROW {
+        for i in 0..MESSAGES {
             assert!(m.recv::<u8>(0, 1, 8).1 == bytes(i + 1, i as usize + 1), "message {i}");
         }
         return m.engine.close();
     }
-    let all = (0..ROW).flat_map(|i| m.others().map(move |to| (i, to)));
+    let all = (0..MESSAGES).flat_map(|i| m.others().map(move |to| (i, to)));
     let sends: Vec<_> = all.map(|(i, to)| m.isend(to, 1, bytes(i + 1, i as usize + 1))).collect();
-    assert!(sends.iter().all(super::Sending::has_ended), "there is room");
+    assert!(sends.iter().all(super::Sending::has_ended), "the devices have space");
     if waits {
         sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
     }
     compute(m);
 }
 
-/// Started messages are sent although their rank makes no other call.
-pub(super) fn a_row_of_sends_leaves_though_its_rank_computes(m: &Member) {
-    a_row(m, false);
+pub(super) fn sends_leave_while_their_rank_computes(m: &Member) {
+    start_sends_and_compute(m, false);
 }
 
-/// Completed messages have been sent.
-pub(super) fn sends_that_were_waited_for_have_left(m: &Member) {
-    a_row(m, true);
+pub(super) fn completed_sends_have_left(m: &Member) {
+    start_sends_and_compute(m, true);
 }

@@ -15,7 +15,8 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
 /// The tag of the messages by which all ranks tell rank 0 that they have left the barrier.
 const GATHERED: i32 = 1 << 20;
 
-/// Makes rank 0 die after a barrier. Its engine is kept, unlike the memory of a dead process.
+/// Makes rank 0 die after a barrier. Its engine stays in memory, unlike that of a dead process. Returns whether this is
+/// rank 0.
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
@@ -27,18 +28,16 @@ fn rank_0_dies(m: &Member) -> bool {
     dies
 }
 
-/// Returns on rank 0 when all other ranks have left the barrier, as their messages say.
+/// Returns on rank 0 when all other ranks have left the barrier, as their messages say. Returns whether this is rank 0.
 fn rank_0_is_ready_to_die(m: &Member) -> bool {
     m.barrier();
     if m.rank == 0 {
-        // The barrier does not need rank 0 any more when rank 0 has left it.
         m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
     }
     m.rank == 0
 }
 
-/// Waits until this rank knows of the death.
-fn learn(m: &Member) {
+fn wait_until_death_is_known(m: &Member) {
     while m.world.broken().is_none() {
         m.engine.progress();
     }
@@ -46,7 +45,7 @@ fn learn(m: &Member) {
 
 /// Every pending operation on a channel with a dead rank fails with that rank's number, even if it does not need that
 /// rank.
-pub(super) fn a_death_ends_all_that_waits(m: &Member) {
+pub(super) fn death_fails_all_pending_operations(m: &Member) {
     if m.rank == 0 {
         rank_0_dies(m);
         return;
@@ -71,7 +70,7 @@ pub(super) fn a_death_ends_all_that_waits(m: &Member) {
         });
     });
     receives.into_iter().enumerate().for_each(|(i, receive)| match i {
-        // The message to the rank itself had arrived by then.
+        // The message of the rank to itself arrived before the death.
         3 => assert_eq!(receive.wait(m).0.map(|e| e.bytes), Ok(8)),
         _ => assert_dead(receive.wait(m).0, "receive"),
     });
@@ -86,8 +85,7 @@ pub(super) fn a_death_ends_all_that_waits(m: &Member) {
     assert_dead(m.irecv::<u8>(m.next() as i32, 1, 8).wait(m).0, "a new receive");
 }
 
-/// A channel without the dead rank continues to work.
-pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
+pub(super) fn death_spares_channels_without_the_dead_rank(m: &Member) {
     if m.rank == 0 {
         rank_0_dies(m);
         return;
@@ -95,7 +93,7 @@ pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
     let rest = m.join_also(60, Group::Range { first: 1, len: m.size - 1 }, m.rank - 1);
     let pending = rest.irecv::<u8>(rest.previous() as i32, 99, 8);
     rank_0_dies(m);
-    learn(m);
+    wait_until_death_is_known(m);
     for i in 0..200 {
         let len = if i % 20 == 0 { m.long() } else { 40 };
         let send = rest.isend(rest.next(), 1, bytes(i + 1, len));
@@ -107,7 +105,7 @@ pub(super) fn a_death_leaves_other_channels_alone(m: &Member) {
 }
 
 /// The receive of a dead rank's rendezvous message fails or succeeds, but does not hang.
-pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
+pub(super) fn rendezvous_message_of_a_dead_rank_does_not_hang(m: &Member) {
     let len = m.long();
     if m.rank == 0 {
         for to in m.others() {
@@ -117,18 +115,17 @@ pub(super) fn a_dead_ranks_early_announcement_does_not_hang(m: &Member) {
         return;
     }
     rank_0_dies(m);
-    learn(m);
+    wait_until_death_is_known(m);
     let (outcome, got) = m.irecv::<u8>(0, 1, len).wait(m);
     assert!(outcome.is_err() || got == bytes(3, len));
     let strided = Datatype::of::<u8>().vector(len, 1, 2).unwrap();
     let (outcome, _) = m.post(0, 1, vec![0u8; 2 * len], Layout::typed(1, &strided)).wait(m);
     if let Err(fault) = outcome {
-        assert_dead::<()>(Err(fault), "an announced message");
+        assert_dead::<()>(Err(fault), "a rendezvous message");
     }
 }
 
-/// Messages that a rank sent before its death can be received afterwards.
-pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
+pub(super) fn messages_sent_before_a_death_arrive(m: &Member) {
     const MESSAGES: u64 = 100;
     if m.rank == 0 {
         for i in 0..MESSAGES {
@@ -138,7 +135,7 @@ pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
         return;
     }
     rank_0_dies(m);
-    learn(m);
+    wait_until_death_is_known(m);
     for i in 0..MESSAGES {
         assert_eq!(m.recv::<u64>(0, 1, 4).1, [i; 4]);
     }
@@ -146,13 +143,13 @@ pub(super) fn messages_from_before_a_death_arrive(m: &Member) {
 }
 
 /// Receives of a dead rank's rendezvous messages complete, and their memory is not written afterwards.
-pub(super) fn memory_that_went_back_is_left_alone(m: &Member) {
+pub(super) fn returned_memory_is_not_written_after_a_death(m: &Member) {
     dies_while_others_receive(m);
 }
 
 /// If the dead rank's connections stay open in the middle of a message, as those of a disconnected host do, receives
 /// complete as well, and their memory is not written afterwards.
-pub(super) fn a_death_behind_an_open_connection_ends_bodies(m: &Member) {
+pub(super) fn death_with_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
         forget(Arc::clone(&m.engine));
     }
@@ -180,12 +177,12 @@ fn dies_while_others_receive(m: &Member) {
         let (outcome, mut memory) = receive.wait(m);
         match outcome {
             Ok(_) => assert!(memory == bytes(i + 1, len), "message {i}"),
-            Err(fault) => assert_dead::<()>(Err(fault), "an announced message"),
+            Err(fault) => assert_dead::<()>(Err(fault), "a rendezvous message"),
         }
         memory.fill(0x11);
         back.push(memory);
     }
-    learn(m);
+    wait_until_death_is_known(m);
     for _ in 0..1000 {
         m.engine.progress();
     }
@@ -193,7 +190,7 @@ fn dies_while_others_receive(m: &Member) {
 }
 
 /// Frames that a dead rank will never receive do not keep the living from closing.
-pub(super) fn closing_after_flooding_a_dead_rank(m: &Member) {
+pub(super) fn close_succeeds_after_flooding_a_dead_rank(m: &Member) {
     if rank_0_dies(m) {
         return;
     }

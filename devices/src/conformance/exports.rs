@@ -17,9 +17,8 @@ use crate::{
 
 const LEFT: Fault = Fault::Left { rank: Some(0) };
 
-/// The send of a block that the operation owns.
 #[derive(Debug)]
-struct Loan {
+struct ExportedSend {
     data: Arc<FilledBlock<<RankPool as Pool>::Block>>,
     started: Started,
 }
@@ -43,7 +42,7 @@ impl Drop for Owner {
     }
 }
 
-impl Loan {
+impl ExportedSend {
     fn start(m: &Member, to: u32, tag: i32, data: &[u8]) -> Self {
         Self::start_as(m, to, tag, data, |data| data)
     }
@@ -65,13 +64,13 @@ impl Loan {
         #[expect(unsafe_code, reason = "the engine takes raw memory")]
         let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
         let started = m.engine.send(&m.world, to, tag, source, Mode::Standard, Coalesce::Allowed).unwrap();
-        Loan { data, started }
+        ExportedSend { data, started }
     }
 
     fn completion(&self) -> &Completion {
         match &self.started {
             Started::Pending(completion) => completion,
-            Started::Done(_) => panic!("a long message does not end at once"),
+            Started::Done(_) => panic!("a long send completed before its receive"),
         }
     }
 
@@ -91,7 +90,7 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
 }
 
 /// Returns whether the device for another rank of the channel lets that rank view memory of this one.
-fn views(m: &Member, to: u32) -> bool {
+fn can_view(m: &Member, to: u32) -> bool {
     // With this path, messages are packed into another block first.
     if m.engine.path == DataPath::Buffered
         && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
@@ -103,16 +102,15 @@ fn views(m: &Member, to: u32) -> bool {
 }
 
 /// Receives a message as a view. If that is impossible, receives it otherwise and returns `None`.
-fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
+fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     match m.engine.recv_view(message(m, from, tag)) {
-        Ok(lent) => {
-            assert!(lent.bytes() == data, "tag {tag}");
-            Some(lent)
+        Ok(viewed) => {
+            assert!(viewed.bytes() == data, "tag {tag}");
+            Some(viewed)
         }
         Err(message) => {
-            assert!(!views(m, from), "{message:?} is not lent");
-            // Discards the message.
-            // SAFETY: the target has no bytes, so that nothing is written.
+            assert!(!can_view(m, from), "{message:?} cannot be viewed");
+            // SAFETY: the target has no bytes, so nothing is written: the message is discarded.
             #[expect(unsafe_code, reason = "the engine takes raw memory")]
             let nothing = unsafe { crate::Target::new(Buf::empty(), None) }.unwrap();
             let refused = m.engine.recv_message(message, crate::Receive::new(nothing)).started();
@@ -122,39 +120,39 @@ fn look(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     }
 }
 
-/// The sender gets a block back when its receiver has dropped the view, in whatever order that is.
-pub(super) fn blocks_are_looked_at_where_they_lie(m: &Member) {
+/// The sender gets a block back when its receiver has dropped the view; views are dropped in any order.
+pub(super) fn blocks_are_viewed_in_place(m: &Member) {
     const BLOCKS: u64 = 6;
     let len = |i: u64| m.long() + 7 * i as usize;
     for round in 0..3 {
         let data = |rank: u32, i: u64| bytes(u64::from(rank) * 100 + round * 10 + i, len(i));
-        let loans: Vec<_> =
-            (0..BLOCKS).map(|i| Loan::start(m, m.next(), i as i32, &data(m.rank, i))).collect();
-        let lent: Vec<_> =
-            (0..BLOCKS).map(|i| look(m, m.previous(), i as i32, &data(m.previous(), i))).collect();
+        let sends: Vec<_> =
+            (0..BLOCKS).map(|i| ExportedSend::start(m, m.next(), i as i32, &data(m.rank, i))).collect();
+        let viewed: Vec<_> =
+            (0..BLOCKS).map(|i| recv_viewed(m, m.previous(), i as i32, &data(m.previous(), i))).collect();
         m.barrier();
-        if views(m, m.next()) {
-            assert!(!loans.iter().any(Loan::has_ended), "somebody looks at the blocks");
+        if can_view(m, m.next()) {
+            assert!(!sends.iter().any(ExportedSend::has_ended), "the receivers still view the blocks");
         }
         m.barrier();
-        let mut lent: Vec<_> = lent.into_iter().collect();
-        while !lent.is_empty() {
-            drop(lent.remove(lent.len() / 2));
+        let mut viewed: Vec<_> = viewed.into_iter().collect();
+        while !viewed.is_empty() {
+            drop(viewed.remove(viewed.len() / 2));
         }
-        for (i, loan) in loans.into_iter().enumerate() {
-            let (outcome, block) = loan.wait(m);
+        for (i, send) in sends.into_iter().enumerate() {
+            let (outcome, block) = send.wait(m);
             assert_eq!(outcome.unwrap().bytes, len(i as u64));
-            let block = block.expect("nobody looks at it any more");
+            let block = block.expect("the view was dropped");
             assert!(block.as_ref() == data(m.rank, i as u64));
         }
     }
 }
 
 /// A message in a block can be received like any other message, also into another layout, and be rejected.
-pub(super) fn blocks_are_received_elsewhere(m: &Member) {
+pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
     let len = (m.long() + 4) & !3;
     let data = |rank: u32| bytes(u64::from(rank) + 1, len);
-    let loans: Vec<_> = (0..4).map(|tag| Loan::start(m, m.next(), tag, &data(m.rank))).collect();
+    let sends: Vec<_> = (0..4).map(|tag| ExportedSend::start(m, m.next(), tag, &data(m.rank))).collect();
     let from = m.previous().cast_signed();
     let theirs = data(m.previous());
     assert!(m.recv::<u8>(from, 0, len + 1).1 == theirs);
@@ -167,52 +165,52 @@ pub(super) fn blocks_are_received_elsewhere(m: &Member) {
     let (other, memory) = m.irecv::<u32>(from, 3, len).wait(m);
     assert!(matches!(other, Err(Fault::TypeMismatch { .. })), "{other:?}");
     assert!(memory.iter().all(|number| *number == 0));
-    for loan in loans {
-        let (outcome, block) = loan.wait(m);
+    for send in sends {
+        let (outcome, block) = send.wait(m);
         outcome.unwrap();
         assert!(block.is_some());
     }
     m.barrier();
 }
 
-/// A closing rank does not wait for the blocks that others view, and these are not reused.
-pub(super) fn a_leaver_does_not_wait_for_its_blocks(m: &Member) {
+/// The blocks that others view are not reused.
+pub(super) fn close_does_not_wait_for_viewed_blocks(m: &Member) {
     if m.rank == 0 {
-        let loans: Vec<_> = m.others().map(|to| Loan::start(m, to, 0, &bytes(3, m.long()))).collect();
+        let sends: Vec<_> = m.others().map(|to| ExportedSend::start(m, to, 0, &bytes(3, m.long()))).collect();
         m.barrier();
         m.engine.close();
-        for loan in loans {
-            assert!(loan.has_ended(), "nothing is under way after close");
-            drop(loan);
+        for send in sends {
+            assert!(send.has_ended(), "close completes all sends");
+            drop(send);
             let mut block = m.engine.pool().alloc(m.long()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
         }
         return;
     }
-    let lent = look(m, 0, 0, &bytes(3, m.long()));
+    let viewed = recv_viewed(m, 0, 0, &bytes(3, m.long()));
     m.barrier();
     assert_eq!(m.irecv::<u8>(0, ANY_TAG, 8).wait(m).0, Err(LEFT));
     std::thread::sleep(Duration::from_millis(20));
-    assert!(lent.is_none_or(|lent| lent.bytes() == bytes(3, m.long())));
+    assert!(viewed.is_none_or(|viewed| viewed.bytes() == bytes(3, m.long())));
 }
 
-/// A block is not written to while its receiver, which has exited, still views it.
-pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
+/// The block is not written while its receiver, which has exited, still views it.
+pub(super) fn receiver_exits_with_a_viewed_block(m: &Member) {
     if m.rank == 0 {
-        let lent = look(m, 1, 0, &bytes(5, m.long()));
+        let viewed = recv_viewed(m, 1, 0, &bytes(5, m.long()));
         m.barrier();
         m.engine.close();
         std::thread::sleep(Duration::from_millis(30));
-        assert!(lent.as_ref().is_none_or(|lent| lent.bytes() == bytes(5, m.long())));
-        return drop(lent);
+        assert!(viewed.as_ref().is_none_or(|viewed| viewed.bytes() == bytes(5, m.long())));
+        return drop(viewed);
     }
     if m.rank > 1 {
         return m.barrier();
     }
-    let loan = Loan::start(m, 0, 0, &bytes(5, m.long()));
+    let send = ExportedSend::start(m, 0, 0, &bytes(5, m.long()));
     m.barrier();
-    let (outcome, block) = loan.wait(m);
-    if views(m, 0) {
+    let (outcome, block) = send.wait(m);
+    if can_view(m, 0) {
         assert_eq!(outcome.unwrap_err(), LEFT);
         // A process may learn of its receiver's exit so late that the block has been returned.
         assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.long())));
@@ -225,24 +223,23 @@ pub(super) fn a_receiver_leaves_with_a_block(m: &Member) {
     }
 }
 
-/// A rank that is reported dead continues to view a block, and the block is not written to.
-pub(super) fn the_dead_may_look_on(m: &Member) {
+pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     if m.rank == 0 {
-        let lent: Vec<_> = m.others().map(|from| look(m, from, 0, &bytes(8, m.long()))).collect();
+        let viewed: Vec<_> = m.others().map(|from| recv_viewed(m, from, 0, &bytes(8, m.long()))).collect();
         // The other ranks are past the barrier when all of them have sent.
         m.barrier();
         m.others().for_each(|from| drop(m.recv::<u8>(from.cast_signed(), 1, 1)));
         m.die();
         std::thread::sleep(Duration::from_millis(30));
-        assert!(lent.iter().flatten().all(|lent| lent.bytes() == bytes(8, m.long())));
+        assert!(viewed.iter().flatten().all(|viewed| viewed.bytes() == bytes(8, m.long())));
         return;
     }
-    let loan = Loan::start(m, 0, 0, &bytes(8, m.long()));
+    let send = ExportedSend::start(m, 0, 0, &bytes(8, m.long()));
     m.barrier();
     m.send(0, 1, &[0u8]);
-    let views = views(m, 0);
-    let (outcome, block) = loan.wait(m);
-    if views {
+    let can_view = can_view(m, 0);
+    let (outcome, block) = send.wait(m);
+    if can_view {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
     // Write to every block that can be had.
@@ -254,45 +251,43 @@ pub(super) fn the_dead_may_look_on(m: &Member) {
     }
 }
 
-/// The owner of a block may send when it is dropped, even if the block was kept for a receiver after its send was
-/// abandoned.
-pub(super) fn an_owner_sends_when_it_goes(m: &Member) {
+/// Even if the receiver viewed the block after its send was cancelled.
+pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
     let data = bytes(4, m.long());
     match m.rank {
         0 => {
-            let lent = look(m, 1, 0, &data);
+            let viewed = recv_viewed(m, 1, 0, &data);
             m.send(1, 1, &[0u8]);
             m.recv::<u8>(1, 2, 1);
-            drop(lent);
+            drop(viewed);
             m.send(1, 3, &[0u8]);
-            drop(look(m, 1, 4, &data));
+            drop(recv_viewed(m, 1, 4, &data));
             assert_eq!(m.recv::<u8>(1, 5, 1).1, [9]);
         }
         1 => {
             let (engine, world) = (Arc::clone(&m.engine), Arc::clone(&m.world));
             let owner = |_data| -> KeepAlive { Arc::new(Owner { _data, engine, world, to: 0, tag: 5 }) };
-            let loan = Loan::start_as(m, 0, 0, &data, owner);
+            let send = ExportedSend::start_as(m, 0, 0, &data, owner);
             m.recv::<u8>(0, 1, 1);
-            let was_pending = m.engine.cancel(&m.world, loan.completion());
-            assert!(!was_pending || loan.wait(m).0 == Err(Fault::Cancelled));
+            let was_pending = m.engine.cancel(&m.world, send.completion());
+            assert!(!was_pending || send.wait(m).0 == Err(Fault::Cancelled));
             m.send(0, 2, &[0u8]);
             m.recv::<u8>(0, 3, 1);
             // A new send finds the blocks that were returned.
-            Loan::start(m, 0, 4, &data).wait(m).0.unwrap();
+            ExportedSend::start(m, 0, 4, &data).wait(m).0.unwrap();
         }
         _ => (),
     }
     m.barrier();
 }
 
-/// A block whose send was cancelled before the receive cannot be viewed.
-pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
+pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     if m.rank == 0 {
         for to in m.others() {
-            let loan = Loan::start(m, to, 0, &bytes(2, m.long()));
-            // In time: the other rank waits for the barrier.
-            assert!(m.engine.cancel(&m.world, loan.completion()));
-            let (outcome, block) = loan.wait(m);
+            let send = ExportedSend::start(m, to, 0, &bytes(2, m.long()));
+            // The other rank waits for the barrier.
+            assert!(m.engine.cancel(&m.world, send.completion()));
+            let (outcome, block) = send.wait(m);
             assert_eq!(outcome.unwrap_err(), Fault::Cancelled);
             assert!(block.is_some());
         }
@@ -303,28 +298,28 @@ pub(super) fn what_is_taken_back_is_not_looked_at(m: &Member) {
     let early = m.engine.improbe(&m.world, Pattern { source: 0, tag: 0 }).unwrap();
     // A device that delays frames might not have sent the RTS yet.
     if let Some(message) = early {
-        let message = m.engine.recv_view(message).expect_err("it was taken back");
+        let message = m.engine.recv_view(message).expect_err("the send was cancelled");
         drop(message);
     }
     m.barrier();
 }
 
-/// A block that its receiver views counts as received: its send cannot be cancelled, and succeeds.
-pub(super) fn a_viewed_block_is_not_taken_back(m: &Member) {
+/// The block counts as received, so its send succeeds.
+pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
     let data = bytes(6, m.long());
     match m.rank {
         0 => {
-            let lent = look(m, 1, 0, &data);
+            let viewed = recv_viewed(m, 1, 0, &data);
             m.barrier();
             m.barrier();
-            assert!(lent.is_none_or(|lent| lent.bytes() == data));
+            assert!(viewed.is_none_or(|viewed| viewed.bytes() == data));
         }
         1 => {
-            let loan = Loan::start(m, 0, 0, &data);
+            let send = ExportedSend::start(m, 0, 0, &data);
             m.barrier();
-            if views(m, 0) {
-                assert!(!m.engine.cancel(&m.world, loan.completion()));
-                assert_eq!(loan.wait(m).0.map(|message| message.bytes), Ok(data.len()));
+            if can_view(m, 0) {
+                assert!(!m.engine.cancel(&m.world, send.completion()));
+                assert_eq!(send.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
             // Allocations that reuse free blocks are written to.
             let mut block = m.engine.pool().alloc(m.long()).unwrap();

@@ -20,7 +20,7 @@ fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) 
             let good = m.isend(to, 1, bytes(10, len));
             m.barrier();
             let (outcome, memory) = posted.unwrap_or_else(post).wait(m);
-            judge(outcome.expect_err("a message that does not fit"));
+            judge(outcome.expect_err("the message does not fit"));
             assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was touched");
             assert!(m.recv::<u8>(from as i32, 1, len).1 == bytes(10, len), "the next message");
             bad.wait(m).unwrap();
@@ -54,24 +54,20 @@ fn mismatched(m: &Member, to: u32) {
     }
 }
 
-/// A message is longer than its receive.
-pub(super) fn truncation_spares_the_rest(m: &Member) {
+pub(super) fn truncation_fails_only_its_receive(m: &Member) {
     truncated(m, m.next());
 }
 
-/// A message has another type than its receive.
-pub(super) fn type_mismatch_spares_the_rest(m: &Member) {
+pub(super) fn type_mismatch_fails_only_its_receive(m: &Member) {
     mismatched(m, m.next());
 }
 
-/// Both faults, in messages of a rank to itself.
-pub(super) fn faults_to_oneself(m: &Member) {
+pub(super) fn faults_to_self(m: &Member) {
     truncated(m, m.rank);
     mismatched(m, m.rank);
 }
 
-/// Bytes that are invalid as `bool` or `char` never reach the program as values of that type.
-pub(super) fn bool_and_char_are_checked(m: &Member) {
+pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
     let (to, from) = (m.next(), m.previous());
     let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
     for many in [1, m.long()] {
@@ -100,7 +96,7 @@ pub(super) fn bool_and_char_are_checked(m: &Member) {
 }
 
 /// A message sent as packed can be received as any type, and vice versa.
-pub(super) fn packed_matches_anything(m: &Member) {
+pub(super) fn packed_matches_every_type(m: &Member) {
     let (to, from) = (m.next(), m.previous() as i32);
     for len in [1, 100, m.long()] {
         let data: Vec<u64> = (0..len as u64).map(|i| i << 32 | 7).collect();
@@ -114,8 +110,7 @@ pub(super) fn packed_matches_anything(m: &Member) {
     }
 }
 
-/// A synchronous send completes only after its message was matched.
-pub(super) fn synchronous_waits_for_the_match(m: &Member) {
+pub(super) fn synchronous_send_waits_for_the_match(m: &Member) {
     for len in [0, 8, 1000, m.limits()[0], m.long()] {
         let send = m.issend(m.next(), 1, bytes(5, len));
         m.barrier();
@@ -123,7 +118,7 @@ pub(super) fn synchronous_waits_for_the_match(m: &Member) {
             m.engine.progress();
         }
         m.barrier();
-        assert!(!send.has_ended(), "nobody has received {len} bytes");
+        assert!(!send.has_ended(), "{len} bytes are not received yet");
         m.barrier();
         assert!(m.recv::<u8>(m.previous() as i32, 1, len).1 == bytes(5, len));
         send.wait(m).unwrap();

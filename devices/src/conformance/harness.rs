@@ -14,7 +14,7 @@ use crate::{
     ShmDriver, Site, SmDriver,
 };
 
-/// The time after which a case counts as stuck: a limit for liveness, far above what any case needs.
+/// The time after which a case counts as stuck, far above what any case needs.
 const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
 /// Returns the time limit on this machine. In the machine of `devices/check/rdma-vm` the processor is emulated, and
@@ -23,9 +23,8 @@ fn liveness() -> Duration {
     if std::env::var_os("RDMA_VM").is_some() { LIVENESS * 6 } else { LIVENESS }
 }
 
-/// The state of one rank in its thread.
 #[derive(Debug)]
-struct Part {
+struct RankThread {
     rank: u32,
     size: u32,
     board: Arc<Pinboard>,
@@ -45,9 +44,9 @@ fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
     view.unwrap()
 }
 
-impl Part {
+impl RankThread {
     fn run(self, case: &Case) {
-        let Part { rank, size, board, roster, registry, config } = self;
+        let RankThread { rank, size, board, roster, registry, config } = self;
         let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
         let engine = Engine::open(site, &registry, &config, board.of(rank), roster).unwrap();
         let member = Member::join(engine).unwrap();
@@ -75,11 +74,10 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-    // The memory that ranks in processes of their own would share, if the system supports it.
     let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());
     let here = Hosts::one(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
-    let (done, ends) = channel();
+    let (done, outcomes) = channel();
     for rank in 0..ranks {
         let (board, roster, config) = (Arc::clone(&board), Arc::clone(&roster), config.clone());
         let mut all = Registry::empty().with(SmDriver::new(Arc::clone(&hub)));
@@ -88,16 +86,16 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
         }
         let registry =
             choose(all.with(IbvDriver::new(Arc::clone(&key))).with(NioDriver::new(Arc::clone(&key))));
-        let part = Part { rank, size: ranks, board, roster, registry, config };
+        let rank_thread = RankThread { rank, size: ranks, board, roster, registry, config };
         let done = done.clone();
         let thread = std::thread::Builder::new().name(format!("{}/{rank}", case.name));
-        let _detached = thread.spawn(move || play(part, case, &done)).unwrap();
+        let _detached = thread.spawn(move || run_rank(rank_thread, case, &done)).unwrap();
     }
     let mut first: Option<String> = None;
     let mut left: Vec<u32> = (0..ranks).collect();
     let limit = Instant::now() + liveness();
     while !left.is_empty() {
-        match ends.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+        match outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())) {
             Ok((rank, outcome)) => {
                 left.retain(|other| *other != rank);
                 if let Err(why) = outcome {
@@ -117,15 +115,15 @@ pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks
     }
 }
 
-fn play(part: Part, case: &Case, done: &Sender<(u32, Result<(), String>)>) {
-    let (rank, roster) = (part.rank, Arc::clone(&part.roster));
-    let outcome = catch_unwind(AssertUnwindSafe(|| part.run(case))).map_err(|panic| {
+fn run_rank(rank_thread: RankThread, case: &Case, done: &Sender<(u32, Result<(), String>)>) {
+    let (rank, roster) = (rank_thread.rank, Arc::clone(&rank_thread.roster));
+    let outcome = catch_unwind(AssertUnwindSafe(|| rank_thread.run(case))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let text = text.unwrap_or("panicked").to_owned();
         roster.report(rank, Exit::Died(text.as_str().into()));
         text
     });
-    // If the case was given up, no thread receives any more.
+    // If the case timed out, the receiver is gone.
     let _ = done.send((rank, outcome));
 }

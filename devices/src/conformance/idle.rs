@@ -9,8 +9,8 @@ use crate::{Exit, Fault, Group};
 /// The number of messages to the idle rank: more than any device has space for.
 const UNREAD: u64 = 300;
 
-/// Starts the messages to the idle rank, and stops early if that rank is known to have exited: a sender may be late.
-fn unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
+/// Starts the messages to the idle rank; stops when that rank is known to have exited.
+fn send_unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     let eager = m.limits()[0];
     let send = |i| match m.try_isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 })) {
         Ok(send) => Some(send),
@@ -22,23 +22,23 @@ fn unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     (0..UNREAD).map_while(send).collect()
 }
 
-/// All ranks but rank 1 exchange messages of all sizes.
-fn others_talk(m: &Member, rest: &Member) {
+fn exchange_among_others(m: &Member, without_rank_1: &Member) {
     for (i, len) in [8, 48, 100, 1000, m.limits()[0], m.long()].repeat(20).into_iter().enumerate() {
-        let send = rest.isend(rest.next(), 7, bytes(i as u64 + 1, len));
-        assert!(rest.recv::<u8>(rest.previous() as i32, 7, len).1 == bytes(i as u64 + 1, len));
-        send.wait(rest).unwrap();
+        let send = without_rank_1.isend(without_rank_1.next(), 7, bytes(i as u64 + 1, len));
+        assert!(
+            without_rank_1.recv::<u8>(without_rank_1.previous() as i32, 7, len).1 == bytes(i as u64 + 1, len)
+        );
+        send.wait(without_rank_1).unwrap();
     }
 }
 
-/// Creates a channel of all ranks but rank 1.
-fn rest(m: &Member) -> Member {
+fn without_rank_1(m: &Member) -> Member {
     let group: Group = (0..m.size).filter(|rank| *rank != 1).collect();
     m.join_also(61, group, m.rank - u32::from(m.rank > 1))
 }
 
 /// Rank 1 does not poll until the others have exchanged their messages, which it learns from the roster.
-pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
+pub(super) fn rank_that_does_not_poll_does_not_block_others(m: &Member) {
     m.barrier();
     if m.rank == 1 {
         let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
@@ -53,46 +53,44 @@ pub(super) fn a_rank_that_does_not_poll_stops_nobody(m: &Member) {
         }
         return;
     }
-    let sends = if m.rank == 0 { unread(m, |_| false) } else { Vec::new() };
-    others_talk(m, &rest(m));
+    let sends = if m.rank == 0 { send_unread(m, |_| false) } else { Vec::new() };
+    exchange_among_others(m, &without_rank_1(m));
     if m.rank > 1 {
         return m.engine.close();
     }
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Rank 1 exits normally without having received the messages sent to it.
-pub(super) fn a_leaver_takes_no_room_with_it(m: &Member) {
-    let rest = (m.rank != 1).then(|| rest(m));
+pub(super) fn exited_rank_with_unread_messages_does_not_block_others(m: &Member) {
+    let without_rank_1 = (m.rank != 1).then(|| without_rank_1(m));
     m.barrier();
-    let Some(rest) = rest else {
+    let Some(without_rank_1) = without_rank_1 else {
         std::thread::sleep(Duration::from_millis(50));
         return m.engine.close();
     };
     let has_left = |fault: &Fault| matches!(fault, Fault::Left { rank: Some(1) });
-    for send in unread(m, has_left) {
+    for send in send_unread(m, has_left) {
         let outcome = send.wait(m);
         assert!(outcome.as_ref().err().is_none_or(has_left), "{outcome:?}");
     }
-    others_talk(m, &rest);
+    exchange_among_others(m, &without_rank_1);
 }
 
-/// Rank 1 dies, and its messages are not received.
-pub(super) fn the_dead_take_no_room_with_them(m: &Member) {
-    let rest = (m.rank != 1).then(|| rest(m));
+pub(super) fn dead_rank_with_unread_messages_does_not_block_others(m: &Member) {
+    let without_rank_1 = (m.rank != 1).then(|| without_rank_1(m));
     m.barrier();
-    let Some(rest) = rest else {
+    let Some(without_rank_1) = without_rank_1 else {
         std::thread::sleep(Duration::from_millis(50));
         forget(m.engine.clone());
         return m.die();
     };
     let is_dead = |fault: &Fault| matches!(fault, Fault::Dead { rank: 1, .. });
-    for send in unread(m, is_dead) {
+    for send in send_unread(m, is_dead) {
         let outcome = send.wait(m);
         assert!(outcome.as_ref().err().is_none_or(is_dead), "{outcome:?}");
     }
     while m.world.broken().is_none() {
         m.engine.progress();
     }
-    others_talk(m, &rest);
+    exchange_among_others(m, &without_rank_1);
 }

@@ -6,8 +6,7 @@ use super::Member;
 use super::owned::{Item, Layout, bytes};
 use crate::{Fault, Mode};
 
-/// A type of `count` blocks of `block` items whose starts are `stride` items apart, and the items that `times` of it
-/// name.
+/// `count` blocks of `block` items whose starts are `stride` items apart.
 #[derive(Clone, Copy, Debug)]
 struct Comb {
     count: usize,
@@ -79,20 +78,17 @@ fn exchanges(m: &Member, to: u32, from: u32, scale: usize) {
     }
 }
 
-/// Short messages: strided to contiguous, contiguous to strided, and strided to strided.
 pub(super) fn strided_and_contiguous(m: &Member) {
     exchanges(m, m.next(), m.previous(), 1);
     exchanges(m, m.next(), m.previous(), 10);
 }
 
-/// Long messages, which use rendezvous: strided to contiguous, contiguous to strided, and strided to strided.
 pub(super) fn strided_long_messages(m: &Member) {
     exchanges(m, m.next(), m.previous(), m.long() / 8 + 1);
     exchanges(m, m.next(), m.previous(), 30_001);
 }
 
-/// Messages of a rank to itself: strided to contiguous, contiguous to strided, and strided to strided.
-pub(super) fn strided_to_oneself(m: &Member) {
+pub(super) fn strided_to_self(m: &Member) {
     for scale in [1, 10, m.long() / 8 + 1] {
         let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
         let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
@@ -162,7 +158,7 @@ pub(super) fn mixed_structures(m: &Member) {
                 assert!(got == wanted, "{items} pairs, tag {tag}");
             } else {
                 assert!(matches!(outcome, Err(Fault::TypeMismatch { .. })), "{outcome:?}");
-                assert!(got.iter().all(|w| *w == u64::MAX), "a mismatch touches nothing");
+                assert!(got.iter().all(|w| *w == u64::MAX), "a mismatch writes nothing");
             }
             send.wait(m).unwrap();
         }

@@ -83,10 +83,10 @@ impl Member {
         &self.engine.roster
     }
 
-    /// Makes this rank dead for the others; the case must not use it afterwards.
+    /// Reports this rank as dead; the case must not use it afterwards.
     pub fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
-        self.roster().report(self.engine.site().rank, Exit::Died("the case says so".into()));
+        self.roster().report(self.engine.site().rank, Exit::Died("killed by the case".into()));
     }
 
     /// Returns whether this rank has died.

@@ -4,7 +4,7 @@ use super::owned::bytes;
 use super::{Member, Receiving};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Started};
 
-/// The length of message `i` of a pair: short ones, some at and beyond the eager limit.
+/// The length of message `i` of a pair: most are short, some are at and beyond the eager limit.
 fn length(m: &Member, i: u64) -> usize {
     let limits = m.limits();
     match i % 97 {
@@ -19,8 +19,7 @@ fn seed(from: u32, to: u32, i: u64) -> u64 {
     u64::from(from) << 40 | u64::from(to) << 32 | i
 }
 
-/// All ranks send to each other; the messages of each pair arrive in order.
-pub(super) fn many_messages_of_each_pair(m: &Member) {
+pub(super) fn messages_of_each_pair_arrive_in_order(m: &Member) {
     const MESSAGES: u64 = 500;
     let mut sends = Vec::new();
     for i in 0..MESSAGES {
@@ -59,24 +58,21 @@ fn funnel(m: &Member, pattern: impl Fn(u64) -> (i32, i32), tag: impl Fn(u64) -> 
     assert_eq!(&next[1..], vec![MESSAGES; m.size as usize - 1]);
 }
 
-/// Receives from any source get each sender's messages in order.
-pub(super) fn any_source_keeps_the_order_of_each(m: &Member) {
+pub(super) fn any_source_keeps_each_senders_order(m: &Member) {
     funnel(m, |_| (ANY_SOURCE, 5), |_| 5);
 }
 
-/// Receives of any tag get the messages in order.
 pub(super) fn any_tag_keeps_the_order(m: &Member) {
     let senders = u64::from(m.size - 1);
     funnel(m, |i| ((1 + i % senders) as i32, ANY_TAG), |i| (i * 31 % 17) as i32);
 }
 
-/// Receives of any source and any tag.
-pub(super) fn any_source_and_tag(m: &Member) {
+pub(super) fn any_source_and_tag_keep_the_order(m: &Member) {
     funnel(m, |_| (ANY_SOURCE, ANY_TAG), |i| (i * 31 % 17) as i32);
 }
 
 /// If several receives match a message, the first one posted gets it, whatever wildcards it has.
-pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
+pub(super) fn receives_match_in_posting_order(m: &Member) {
     let from = m.previous() as i32;
     let patterns = [
         (ANY_SOURCE, 1),
@@ -102,13 +98,13 @@ pub(super) fn receives_match_in_the_order_they_were_posted(m: &Member) {
 
 /// Cancels a receive that has not matched.
 fn cancel(m: &Member, receive: Receiving<i32>) {
-    let Ok(Started::Pending(completion)) = &receive.started else { panic!("it has matched") };
+    let Ok(Started::Pending(completion)) = &receive.started else { panic!("the receive has matched") };
     assert!(m.engine.cancel_receive(&m.world, completion));
     assert_eq!(receive.wait(m).0, Err(Fault::Cancelled));
 }
 
 /// The order also holds in a long queue, with wildcards and cancelled receives among the others.
-pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
+pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     const MESSAGES: i32 = 1000;
     let from = m.previous() as i32;
     let mut posted = Vec::new();
@@ -144,8 +140,7 @@ pub(super) fn a_thousand_receives_in_reverse_order_of_tags(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Receives may be waited for in any order.
-pub(super) fn waits_in_reverse_order(m: &Member) {
+pub(super) fn receives_complete_in_any_wait_order(m: &Member) {
     for len in [8, m.limits()[0], m.long()] {
         let receives: Vec<_> = (0..20).map(|_| m.irecv::<u8>(m.previous() as i32, 3, len)).collect();
         let sends: Vec<_> = (0..20).map(|i| m.isend(m.next(), 3, bytes(i + 1, len))).collect();

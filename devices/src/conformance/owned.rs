@@ -36,7 +36,7 @@ impl Layout {
     /// Panics unless all bytes that the layout names are within `bytes` bytes.
     fn check(&self, bytes: usize) {
         let (low, high) = self.datatype.byte_bounds(self.count).expect("a case's layout");
-        assert!(low >= 0 && high <= bytes as i64, "a case's layout lies in its buffer");
+        assert!(low >= 0 && high <= bytes as i64, "the layout is within its buffer");
     }
 }
 
@@ -104,7 +104,7 @@ impl<T: Item> Sending<T> {
     /// The fault of the send.
     pub fn wait(self, member: &Member) -> Result<Envelope, Fault> {
         let outcome = member.engine.wait(self.started);
-        assert_eq!(Arc::strong_count(&self.data), 1, "a send that has ended holds its memory");
+        assert_eq!(Arc::strong_count(&self.data), 1, "a completed send keeps its memory");
         outcome
     }
 }
@@ -144,7 +144,7 @@ impl<T: Item> Receiving<T> {
     /// Waits for the completion; returns the outcome and the memory, to which the engine must not keep a reference.
     pub fn wait(self, member: &Member) -> (Result<Envelope, Fault>, Vec<T>) {
         let outcome = self.started.and_then(|started| member.engine.wait(started));
-        let memory = Arc::into_inner(self.memory).expect("a receive that has ended holds its memory");
+        let memory = Arc::into_inner(self.memory).expect("a completed receive keeps its memory");
         (outcome, memory.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,4 +1,4 @@
-//! The cards of ranks that are threads of one process.
+//! The business cards of ranks that are threads of one process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Pinboard(Mutex<Pinned>);
 #[derive(Default)]
 struct Pinned {
     cards: HashMap<u32, Card>,
-    asked: HashMap<u32, Vec<Callback<Card>>>,
+    requested: HashMap<u32, Vec<Callback<Card>>>,
 }
 
 impl fmt::Debug for Pinboard {
@@ -27,23 +27,23 @@ impl fmt::Debug for Pinboard {
 impl Pinboard {
     /// Returns the board from the point of view of one rank.
     pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn CardExchange> {
-        Arc::new(Place { board: Arc::clone(self), rank })
+        Arc::new(RankBoard { board: Arc::clone(self), rank })
     }
 }
 
 #[derive(Debug)]
-struct Place {
+struct RankBoard {
     board: Arc<Pinboard>,
     rank: u32,
 }
 
-impl CardExchange for Place {
+impl CardExchange for RankBoard {
     fn publish(&self, cards: Card) -> Result<(), String> {
         let mut pinned = self.board.0.lock().unwrap_or_else(PoisonError::into_inner);
         pinned.cards.insert(self.rank, cards.clone());
-        let asked = pinned.asked.remove(&self.rank).unwrap_or_default();
+        let requested = pinned.requested.remove(&self.rank).unwrap_or_default();
         drop(pinned);
-        asked.into_iter().for_each(|then| then(Ok(cards.clone())));
+        requested.into_iter().for_each(|then| then(Ok(cards.clone())));
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl CardExchange for Place {
                 drop(pinned);
                 then(Ok(cards));
             }
-            None => pinned.asked.entry(rank).or_default().push(then),
+            None => pinned.requested.entry(rank).or_default().push(then),
         }
     }
 }

@@ -34,7 +34,7 @@ fn flood(m: &Member, messages: u64, len: usize) {
     let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
     // A block may have up to twice the size of its content.
     let bound = 2 * m.engine.credit.max * u64::from(m.size - 1);
-    assert!(held <= bound, "{held} bytes are held, the credit allows {bound}");
+    assert!(held <= bound, "{held} bytes are buffered, the credit allows {bound}");
     for i in 0..messages {
         for from in m.others() {
             let (_, got) = m.recv::<u8>(from as i32, 1, len);
@@ -45,22 +45,19 @@ fn flood(m: &Member, messages: u64, len: usize) {
     m.barrier();
 }
 
-/// 200,000 messages of a few bytes from one rank, or 50,000 from several. Each receive searches the messages of all
-/// ranks, and those of one rank may all have arrived before the first one of another. There are fewer if the credit is
-/// small: most messages then use rendezvous, and while a rank waits for one, the other ranks of a busy host have its
-/// core.
-pub(super) fn a_flood_of_small_messages(m: &Member) {
+/// 200,000 messages of 16 bytes from one rank, or 50,000 from several, where each receive searches the messages of all
+/// ranks. Fewer if the credit is small, because most messages then use rendezvous.
+pub(super) fn flood_of_small_messages_stays_within_the_credit(m: &Member) {
     let messages = if m.size == 2 { 200_000 } else { 50_000 };
     flood(m, messages.min(m.engine.credit.max / 4) / u64::from(m.size - 1), 16);
 }
 
-/// 2,000 messages of 8 KiB from each rank.
-pub(super) fn a_flood_of_eager_messages(m: &Member) {
+pub(super) fn flood_of_eager_messages_stays_within_the_credit(m: &Member) {
     flood(m, 2000, 8 << 10);
 }
 
 /// Each rank floods the next with all messages before it receives any.
-pub(super) fn floods_in_a_circle(m: &Member) {
+pub(super) fn circular_floods_do_not_deadlock(m: &Member) {
     let len = |i: u64| match i {
         _ if i % 503 == 1 => m.long(),
         _ if i % 41 == 7 => 8 << 10,

@@ -18,7 +18,6 @@ fn seed(rank: u32, len: usize) -> u64 {
     u64::from(rank + 1) << 32 | len as u64
 }
 
-/// Expected messages.
 pub(super) fn every_size_expected(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let receive = m.irecv::<u8>(m.previous() as i32, i as i32, len + 3);
@@ -30,8 +29,7 @@ pub(super) fn every_size_expected(m: &Member) {
     }
 }
 
-/// Unexpected messages.
-pub(super) fn every_size_early(m: &Member) {
+pub(super) fn every_size_unexpected(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.isend(m.next(), i as i32, bytes(seed(m.rank, len), len));
         m.barrier();
@@ -42,7 +40,6 @@ pub(super) fn every_size_early(m: &Member) {
     }
 }
 
-/// Synchronous messages.
 pub(super) fn every_size_synchronous(m: &Member) {
     for (i, len) in lengths(m).into_iter().enumerate() {
         let send = m.issend(m.next(), i as i32, bytes(seed(m.rank, len), len));
@@ -73,7 +70,7 @@ pub(super) fn zero_length(m: &Member) {
 }
 
 /// Messages of a rank to itself, in both modes, with the send or the receive first.
-pub(super) fn to_oneself(m: &Member) {
+pub(super) fn every_size_to_self(m: &Member) {
     let me = m.rank as i32;
     for (i, len) in lengths(m).into_iter().enumerate() {
         let (tag, data) = (i as i32, bytes(seed(m.rank, len), len));
@@ -94,7 +91,7 @@ pub(super) fn to_oneself(m: &Member) {
 }
 
 /// All ranks start long sends to all others before they receive.
-pub(super) fn head_to_head(m: &Member) {
+pub(super) fn long_sends_before_receives_do_not_deadlock(m: &Member) {
     for len in [m.long(), 1 << 20] {
         let sends: Vec<_> = m
             .others()

@@ -8,14 +8,14 @@ use super::Member;
 use super::owned::Receiving;
 use crate::{Pattern, ProgressTask};
 
-/// The number of messages that go around.
+/// The number of times that the token is relayed.
 const ROUNDS: u64 = 50;
 
-/// The tags of the relayed messages, and of the message that the ranks wait for.
+/// The tags of the token, and of the message that the ranks wait for.
 const TOKEN: i32 = 1;
-const OVER: i32 = 2;
+const LAST: i32 = 2;
 
-/// Relays tokens around the ring of ranks, each with a value one higher than the last, until all have passed.
+/// Relays a token around the ring of ranks, increasing its value by one each time, up to [`ROUNDS`].
 #[derive(Debug)]
 struct Relay {
     member: Member,
@@ -33,8 +33,7 @@ impl Relay {
         relay
     }
 
-    /// Relays the token if it has arrived: the step waits until its message is sent. Returns whether it was the last of
-    /// this rank.
+    /// Relays the token if it has arrived, and waits until it is sent. Returns whether this rank gets it no more.
     fn pass_on(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {
@@ -54,7 +53,7 @@ impl Relay {
 impl ProgressTask for Relay {
     fn poll(&self) -> bool {
         assert!(!self.is_polled.swap(true, Ordering::SeqCst), "one thread polls at a time");
-        assert!(!self.has_ended.load(Ordering::SeqCst), "it has ended");
+        assert!(!self.has_ended.load(Ordering::SeqCst), "the task has ended");
         let has_ended = self.pass_on(&mut self.receiving.lock().unwrap());
         self.has_ended.store(has_ended, Ordering::SeqCst);
         self.is_polled.store(false, Ordering::SeqCst);
@@ -63,33 +62,33 @@ impl ProgressTask for Relay {
 }
 
 /// Waits for the last token of a rank, then notifies the next rank.
-fn see_the_end(m: &Member, relay: &Relay) {
+fn wait_for_last_token(m: &Member, relay: &Relay) {
     if m.rank != 0 {
         // Only this wait polls the relay.
-        m.recv::<u8>(m.previous() as i32, OVER, 1);
+        m.recv::<u8>(m.previous() as i32, LAST, 1);
     }
     m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
     if m.next() != 0 {
-        m.send(m.next(), OVER, &[1u8]);
+        m.send(m.next(), LAST, &[1u8]);
     }
 }
 
 /// All ranks but one only wait for an unrelated message.
-pub(super) fn a_wait_for_something_else_drives(m: &Member) {
+pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
     for _ in 0..10 {
         let relay = Relay::start(m);
         m.barrier();
         if m.rank == 0 {
             m.send(m.next(), TOKEN, &[1u64]);
         }
-        see_the_end(m, &relay);
-        assert_eq!(Arc::strong_count(&relay), 1, "the engine has forgotten it");
+        wait_for_last_token(m, &relay);
+        assert_eq!(Arc::strong_count(&relay), 1, "the engine has dropped the task");
         m.barrier();
     }
 }
 
 /// Several threads wait and test, but not for the relay.
-pub(super) fn threads_drive_one_at_a_time(m: &Member) {
+pub(super) fn one_thread_polls_a_task_at_a_time(m: &Member) {
     let relay = Relay::start(m);
     m.barrier();
     std::thread::scope(|scope| {
@@ -104,20 +103,20 @@ pub(super) fn threads_drive_one_at_a_time(m: &Member) {
         if m.rank == 0 {
             m.send(m.next(), TOKEN, &[1u64]);
         }
-        see_the_end(m, &relay);
+        wait_for_last_token(m, &relay);
     });
     m.barrier();
 }
 
 /// A task that waits for a message in its second step.
 #[derive(Debug)]
-struct Waits {
+struct WaitingTask {
     member: Member,
     steps: AtomicU32,
     has_ended: AtomicBool,
 }
 
-impl ProgressTask for Waits {
+impl ProgressTask for WaitingTask {
     fn poll(&self) -> bool {
         if self.steps.fetch_add(1, Ordering::SeqCst) == 0 {
             return false;
@@ -130,20 +129,23 @@ impl ProgressTask for Waits {
 }
 
 /// The condition of `wait_until` may itself probe for messages; the probe does not poll a task whose step waits.
-pub(super) fn a_wait_that_looks_for_something_drives_when_it_has_looked(m: &Member) {
-    let waits =
-        Arc::new(Waits { member: m.clone(), steps: AtomicU32::new(0), has_ended: AtomicBool::new(false) });
+pub(super) fn wait_whose_condition_probes_polls_tasks(m: &Member) {
+    let task = Arc::new(WaitingTask {
+        member: m.clone(),
+        steps: AtomicU32::new(0),
+        has_ended: AtomicBool::new(false),
+    });
     m.barrier();
-    m.engine.spawn(&m.world, Arc::clone(&waits) as Arc<dyn ProgressTask>);
+    m.engine.spawn(&m.world, Arc::clone(&task) as Arc<dyn ProgressTask>);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             m.send(m.next(), TOKEN, &[1u8]);
         });
         m.engine.wait_until(|| {
-            let none = Pattern { source: m.previous() as i32, tag: OVER };
+            let none = Pattern { source: m.previous() as i32, tag: LAST };
             assert!(m.engine.iprobe(&m.world, none).unwrap().is_none());
-            waits.has_ended.load(Ordering::SeqCst).then_some(())
+            task.has_ended.load(Ordering::SeqCst).then_some(())
         });
     });
     m.barrier();

@@ -31,7 +31,7 @@ pub(super) fn two_senders_and_two_receivers(m: &Member) {
 }
 
 /// One thread waits in a receive while another waits in a probe: each gets its own message.
-pub(super) fn one_receives_and_one_probes(m: &Member) {
+pub(super) fn receive_and_probe_wait_in_two_threads(m: &Member) {
     const ROUNDS: u64 = 100;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -95,7 +95,7 @@ const WAKES: u64 = 20;
 const SOON: Duration = Duration::from_millis(40);
 
 /// A thread that sleeps in a synchronous send to its own rank is woken when another thread receives the message.
-pub(super) fn a_synchronous_send_to_oneself_wakes_when_it_is_received(m: &Member) {
+pub(super) fn synchronous_self_send_wakes_when_received(m: &Member) {
     let wake = |i| {
         std::thread::scope(|scope| {
             let sender = scope.spawn(move || {
@@ -113,7 +113,7 @@ pub(super) fn a_synchronous_send_to_oneself_wakes_when_it_is_received(m: &Member
 }
 
 /// A thread that sleeps in a receive is woken when another thread frees the channel.
-pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
+pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
     let wake = |i| {
         let on = m.join_also(100 + i, Group::Range { first: 0, len: m.size }, m.rank);
         std::thread::scope(|scope| {
@@ -134,7 +134,7 @@ pub(super) fn a_receive_wakes_when_its_channel_is_left(m: &Member) {
 }
 
 /// Long messages of a rank to itself match receives that another thread posts before, after, and while they are packed.
-pub(super) fn self_sends_meet_receives_of_another_thread(m: &Member) {
+pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
     const ROUNDS: u64 = 60;
     let me = m.rank as i32;
     let len = 3 * m.long();
@@ -157,7 +157,7 @@ pub(super) fn self_sends_meet_receives_of_another_thread(m: &Member) {
 }
 
 /// A rank that waits for a long time sleeps, and is woken by its message.
-pub(super) fn a_long_wait_sleeps(m: &Member) {
+pub(super) fn long_wait_sleeps(m: &Member) {
     m.barrier();
     if m.rank > 0 {
         std::thread::sleep(Duration::from_millis(1500));

@@ -4,7 +4,6 @@ use super::Member;
 use super::owned::bytes;
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Pattern, Receive, Started};
 
-/// Many unexpected messages are received in the order in which they were sent.
 pub(super) fn ten_thousand_in_order(m: &Member) {
     const MESSAGES: u64 = 10_000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), 1, vec![i; i as usize % 9])).collect();
@@ -27,7 +26,7 @@ pub(super) fn two_thousand_in_reverse_order_of_tags(m: &Member) {
 }
 
 /// A probe returns the envelope of the message that a receive would match, and leaves it in the queue.
-pub(super) fn probes_tell_what_comes(m: &Member) {
+pub(super) fn probe_reports_the_next_message(m: &Member) {
     let (world, from) = (&m.world, m.previous());
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
     assert_eq!(m.engine.iprobe(world, any), Ok(None));
@@ -38,7 +37,7 @@ pub(super) fn probes_tell_what_comes(m: &Member) {
         let exact = Pattern { source: from as i32, tag };
         let envelope = m.engine.probe(world, exact).unwrap();
         assert_eq!((envelope.source, envelope.tag, envelope.bytes), (from, tag, len));
-        assert_eq!(m.engine.probe(world, any).unwrap(), envelope, "a probe leaves the message there");
+        assert_eq!(m.engine.probe(world, any).unwrap(), envelope, "a probe leaves the message in the queue");
         assert_eq!(m.engine.iprobe(world, exact), Ok(Some(envelope)));
         assert_eq!(m.engine.iprobe(world, Pattern { source: from as i32, tag: tag + 1 }), Ok(None));
         let (received, got) = m.recv::<u8>(from as i32, ANY_TAG, len);
@@ -50,8 +49,7 @@ pub(super) fn probes_tell_what_comes(m: &Member) {
     }
 }
 
-/// A matched probe removes the message, so that no other receive or probe matches it.
-pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
+pub(super) fn mprobe_removes_the_message(m: &Member) {
     let from = m.previous();
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
     for len in [0, 8, 1000, m.long()] {
@@ -63,7 +61,7 @@ pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
                 break message;
             }
         };
-        assert_eq!(m.engine.iprobe(&m.world, any), Ok(None), "both are taken");
+        assert_eq!(m.engine.iprobe(&m.world, any), Ok(None), "both messages are removed");
         for (message, seed) in [(second, 2), (first, 1)] {
             let memory = vec![0u8; len];
             let layout = super::owned::Layout::all(&memory);
@@ -78,7 +76,7 @@ pub(super) fn a_matched_probe_takes_the_message(m: &Member) {
 }
 
 /// A cancelled receive gets no message and does not touch its memory; its message matches the next receive.
-pub(super) fn cancel_takes_back_an_unmatched_receive(m: &Member) {
+pub(super) fn cancel_removes_an_unmatched_receive(m: &Member) {
     let from = m.previous() as i32;
     let receives: Vec<_> = [(from, 1), (ANY_SOURCE, 1), (from, ANY_TAG), (from, 1)]
         .map(|(source, tag)| m.irecv::<u64>(source, tag, 1))
@@ -90,14 +88,14 @@ pub(super) fn cancel_takes_back_an_unmatched_receive(m: &Member) {
     for at in [0, 2] {
         let completion = completion(at);
         assert!(m.engine.cancel_receive(&m.world, completion));
-        assert!(!m.engine.cancel_receive(&m.world, completion), "once only");
+        assert!(!m.engine.cancel_receive(&m.world, completion), "cancelled twice");
     }
     m.barrier();
     m.send(m.next(), 1, &[11u64]);
     m.send(m.next(), 1, &[12u64]);
     let late = completion(3);
     m.engine.wait_until(|| late.outcome().map(|_| ()));
-    assert!(!m.engine.cancel_receive(&m.world, late), "too late");
+    assert!(!m.engine.cancel_receive(&m.world, late), "cancelled after its completion");
     for (at, receive) in receives.into_iter().enumerate() {
         let (outcome, memory) = receive.wait(m);
         match at {

@@ -105,7 +105,7 @@ pub(super) mod tests {
     };
 
     #[test]
-    fn a_card_comes_back_from_its_bytes_and_nonsense_does_not() {
+    fn cards_round_trip_and_invalid_ones_are_refused() {
         let bytes = CARD_OF_7.to_bytes();
         assert_eq!(IbvCard::of(&Address(bytes.to_vec())), Some(CARD_OF_7));
         let other = IbvCard { is_ethernet: false, is_big_endian: true, ..CARD_OF_7 };

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_taken_apart_or_refused_whatever_its_bytes_are() {
+    fn messages_parse_or_are_refused() {
         let header = IbvHeader { kind: IbvFrameKind::Revoke, head: 8, returned: 0x1234 };
         let message = [&header.to_bytes()[..], &[7; 8], b"body"].concat();
         assert_eq!(IbvHeader::parse(&message), Some((header, &[7u8; 8][..], &b"body"[..])));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn many_frames_are_taken_apart_one_by_one_and_refused_where_they_are_cut() {
+    fn batches_split_into_frames_and_truncated_ones_are_refused() {
         let entries = [(&[1u8; 8][..], &b"one"[..]), (&[2; 56], b""), (b"", &[3; 300])];
         let mut batch = Vec::new();
         for (head, body) in entries {

@@ -127,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_understood_by_its_addressee_alone() {
+    fn hello_opens_only_for_its_addressee() {
         for (is_ready, wants_reply) in [(true, false), (false, true), (true, true), (false, false)] {
             let hello = Hello { is_ready, wants_reply, ..HELLO_OF_7 };
             let bytes = hello.seal(&key(1), 99).unwrap();
             assert_eq!(Hello::open(&bytes, &key(1), 99), Some(hello));
-            assert_eq!(Hello::open(&bytes, &key(1), 98), None, "it was said to another opening");
-            assert_eq!(Hello::open(&bytes, &key(2), 99), None, "it was said by a stranger");
+            assert_eq!(Hello::open(&bytes, &key(1), 98), None, "sent to another opening");
+            assert_eq!(Hello::open(&bytes, &key(2), 99), None, "sent by a stranger");
             let other = JobKey { job: 6, ..key(1) };
-            assert_eq!(Hello::open(&bytes, &other, 99), None, "it was said in another job");
+            assert_eq!(Hello::open(&bytes, &other, 99), None, "sent in another job");
         }
     }
 
     #[test]
-    fn a_hello_that_was_changed_in_any_byte_or_cut_is_none() {
+    fn changed_or_truncated_hello_is_refused() {
         let bytes = HELLO_OF_7.seal(&key(1), 99).unwrap();
         for at in 0..HELLO {
             let mut bytes = bytes;

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_only_bytes_of_the_registered_memory() {
+    fn key_covers_only_registered_memory() {
         let mut memory = [0u8; 100];
         let base = memory.as_mut_ptr();
         let hold = MrHold::Region { _region: Arc::new(Nothing) };
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_back_from_its_bytes_and_others_do_not() {
+    fn keys_round_trip_and_other_lengths_are_refused() {
         let key = RdmaKey { number: 1 << 40, addr: u64::MAX, len: 3, rkey: 0xdead_beef };
         let packed = key.pack().unwrap();
         assert_eq!(RdmaKey::unpack(&packed), Some(key));

@@ -85,7 +85,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn operations_leave_what_slots_need() {
+    fn operations_cannot_lock_memory_that_slots_need() {
         static COUNTS: Counts = Counts::new();
         let one = MemlockBudget::of(&COUNTS, MIB, Some(8 * MIB));
         let held = one.take(0, 7 * MIB).unwrap();
@@ -95,13 +95,13 @@ mod tests {
         assert!(one.take(0, 5 * MIB + 1).is_none());
         let held = one.take(PAGE - 1, 5 * MIB - PAGE).unwrap();
         assert_eq!(held.bytes, 5 * MIB, "whole pages count");
-        assert!(other.take(0, 1).is_none(), "the limit is the process's");
+        assert!(other.take(0, 1).is_none(), "the limit applies to the process");
         drop((held, other));
         assert!(one.take(0, 7 * MIB).is_some());
     }
 
     #[test]
-    fn many_peers_leave_a_quarter() {
+    fn operations_can_lock_at_least_a_quarter() {
         static COUNTS: Counts = Counts::new();
         let all = MemlockBudget::of(&COUNTS, 100 * MIB, Some(8 * MIB));
         assert!(all.take(0, 2 * MIB).is_some());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_there_is_no_end() {
+    fn without_a_limit_every_size_can_be_locked() {
         static COUNTS: Counts = Counts::new();
         let all = MemlockBudget::of(&COUNTS, 100 * MIB, None);
         assert!(all.take(0, 1 << 40).is_some());

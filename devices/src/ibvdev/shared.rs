@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_device_is_divided_among_its_peers_until_there_is_too_little() {
+    fn window_shrinks_with_more_peers_until_the_device_is_refused() {
         let config = Config::default();
         let limits = Limits { queue: 16_384, completions: 32_767, shared_queue: 32_768, reads: 16, ports: 1 };
         assert_eq!(queue_sizes(&limits, 1, &config).unwrap().window, 32);

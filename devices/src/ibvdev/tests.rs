@@ -21,7 +21,7 @@ use crate::doorbell::Doorbell;
 const LIVENESS: Duration = Duration::from_secs(40);
 
 /// A dead peer is detected within 5 s; the rest is slack for a busy machine.
-const FOUND: Duration = Duration::from_secs(15);
+const DETECTION_LIMIT: Duration = Duration::from_secs(15);
 
 fn key(secret: u8) -> Arc<JobKey> {
     Arc::new(JobKey { job: 77, secret: [secret; 32] })
@@ -77,7 +77,7 @@ impl Rank {
         Ok(Rank { inlet, device, bell, got: RecordingSink::default() })
     }
 
-    fn link(&self, to: &Rank) -> Box<dyn Endpoint> {
+    fn endpoint(&self, to: &Rank) -> Box<dyn Endpoint> {
         self.device.connect(PeerId(to.device.shared.site.0), &to.device.address()).unwrap()
     }
 
@@ -112,8 +112,8 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
 }
 
 /// Posts a frame as soon as the connection has room.
-fn post(ranks: &mut [&mut Rank], link: &mut dyn Endpoint, head: &[u8], body: &[u8]) {
-    until(ranks, |_| match link.post(head, Body::Bytes(body)) {
+fn post(ranks: &mut [&mut Rank], endpoint: &mut dyn Endpoint, head: &[u8], body: &[u8]) {
+    until(ranks, |_| match endpoint.post(head, Body::Bytes(body)) {
         Ok(()) => true,
         Err(PostError::Again) => false,
         Err(other) => panic!("{other:?}"),
@@ -123,7 +123,7 @@ fn post(ranks: &mut [&mut Rank], link: &mut dyn Endpoint, head: &[u8], body: &[u
 #[test]
 fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    let (mut to_b, mut to_a) = (a.endpoint(&b), b.endpoint(&a));
     let len = |i: usize| [0, 1, 195, 196, 197, 4096, a.device.caps.max_send_size][i % 7];
     let lens: Vec<usize> = (0..200).map(len).collect();
     for (i, len) in lens.iter().enumerate() {
@@ -141,9 +141,9 @@ fn frames_of_all_lengths_arrive_in_order_in_both_directions() {
 }
 
 #[test]
-fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
+fn peer_that_does_not_poll_takes_one_window_of_frames_and_is_not_lost() {
     let Some([mut a, mut b, mut c]) = ranks() else { return };
-    let (mut to_b, mut to_c) = (a.link(&b), a.link(&c));
+    let (mut to_b, mut to_c) = (a.endpoint(&b), a.endpoint(&c));
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     let window = usize::from(a.device.shared.sizes.window);
@@ -163,9 +163,9 @@ fn a_peer_that_does_not_look_takes_as_many_frames_as_its_window_and_is_alive() {
 }
 
 #[test]
-fn short_frames_without_room_go_many_in_one_message_and_in_order() {
+fn short_frames_without_room_are_batched_in_order() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let content = |i: u32| vec![i as u8; i as usize % 40];
     let mut next = 1u32;
@@ -197,9 +197,9 @@ fn short_frames_without_room_go_many_in_one_message_and_in_order() {
 }
 
 #[test]
-fn a_frame_that_nothing_follows_leaves_though_its_sender_looks_no_more() {
+fn posted_frames_leave_although_their_sender_does_not_poll() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let posted = (1..600u32).take_while(|i| to_b.post(&[*i as u8], Body::Empty).is_ok()).count();
     assert!(!to_b.has_unflushed());
@@ -207,11 +207,11 @@ fn a_frame_that_nothing_follows_leaves_though_its_sender_looks_no_more() {
 }
 
 #[test]
-fn a_stranger_without_the_key_is_not_met() {
+fn stranger_without_the_key_is_not_connected() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
     let mut stranger = Rank::open(1, 2, &Config::default()).unwrap();
-    let mut from_stranger = stranger.link(&a);
-    let mut to_b = a.link(&b);
+    let mut from_stranger = stranger.endpoint(&a);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut stranger, &mut a, &mut b], &mut *to_b, &[0], &[]);
     let end = Instant::now() + Duration::from_millis(300);
     until(&mut [&mut stranger, &mut a, &mut b], |_| Instant::now() > end);
@@ -220,9 +220,9 @@ fn a_stranger_without_the_key_is_not_met() {
 }
 
 #[test]
-fn memory_is_read_by_its_key_until_that_is_revoked() {
+fn memory_is_read_by_its_key_until_the_key_is_revoked() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let (mut to_b, mut to_a) = (a.link(&b), b.link(&a));
+    let (mut to_b, mut to_a) = (a.endpoint(&b), b.endpoint(&a));
     let mut from: Vec<u8> = (0..200_000u32).map(|at| (at / 7) as u8).collect();
     let mut to = vec![0; 100_000];
     let (_, exposed) = a.memory(&mut from, Access::READ);
@@ -247,9 +247,9 @@ fn memory_is_read_by_its_key_until_that_is_revoked() {
 }
 
 #[test]
-fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
+fn invalid_key_is_refused_before_a_read() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_a = b.link(&a);
+    let mut to_a = b.endpoint(&a);
     post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
     let (mut from, mut to) = (vec![0; 1000], vec![0; 1000]);
     let (_, exposed) = a.memory(&mut from, Access::READ);
@@ -268,9 +268,9 @@ fn a_key_that_makes_no_sense_is_refused_before_it_is_used() {
 }
 
 #[test]
-fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
+fn wrong_rkey_loses_only_that_peer() {
     let Some([mut a, mut b, mut c]) = ranks() else { return };
-    let (mut to_a, mut c_to_a) = (b.link(&a), c.link(&a));
+    let (mut to_a, mut c_to_a) = (b.endpoint(&a), c.endpoint(&a));
     post(&mut [&mut a, &mut b], &mut *to_a, &[0], &[]);
     post(&mut [&mut a, &mut c], &mut *c_to_a, &[0], &[]);
     let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
@@ -292,9 +292,9 @@ fn a_wrong_key_of_the_device_ends_that_peer_and_nobody_else() {
 }
 
 #[test]
-fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
+fn dead_peer_is_detected_by_its_sender_and_fails_reads() {
     let Some([mut a, mut b, c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
@@ -310,7 +310,7 @@ fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
     assert_eq!(unsafe { to_b.get(&key, 0, part, OpToken(1)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(2)), QuiesceStatus::InProgress);
     until(&mut [&mut a], |ranks| !ranks[0].got.lost.is_empty() && !ranks[0].got.moved.is_empty());
-    assert!(died.elapsed() < FOUND, "{:?}", died.elapsed());
+    assert!(died.elapsed() < DETECTION_LIMIT, "{:?}", died.elapsed());
     assert!(matches!(&a.got.moved[..], [(1, Err(_))]), "{:?}", a.got.moved);
     assert_eq!(a.got.quiesced, [2]);
     assert_eq!(a.device.quiesce(PeerId(1), &ours, OpToken(3)), QuiesceStatus::Done);
@@ -319,9 +319,9 @@ fn a_peer_that_dies_is_found_by_who_sends_to_it_and_its_reads_end() {
 }
 
 #[test]
-fn who_is_told_of_a_peers_end_gets_its_memory_back_at_once() {
+fn peer_gone_quiesces_memory_at_once() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     let mut memory = vec![3; 1000];
@@ -345,10 +345,10 @@ const PORT_ACTIVE: u32 = 9;
 const PORT_ERROR: u32 = 10;
 
 #[test]
-fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
+fn failed_device_loses_all_peers_and_fails_operations() {
     let (mut from, mut to) = (vec![3; 1000], vec![0; 1000]);
     let Some([mut a, mut b, mut c]) = ranks() else { return };
-    let (mut to_b, mut to_c) = (a.link(&b), a.link(&c));
+    let (mut to_b, mut to_c) = (a.endpoint(&b), a.endpoint(&c));
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     post(&mut [&mut a, &mut c], &mut *to_c, &[0], &[]);
     let (_, exposed) = b.memory(&mut from, Access::READ);
@@ -370,16 +370,16 @@ fn a_device_that_fails_ends_all_peers_and_what_was_under_way() {
     a.got.lost.sort();
     assert_eq!(a.got.lost, [(1, why.clone()), (2, why.clone())]);
     assert_eq!((&a.got.moved[..], &a.got.quiesced[..]), (&[(1, Err(why.clone()))][..], &[2][..]));
-    assert!(to_b.is_drained() && to_c.is_drained(), "nobody waits for them");
+    assert!(to_b.is_drained() && to_c.is_drained(), "closed connections are drained");
     assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
     let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
     assert_eq!(refused.why, why);
 }
 
 #[test]
-fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
+fn port_without_a_link_loses_peers_only_after_the_limit() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     let port = u32::from(a.device.shared.route.port);
     let mut events = a.device.shared.context().replace_event_source();
@@ -397,7 +397,7 @@ fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
     wait(&mut a, &mut b, &[event(PORT_ERROR, port)]);
     assert!(matches!(&a.got.lost[..], [(1, why)] if why.ends_with("has lost its link")), "{:?}", a.got.lost);
     // The other end detects it when it sends.
-    let mut to_a = b.link(&a);
+    let mut to_a = b.endpoint(&a);
     until(&mut [&mut a, &mut b], |ranks| {
         let _ = to_a.post(&[0], Body::Bytes(&[0; 100]));
         !ranks[1].got.lost.is_empty()
@@ -405,12 +405,12 @@ fn a_port_may_lose_its_link_for_a_while_and_not_for_long() {
 }
 
 #[test]
-fn nonsense_from_a_peer_ends_that_peer() {
+fn malformed_message_loses_its_sender() {
     for nonsense in
         [&[9, 0, 0, 0][..], &[1, 57, 0, 0], &[3, 1, 0, 0, 7], &[4, 8, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]]
     {
         let Some([mut a, mut b, _c]) = ranks() else { return };
-        let mut to_b = a.link(&b);
+        let mut to_b = a.endpoint(&b);
         post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
         let connection = a.device.shared.get(PeerId(1)).unwrap();
         let piece = SendSge::Inline(nonsense.as_ptr(), nonsense.len() as u32);
@@ -424,7 +424,7 @@ fn nonsense_from_a_peer_ends_that_peer() {
 #[test]
 fn a_sleeping_rank_is_woken_by_a_frame() {
     let Some([mut a, mut b, _c]) = ranks() else { return };
-    let mut to_b = a.link(&b);
+    let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
     until(&mut [&mut a, &mut b], |ranks| !ranks[1].got.frames.is_empty());
     let slept = Instant::now();
@@ -442,7 +442,7 @@ fn a_sleeping_rank_is_woken_by_a_frame() {
 }
 
 #[test]
-fn a_rank_of_another_byte_order_is_refused() {
+fn rank_of_another_byte_order_is_refused() {
     let Some([a, b, _c]) = ranks() else { return };
     let card = b.device.shared.card;
     let other = IbvCard { is_big_endian: !card.is_big_endian, ..card };
@@ -452,7 +452,7 @@ fn a_rank_of_another_byte_order_is_refused() {
 }
 
 #[test]
-fn what_there_is_not_is_refused_with_its_name() {
+fn missing_resources_are_refused_by_name() {
     if ranks().is_none() {
         return;
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_comes_back_from_its_number() {
+    fn ids_round_trip() {
         for wr_id in [
             WrId::Sent(0),
             WrId::Sent((1 << 62) - 1),

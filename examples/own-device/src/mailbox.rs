@@ -13,7 +13,6 @@ use mpj::devices::{
     Address, Affinity, Caps, Device, Doorbell, Driver, Inlet, Endpoint, OpenError, Opened, PeerId, Sink, Site,
 };
 
-/// The name by which users select the device.
 const NAME: &str = "mailbox";
 
 /// The longest body of a frame, and the longest eager message.
@@ -22,7 +21,7 @@ const FRAME: usize = 32 << 10;
 /// The number of frames that a mailbox holds before its senders have to wait.
 const FULL: usize = 64;
 
-/// The driver. It holds the mailboxes of the ranks of this process, and the device needs nothing else.
+/// The driver: the mailboxes of the ranks of this process.
 #[derive(Clone, Debug, Default)]
 pub struct Mailboxes(Arc<Mutex<HashMap<u32, Arc<Mailbox>>>>);
 
@@ -50,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: `open` returns the device and the inlet that are defined here.
+// SAFETY: `open` creates the device and its inlet together.
 unsafe impl Driver for Mailboxes {
     fn name(&self) -> &'static str {
         NAME
@@ -59,7 +58,7 @@ unsafe impl Driver for Mailboxes {
     fn open(&self, site: &Site, _config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: &str| OpenError { device: NAME, why: why.into() };
         if site.lane.index != 0 {
-            return Err(refuse("it has one lane"));
+            return Err(refuse("only lane 0 is supported"));
         }
         let own = Arc::new(Mailbox { bell: Arc::clone(&site.bell), inside: Mutex::default() });
         lock(&self.0).insert(site.rank, Arc::clone(&own));
@@ -81,7 +80,7 @@ struct MailDevice {
     caps: Caps,
 }
 
-// SAFETY: the device moves no memory.
+// SAFETY: the device does not access user memory.
 unsafe impl Device for MailDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -131,7 +130,6 @@ impl Endpoint for MailEndpoint {
     }
 }
 
-/// Copies the body, whatever its form.
 fn bytes(body: Body<'_>) -> Vec<u8> {
     let len = body.len();
     match body {

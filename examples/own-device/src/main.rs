@@ -1,4 +1,4 @@
-//! Runs four ranks whose messages go through a device of this program, and shows that they do:
+//! Runs four ranks whose messages go through a device of this program, and prints how many do:
 //! `cargo run --manifest-path examples/own-device/Cargo.toml`.
 
 mod mailbox;

@@ -95,7 +95,7 @@ fn messages_go_from_one_queue_pair_to_another() {
 }
 
 #[test]
-fn memory_is_read_from_the_peer_and_a_mark_completes_after_it() {
+fn fence_read_completes_after_a_read() {
     let Some((mut a, mut b, _)) = pair() else { return };
     b.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 3) as u8);
     let to = (a.memory.as_mut_ptr(), LEN as u32, a.mr.lkey());
@@ -111,7 +111,7 @@ fn memory_is_read_from_the_peer_and_a_mark_completes_after_it() {
 }
 
 #[test]
-fn a_wrong_key_breaks_the_queue_pair_and_flushes_what_follows() {
+fn wrong_key_breaks_the_queue_pair_and_flushes_later_requests() {
     let Some((mut a, b, context)) = pair() else { return };
     let to = (a.memory.as_mut_ptr(), 8, a.mr.lkey());
     let from = (b.memory.as_ptr().expose_provenance() as u64, b.mr.rkey() ^ 0xff);
@@ -127,7 +127,7 @@ fn a_wrong_key_breaks_the_queue_pair_and_flushes_what_follows() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_a_completion() {
+fn sleeper_is_woken_by_a_completion() {
     let Some((a, b, _)) = pair() else { return };
     let bell = crate::Doorbell::new().unwrap();
     a.completions.arm();

@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
     ("who_was_told_of_a_failure_is_named_after_who_failed", told),
     ("the_others_go_on_if_they_shall", go_on),
-    ("the_dead_take_no_room_with_them", room),
+    ("dead_rank_with_unread_messages_does_not_block_others", room),
     ("the_deaf_are_killed", deaf),
     ("timeout", timeout),
     ("two_jobs_at_once", two_jobs),

@@ -39,10 +39,10 @@ fn refused() {
     }
     for (set, why) in [
         ("MPJ_IBV_DEVICE=mlx9_0", "this host has no device 'mlx9_0'"),
-        ("MPJ_IBV_PORT=9", "the last port of "),
-        ("MPJ_IBV_GID_INDEX=77", " has no GID there"),
-        ("MPJ_IBV_PKEY_INDEX=400", " has no partition key there"),
-        ("MPJ_IBV_SL=9", " is an Ethernet, whose priorities end at 7"),
+        ("MPJ_IBV_PORT=9", " has ports 1 to "),
+        ("MPJ_IBV_GID_INDEX=77", " has no GID at that index"),
+        ("MPJ_IBV_PKEY_INDEX=400", " has no partition key at that index"),
+        ("MPJ_IBV_SL=9", " is Ethernet: service levels are 0 to 7"),
         ("MPJ_IBV_MTU=9000", "is none of auto, 256, 512, 1024, 2048, 4096"),
         ("MPJ_IBV_SL=16", "is outside 0..=15"),
     ] {

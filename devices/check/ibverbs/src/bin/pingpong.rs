@@ -26,8 +26,8 @@ const SIZES: [usize; 17] = [
     4_194_304, 16_777_216,
 ];
 /// The argument of the process that replies.
-const ANSWERS: &str = "--answers";
-/// Polls before a waiting process yields its core after each.
+const REPLY: &str = "--reply";
+/// Polls after which a waiting process yields its core after each poll.
 const SPINS: usize = 200;
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
@@ -35,7 +35,7 @@ const RECEIVED: u64 = 2;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
-        Some((first, [most])) if first == ANSWERS => answer(most),
+        Some((first, [most])) if first == REPLY => reply(most),
         _ => lead(&arguments),
     };
     match done {
@@ -60,7 +60,7 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
         }
     };
     let mut other = Command::new(std::env::current_exe()?)
-        .args([ANSWERS, &most.to_string()])
+        .args([REPLY, &most.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -70,13 +70,13 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
         println!("# crate ibverbs 0.9.2, device {}", end.device);
         println!("# PP,variant,bytes,iterations,median us,least us,99 % us,MB/s");
         for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
-            end.tell("20")?;
+            end.write_line("20")?;
             let start = Instant::now();
             end.lead(bytes, 20, |_| ())?;
             let budget = Duration::from_millis(time as u64).as_secs_f64();
             let iterations = ((budget / (start.elapsed().as_secs_f64() / 20.0)) as usize).clamp(10, 200_000);
             let mut times = Vec::with_capacity(iterations);
-            end.tell(&iterations.to_string())?;
+            end.write_line(&iterations.to_string())?;
             end.lead(bytes, iterations, |time| times.push(time.as_secs_f64() * 1e6 / 2.0))?;
             times.sort_unstable_by(f64::total_cmp);
             let at = |share: f64| times[(share * (times.len() - 1) as f64 + 0.5) as usize];
@@ -90,25 +90,24 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
     })?;
     match other.wait()? {
         ended if ended.success() => Ok(()),
-        ended => Err(format!("the answering process: {ended}").into()),
+        ended => Err(format!("the replying process: {ended}").into()),
     }
 }
 
 /// Replies until the other process has closed the pipe or has measured all sizes.
-fn answer(most: &str) -> Result<(), Failure> {
+fn reply(most: &str) -> Result<(), Failure> {
     let most = most.parse()?;
     connected(most, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
         for bytes in SIZES.into_iter().filter(|bytes| *bytes <= most) {
             for _ in 0..2 {
-                let iterations = end.hear()?.parse()?;
-                end.answer(bytes, iterations)?;
+                let iterations = end.read_line()?.parse()?;
+                end.reply(bytes, iterations)?;
             }
         }
         Ok(())
     })
 }
 
-/// One of the two ends.
 struct End<'a, W, R> {
     device: String,
     queue: &'a CompletionQueue<'a>,
@@ -119,7 +118,7 @@ struct End<'a, W, R> {
     from: R,
     /// Whether the completion of the last send is outstanding.
     sending: bool,
-    /// Whether a message has arrived that no call has waited for yet.
+    /// Whether a message has arrived for which no call has waited yet.
     received: bool,
 }
 
@@ -183,7 +182,7 @@ fn gid_index(context: &Context) -> Option<u32> {
 
 fn endpoint(line: &str) -> Result<QueuePairEndpoint, Failure> {
     let mut words = line.split(' ');
-    let mut next = || words.next().ok_or("the other process sent half a line");
+    let mut next = || words.next().ok_or("the other process sent an incomplete line");
     let (num, lid, gid) = (next()?.parse()?, next()?.parse()?, next()?);
     let gid = match gid {
         "" => None,
@@ -201,18 +200,18 @@ fn line(from: &mut impl BufRead) -> Result<String, Failure> {
 }
 
 impl<W: Write, R: BufRead> End<'_, W, R> {
-    fn tell(&mut self, word: &str) -> Result<(), Failure> {
+    fn write_line(&mut self, word: &str) -> Result<(), Failure> {
         writeln!(self.to, "{word}")?;
         Ok(self.to.flush()?)
     }
 
-    fn hear(&mut self) -> Result<String, Failure> {
+    fn read_line(&mut self) -> Result<String, Failure> {
         line(&mut self.from)
     }
 
     /// Sends a message, waits for the reply, and passes each round-trip time to `taken`.
     fn lead(&mut self, bytes: usize, times: usize, mut taken: impl FnMut(Duration)) -> Result<(), Failure> {
-        self.hear()?;
+        self.read_line()?;
         for _ in 0..times {
             let start = Instant::now();
             self.post_receive(0..bytes)?;
@@ -224,9 +223,9 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
     }
 
     /// Waits for a message and sends one back.
-    fn answer(&mut self, bytes: usize, times: usize) -> Result<(), Failure> {
+    fn reply(&mut self, bytes: usize, times: usize) -> Result<(), Failure> {
         self.post_receive(0..bytes)?;
-        self.tell("ready")?;
+        self.write_line("ready")?;
         for i in 0..times {
             self.wait_for_message()?;
             if i + 1 < times {

@@ -246,9 +246,9 @@ impl Generated for Wc {
     type Type = sys::ibv_wc;
 }
 
-/// The crate also declares completions by hand. Five of their fields are private and are read with functions.
+/// The crate `ibverbs-sys` also declares completions by hand. Five fields are private and are read with functions.
 #[test]
-fn completion_is_read_alike() {
+fn completion_fields_are_at_the_same_offsets() {
     let Wc {
         id: _,
         status: _,
@@ -286,9 +286,8 @@ fn completion_is_read_alike() {
     assert_eq!(theirs.len(), 6);
 }
 
-/// `AsyncEvent::port` reads the port number where the generated struct has it.
 #[test]
-fn port_of_an_event_is_read_alike() {
+fn port_of_an_event_is_at_the_same_offset() {
     let mut event = sys::ibv_async_event { event_type: EVENT_PORT_ERROR, ..Default::default() };
     event.element.port_num = 7;
     // SAFETY: both are plain data of the same size.
@@ -296,7 +295,6 @@ fn port_of_an_event_is_read_alike() {
     assert_eq!((ours.port(), ours.kind), (7, EVENT_PORT_ERROR));
 }
 
-/// The functions have the generated types.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         #[test]
