@@ -38,15 +38,13 @@ const SHARED: u64 = 0;
 const REVOKING: u64 = 1;
 /// Longer than any processor keeps a store in its store buffer.
 const STORE_BUFFER_DRAIN: Duration = Duration::from_millis(1);
-/// The number of the first thread.
-const FIRST: u64 = 2;
+const FIRST_THREAD: u64 = 2;
 
 thread_local! {
     /// The number of this thread, which no other thread ever has; 0 before the first use.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the number of this thread.
 #[inline]
 fn this_thread() -> u64 {
     match THREAD.try_with(Cell::get) {
@@ -57,7 +55,7 @@ fn this_thread() -> u64 {
 
 #[cold]
 fn number_this_thread() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(FIRST);
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(FIRST_THREAD);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let _ = THREAD.try_with(|thread| thread.set(number));
     number
@@ -66,8 +64,8 @@ fn number_this_thread() -> u64 {
 impl Bias {
     /// Creates a bias to this thread.
     pub fn new() -> Arc<Self> {
-        let is_possible = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
-        let owner = if is_possible { this_thread() } else { SHARED };
+        let is_supported = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
+        let owner = if is_supported { this_thread() } else { SHARED };
         Arc::new(Bias { owner: AtomicU64::new(owner), light: LightFence::new() })
     }
 
@@ -82,8 +80,8 @@ impl Bias {
 
     #[cold]
     fn revoke_slow(&self) {
-        let fade = |owner| (owner != SHARED).then_some(REVOKING);
-        if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, fade).is_ok() {
+        let to_revoking = |owner| (owner != SHARED).then_some(REVOKING);
+        if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, to_revoking).is_ok() {
             if !fence::heavy_fence() {
                 // Every store of the owner is visible long before this time has passed.
                 std::thread::sleep(STORE_BUFFER_DRAIN);
@@ -132,26 +130,26 @@ impl<T> Mutex<T> {
     /// consistent between any two statements.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if self.enter() {
+        if self.try_lock_biased() {
             MutexGuard { mutex: self, value: PhantomData, lock: None }
         } else {
-            self.lock_slowly()
+            self.lock_slow()
         }
     }
 
-    /// Locks the value if it is free; while the bias is revoked the lock may seem to be held to all threads that try.
+    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads that try.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        if self.enter() {
+        if self.try_lock_biased() {
             Some(MutexGuard { mutex: self, value: PhantomData, lock: None })
         } else {
-            self.try_slowly()
+            self.try_lock_slow()
         }
     }
 
-    /// Locks by the bias; returns whether this thread owns the bias and had not locked the value.
+    /// Locks by the bias; returns false if this thread does not own the bias, or has locked the value already.
     #[inline]
-    fn enter(&self) -> bool {
+    fn try_lock_biased(&self) -> bool {
         let me = this_thread();
         if self.bias.owner.load(Ordering::Relaxed) != me || self.held.load(Ordering::Relaxed) {
             return false;
@@ -167,7 +165,7 @@ impl<T> Mutex<T> {
     }
 
     #[cold]
-    fn lock_slowly(&self) -> MutexGuard<'_, T> {
+    fn lock_slow(&self) -> MutexGuard<'_, T> {
         let lock = sync::lock(&self.lock);
         self.bias.revoke();
         let mut round = 0;
@@ -180,7 +178,7 @@ impl<T> Mutex<T> {
     }
 
     #[cold]
-    fn try_slowly(&self) -> Option<MutexGuard<'_, T>> {
+    fn try_lock_slow(&self) -> Option<MutexGuard<'_, T>> {
         if self.bias.owner.load(Ordering::Relaxed) == this_thread() {
             // This thread has already locked the value.
             return None;

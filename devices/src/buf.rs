@@ -83,12 +83,14 @@ pub enum BufError {
 impl fmt::Display for BufError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BufError::TooLarge { count } => write!(f, "{count} items are more bytes than can be counted"),
+            BufError::TooLarge { count } => write!(f, "{count} items overflow the byte count"),
             BufError::PartialItem { bytes, item } => {
-                write!(f, "the chain has {bytes} bytes, which are no whole number of items of {item} bytes")
+                write!(f, "the chain has {bytes} bytes, not a multiple of the item size {item}")
             }
-            BufError::Chain => f.write_str("a chain can be sent, and not received into"),
-            BufError::InPlace => f.write_str("nothing can be in place here: there is no other buffer"),
+            BufError::Chain => f.write_str("a chain is send-only"),
+            BufError::InPlace => {
+                f.write_str("MPI_IN_PLACE is not allowed here: the call has no other buffer")
+            }
         }
     }
 }
@@ -245,7 +247,6 @@ impl Buf {
         self.datatype.packed_size(self.count).map_err(|_| BufError::TooLarge { count: self.count })
     }
 
-    /// Returns the same for items that are not at the base.
     #[cold]
     fn bytes_elsewhere(&self) -> Result<usize, BufError> {
         let Origin::Chain(chain) = &self.origin else { return Err(BufError::InPlace) };
@@ -261,7 +262,7 @@ impl Buf {
     fn origin_of_part(&self, at: usize, count: usize) -> Origin {
         let Origin::Chain(chain) = &self.origin else { return self.origin.clone() };
         let item = self.datatype.size();
-        Origin::Chain(Chain::new(chain.cut(at.saturating_mul(item), count.saturating_mul(item))))
+        Origin::Chain(Chain::new(chain.range(at.saturating_mul(item), count.saturating_mul(item))))
     }
 
     /// Returns `count` of the items, from item `at` on.
@@ -304,11 +305,11 @@ pub struct Chain(Box<ChainLinks>);
 
 /// Behind one pointer: descriptions are moved on every call, and few are chains. There is no reference count, as each
 /// send would then need a locked instruction. A buffer with few blocks has few enough segments for the inline storage.
-type ChainLinks = SmallVec<[Link; 8]>;
+type ChainLinks = SmallVec<[ChainLink; 8]>;
 
-/// A segment, and the end of its bytes within the chain: positions are found by binary search.
+/// A segment, and the end of its bytes within the chain, for a binary search by position.
 #[derive(Clone, Copy)]
-struct Link {
+struct ChainLink {
     segment: ChainSegment,
     end: usize,
 }
@@ -318,7 +319,7 @@ impl Chain {
         let (mut end, mut links) = (0usize, ChainLinks::new());
         for segment in segments.into_iter().filter(|segment| segment.len > 0) {
             end = end.saturating_add(segment.len);
-            links.push(Link { segment, end });
+            links.push(ChainLink { segment, end });
         }
         Chain(Box::new(links))
     }
@@ -334,7 +335,7 @@ impl Chain {
     }
 
     /// Returns the segments of `len` bytes from `position` on, or fewer at the end of the chain.
-    pub(crate) fn cut(&self, position: usize, len: usize) -> ChainRange<'_> {
+    pub(crate) fn range(&self, position: usize, len: usize) -> ChainRange<'_> {
         let first = self.0.partition_point(|link| link.end <= position);
         let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);
         let len = len.min(self.bytes().saturating_sub(position));
@@ -351,14 +352,13 @@ impl fmt::Debug for Chain {
 /// The segments of a range of a chain, none of them empty.
 #[derive(Clone)]
 pub(crate) struct ChainRange<'a> {
-    links: &'a [Link],
+    links: &'a [ChainLink],
     /// The number of bytes of the first segment before the range; less than the segment's length.
     skip: usize,
     len: usize,
 }
 
 impl ChainRange<'_> {
-    /// Returns the sum of the lengths.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -50,8 +50,7 @@ unsafe impl Send for Node {}
 // SAFETY: as above; after the completion the outcome is only read.
 unsafe impl Sync for Node {}
 
-/// Number of nodes that a thread caches for its next operations.
-const SPARE: usize = 256;
+const MAX_SPARES: usize = 256;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "handles point to them: they stay where they are")]
@@ -60,13 +59,13 @@ thread_local! {
 
 impl Node {
     #[inline]
-    fn has_ended(&self) -> bool {
+    fn is_complete(&self) -> bool {
         // SYNC completion (acquire)
         self.is_complete.load(Ordering::Acquire)
     }
 
     #[inline]
-    fn take() -> NonNull<Node> {
+    fn alloc() -> NonNull<Node> {
         let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
         NonNull::from(Box::leak(spare.unwrap_or_else(Node::new)))
     }
@@ -78,8 +77,6 @@ impl Node {
         Box::new(Node { is_complete: AtomicBool::new(false), outcome, target })
     }
 
-    /// Drops the outcome.
-    ///
     /// # Safety
     /// It was written and not dropped, and nothing else uses it.
     unsafe fn drop_outcome(&self) {
@@ -97,7 +94,7 @@ impl Node {
         node.is_complete = AtomicBool::new(false);
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
-            if spares.len() < SPARE {
+            if spares.len() < MAX_SPARES {
                 spares.push(node);
             }
         });
@@ -124,7 +121,7 @@ unsafe impl Sync for Completer {}
 /// Creates the two handles of a new operation.
 #[inline]
 pub(crate) fn pair() -> (Completer, Completion) {
-    let node = Node::take();
+    let node = Node::alloc();
     (Completer(node), Completion(node))
 }
 
@@ -142,7 +139,7 @@ impl Completion {
     /// Returns the outcome if the operation is complete. From then on the engine does not touch its memory.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
-        if !self.node().has_ended() {
+        if !self.node().is_complete() {
             return None;
         }
         // SAFETY: the completion was seen: by invariant 2 the outcome is there, and is not written again.
@@ -166,7 +163,7 @@ impl Completion {
 impl Drop for Completion {
     #[inline]
     fn drop(&mut self) {
-        if !self.node().has_ended() {
+        if !self.node().is_complete() {
             return detach(Detached(self.0));
         }
         // SAFETY: invariant 1: the completer is done, the node is ours; invariant 2: the outcome was written.
@@ -185,14 +182,14 @@ unsafe impl Send for Detached {}
 /// The nodes of operations whose [`Completion`] was dropped. Each addition occasionally recycles those that are
 /// complete. A completer therefore need not know whether its completion still exists, which would take a locked
 /// instruction.
-static ABANDONED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), FEW));
+static DETACHED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), RECLAIM_MIN));
 
-/// Up to this number, the list is not searched.
-const FEW: usize = 64;
+/// Length of the list up to which it is not searched.
+const RECLAIM_MIN: usize = 64;
 
 #[cold]
 fn detach(node: Detached) {
-    let mut guard = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut guard = DETACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let (nodes, limit) = &mut *guard;
     nodes.push(node);
     if nodes.len() >= *limit {
@@ -201,47 +198,44 @@ fn detach(node: Detached) {
     }
 }
 
-/// Recycles the nodes whose operations are complete.
 fn reclaim() {
-    let lock = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || DETACHED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut nodes = std::mem::take(&mut lock().0);
-    nodes.retain(|Detached(node)| {
+    nodes.retain(|Detached(at)| {
         // SAFETY: it lives until it is recycled, below.
-        let ended = unsafe { node.as_ref() };
-        if !ended.has_ended() {
+        let node = unsafe { at.as_ref() };
+        if !node.is_complete() {
             return true;
         }
         // SAFETY: invariants 1 and 2, as in the drop of a completion.
-        unsafe { ended.drop_outcome() };
+        unsafe { node.drop_outcome() };
         // SAFETY: as above; it leaves the list.
-        unsafe { Node::recycle(*node) };
+        unsafe { Node::recycle(*at) };
         false
     });
     let mut guard = lock();
     guard.0.append(&mut nodes);
-    guard.1 = FEW.max(2 * guard.0.len());
+    guard.1 = RECLAIM_MIN.max(2 * guard.0.len());
 }
 
 impl Completer {
     /// Completes the operation. The caller has dropped the source or target before.
     #[inline]
     pub(crate) fn complete(self, outcome: Outcome) {
-        ManuallyDrop::new(self).put(|| outcome);
+        ManuallyDrop::new(self).store(|| outcome);
     }
 
-    /// Returns the same number as [`id`](Completion::id) of the other handle.
     pub(crate) fn id(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// Returns whether this handle and `completion` belong to the same operation.
     pub(crate) fn is_for(&self, completion: &Completion) -> bool {
         self.0 == completion.0
     }
 
     /// Stores the outcome; the handle must not be used afterwards.
     #[inline]
-    fn put(&mut self, outcome: impl FnOnce() -> Outcome) {
+    fn store(&mut self, outcome: impl FnOnce() -> Outcome) {
         // SAFETY: the node lives until both handles are gone.
         let node = unsafe { self.0.as_ref() };
         // SAFETY: invariant 2: `is_complete` has not been stored, so the outcome is not read.
@@ -253,7 +247,7 @@ impl Completer {
 
 impl Drop for Completer {
     fn drop(&mut self) {
-        self.put(|| Err(Fault::Cancelled));
+        self.store(|| Err(Fault::Cancelled));
     }
 }
 
@@ -265,7 +259,7 @@ impl fmt::Debug for Completion {
 
 impl fmt::Debug for Completer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ender")
+        f.write_str("Completer")
     }
 }
 
@@ -283,10 +277,10 @@ mod tests {
     #[test]
     fn the_outcome_is_seen_once_it_is_there() {
         let cause: Arc<str> = "a test".into();
-        for _ in 0..3 * SPARE {
-            let (ender, completion) = pair();
-            assert!(ender.is_for(&completion) && completion.outcome().is_none());
-            ender.complete(dead(&cause));
+        for _ in 0..3 * MAX_SPARES {
+            let (completer, completion) = pair();
+            assert!(completer.is_for(&completion) && completion.outcome().is_none());
+            completer.complete(dead(&cause));
             assert_eq!(completion.outcome(), Some(&dead(&cause)));
         }
         assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
@@ -295,13 +289,13 @@ mod tests {
     #[test]
     fn either_may_go_first() {
         let cause: Arc<str> = "a test".into();
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         drop(completion);
-        ender.complete(dead(&cause));
+        completer.complete(dead(&cause));
         reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
-        let (ender, completion) = pair();
-        drop(ender);
+        let (completer, completion) = pair();
+        drop(completer);
         assert_eq!(completion.outcome(), Some(&Err(Fault::Cancelled)));
     }
 
@@ -309,12 +303,12 @@ mod tests {
     fn handles_on_two_threads() {
         let cause: Arc<str> = "a test".into();
         thread::scope(|scope| {
-            let (enders, taken) = std::sync::mpsc::sync_channel::<Completer>(64);
+            let (completers, received) = std::sync::mpsc::sync_channel::<Completer>(64);
             let other = Arc::clone(&cause);
-            scope.spawn(move || taken.into_iter().for_each(|ender| ender.complete(dead(&other))));
+            scope.spawn(move || received.into_iter().for_each(|completer| completer.complete(dead(&other))));
             for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
-                let (ender, completion) = pair();
-                enders.send(ender).expect("the other thread goes on");
+                let (completer, completion) = pair();
+                completers.send(completer).expect("the other thread goes on");
                 if round % 3 != 0 {
                     while completion.outcome().is_none() {
                         thread::yield_now();
@@ -322,7 +316,7 @@ mod tests {
                     assert_eq!(completion.outcome(), Some(&dead(&cause)));
                 }
             }
-            drop(enders);
+            drop(completers);
         });
         reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
@@ -332,18 +326,18 @@ mod tests {
     fn operations_that_nobody_waits_for_leave_nothing_behind() {
         let cause: Arc<str> = "a test".into();
         let mut open = Vec::new();
-        for round in 0..20 * FEW {
-            let (ender, completion) = pair();
+        for round in 0..20 * RECLAIM_MIN {
+            let (completer, completion) = pair();
             drop(completion);
             if round % 2 == 0 {
-                ender.complete(dead(&cause))
+                completer.complete(dead(&cause))
             } else {
-                open.push(ender)
+                open.push(completer)
             }
             // Other tests have theirs in the list, too.
-            assert!(Arc::strong_count(&cause) <= 2 + 2 * FEW.max(2 * open.len()), "round {round}");
+            assert!(Arc::strong_count(&cause) <= 2 + 2 * RECLAIM_MIN.max(2 * open.len()), "round {round}");
         }
-        open.into_iter().for_each(|ender| ender.complete(dead(&cause)));
+        open.into_iter().for_each(|completer| completer.complete(dead(&cause)));
         reclaim();
         assert_eq!(Arc::strong_count(&cause), 1);
     }

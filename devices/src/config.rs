@@ -150,8 +150,8 @@ impl Config {
     /// # Errors
     /// A value outside the parameter's range.
     pub fn set(&mut self, parameter: &Number, value: u64) -> Result<(), ConfigError> {
-        let admitted = parameter.admit(value);
-        self.keep(parameter, admitted, &value)
+        let checked = parameter.check(value);
+        self.store(parameter, checked, &value)
     }
 
     /// Sets a parameter to a value that a user has written.
@@ -159,18 +159,18 @@ impl Config {
     /// # Errors
     /// A value outside the parameter's range.
     pub fn read(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
-        self.keep(parameter, parameter.read(text), &text)
+        self.store(parameter, parameter.read(text), &text)
     }
 
-    fn keep(
+    fn store(
         &mut self,
         parameter: &dyn Parameter,
         value: Result<Value, String>,
-        said: &dyn fmt::Display,
+        given: &dyn fmt::Display,
     ) -> Result<(), ConfigError> {
         let (name, help) = (parameter.name(), parameter.help());
-        let refuse = |why: String| ConfigError { why: format!("{PREFIX}{name}={said} {why} ({help})") };
-        self.set.insert(name, value.map_err(refuse)?);
+        let invalid = |why: String| ConfigError { why: format!("{PREFIX}{name}={given} {why} ({help})") };
+        self.set.insert(name, value.map_err(invalid)?);
         Ok(())
     }
 
@@ -253,8 +253,8 @@ mod tests {
             (&LEVEL, "high", "MPJ_LEVEL=high is not a number (how high)"),
             (&LEVEL, "-1", "MPJ_LEVEL=-1 is not a number (how high)"),
             (&WHERE, "", "MPJ_WHERE= is not a word (where)"),
-            (&WAY, "up", "MPJ_WAY=up is none of auto, left, right (how)"),
-            (&WAY, "LEFT", "MPJ_WAY=LEFT is none of auto, left, right (how)"),
+            (&WAY, "up", "MPJ_WAY=up is not one of auto, left, right (how)"),
+            (&WAY, "LEFT", "MPJ_WAY=LEFT is not one of auto, left, right (how)"),
         ] {
             assert_eq!(config.read(parameter, text).unwrap_err().why, why);
         }

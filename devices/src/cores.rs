@@ -53,7 +53,7 @@ impl Bind {
             Bind::Core => match shares() {
                 Some(shares) => Ok(Some(shares.iter().map(Cores::first).collect())),
                 None => Err(format!(
-                    "--bind core: {ranks} ranks need a core each, and there are {}: --bind auto or none lets ranks share \
+                    "--bind core: {ranks} ranks need one core each and only {} can be used: use --bind auto or none to share \
                      cores",
                     usable()
                 )),
@@ -63,7 +63,7 @@ impl Bind {
 }
 
 /// Returns whether `local` ranks of this host outnumber its cores.
-pub(crate) fn are_outnumbered(config: &Config, local: u32) -> bool {
+pub(crate) fn is_oversubscribed(config: &Config, local: u32) -> bool {
     let cores = match config.size(&CORES) {
         0 => usable(),
         cores => cores,
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn ranks_outnumber_the_cores_that_the_launcher_counts() {
         let mut config = Config::default();
-        assert!(!are_outnumbered(&config, 1) && are_outnumbered(&config, 1 << 20));
+        assert!(!is_oversubscribed(&config, 1) && is_oversubscribed(&config, 1 << 20));
         config.set(&CORES, 4).unwrap();
-        assert!(!are_outnumbered(&config, 4) && are_outnumbered(&config, 5));
+        assert!(!is_oversubscribed(&config, 4) && is_oversubscribed(&config, 5));
     }
 
     #[test]

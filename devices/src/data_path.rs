@@ -25,5 +25,5 @@ pub enum DataPath {
 pub const DATA_PATH: Choice<DataPath> = Choice {
     name: "DATA_PATH",
     values: &[("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)],
-    help: "way of messages: the fastest (auto), through blocks of the pool, or between the users' memories",
+    help: "path of bodies: the fastest (auto), through pool blocks (buffered) or between user memories (zerocopy)",
 };

@@ -1,5 +1,5 @@
-//! Deferred drops: values that users have passed to the library are dropped only when this thread holds no locks of a
-//! rank, because a drop may take a long time, wait for messages, or panic.
+//! Deferred drops: user values are dropped only when this thread holds no lock of a rank, because a drop may take a long
+//! time, wait for messages, or panic.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     /// The number of [`DeferDrops`] of this thread.
-    static HOLDS: Cell<u32> = const { Cell::new(0) };
+    static GUARDS: Cell<u32> = const { Cell::new(0) };
     /// Whether values are waiting to be dropped.
-    static ANY: Cell<bool> = const { Cell::new(false) };
+    static PENDING: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread is dropping such values now.
-    static DROPS: Cell<bool> = const { Cell::new(false) };
-    static LATER: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
+    static DROPPING: Cell<bool> = const { Cell::new(false) };
+    static DEFERRED: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Makes this thread defer the drops of users' values until it is dropped.
@@ -22,7 +22,7 @@ pub(crate) struct DeferDrops(());
 impl DeferDrops {
     #[inline]
     pub(crate) fn begin() -> Self {
-        HOLDS.set(HOLDS.get() + 1);
+        GUARDS.set(GUARDS.get() + 1);
         DeferDrops(())
     }
 }
@@ -30,23 +30,23 @@ impl DeferDrops {
 impl Drop for DeferDrops {
     #[inline]
     fn drop(&mut self) {
-        HOLDS.set(HOLDS.get() - 1);
+        GUARDS.set(GUARDS.get() - 1);
     }
 }
 
-/// Drops a user's value: at once, or, while this thread makes progress for its rank, afterwards. A
-/// [`KeepAlive`](crate::KeepAlive) whose own drop runs foreign code calls it.
+/// Drops a user's value: at once, or, while this thread makes progress for its rank, afterwards. Call it for a
+/// [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
 ///
-/// If a deferred drop panics, the panic hook reports it, and the panic is not propagated: it is unrelated to the call
-/// that runs then.
+/// A panic of a deferred drop is reported by the panic hook and not propagated, because it is unrelated to the call that
+/// runs then.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);
     }
     let mut value = Some(value);
-    let kept = LATER.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
+    let deferred = DEFERRED.try_with(|later| later.borrow_mut().push(Box::new(value.take())));
     // If the thread is ending, `value` is dropped at the end of this function.
-    ANY.set(kept.is_ok());
+    PENDING.set(deferred.is_ok());
 }
 
 /// Drops the payload of a panic, which may be any value of a user. If its own drop panics, that panic is not propagated
@@ -61,26 +61,25 @@ pub fn drop_panic_payload(thrown: Box<dyn Any + Send>) {
 /// Runs `f`, and defers the drops of users' values until it has returned.
 #[doc(hidden)]
 pub fn with_deferred_drops<T>(f: impl FnOnce() -> T) -> T {
-    let _hold = DeferDrops::begin();
+    let _guard = DeferDrops::begin();
     f()
 }
 
-/// Returns whether this thread defers drops.
 #[inline]
 pub(crate) fn is_deferring() -> bool {
-    HOLDS.get() > 0
+    GUARDS.get() > 0
 }
 
 /// Returns whether this thread has deferred drops that it is not running.
 #[inline]
 pub(crate) fn has_deferred() -> bool {
-    ANY.get() && !DROPS.get()
+    PENDING.get() && !DROPPING.get()
 }
 
 /// Runs the deferred drops, unless this thread still defers them.
 #[inline]
 pub(crate) fn run_deferred_drops() {
-    if ANY.get() && !is_deferring() {
+    if PENDING.get() && !is_deferring() {
         drop_all();
     }
 }
@@ -88,17 +87,17 @@ pub(crate) fn run_deferred_drops() {
 #[cold]
 fn drop_all() {
     // A drop that waits may defer other drops, which run after it: this bounds the stack.
-    if DROPS.replace(true) {
+    if DROPPING.replace(true) {
         return;
     }
-    while let Ok(Some(value)) = LATER.try_with(|later| later.borrow_mut().pop()) {
+    while let Ok(Some(value)) = DEFERRED.try_with(|later| later.borrow_mut().pop()) {
         // The hook has reported the panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
             drop_panic_payload(thrown);
         }
     }
-    ANY.set(false);
-    DROPS.set(false);
+    PENDING.set(false);
+    DROPPING.set(false);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -53,7 +53,7 @@ impl fmt::Debug for PeerId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address(pub Vec<u8>);
 
-/// The rank of a device among those that reach a peer; the engine uses the one with the highest.
+/// The priority of a device for a peer: the engine uses the device with the highest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
@@ -64,23 +64,18 @@ pub struct Caps {
     pub eager_limit: usize,
     /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
-    /// Sizes for which [`Endpoint::get`] is worthwhile, if it is supported: the receiver copies the body from the
-    /// sender's memory. If the device copies the bytes within the call, other sends to that peer wait meanwhile;
-    /// [`SizeRange::max`] limits that time.
+    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. The receiver copies the body from the sender's memory.
+    /// A get that copies within the call delays other sends to that peer; [`SizeRange::max`] limits that time.
     pub get: Option<SizeRange>,
-    /// Sizes for which [`Endpoint::put`] is worthwhile, if it is supported: the sender copies the body to the
-    /// receiver's memory. No protocol of the engine uses it yet.
+    /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
     pub put: Option<SizeRange>,
-    /// Sizes for which [`Endpoint::post_zcopy`] is worthwhile, if it is supported: the device sends them from the
-    /// user's memory.
+    /// Sizes for which [`Endpoint::post_zcopy`] pays; `None` if unsupported. The device sends from the user's memory.
     pub zcopy: Option<SizeRange>,
-    /// Whether [`Endpoint::get`] and [`Endpoint::put`] support every layout, and chains. Otherwise they are used only
-    /// for contiguous memory.
+    /// Whether [`Endpoint::get`] and [`Endpoint::put`] accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
-    /// Whether `get`, `put` and `post_zcopy` need this process's own memory to be registered, and the size from which
-    /// it is worthwhile to register memory outside of a pool region for one operation. Shorter bodies go through a
-    /// block of the global pool, except with [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy); so do bodies with a
-    /// layout that the device does not support.
+    /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if `get`,
+    /// `put` and `post_zcopy` need no registration of local memory. Shorter bodies, and bodies with a layout that the device
+    /// does not support, go through a pool block. With [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), only the latter do.
     pub register_from: Option<usize>,
     /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,
@@ -89,13 +84,13 @@ pub struct Caps {
 impl Caps {
     /// Returns the capabilities of a device that sends frames and cannot access remote memory.
     pub const fn frames(eager: usize, fragment: usize) -> Self {
-        let (get, put, lend) = (None, None, None);
+        let (get, put, zcopy) = (None, None, None);
         Caps {
             eager_limit: eager,
             max_send_size: fragment,
             get,
             put,
-            zcopy: lend,
+            zcopy,
             noncontiguous: false,
             register_from: None,
             exports: false,
@@ -175,7 +170,7 @@ pub unsafe trait Driver: Send + Sync + fmt::Debug {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError>;
 }
 
-/// An opened device: the part that all threads share, and its receiving end.
+/// An opened device.
 #[derive(Debug)]
 pub struct Opened {
     /// The part that all threads share.
@@ -184,7 +179,7 @@ pub struct Opened {
     pub inlet: Box<dyn Inlet>,
 }
 
-/// A device of one rank, opened.
+/// The device of one rank; all threads of the rank share it.
 ///
 /// # Safety
 /// For the device, and the endpoints that [`connect`](Self::connect) makes:
@@ -221,10 +216,9 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
 
     /// Registers memory with the device, for keys or for local access by the device.
     ///
-    /// The engine calls it for each operation: a device with costly registration caches its registrations. For a block
-    /// of a pool, `region` is given. The device registers the whole region once, with every kind of access that may be
-    /// needed later, and stores the result in [`Region::registrations`]. A key then names a range of the region.
-    ///
+    /// The engine calls it for each operation, so a device with costly registration caches the results. For a pool block,
+    /// `region` is given: the device registers the whole region once, with every kind of access that may be needed later, and
+    /// stores the result in [`Region::registrations`]. A key then names a range of the region.
     /// # Errors
     /// If the device or the operating system reports an error. The engine then sends the message in frames.
     ///
@@ -247,12 +241,11 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Ends a peer's access to registered memory through the keys that were packed for it, and returns at once. The
-    /// engine calls it before it releases memory for which the peer has not reported completion.
+    /// Ends a peer's access to registered memory through the keys that were packed for it, and returns at once. The engine
+    /// calls it before it releases memory for which the peer has not reported completion.
     ///
-    /// If the peer uses a key afterwards, its operation fails with [`PostError::Revoked`]. A live peer is not affected
-    /// otherwise. The connection to a peer that has [died or exited](Endpoint::peer_gone) may be broken to enforce
-    /// this.
+    /// Later operations of the peer with such a key fail with [`PostError::Revoked`]; a live peer is not affected otherwise.
+    /// The connection to a peer that has [died or exited](Endpoint::peer_gone) may be broken to enforce this.
     fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: OpToken) -> QuiesceStatus {
         QuiesceStatus::Done
     }
@@ -267,9 +260,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// in place, or [get](Endpoint::get) from it. Returns `None` if the memory is not in such storage, or if too much
     /// is exported.
     ///
-    /// The registration has a key as others have. The device holds a copy of `keep` for as long as the peer views the
-    /// memory, even after the registration was dropped. After the drop the owner may use the memory again if there are
-    /// no other copies of `keep`.
+    /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was dropped.
+    /// After the drop, the owner may use the memory again if there are no other copies of `keep`.
     ///
     /// # Safety
     /// The memory is initialised, and as long as there is a copy of `keep` it stays valid and is not written to.

@@ -144,7 +144,7 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::InvalidValue { source, tag } => {
-                write!(f, "rank {source} sent a bool or char with tag {tag} that is none")
+                write!(f, "rank {source} sent an invalid bool or char with tag {tag}")
             }
             Fault::Dead { rank, cause } => write!(f, "rank {rank} has died: {cause}"),
             Fault::Left { rank: Some(rank) } => {
@@ -155,7 +155,7 @@ impl fmt::Display for Fault {
                 write!(f, "rank {rank} has left the communicator and has not received the message")
             }
             Fault::SendCancelled { rank } => {
-                write!(f, "rank {rank} took its message back: the call it was sent by has failed there")
+                write!(f, "rank {rank} cancelled its send after the match: the call failed there")
             }
             Fault::Abandoned { rank, dead, cause } => {
                 match rank {
@@ -168,19 +168,19 @@ impl fmt::Display for Fault {
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),
             Fault::NoMemory { bytes } => {
-                write!(f, "no memory for an early message of {bytes} bytes: post its receive before")
+                write!(f, "no memory for an unexpected message of {bytes} bytes: post its receive earlier")
             }
             Fault::TooManyMessages { rank, limit } => {
                 write!(
                     f,
-                    "{limit} messages to rank {rank} wait for their receives, and no more may: wait for some first"
+                    "the limit of {limit} unreceived messages to rank {rank} is reached: wait for some of them first"
                 )
             }
             Fault::TooManyChannels => {
                 write!(f, "too many communicators at once: 32,768 is the limit; free some")
             }
             Fault::AlreadyJoined { context } => {
-                write!(f, "channel {context:#x} has been joined already: leave it first")
+                write!(f, "context {context:#x} is already in use on this rank: free it first")
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A sender writes a message and then reads the receiver's sleep flag. A receiver sets its sleep flag and then polls
 //! for messages once more. At least one of the two must see the other's write, which requires a full fence on both
 //! sides. The `membarrier` system call lets the sleeping thread execute the fence for both. If the system refuses that
-//! call, [`Light`] is a full fence.
+//! call, [`LightFence`] is a full fence.
 
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;

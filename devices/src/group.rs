@@ -14,7 +14,7 @@ pub enum Group {
         /// The number of processes.
         len: u32,
     },
-    /// Any processes; it can be collected from an iterator.
+    /// Any processes, for example collected from an iterator.
     List(Processes),
 }
 

@@ -10,7 +10,7 @@
 //! are its signature. A short message of one primitive has a short head, so that up to 48 bytes of body share its cache
 //! line.
 //!
-//! Messages and fragments have a body; an RTS may have a [`RemoteKey`](crate::device::RemoteKey) as its body.
+//! Messages and DATA frames have a body; the body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it has one.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -85,15 +85,15 @@ pub enum HostsError {
 impl fmt::Display for HostsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HostsError::Empty { run } => write!(f, "run {run} of the hosts has no rank"),
+            HostsError::Empty { run } => write!(f, "run {run} of the host map is empty"),
             HostsError::Number { run, host, known } => {
                 write!(
                     f,
-                    "run {run} of the hosts is of host {}, and there are only {known} before it",
+                    "run {run} of the host map names host {}; the next new host must be {known}",
                     host.0
                 )
             }
-            HostsError::Many => f.write_str("the hosts have more ranks than can be counted"),
+            HostsError::Many => f.write_str("the host map has too many ranks for 32 bits"),
         }
     }
 }
@@ -114,7 +114,6 @@ impl Hosts {
     /// If the runs are not a valid map; any input is safe.
     pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
         let mut map: Vec<Run> = Vec::new();
-        // The number of ranks of each host.
         let mut ranks: Vec<u32> = Vec::new();
         let mut size = 0u32;
         for (run, (host, len)) in runs.into_iter().enumerate() {
@@ -210,7 +209,7 @@ pub struct HostRanks {
     host: HostId,
 }
 
-#[expect(clippy::len_without_is_empty, reason = "a host without ranks is none of the job's")]
+#[expect(clippy::len_without_is_empty, reason = "every host of a job has a rank")]
 impl HostRanks {
     /// Returns the host.
     pub fn host(&self) -> HostId {

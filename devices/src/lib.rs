@@ -108,7 +108,7 @@ mod ring;
 #[allow(unsafe_code, reason = "the memory that processes share is used through types at fixed offsets")]
 mod shmdev;
 mod site;
-#[allow(unsafe_code, reason = "offers: one copy from one rank's memory to another's")]
+#[allow(unsafe_code, reason = "exposed memory: one copy from one rank's memory to another's")]
 mod smdev;
 pub mod stub;
 #[doc(hidden)]

@@ -1,9 +1,9 @@
 //! The roster of exits: every wait reads here which ranks have died or exited.
 //!
-//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only those that wait for
-//! that rank. It is stored where it was reported, wakes no thread, and is sent to the processes that
-//! [request](Roster::request_exits) it. An engine requests exits after it has polled for messages for some time. So no
-//! exits are sent in a job whose ranks exit normally.
+//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only the ranks that wait for
+//! that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
+//! [request](Roster::request_exits) it, as an engine does after it has polled for some time. So no exits are sent in a job
+//! whose ranks exit normally.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -56,12 +56,12 @@ pub struct ExitEvent {
     pub exit: Exit,
 }
 
-/// Returns whether the text of a death says that it follows from the death of `rank`.
-fn follows(end: &Exit, rank: u32) -> bool {
-    matches!(end, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
+/// Returns whether the text of a death names the death of `rank` as its cause.
+fn is_caused_by(exit: &Exit, rank: u32) -> bool {
+    matches!(exit, Exit::Died(cause) if cause.contains(&format!("rank {rank} has died")))
 }
 
-/// Sends this process's findings to the other processes.
+/// Sends the exits that this process reports to the other processes.
 pub trait Broadcaster: Send + Sync + fmt::Debug {
     /// Sends an event that was reported here; returns whether the roster should record it at once.
     ///
@@ -71,11 +71,11 @@ pub trait Broadcaster: Send + Sync + fmt::Debug {
 
     /// Requests the normal exits of other processes' ranks, which come by [`Roster::learn`] if there are any; deaths
     /// are sent without a request. Returns at once. Requests before the reply count as one.
-    fn ask(&self);
+    fn request_exits(&self);
 
-    /// Sends the information that a call of `rank`, a rank of this process, fails because of rank `first`, which has
-    /// reported its failure or refuses a message: if both die of it, `first` is the cause. Returns at once.
-    fn reported_causes(&self, rank: u32, first: u32);
+    /// Reports that a call of `rank`, a rank of this process, fails because rank `first` has reported its failure or refuses
+    /// a message. If both die, `first` is the cause. Returns at once.
+    fn report_cause(&self, rank: u32, first: u32);
 }
 
 /// The known exits, in the order in which they became known.
@@ -85,7 +85,7 @@ pub struct Roster {
     has_death: AtomicBool,
     events: Mutex<ExitLog>,
     bells: Mutex<Vec<Arc<Doorbell>>>,
-    carrier: OnceLock<Arc<dyn Broadcaster>>,
+    broadcaster: OnceLock<Arc<dyn Broadcaster>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,20 +95,20 @@ struct ExitLog {
     last: HashMap<u32, usize>,
     /// The indices of the deaths.
     deaths: Vec<usize>,
-    /// For each rank, the last rank that was reported to have failed before it.
-    told: HashMap<u32, u32>,
+    /// For each rank, the last rank that was reported as the cause of its failure.
+    causes: HashMap<u32, u32>,
 }
 
 impl ExitLog {
-    /// Returns whether an exit of a rank is new: a closing rank may still exit or die, and then nothing follows.
-    fn is_news(&self, rank: u32, end: &Exit) -> bool {
+    /// Returns whether an exit is new: a closing rank may still leave or die, and nothing follows that.
+    fn is_new(&self, rank: u32, exit: &Exit) -> bool {
         let last = self.last.get(&rank).map(|at| &self.all[*at].exit);
-        last.is_none_or(|last| last.order() < end.order())
+        last.is_none_or(|last| last.order() < exit.order())
     }
 
-    /// Stores an event if it is new; returns whether it was.
+    /// Stores an event; returns false if it is not new.
     fn push(&mut self, event: ExitEvent) -> bool {
-        if !self.is_news(event.rank, &event.exit) {
+        if !self.is_new(event.rank, &event.exit) {
             return false;
         }
         self.last.insert(event.rank, self.all.len());
@@ -140,15 +140,17 @@ impl Roster {
     }
 
     /// Records a rank's exit, here and in other processes, and wakes all subscribers if it is a death.
-    pub fn report(&self, rank: u32, end: Exit) {
-        let event = ExitEvent { rank, exit: end };
-        if self.is_news(&event) && self.carrier.get().is_none_or(|carrier| carrier.broadcast(&event)) {
+    pub fn report(&self, rank: u32, exit: Exit) {
+        let event = ExitEvent { rank, exit };
+        if self.is_new(&event)
+            && self.broadcaster.get().is_none_or(|broadcaster| broadcaster.broadcast(&event))
+        {
             self.learn(event);
         }
     }
 
-    fn is_news(&self, event: &ExitEvent) -> bool {
-        self.events().is_news(event.rank, &event.exit)
+    fn is_new(&self, event: &ExitEvent) -> bool {
+        self.events().is_new(event.rank, &event.exit)
     }
 
     fn events(&self) -> MutexGuard<'_, ExitLog> {
@@ -184,7 +186,7 @@ impl Roster {
         self.wake();
     }
 
-    /// Publishes the counts for readers without the lock.
+    /// Updates the counts that are read without the lock.
     fn publish(&self, events: &ExitLog) {
         self.has_death.store(!events.deaths.is_empty(), Ordering::Relaxed);
         // SYNC roster-known (release)
@@ -197,25 +199,25 @@ impl Roster {
     }
 
     /// Sends every event that is reported here from now on to `carrier`; only the first call has an effect.
-    pub fn set_broadcaster(&self, carrier: Arc<dyn Broadcaster>) {
-        let _ = self.carrier.set(carrier);
+    pub fn set_broadcaster(&self, broadcaster: Arc<dyn Broadcaster>) {
+        let _ = self.broadcaster.set(broadcaster);
     }
 
     /// Requests the normal exits that were reported in other processes; returns at once.
     pub fn request_exits(&self) {
-        if let Some(carrier) = self.carrier.get() {
-            carrier.ask();
+        if let Some(broadcaster) = self.broadcaster.get() {
+            broadcaster.request_exits();
         }
     }
 
     /// Records, here and in other processes, that a call of `rank` fails because rank `first` has failed or has stopped
     /// taking part; returns at once.
     pub fn report_cause(&self, rank: u32, first: u32) {
-        let before = self.events().told.insert(rank, first);
+        let before = self.events().causes.insert(rank, first);
         if before != Some(first)
-            && let Some(carrier) = self.carrier.get()
+            && let Some(broadcaster) = self.broadcaster.get()
         {
-            carrier.reported_causes(rank, first);
+            broadcaster.report_cause(rank, first);
         }
     }
 
@@ -238,8 +240,8 @@ impl Roster {
         let mut cause = &events.all[*events.deaths.first()?];
         // At most one step for each death: two may name each other.
         for _ in &events.deaths {
-            match events.told.get(&cause.rank).and_then(|first| death_of(*first)) {
-                Some(death) if !follows(&death.exit, cause.rank) => cause = death,
+            match events.causes.get(&cause.rank).and_then(|first| death_of(*first)) {
+                Some(death) if !is_caused_by(&death.exit, cause.rank) => cause = death,
                 _ => break,
             }
         }
@@ -276,7 +278,7 @@ mod tests {
             (2, Exit::Closing),
             (2, died("too late")),
         ];
-        said.into_iter().for_each(|(rank, end)| roster.report(rank, end));
+        said.into_iter().for_each(|(rank, exit)| roster.report(rank, exit));
         roster.report_died(1..5, "the launcher is gone");
         let lost = died("the launcher is gone");
         let known = [
@@ -287,7 +289,7 @@ mod tests {
             (2, Exit::Left),
             (4, lost),
         ];
-        let known = known.map(|(rank, end)| ExitEvent { rank, exit: end });
+        let known = known.map(|(rank, exit)| ExitEvent { rank, exit });
         assert_eq!((roster.since(0), roster.event_count()), (known.to_vec(), known.len()));
         assert_eq!(roster.since(3), known[3..]);
         assert_eq!(roster.first_death(), Some(known[2].clone()));

@@ -5,19 +5,19 @@
 //! freed after the completion. A target that is dropped after part of a message has arrived contains only valid values
 //! of its type.
 
+mod bounce;
 mod envelope;
 mod pieces;
 mod source;
-mod staging;
 mod target;
 
 use std::any::Any;
 use std::sync::Arc;
 
+pub(crate) use bounce::{BounceBuffer, BounceBuffers};
 pub use envelope::Envelope;
 pub use pieces::Pieces;
 pub use source::Source;
-pub(crate) use staging::{BounceBuffer, BounceBuffers};
 pub use target::Target;
 
 /// Keeps an owned buffer alive for as long as an operation needs it.

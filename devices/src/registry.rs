@@ -70,7 +70,7 @@ impl Registry {
         let short = longer.next().filter(|_| longer.next().is_none());
         let meant = short.or_else(|| closest_name(&name.to_lowercase(), known.iter().copied()));
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
-        format!("no device is named '{name}'{meant}; there are {}", known.join(", "))
+        format!("no device is named '{name}'{meant}; available: {}", known.join(", "))
     }
 
     /// Returns the driver with this name.
@@ -88,29 +88,28 @@ impl Registry {
     /// # Errors
     /// If no device could be opened; the error contains the reason of each.
     pub fn open(&self, site: &Site, config: &Config) -> Result<OpenedDevices, OpenError> {
-        let mut openings = OpenedDevices { opened: Vec::new(), failed: Vec::new() };
+        let mut devices = OpenedDevices { opened: Vec::new(), failed: Vec::new() };
         for driver in &self.drivers {
             match driver.open(site, config) {
                 Ok(opened) => {
                     log::debug!("rank {}: {} is open", site.rank, driver.name());
-                    openings.opened.push(opened);
+                    devices.opened.push(opened);
                 }
                 Err(error) => {
                     log::info!("rank {}: not opened: {error}", site.rank);
-                    openings.failed.push(error);
+                    devices.failed.push(error);
                 }
             }
         }
-        if openings.opened.is_empty() {
-            let why: Vec<String> = openings.failed.iter().map(ToString::to_string).collect();
+        if devices.opened.is_empty() {
+            let why: Vec<String> = devices.failed.iter().map(ToString::to_string).collect();
             let why = format!("no device could be opened: {}", why.join("; "));
             return Err(OpenError { device: "", why });
         }
-        Ok(openings)
+        Ok(devices)
     }
 }
 
-/// A device that is unavailable.
 #[derive(Debug)]
 struct Unavailable(OpenError);
 
@@ -150,10 +149,10 @@ mod tests {
             .into_iter()
             .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
         for (name, said) in [
-            ("mailbox", "no device is named 'mailbox'; there are smdev, shmdev, niodev"),
-            ("shmdv", "no device is named 'shmdv' (did you mean shmdev?); there are"),
-            ("nio", "no device is named 'nio' (did you mean niodev?); there are"),
-            ("s", "no device is named 's'; there are"),
+            ("mailbox", "no device is named 'mailbox'; available: smdev, shmdev, niodev"),
+            ("shmdv", "no device is named 'shmdv' (did you mean shmdev?); available:"),
+            ("nio", "no device is named 'nio' (did you mean niodev?); available:"),
+            ("s", "no device is named 's'; available:"),
         ] {
             let why = registry.clone().select(&["niodev", name]).unwrap_err().why;
             assert!(why.starts_with(said), "{why}");

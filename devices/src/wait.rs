@@ -42,7 +42,7 @@ pub(crate) struct Policy {
     /// overwrite each other's count: it is an estimate that affects only the speed.
     spin_skips: AtomicU32,
     /// Whether these waits sleep without a yield, since another program kept the core for a time slice.
-    is_kept: AtomicBool,
+    skip_yields: AtomicBool,
     /// Empty polls since the last yield or the last success, and the number of them after which the next yield is due.
     /// Both are estimates, too.
     empty_polls: AtomicU32,
@@ -60,7 +60,7 @@ const SPIN_SKIPS: u32 = 64;
 const SLICE: Duration = Duration::from_micros(500);
 
 /// Number of waits that sleep after such a yield: one such yield costs as much as a hundred of them.
-const WARY: u32 = 1024;
+const YIELD_SKIPS: u32 = 1024;
 
 /// Empty polls between two yields: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
@@ -69,7 +69,7 @@ impl Policy {
     /// Reads the times from the parameters. With more ranks than cores a wait yields at once, since a polling rank
     /// would prevent the awaited one from running.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
-        let spin = if cores::are_outnumbered(config, local) && !config.is_set(&SPIN_US) {
+        let spin = if cores::is_oversubscribed(config, local) && !config.is_set(&SPIN_US) {
             0
         } else {
             config.number(&SPIN_US)
@@ -78,7 +78,7 @@ impl Policy {
             spin: Duration::from_micros(spin),
             awake: Duration::from_micros(config.number(&YIELD_US)),
             spin_skips: AtomicU32::new(0),
-            is_kept: AtomicBool::new(false),
+            skip_yields: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
             yield_after: AtomicU32::new(EMPTY_POLLS.0),
         }
@@ -100,9 +100,9 @@ impl Policy {
 
     #[inline]
     fn is_due(&self) -> bool {
-        let vain = self.empty_polls.load(Ordering::Relaxed).saturating_add(1);
-        self.empty_polls.store(vain, Ordering::Relaxed);
-        vain >= self.yield_after.load(Ordering::Relaxed)
+        let polls = self.empty_polls.load(Ordering::Relaxed).saturating_add(1);
+        self.empty_polls.store(polls, Ordering::Relaxed);
+        polls >= self.yield_after.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -127,7 +127,7 @@ impl Policy {
             0 => (self.spin, self.awake),
             left => {
                 self.spin_skips.store(left - 1, Ordering::Relaxed);
-                match self.is_kept.load(Ordering::Relaxed) {
+                match self.skip_yields.load(Ordering::Relaxed) {
                     true => (self.spin, Duration::ZERO),
                     false => (Duration::ZERO, self.awake),
                 }
@@ -136,16 +136,15 @@ impl Policy {
     }
 
     /// Records the duration of a yield.
-    fn note(&self, yielded: Duration) {
+    fn note_yield(&self, yielded: Duration) {
         if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
             let is_kept = yielded >= SLICE;
-            self.is_kept.store(is_kept, Ordering::Relaxed);
-            self.spin_skips.store(if is_kept { WARY } else { SPIN_SKIPS }, Ordering::Relaxed);
+            self.skip_yields.store(is_kept, Ordering::Relaxed);
+            self.spin_skips.store(if is_kept { YIELD_SKIPS } else { SPIN_SKIPS }, Ordering::Relaxed);
         }
     }
 }
 
-/// The action after a poll that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdleStep {
     Poll,
@@ -160,16 +159,16 @@ pub(crate) struct Waiter<'a> {
     awake: Duration,
     polls: u32,
     since: Option<Instant>,
-    /// Whether `idle` has returned `Sleep`. From then on there are no more yields without a look at the clock.
+    /// Whether `idle` has returned `Sleep`. From then on the clock is read before each yield.
     is_long: bool,
 }
 
 /// Polls between two reads of the clock, each of which costs as much as a few polls.
-const POLLS_PER_LOOK: u32 = 32;
+const POLLS_PER_CLOCK_READ: u32 = 32;
 
 /// Yields between two reads of the clock, for waits that yield from the first poll on and whose yields are not
 /// measured.
-const YIELDS_PER_LOOK: u32 = 8;
+const YIELDS_PER_CLOCK_READ: u32 = 8;
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
@@ -187,17 +186,17 @@ impl<'a> Waiter<'a> {
     #[inline]
     pub(crate) fn idle(&mut self) -> IdleStep {
         self.polls = self.polls.wrapping_add(1);
-        if self.spin.is_zero() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
-            return self.look();
+        if self.spin.is_zero() || self.polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
+            return self.idle_slow();
         }
         std::hint::spin_loop();
         IdleStep::Poll
     }
 
     #[cold]
-    fn look(&mut self) -> IdleStep {
+    fn idle_slow(&mut self) -> IdleStep {
         let is_brief = !self.is_long && !self.awake.is_zero();
-        if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_LOOK) {
+        if is_brief && self.policy.spin.is_zero() && !self.polls.is_multiple_of(YIELDS_PER_CLOCK_READ) {
             std::thread::yield_now();
             return IdleStep::Poll;
         }
@@ -209,7 +208,7 @@ impl<'a> Waiter<'a> {
         }
         if waited >= self.spin {
             std::thread::yield_now();
-            self.policy.note(now.elapsed());
+            self.policy.note_yield(now.elapsed());
             // From now on every empty poll yields.
             self.spin = Duration::ZERO;
         }
@@ -235,9 +234,9 @@ mod tests {
         let policy = Policy::new(&Config::default(), 1);
         let polls = || !Waiter::new(&policy).spin.is_zero();
         assert!(polls());
-        policy.note(CONTEXT_SWITCH / 5);
+        policy.note_yield(CONTEXT_SWITCH / 5);
         assert!(polls(), "nobody else ran");
-        policy.note(CONTEXT_SWITCH * 5);
+        policy.note_yield(CONTEXT_SWITCH * 5);
         for wait in 0..SPIN_SKIPS {
             assert!(!polls(), "wait {wait}");
         }
@@ -268,15 +267,15 @@ mod tests {
     #[test]
     fn a_core_that_another_program_keeps_is_slept_on_for_a_while() {
         let policy = Policy::new(&Config::default(), 1);
-        policy.note(SLICE);
-        for wait in 0..WARY {
+        policy.note_yield(SLICE);
+        for wait in 0..YIELD_SKIPS {
             let mut waiter = Waiter::new(&policy);
             let polls = (1..).find(|_| waiter.idle() == IdleStep::Sleep);
-            assert_eq!(polls, Some(POLLS_PER_LOOK), "wait {wait}");
+            assert_eq!(polls, Some(POLLS_PER_CLOCK_READ), "wait {wait}");
         }
         assert_eq!(policy.times(), (policy.spin, policy.awake), "it is tried again");
-        policy.note(SLICE);
-        policy.note(CONTEXT_SWITCH);
+        policy.note_yield(SLICE);
+        policy.note_yield(CONTEXT_SWITCH);
         assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "others give the core back");
     }
 
@@ -286,7 +285,7 @@ mod tests {
         config.set(&SPIN_US, 0).expect("in its range");
         let policy = Policy::new(&config, 1);
         for _ in 0..3 * SPIN_SKIPS {
-            policy.note(CONTEXT_SWITCH * 5);
+            policy.note_yield(CONTEXT_SWITCH * 5);
             assert!(Waiter::new(&policy).spin.is_zero());
         }
     }

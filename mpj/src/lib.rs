@@ -66,8 +66,8 @@
 //! ```
 //! * Each rank is a process in the trace, with its threads. An activity is a slice on its thread: every wait, by the
 //!   name of its call (`recv`, `ssend`, `irecv` for the wait of its request); every collective with count, ranks and
-//!   context; and every step of a message: `eager sent`, `announced`, `piece sent`, `piece got`, `eager arrived`,
-//!   `early message received`, `body got`, `announced message refused`, each with peer, tag, bytes and device. Peers
+//!   context; and every step of a message: `eager sent`, `RTS sent`, `piece sent`, `get`, `eager arrived`,
+//!   `unexpected message received`, `body fetched`, `rendezvous refused`, each with peer, tag, bytes and device. Peers
 //!   are ranks of the world. A communicator has two contexts, an even one for messages and the next one for
 //!   collectives.
 //! * A message is an arrow from the slice in which it began to the one in which it had arrived: an eager message in the

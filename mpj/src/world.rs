@@ -149,7 +149,7 @@ impl World {
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     pub fn failed_devices(&self) -> &[OpenError] {
-        self.engine().refused()
+        self.engine().failed_devices()
     }
 
     /// Returns the engine under this rank: tests run the conformance suite of devices on it.

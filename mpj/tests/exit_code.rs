@@ -212,7 +212,8 @@ fn check() -> ExitCode {
 
 /// Prints one line and runs no rank, for one rank or several, with `run_with` or `run_on`.
 fn wrong_parameters_are_refused_without_a_launcher() {
-    let there = "there are smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEVICES or mpjrun --dev)";
+    let there =
+        "available: smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEVICES or mpjrun --dev)";
     for (name, value, why) in [
         ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
         ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),

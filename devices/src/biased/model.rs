@@ -66,12 +66,13 @@ fn one_thread_at_a_time_is_inside() {
 fn two_that_come_at_once_end_the_bias_together() {
     loom::model(|| {
         let bias = Bias::new();
-        let (pair, beside) = (Pair::new(&bias), Pair::new(&bias));
-        let others = [Arc::clone(&pair), Arc::clone(&beside)].map(|pair| thread::spawn(move || pair.count()));
+        let (pair, other_pair) = (Pair::new(&bias), Pair::new(&bias));
+        let others =
+            [Arc::clone(&pair), Arc::clone(&other_pair)].map(|pair| thread::spawn(move || pair.count()));
         pair.count();
-        beside.count();
+        other_pair.count();
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!((pair.counted(), beside.counted()), (2, 2));
+        assert_eq!((pair.counted(), other_pair.counted()), (2, 2));
     });
 }
 

@@ -7,28 +7,28 @@ use loom::thread;
 use super::*;
 
 /// Returns how many nodes this thread caches.
-fn kept() -> usize {
+fn cached_nodes() -> usize {
     SPARES.with(|spares| spares.borrow().len())
 }
 
 /// One thread completes `times` operations while another passes their completions to `look`. Every outcome is dropped,
 /// and one thread caches the node, once.
-fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
+fn completes_concurrently(times: usize, look: fn(Completion, &Outcome)) {
     loom::model(move || {
         let cause: Arc<str> = "a model".into();
         for _ in 0..times {
             let expected = Err(Fault::Dead { rank: 1, cause: Arc::clone(&cause) });
             let outcome = expected.clone();
-            let before = kept();
-            let (ender, completion) = pair();
+            let before = cached_nodes();
+            let (completer, completion) = pair();
             let other = thread::spawn(move || {
-                ender.complete(outcome);
-                kept()
+                completer.complete(outcome);
+                cached_nodes()
             });
             look(completion, &expected);
             let there = other.join().unwrap();
             reclaim();
-            let here = kept();
+            let here = cached_nodes();
             // If a node was cached before, this operation has reused it.
             assert_eq!(here + there, before.max(1), "a node has one keeper");
             drop(expected);
@@ -39,7 +39,7 @@ fn ends_beside(times: usize, look: fn(Completion, &Outcome)) {
 
 #[test]
 fn an_outcome_is_seen_when_it_is_there() {
-    ends_beside(1, |completion, expected| {
+    completes_concurrently(1, |completion, expected| {
         while completion.outcome().is_none() {
             thread::yield_now();
         }
@@ -49,32 +49,36 @@ fn an_outcome_is_seen_when_it_is_there() {
 
 #[test]
 fn an_outcome_that_may_come_is_all_there_or_not_at_all() {
-    ends_beside(1, |completion, expected| assert!(completion.outcome().is_none_or(|seen| seen == expected)));
+    completes_concurrently(1, |completion, expected| {
+        assert!(completion.outcome().is_none_or(|seen| seen == expected))
+    });
 }
 
 #[test]
 fn an_outcome_that_nobody_waits_for_is_dropped() {
-    ends_beside(1, |completion, _| drop(completion));
+    completes_concurrently(1, |completion, _| drop(completion));
 }
 
 #[test]
 fn a_node_that_was_kept_serves_again() {
-    ends_beside(2, |completion, expected| assert!(completion.outcome().is_none_or(|seen| seen == expected)));
+    completes_concurrently(2, |completion, expected| {
+        assert!(completion.outcome().is_none_or(|seen| seen == expected))
+    });
 }
 
 #[test]
 fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
     loom::model(|| {
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         let other = thread::spawn(move || {
-            drop(ender);
-            kept()
+            drop(completer);
+            cached_nodes()
         });
         assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Cancelled)));
         drop(completion);
         let there = other.join().unwrap();
         reclaim();
-        assert_eq!((kept(), there), (1, 0));
+        assert_eq!((cached_nodes(), there), (1, 0));
     });
 }
 
@@ -82,13 +86,13 @@ fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
 #[test]
 fn an_outcome_is_seen_by_all_who_look() {
     loom::model(|| {
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         let completion = loom::sync::Arc::new(completion);
         let looker = {
             let completion = loom::sync::Arc::clone(&completion);
             thread::spawn(move || completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)))
         };
-        let other = thread::spawn(move || ender.complete(Err(Fault::Freed)));
+        let other = thread::spawn(move || completer.complete(Err(Fault::Freed)));
         assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)));
         assert!(looker.join().unwrap());
         other.join().unwrap();

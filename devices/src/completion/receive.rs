@@ -8,8 +8,8 @@ use crate::buf::{Buf, BufError};
 use crate::data_path::DataPath;
 use crate::message::{Envelope, KeepAlive, Target};
 
-/// The [`Completer`] of a receive, with the target to receive into. The target is in the node from the start of the
-/// receive to its completion, and is not moved with the handle.
+/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion; it
+/// is not moved with the handle.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
@@ -33,7 +33,7 @@ impl Receive {
         match buf.plain_bytes() {
             Some(bytes) => {
                 // SAFETY: a target may be written at the place.
-                Ok(Receive::with(|place| unsafe { Target::put(place, buf, bytes, path, keep) }))
+                Ok(Receive::with(|place| unsafe { Target::write_at(place, buf, bytes, path, keep) }))
             }
             // SAFETY: the caller's promise.
             None => unsafe { Self::of_any(buf, keep, path) },
@@ -45,7 +45,7 @@ impl Receive {
     unsafe fn of_any(buf: Buf, keep: Option<KeepAlive>, path: Option<DataPath>) -> Result<Self, BufError> {
         // SAFETY: the caller's promise.
         let target = unsafe { Target::new(buf, keep)? };
-        Ok(Receive::new(target.by(path)))
+        Ok(Receive::new(target.with_path(path)))
     }
 
     /// Creates a receive into this target.
@@ -54,20 +54,19 @@ impl Receive {
         Receive::with(|place| unsafe { place.write(target) })
     }
 
-    /// Creates a receive whose target `put` writes at the given address.
+    /// Creates a receive whose target `put` constructs at the given address.
     #[inline(always)]
     fn with(put: impl FnOnce(*mut Target)) -> Self {
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         // SAFETY: the node lives until both handles are gone.
-        let place = unsafe { &ender.0.as_ref().target };
+        let place = unsafe { &completer.0.as_ref().target };
         // By invariant 3 of the node the place is unused.
         place.with_mut(|place| put(place.cast()));
-        Receive { receiving: RecvCompleter(ender), completion }
+        Receive { receiving: RecvCompleter(completer), completion }
     }
 }
 
 impl RecvCompleter {
-    /// Returns the target to receive into.
     #[inline]
     pub(crate) fn target(&mut self) -> &mut Target {
         // SAFETY: the node lives until both handles are gone.
@@ -78,39 +77,37 @@ impl RecvCompleter {
 
     /// Completes the receive. The target is dropped before.
     #[inline]
-    pub(crate) fn end(self, outcome: Outcome) {
-        let mut parted = ManuallyDrop::new(self);
+    pub(crate) fn complete(self, outcome: Outcome) {
+        let mut this = ManuallyDrop::new(self);
         // The owner of the memory may panic in its destructor: the receive then fails with [`Fault::Cancelled`].
-        let ender = Completer(parted.0.0);
-        parted.drop_target();
-        ender.complete(outcome);
+        let completer = Completer(this.0.0);
+        this.drop_target();
+        completer.complete(outcome);
     }
 
     /// Completes the receive with a message that has arrived. The target is dropped before.
     #[inline]
     pub(crate) fn complete_with(self, message: &Envelope) {
-        let mut parted = ManuallyDrop::new(self);
-        let ender = Completer(parted.0.0);
-        parted.drop_target();
-        ManuallyDrop::new(ender).put(|| Ok(message.fields()));
+        let mut this = ManuallyDrop::new(self);
+        let completer = Completer(this.0.0);
+        this.drop_target();
+        ManuallyDrop::new(completer).store(|| Ok(message.fields()));
     }
 
     /// Separates the target from the completer.
     pub(crate) fn into_parts(self) -> (Target, Completer) {
-        let parted = ManuallyDrop::new(self);
+        let this = ManuallyDrop::new(self);
         // SAFETY: the node lives until both handles are gone.
-        let node = unsafe { parted.0.0.as_ref() };
+        let node = unsafe { this.0.0.as_ref() };
         // SAFETY: invariant 3 of the node: the target exists, and is not used from now on.
         let target = node.target.with_mut(|target| unsafe { target.cast::<Target>().read() });
-        (target, Completer(parted.0.0))
+        (target, Completer(this.0.0))
     }
 
-    /// Returns whether `completion` belongs to the same operation.
-    pub(crate) fn ends(&self, completion: &Completion) -> bool {
+    pub(crate) fn is_for(&self, completion: &Completion) -> bool {
         self.0.is_for(completion)
     }
 
-    /// Returns the same number as the other handle.
     pub(crate) fn id(&self) -> usize {
         self.0.id()
     }
@@ -135,6 +132,6 @@ impl Drop for RecvCompleter {
 
 impl fmt::Debug for RecvCompleter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Receiving")
+        f.write_str("RecvCompleter")
     }
 }

@@ -10,7 +10,7 @@ pub const CONFIG_FILE: Text = Text {
     default: "",
     form: "a path",
     accepts: |_| true,
-    help: "a file of lines MPJ_NAME=VALUE for what is not set otherwise; the same for all ranks",
+    help: "file of lines MPJ_NAME=VALUE, for parameters that are not set otherwise; the same file for all ranks",
 };
 
 /// Reads the parameters of a file. Parameters of other programs are ignored, as those of the launcher are by ranks.
@@ -23,27 +23,27 @@ pub(super) fn read(
     parameters: &[&'static dyn Parameter],
     path: &Path,
 ) -> Result<(), ConfigError> {
-    let refuse =
+    let invalid =
         |why: String| ConfigError { why: format!("{PREFIX}{}: {}: {why}", CONFIG_FILE.name, path.display()) };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
     let names = ParameterNames::of(parameters);
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let is_one = line.split_once('=').filter(|(name, _)| name.trim_end().starts_with(PREFIX));
-        let (name, value) = is_one
-            .ok_or_else(|| refuse(format!("line {number} is not {PREFIX}NAME=VALUE: {line}")))
+        let assignment = line.split_once('=').filter(|(name, _)| name.trim_end().starts_with(PREFIX));
+        let (name, value) = assignment
+            .ok_or_else(|| invalid(format!("line {number} is not {PREFIX}NAME=VALUE: {line}")))
             .map(|(name, value)| (name.trim_end(), value.trim_start()))?;
         let place = format!("line {number}");
         if name.strip_prefix(PREFIX) == Some(CONFIG_FILE.name) {
-            return Err(refuse(format!("{place} names another file, which is not read")));
+            return Err(invalid(format!("{place} sets {name}: a configuration file cannot include another")));
         }
-        names.check(&place, std::iter::once(name.to_owned())).map_err(|error| refuse(error.why))?;
+        names.check(&place, std::iter::once(name.to_owned())).map_err(|error| invalid(error.why))?;
         let known = parameters.iter().find(|parameter| name.strip_prefix(PREFIX) == Some(parameter.name()));
         if let Some(parameter) = known {
-            config.read(*parameter, value).map_err(|error| refuse(format!("{place}: {}", error.why)))?;
+            config.read(*parameter, value).map_err(|error| invalid(format!("{place}: {}", error.why)))?;
         }
     }
     Ok(())
@@ -85,13 +85,16 @@ mod tests {
             ("MPJ_SPIN_US", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN_US"),
             ("MPJ_SPIN_SU=7", "line 1, no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"),
             ("\nMPJ_SPIN_US=fast", "line 2: MPJ_SPIN_US=fast is not a number"),
-            ("MPJ_SPIN_US=7\nMPJ_CONFIG_FILE=more", "line 2 names another file, which is not read"),
+            (
+                "MPJ_SPIN_US=7\nMPJ_CONFIG_FILE=more",
+                "line 2 sets MPJ_CONFIG_FILE: a configuration file cannot include another",
+            ),
         ] {
-            let said = config(file, &[]).unwrap_err();
-            assert!(said.contains(why), "{file}: {said}");
+            let error = config(file, &[]).unwrap_err();
+            assert!(error.contains(why), "{file}: {error}");
         }
         let nowhere = |name: &str| (name == "MPJ_CONFIG_FILE").then(|| OsString::from("/nowhere/at/all"));
-        let said = Config::from_vars(&all(GROUPS), nowhere).unwrap_err().why;
-        assert!(said.starts_with("MPJ_CONFIG_FILE: /nowhere/at/all: "), "{said}");
+        let error = Config::from_vars(&all(GROUPS), nowhere).unwrap_err().why;
+        assert!(error.starts_with("MPJ_CONFIG_FILE: /nowhere/at/all: "), "{error}");
     }
 }

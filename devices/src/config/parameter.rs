@@ -50,8 +50,7 @@ pub struct Number {
 }
 
 impl Number {
-    /// Checks a value.
-    pub(super) fn admit(&self, value: u64) -> Result<Value, String> {
+    pub(super) fn check(&self, value: u64) -> Result<Value, String> {
         let (low, high) = self.range;
         let is_inside = (low..=high).contains(&value);
         if is_inside { Ok(Value::Number(value)) } else { Err(format!("is outside {low}..={high}")) }
@@ -76,7 +75,7 @@ impl Parameter for Number {
     }
 
     fn read(&self, text: &str) -> Result<Value, String> {
-        self.admit(text.parse().map_err(|_| "is not a number")?)
+        self.check(text.parse().map_err(|_| "is not a number")?)
     }
 }
 
@@ -154,6 +153,6 @@ impl<T: Sync + fmt::Debug> Parameter for Choice<T> {
 
     fn read(&self, text: &str) -> Result<Value, String> {
         let found = self.values.iter().position(|(word, _)| *word == text);
-        found.map(Value::Choice).ok_or_else(|| format!("is none of {}", self.words()))
+        found.map(Value::Choice).ok_or_else(|| format!("is not one of {}", self.words()))
     }
 }

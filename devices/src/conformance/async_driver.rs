@@ -156,7 +156,7 @@ impl OwnedPart {
     fn read(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
         if let Some(chain) = self.memory.chain() {
-            for piece in chain.cut(self.at, self.len) {
+            for piece in chain.range(self.at, self.len) {
                 // SAFETY: as below.
                 #[expect(unsafe_code, reason = "see above")]
                 bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::message::Pieces;
 
-/// The body of a frame to post.
+/// The body of a frame.
 pub enum Body<'a> {
     /// No body.
     Empty,
@@ -14,7 +14,7 @@ pub enum Body<'a> {
     /// Several pieces, to be written one after the other.
     Chain(Pieces<'a>),
     /// Bytes that are packed directly into the device's memory.
-    Fill(PackedBody<'a>),
+    Packed(PackedBody<'a>),
 }
 
 impl Body<'_> {
@@ -24,7 +24,7 @@ impl Body<'_> {
             Body::Empty => 0,
             Body::Bytes(bytes) => bytes.len(),
             Body::Chain(pieces) => pieces.len(),
-            Body::Fill(fill) => fill.len,
+            Body::Packed(fill) => fill.len,
         }
     }
 
@@ -52,46 +52,45 @@ pub unsafe trait PackSource {
 
 /// A body that is not contiguous: the caller of `post` packs it where the device wants it.
 pub struct PackedBody<'a> {
-    packed: &'a dyn PackSource,
+    source: &'a dyn PackSource,
     position: usize,
     len: usize,
-    ragged: bool,
+    in_short_blocks: bool,
 }
 
 impl<'a> PackedBody<'a> {
     /// Creates a body of `len` bytes, beginning at `position`.
     #[inline]
-    pub fn new(packed: &'a dyn PackSource, position: usize, len: usize) -> Self {
-        PackedBody { packed, position, len, ragged: false }
+    pub fn new(source: &'a dyn PackSource, position: usize, len: usize) -> Self {
+        PackedBody { source: source, position, len, in_short_blocks: false }
     }
 
-    /// Sets whether the body is written in short pieces whose lengths are not multiples of a cache line.
+    /// Sets whether the body is packed in short blocks whose lengths are not multiples of a cache line.
     #[inline]
-    pub(crate) fn in_short_blocks(self, ragged: bool) -> Self {
-        PackedBody { ragged, ..self }
+    pub(crate) fn in_short_blocks(self, in_short_blocks: bool) -> Self {
+        PackedBody { in_short_blocks, ..self }
     }
 
-    /// Returns the flag that [`in_short_blocks`](Self::in_short_blocks) has set.
     #[inline]
-    pub(crate) fn is_ragged(&self) -> bool {
-        self.ragged
+    pub(crate) fn has_short_blocks(&self) -> bool {
+        self.in_short_blocks
     }
 
     /// Writes the bytes from `at` on to `room`, which does not extend beyond the end of the body.
     #[inline]
     pub(crate) fn pack_range(&self, at: usize, room: &mut [MaybeUninit<u8>]) {
-        self.packed.pack(self.position + at, room);
+        self.source.pack(self.position + at, room);
     }
 
     /// Writes the body to `room`, which has the length of the [body](Body::len), and initialises it.
     #[inline]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
-        self.packed.pack(self.position, room);
+        self.source.pack(self.position, room);
     }
 }
 
 impl fmt::Debug for PackedBody<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fill({} B)", self.len)
+        write!(f, "PackedBody({} B)", self.len)
     }
 }

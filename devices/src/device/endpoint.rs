@@ -1,4 +1,4 @@
-//! The sending end to one peer.
+//! The trait of the sending end.
 
 use std::fmt;
 
@@ -35,9 +35,8 @@ pub trait Endpoint: Send + fmt::Debug {
         self.post(head, body)
     }
 
-    /// Sends one frame whose body stays in place until the device no longer needs it.
-    ///
-    /// The order among frames is the order of the calls, as for [`post`](Self::post).
+    /// Sends one frame whose body stays in place until the device no longer needs it. Frames keep the order of the calls, as
+    /// for [`post`](Self::post).
     ///
     /// # Errors
     /// As [`post`](Self::post).
@@ -111,8 +110,7 @@ pub trait Endpoint: Send + fmt::Debug {
         Ok(false)
     }
 
-    /// Returns whether [`post`](Self::post) has accepted bytes that are not written yet, so that [`flush`](Self::flush)
-    /// has work.
+    /// Returns whether [`flush`](Self::flush) has bytes to write that [`post`](Self::post) has accepted.
     fn has_unflushed(&self) -> bool {
         false
     }

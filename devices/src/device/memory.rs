@@ -96,7 +96,7 @@ impl MemoryDesc {
     /// Shortens the description to a message of `bytes` bytes if the memory is contiguous; otherwise returns it
     /// unchanged.
     pub(crate) fn truncated_to(self, bytes: usize) -> Self {
-        if bytes >= self.bytes || self.run().is_none() {
+        if bytes >= self.bytes || self.contiguous().is_none() {
             return self;
         }
         MemoryDesc { count: bytes, datatype: Primitive::Byte.into(), bytes, ..self }
@@ -135,7 +135,7 @@ impl MemoryDesc {
     }
 
     /// Returns the address of the first byte if the memory is one contiguous run of [`bytes`](Self::bytes) bytes.
-    pub fn run(&self) -> Option<*mut u8> {
+    pub fn contiguous(&self) -> Option<*mut u8> {
         (self.datatype.is_contiguous() && self.chain.is_none()).then_some(self.base)
     }
 
@@ -169,8 +169,8 @@ pub struct MemoryPart<'a> {
 
 impl MemoryPart<'_> {
     /// Returns the address of the first byte if the bytes are contiguous.
-    pub fn run(&self) -> Option<*mut u8> {
-        Some(self.memory.run()?.wrapping_add(self.at))
+    pub fn contiguous(&self) -> Option<*mut u8> {
+        Some(self.memory.contiguous()?.wrapping_add(self.at))
     }
 }
 

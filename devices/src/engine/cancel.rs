@@ -35,12 +35,14 @@ impl Engine {
 
     /// Cancels a synchronous message to this rank itself.
     fn cancel_self_send(&self, channel: &Channel, completion: &Completion) -> bool {
-        let early = channel.matching().take_self_send_of(completion);
-        let Some(UnexpectedBody::SelfSend { source, ender }) = early.map(|early| early.body) else {
+        let unexpected = channel.matching().take_self_send_of(completion);
+        let Some(UnexpectedBody::SelfSend { source, completer }) =
+            unexpected.map(|unexpected| unexpected.body)
+        else {
             return false;
         };
         drop(source);
-        ender.complete(Err(Fault::Cancelled));
+        completer.complete(Err(Fault::Cancelled));
         true
     }
 
@@ -50,30 +52,31 @@ impl Engine {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
             // Its frame may still be queued, and hold the memory.
-            let ours =
+            let is_ours =
                 |frame: &QueuedFrame| frame.context == channel.context && frame.head.op.get() == number;
-            drop(self.take_queued(peer, ours));
+            drop(self.take_queued(peer, is_ours));
         }
         self.fail_op(op, Fault::Cancelled)
     }
 
     /// Cancels a message that is queued because the endpoint is full, or because its peer is not connected.
     fn cancel_queued(&self, channel: &Channel, completion: &Completion) -> bool {
-        let ours = |ender: &Completer| ender.is_for(completion);
+        let is_ours = |completer: &Completer| completer.is_for(completion);
         let members = self.peers.iter().filter(|peer| channel.group().rank(peer.id).is_some());
         for peer in members {
-            if let Some(DeferredSend { source, ender, .. }) =
-                self.take_deferred(peer, |unsent| ours(&unsent.ender))
+            if let Some(DeferredSend { source, completer, .. }) =
+                self.take_deferred(peer, |deferred| is_ours(&deferred.completer))
             {
                 drop(source);
-                ender.complete(Err(Fault::Cancelled));
+                completer.complete(Err(Fault::Cancelled));
                 return true;
             }
-            let frame =
-                self.take_queued(peer, |w| w.completes.as_ref().is_some_and(|(ender, _)| ours(ender)));
-            if let Some(QueuedFrame { body, completes: Some((ender, _)), .. }) = frame {
+            let frame = self.take_queued(peer, |frame| {
+                frame.completes.as_ref().is_some_and(|(completer, _)| is_ours(completer))
+            });
+            if let Some(QueuedFrame { body, completes: Some((completer, _)), .. }) = frame {
                 drop(body);
-                ender.complete(Err(Fault::Cancelled));
+                completer.complete(Err(Fault::Cancelled));
                 return true;
             }
         }
@@ -85,9 +88,9 @@ impl Engine {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();
         let at = out.deferred_sends.iter().position(which)?;
-        let unsent = out.deferred_sends.remove(at)?;
+        let deferred = out.deferred_sends.remove(at)?;
         self.note_busy(was_idle, &mut out);
-        Some(unsent)
+        Some(deferred)
     }
 
     /// Removes a queued frame from an outbox, and returns its credit.

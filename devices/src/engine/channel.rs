@@ -17,7 +17,7 @@ use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 pub struct Channel {
     pub(crate) context: u64,
     /// The number of the channel in frames to the other members; assigned when this rank joins.
-    number: AtomicU16,
+    wire_id: AtomicU16,
     members: OnceLock<Members>,
     about: OnceLock<About>,
     matching: Mutex<Matching>,
@@ -28,7 +28,7 @@ pub struct Channel {
     /// Whether a member has exited.
     has_exits: AtomicBool,
     /// Whether a rendezvous message has matched a receive that is not an operation yet.
-    meeting: AtomicBool,
+    matching_rts: AtomicBool,
 }
 
 /// Counts the collective calls of a communicator on this rank.
@@ -52,25 +52,25 @@ struct Members {
 
 impl Channel {
     pub(crate) fn new(context: u64, bias: &Arc<Bias>) -> Self {
-        let board = Arc::<UnexpectedCounters>::default();
+        let counts = Arc::<UnexpectedCounters>::default();
         Channel {
             context,
-            number: AtomicU16::new(0),
+            wire_id: AtomicU16::new(0),
             members: OnceLock::new(),
             about: OnceLock::new(),
-            matching: Mutex::new(bias, Matching::new(Arc::clone(&board))),
-            unexpected_counts: board,
+            matching: Mutex::new(bias, Matching::new(Arc::clone(&counts))),
+            unexpected_counts: counts,
             ops: Mutex::new(bias, Ops::default()),
             broken: OnceLock::new(),
             exits: Mutex::new(bias, ChannelExits::default()),
             has_exits: AtomicBool::new(false),
-            meeting: AtomicBool::new(false),
+            matching_rts: AtomicBool::new(false),
         }
     }
 
     /// Sets the members. Messages may have come before, because a peer can create the communicator sooner.
-    pub(crate) fn join(&self, group: Group, rank: u32, number: u16) {
-        self.number.store(number, Ordering::Relaxed);
+    pub(crate) fn join(&self, group: Group, rank: u32, wire_id: u16) {
+        self.wire_id.store(wire_id, Ordering::Relaxed);
         let _ = self.members.set(Members { group, rank });
     }
 
@@ -109,7 +109,7 @@ impl Channel {
     #[inline]
     pub(crate) fn wire_id(&self) -> u16 {
         // Stored before `members`, which every thread that sends here has seen.
-        self.number.load(Ordering::Relaxed)
+        self.wire_id.load(Ordering::Relaxed)
     }
 
     /// Returns whether `from` may send under `rank`. Before this rank has joined, it accepts every sender.
@@ -132,14 +132,14 @@ impl Channel {
     }
 
     /// Compares only the tag bits in `mask` from now on, when a message is matched with a receive or a probe.
-    pub fn compare_tags(&self, mask: i32) {
+    pub fn set_tag_mask(&self, mask: i32) {
         self.matching().set_tag_mask(mask);
     }
 
     /// Returns counts of unexpected messages, read without a lock. These are two relaxed loads, one of which may be
     /// older than the other.
     #[inline]
-    pub fn early(&self) -> UnexpectedCounts {
+    pub fn unexpected_counts(&self) -> UnexpectedCounts {
         self.unexpected_counts.read()
     }
 
@@ -154,11 +154,11 @@ impl Channel {
 
     /// Returns whether a member has exited, so that a new operation may have to fail at once.
     #[inline]
-    pub(crate) fn is_troubled(&self) -> bool {
+    pub(crate) fn has_exits(&self) -> bool {
         self.has_exits.load(Ordering::Acquire)
     }
 
-    pub(crate) fn trouble(&self) {
+    pub(crate) fn mark_exits(&self) {
         self.has_exits.store(true, Ordering::Release);
     }
 
@@ -166,12 +166,12 @@ impl Channel {
     /// progress lock sets it under the lock of [`matching`](Self::matching), so a thread that has found no posted
     /// receive there sees it.
     #[inline]
-    pub(crate) fn set_meeting(&self, is_meeting: bool) {
-        self.meeting.store(is_meeting, Ordering::Release);
+    pub(crate) fn set_matching_rts(&self, is_matching_rts: bool) {
+        self.matching_rts.store(is_matching_rts, Ordering::Release);
     }
 
-    pub(crate) fn is_meeting(&self) -> bool {
-        self.meeting.load(Ordering::Acquire)
+    pub(crate) fn is_matching_rts(&self) -> bool {
+        self.matching_rts.load(Ordering::Acquire)
     }
 
     /// Returns the reason why no new operations can start here, if there is one.

@@ -24,7 +24,7 @@ const MAX_WIRE_IDS: usize = 1 << 16;
 
 /// Number of freed contexts that are remembered. If a peer names a context that is no longer remembered, the only
 /// cost is the memory of its late messages.
-const LEFT: usize = 4096;
+const REMEMBERED_FREED: usize = 4096;
 
 /// The channels of one engine.
 #[derive(Debug, Default)]
@@ -58,18 +58,18 @@ impl FreedContexts {
         if self.set.insert(context) {
             self.order.push_back(context);
         }
-        if self.order.len() > LEFT {
+        if self.order.len() > REMEMBERED_FREED {
             self.order.pop_front().map(|oldest| self.set.remove(&oldest));
         }
     }
 }
 
 impl Channels {
-    fn number(&mut self) -> Option<u16> {
+    fn alloc_wire_id(&mut self) -> Option<u16> {
         self.free.pop().or_else(|| {
-            let number = u16::try_from(self.next).ok()?;
+            let wire_id = u16::try_from(self.next).ok()?;
             self.next += 1;
-            Some(number)
+            Some(wire_id)
         })
     }
 
@@ -78,18 +78,18 @@ impl Channels {
     }
 
     /// Removes the freed channels that have no more operations.
-    fn remove_idle(&mut self, is_quiet: impl Fn(&Channel) -> bool) {
-        let mut leaving = std::mem::take(&mut self.freeing);
-        leaving.retain(|channel| {
-            let quiet = is_quiet(channel);
-            if quiet {
+    fn remove_idle(&mut self, is_idle: impl Fn(&Channel) -> bool) {
+        let mut freeing = std::mem::take(&mut self.freeing);
+        freeing.retain(|channel| {
+            let is_idle = is_idle(channel);
+            if is_idle {
                 self.by_context.remove(&channel.context);
                 self.freed.add(channel.context);
                 self.free.push(channel.wire_id());
             }
-            !quiet
+            !is_idle
         });
-        self.freeing = leaving;
+        self.freeing = freeing;
     }
 }
 
@@ -110,8 +110,8 @@ impl Engine {
             if channel.is_joined() {
                 return Err(Fault::AlreadyJoined { context });
             }
-            let number = channels.number().ok_or(Fault::TooManyChannels)?;
-            channel.join(group, rank, number);
+            let wire_id = channels.alloc_wire_id().ok_or(Fault::TooManyChannels)?;
+            channel.join(group, rank, wire_id);
             channels.by_context.insert(context, Arc::clone(&channel));
             channel
         };
@@ -148,11 +148,11 @@ impl Engine {
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
         let mut matching = channel.matching();
-        let (early, local) = (matching.close(), std::mem::take(&mut matching.local));
+        let (unexpected, local) = (matching.close(), std::mem::take(&mut matching.local));
         drop(matching);
         *lock(&self.freed_traffic) += local;
-        for early in early {
-            self.nack_unexpected(channel.context, early);
+        for unexpected in unexpected {
+            self.nack_unexpected(channel.context, unexpected);
         }
         // Other threads may sleep until one of these operations completes.
         self.wake_all();
@@ -171,7 +171,7 @@ impl Engine {
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
         // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is
         // unlocked, and a receive is an operation by the time that `is_meeting` is false.
-        !self.peers.iter().any(waits) && !channel.is_meeting() && channel.ops().is_empty()
+        !self.peers.iter().any(waits) && !channel.is_matching_rts() && channel.ops().is_empty()
     }
 
     /// Returns the channel of a context if this rank has it, joined or not.

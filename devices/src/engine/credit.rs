@@ -29,7 +29,7 @@ pub const EAGER_CREDIT: Number = Number {
     name: "EAGER_CREDIT",
     default: 8 << 20,
     range: (MIN_CREDIT, 1 << 40),
-    help: "bytes of eager messages that one sender may have under way to a receiver; the same for all ranks",
+    help: "bytes of eager messages that one sender may have outstanding at a receiver; the same for all ranks",
 };
 
 /// The most eager credit that a receiver grants all senders together.
@@ -37,7 +37,7 @@ pub const EAGER_CREDIT_TOTAL: Number = Number {
     name: "EAGER_CREDIT_TOTAL",
     default: 256 << 20,
     range: (1 << 20, 1 << 50),
-    help: "bytes of eager messages that all senders together may have under way to a receiver; the same for all ranks",
+    help: "bytes of eager messages that all senders may have outstanding at a receiver; the same for all ranks",
 };
 
 /// The least credit of each sender.
@@ -75,7 +75,7 @@ impl CreditKind {
     pub(super) fn from_word(word: u64) -> Option<Self> {
         [CreditKind::Grant, CreditKind::Recall, CreditKind::Return]
             .into_iter()
-            .find(|say| *say as u64 == word)
+            .find(|kind| *kind as u64 == word)
     }
 }
 
@@ -102,16 +102,16 @@ impl CreditPool {
 
     /// Takes from the budget, and returns, the bytes by which the credit `room` of an active peer grows. The credit
     /// doubles, as far as the maximum and the budget allow.
-    pub(super) fn grow(&self, room: u64) -> u64 {
-        let wanted = room.min(self.max.saturating_sub(room));
+    pub(super) fn grow(&self, credit_given: u64) -> u64 {
+        let wanted = credit_given.min(self.max.saturating_sub(credit_given));
         let take = |left: u64| (wanted != 0).then(|| left - wanted.min(left));
         let before = self.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         before.map_or(0, |left| wanted.min(left))
     }
 
     /// Returns to the budget the part of the credit `room` that exceeds the initial credit.
-    pub(super) fn reclaim(&self, room: u64) {
-        self.available.fetch_add(room.saturating_sub(self.initial), Ordering::Relaxed);
+    pub(super) fn reclaim(&self, credit_given: u64) {
+        self.available.fetch_add(credit_given.saturating_sub(self.initial), Ordering::Relaxed);
     }
 
     /// Adds a peer whose credit has grown to the candidates of a recall.
@@ -121,14 +121,14 @@ impl CreditPool {
 
     /// Removes and returns a candidate that is not `needy` and was granted nothing since it was last examined.
     pub(super) fn take_idle(&self, needy: PeerId, granted: impl Fn(PeerId) -> u64) -> Option<PeerId> {
-        let mut grown = lock(&self.reclaimable);
-        for _ in 0..RECALL_CANDIDATES.min(grown.len()) {
-            let (peer, before) = grown.pop_front()?;
+        let mut growth = lock(&self.reclaimable);
+        for _ in 0..RECALL_CANDIDATES.min(growth.len()) {
+            let (peer, before) = growth.pop_front()?;
             let now = granted(peer);
             if peer != needy && before == Some(now) {
                 return Some(peer);
             }
-            grown.push_back((peer, Some(now)));
+            growth.push_back((peer, Some(now)));
         }
         None
     }
@@ -164,16 +164,16 @@ mod tests {
     fn rooms_grow_within_the_budget_and_no_further_than_they_may() {
         let credit = credit(&[(&EAGER_CREDIT_TOTAL, 64 << 20)], 64);
         assert_eq!(credit.initial, 512 << 10);
-        let mut rooms = [credit.initial; 64];
+        let mut credits = [credit.initial; 64];
         for round in 0..10 {
-            for room in &mut rooms {
-                *room += credit.grow(*room);
-                assert!(*room <= credit.max, "round {round}");
+            for credit_given in &mut credits {
+                *credit_given += credit.grow(*credit_given);
+                assert!(*credit_given <= credit.max, "round {round}");
             }
         }
-        assert_eq!(rooms.iter().sum::<u64>(), 64 << 20, "all of the budget, and no more");
-        assert_eq!(credit.grow(rooms[63]), 0);
-        rooms.iter().for_each(|room| credit.reclaim(*room));
+        assert_eq!(credits.iter().sum::<u64>(), 64 << 20, "all of the budget, and no more");
+        assert_eq!(credit.grow(credits[63]), 0);
+        credits.iter().for_each(|credit_given| credit.reclaim(*credit_given));
         assert_eq!(
             (0..8).map(|_| credit.grow(4 << 20)).sum::<u64>(),
             32 << 20,

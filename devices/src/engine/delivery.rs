@@ -51,14 +51,14 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)
     }
 
-    pub(super) fn bound(&mut self, from: PeerId, head: &Head) -> Option<&Binding> {
+    pub(super) fn binding(&mut self, from: PeerId, head: &Head) -> Option<&Binding> {
         self.inboxes.get_mut(from)?.binding(self.engine, from, head)
     }
 
     /// Returns the channel that a frame about an operation names. The inner option is `None` if this rank has no such
     /// channel, and so no such operation.
     pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
-        Some(match self.bound(from, head)? {
+        Some(match self.binding(from, head)? {
             Binding::Resolved { channel, .. } => Some(Arc::clone(channel)),
             Binding::Unresolved { context, .. } => {
                 let context = *context;
@@ -68,8 +68,8 @@ impl Delivery<'_> {
     }
 
     /// Returns the destination of a message.
-    pub(super) fn addressee(&mut self, from: PeerId, head: &Head) -> Option<Destination> {
-        match self.bound(from, head)? {
+    pub(super) fn destination(&mut self, from: PeerId, head: &Head) -> Option<Destination> {
+        match self.binding(from, head)? {
             Binding::Resolved { channel, rank } => {
                 Some(Destination::Channel { channel: Arc::clone(channel), rank: *rank, checked: true })
             }
@@ -133,14 +133,14 @@ impl Delivery<'_> {
     fn on_unjoined(&mut self, from: PeerId, kind: FrameKind, head: &Head, body: &[u8]) -> Option<()> {
         let engine = self.engine;
         self.copied.add(body.len());
-        let hold = || {
+        let buffered = || {
             engine.buffer_body(body.len(), |room| {
                 room.write_copy_of_slice(body);
             })
         };
-        let held = InlineBody::of(body).map_or_else(hold, UnexpectedBody::Inline);
+        let held = InlineBody::of(body).map_or_else(buffered, UnexpectedBody::Inline);
         let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
-        let addressee = self.addressee(from, head)?;
+        let addressee = self.destination(from, head)?;
         engine.deliver_buffered(addressee, from, |rank| envelope(head, rank, body.len()), notify, held)
     }
 
@@ -152,10 +152,10 @@ impl Delivery<'_> {
         reach(KillPoint::RtsReceived, self.engine.site.rank);
         let (bytes, op) = (usize::try_from(head.extra.get()).ok()?, head.op.get());
         let key = if key.is_empty() { None } else { Some(RemoteKey::new(key)?) };
-        let (channel, rank, checked) = match self.addressee(from, head)? {
+        let (channel, rank, checked) = match self.destination(from, head)? {
             Destination::Channel { channel, rank, checked } => (channel, rank, checked),
             Destination::Freed { context } => {
-                self.engine.refuse(from, context, op);
+                self.engine.nack_message(from, context, op);
                 return Some(());
             }
         };
@@ -164,32 +164,32 @@ impl Delivery<'_> {
         if !checked && !channel.accepts_sender(from, rank) {
             return None;
         }
-        let Some((mut target, ender)) = matching.take_posted(&message).map(Posted::into_parts) else {
+        let Some((mut target, completer)) = matching.take_posted(&message).map(Posted::into_parts) else {
             let body = UnexpectedBody::Rendezvous { op, key: key.map(Box::new) };
             let back = matching.push_unexpected(Unexpected { message, from, body, sync_op: None });
             drop(matching);
             match back {
                 None => self.engine.notify_parked(),
-                Some(early) => self.engine.nack_unexpected(channel.context, early),
+                Some(unexpected) => self.engine.nack_unexpected(channel.context, unexpected),
             }
             return Some(());
         };
-        channel.set_meeting(true);
+        channel.set_matching_rts(true);
         drop(matching);
         match target.accepts(&message) {
             Ok(()) => {
                 let channel = &channel;
-                let announced = MatchedRts { channel, from, message, op, key: key.as_ref() };
-                self.engine.receive_rendezvous(&announced, target, ender);
+                let rts = MatchedRts { channel, from, message, op, key: key.as_ref() };
+                self.engine.receive_rendezvous(&rts, target, completer);
             }
             Err(fault) => {
                 drop(target);
                 self.engine.trace_refused(from, channel.context, op);
-                self.engine.answer(from, &channel, FrameKind::Fin, op, 0);
-                ender.complete(Err(fault));
+                self.engine.send_reply(from, &channel, FrameKind::Fin, op, 0);
+                completer.complete(Err(fault));
             }
         }
-        channel.set_meeting(false);
+        channel.set_matching_rts(false);
         Some(())
     }
 
@@ -197,8 +197,8 @@ impl Delivery<'_> {
     fn note_reply_received(&self, from: PeerId) {
         if let Some(peer) = self.engine.peers.get(from) {
             // Only the holder of the progress lock writes the counter.
-            let heard = peer.replies_received.load(Ordering::Relaxed);
-            peer.replies_received.store(heard.saturating_add(1), Ordering::Relaxed);
+            let received = peer.replies_received.load(Ordering::Relaxed);
+            peer.replies_received.store(received.saturating_add(1), Ordering::Relaxed);
         }
     }
 
@@ -208,9 +208,9 @@ impl Delivery<'_> {
         let engine = self.engine;
         let number = head.extra.get();
         let Some(channel) = channel else {
-            let Binding::Unresolved { context, .. } = self.bound(from, head)? else { return Some(()) };
+            let Binding::Unresolved { context, .. } = self.binding(from, head)? else { return Some(()) };
             let context = *context;
-            engine.tell_gone(from, context, number);
+            engine.nack_cts(from, context, number);
             return Some(());
         };
         let mut ops = channel.ops();
@@ -221,7 +221,7 @@ impl Delivery<'_> {
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
-                    engine.tell_gone(from, channel.context, number);
+                    engine.nack_cts(from, channel.context, number);
                 }
                 return Some(());
             }
@@ -231,12 +231,12 @@ impl Delivery<'_> {
         }
         let op = ops.take(head.op.get(), from);
         drop(ops);
-        let Some(Op::Rendezvous { source, message, registration, ender, .. }) = op else { return None };
+        let Some(Op::Rendezvous { source, message, registration, completer, .. }) = op else { return None };
         // The body is sent in frames from now on, so the key is no longer needed.
         drop(registration);
         let peer = engine.peer(from).ok()?;
-        let lent = engine.prepare_zcopy(peer, &source);
-        let sending = StreamedSend::new(source, lent, message, ender);
+        let zcopy = engine.prepare_zcopy(peer, &source);
+        let sending = StreamedSend::new(source, zcopy, message, completer);
         engine.recheck_exits(&channel, Some(from));
         let mut out = peer.outbox();
         let idle = out.is_idle();
@@ -254,7 +254,7 @@ impl Delivery<'_> {
 
     /// Completes a send that its receiver has finished, if it is still pending.
     fn complete_send(&self, channel: &Channel, from: PeerId, number: u64) -> Option<()> {
-        if !self.is_open(channel, from, number, true)? {
+        if !self.is_pending(channel, from, number, true)? {
             return Some(());
         }
         // A statement of its own: the lock is released before the operation completes, because the drop of the user's
@@ -270,17 +270,17 @@ impl Delivery<'_> {
 
     /// Returns whether an operation, a send or a receive, waits for a reply of its peer that ends it. Returns `None`
     /// if the peer breaks the protocol by such a reply.
-    fn is_open(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
-        let place = match (channel.ops().get(number, from), is_send) {
+    fn is_pending(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
+        let seq = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
-            (Some(Op::EagerSync { place, .. }), true) => Some(*place),
+            (Some(Op::EagerSync { seq, .. }), true) => Some(*seq),
             (Some(Op::Rendezvous { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
         // The message's frame is still queued, so the peer cannot have seen it: the peer breaks the protocol. The
         // operation stays and fails with the peer, because its frame holds the user's memory.
-        let waits = |place| self.engine.peers.get(from).is_some_and(|p| p.outbox().has_waiting(place));
-        (!place.is_some_and(waits)).then_some(true)
+        let waits = |seq| self.engine.peers.get(from).is_some_and(|p| p.outbox().is_queued(seq));
+        (!seq.is_some_and(waits)).then_some(true)
     }
 
     fn on_nack(&mut self, from: PeerId, head: &Head) -> Option<()> {
@@ -294,7 +294,7 @@ impl Delivery<'_> {
             self.note_reply_received(from);
         }
         let Some(channel) = engine.lookup(head.hash.get()) else { return Some(()) };
-        if !self.is_open(&channel, from, number, is_send)? {
+        if !self.is_pending(&channel, from, number, is_send)? {
             return Some(());
         }
         let first = head.count.get().checked_sub(1).map(u32::try_from).transpose().ok()?;
@@ -325,21 +325,21 @@ impl Delivery<'_> {
 
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
-        let say = CreditKind::from_word(head.op.get())?;
+        let kind = CreditKind::from_word(head.op.get())?;
         // A peer that this rank has sent nothing to has no credit to return, and was not asked for any.
-        let Some(peer) = engine.peers.get(from) else { return (say != CreditKind::Return).then_some(()) };
-        match say {
+        let Some(peer) = engine.peers.get(from) else { return (kind != CreditKind::Return).then_some(()) };
+        match kind {
             CreditKind::Grant => {
                 let mut out = peer.outbox();
-                if out.contact == Wireup::Connected && !out.is_closed {
+                if out.wireup == Wireup::Connected && !out.is_closed {
                     out.send_credit = out.send_credit.saturating_add(bytes).min(engine.credit.max);
                 }
             }
-            CreditKind::Recall => engine.give_back(peer, bytes)?,
+            CreditKind::Recall => engine.return_credit(peer, bytes)?,
             // The peer cannot return credit that it has used.
             CreditKind::Return => {
-                self.inboxes.get_mut(from)?.take_returned(engine, from, bytes)?;
-                engine.take_returned(peer, bytes)?;
+                self.inboxes.get_mut(from)?.credit_returned(engine, from, bytes)?;
+                engine.credit_returned(peer, bytes)?;
             }
         }
         Some(())

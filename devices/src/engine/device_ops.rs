@@ -31,9 +31,9 @@ pub(crate) struct StreamedSend {
     source: Option<Source>,
     /// The source as the device sees it, and its registration, if the body is sent zero-copy. Dropped before the
     /// source.
-    pub(crate) lent: Option<(MemoryDesc, Option<Registration>)>,
+    pub(crate) zcopy: Option<(MemoryDesc, Option<Registration>)>,
     pub(crate) message: Envelope,
-    ender: Option<Completer>,
+    completer: Option<Completer>,
     /// The fault of the send, if it fails.
     fault: OnceLock<Fault>,
 }
@@ -41,12 +41,12 @@ pub(crate) struct StreamedSend {
 impl StreamedSend {
     pub(crate) fn new(
         source: Source,
-        lent: Option<(MemoryDesc, Option<Registration>)>,
+        zcopy: Option<(MemoryDesc, Option<Registration>)>,
         message: Envelope,
-        ender: Completer,
+        completer: Completer,
     ) -> Arc<Self> {
-        let (source, ender) = (Some(source), Some(ender));
-        Arc::new(StreamedSend { source, lent, message, ender, fault: OnceLock::new() })
+        let (source, completer) = (Some(source), Some(completer));
+        Arc::new(StreamedSend { source, zcopy, message, completer, fault: OnceLock::new() })
     }
 
     /// Returns `len` bytes from `position` on, in the form that a device takes.
@@ -62,10 +62,10 @@ impl StreamedSend {
 
 impl Drop for StreamedSend {
     fn drop(&mut self) {
-        drop((self.lent.take(), self.source.take()));
+        drop((self.zcopy.take(), self.source.take()));
         let outcome = self.fault.take().map_or(Ok(self.message), Err);
-        if let Some(ender) = self.ender.take() {
-            ender.complete(outcome);
+        if let Some(completer) = self.completer.take() {
+            completer.complete(outcome);
         }
     }
 }
@@ -92,15 +92,15 @@ impl DeviceOps {
         let Op::Rendezvous { peer, registration: Some(registration), .. } = &**op else {
             return (token, QuiesceStatus::Done, false);
         };
-        let quiet = device.quiesce(*peer, registration, token);
-        (token, quiet, device.is_received(registration))
+        let status = device.quiesce(*peer, registration, token);
+        (token, status, device.is_received(registration))
     }
 
     /// Returns whether a rank may leave without waiting for any of them. It does not wait for memory that exited
     /// peers may access. Receives are covered by [`Ops`](super::ops::Ops).
-    pub(crate) fn allows_close(&self, has_ended: impl Fn(PeerId) -> bool) -> bool {
+    pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
-            DeviceOp::SendZcopy { peer, .. } => has_ended(*peer),
+            DeviceOp::SendZcopy { peer, .. } => has_exited(*peer),
             DeviceOp::Get { .. } | DeviceOp::Quiesce { .. } => true,
         })
     }
@@ -114,17 +114,17 @@ impl DeviceOps {
 impl Engine {
     /// Registers an operation before a device starts it, so that its completion finds it.
     pub(crate) fn begin_device_op(&self, what: DeviceOp) -> OpToken {
-        OpToken(lock(&self.moves).0.insert(what))
+        OpToken(lock(&self.device_ops).0.insert(what))
     }
 
     /// Removes an operation that was not started.
     pub(crate) fn drop_device_op(&self, token: OpToken) -> Option<DeviceOp> {
-        lock(&self.moves).take(token, |_| true)
+        lock(&self.device_ops).take(token, |_| true)
     }
 
     /// Handles the completion of a transfer.
     pub(crate) fn device_op_done(&self, token: OpToken, outcome: Result<(), String>) {
-        let taken = lock(&self.moves).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
+        let taken = lock(&self.device_ops).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
         match taken {
             Some(DeviceOp::Get { channel, op, peer, len }) => {
                 self.get_piece_done(&channel, peer, op, outcome.is_ok().then_some(len));
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Completes an operation whose memory no peer can access any more.
     pub(crate) fn quiesce_done(&self, token: OpToken) {
-        let taken = lock(&self.moves).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
+        let taken = lock(&self.device_ops).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
         let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };
         let outcome = match &*op {
             // The cancellation came too late.
@@ -166,8 +166,8 @@ impl Engine {
             return true;
         };
         let is_cancelled = fault == Fault::Cancelled;
-        let (token, quiet, is_received) = lock(&self.moves).quiesce(device, op, fault);
-        if quiet == QuiesceStatus::Done {
+        let (token, status, is_received) = lock(&self.device_ops).quiesce(device, op, fault);
+        if status == QuiesceStatus::Done {
             self.quiesce_done(token);
         }
         !(is_cancelled && is_received)

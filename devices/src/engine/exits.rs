@@ -53,15 +53,15 @@ pub(super) struct PendingExits {
 
 impl KnownExits {
     /// Records an exit.
-    fn learn(&mut self, ExitEvent { rank, exit: end }: ExitEvent) {
+    fn record(&mut self, ExitEvent { rank, exit }: ExitEvent) {
         self.order.push(rank);
-        if let Exit::Died(_) = end {
+        if let Exit::Died(_) = exit {
             self.dead.push(rank);
         }
-        if matches!(end, Exit::Left | Exit::Died(_)) {
+        if matches!(exit, Exit::Left | Exit::Died(_)) {
             self.closable.push(rank);
         }
-        self.last.insert(rank, end);
+        self.last.insert(rank, exit);
     }
 
     /// Records in a channel the exits of its members that are new to it. Returns the number of exits that were
@@ -71,22 +71,22 @@ impl KnownExits {
             // The members are unknown. `Engine::join` calls this again.
             return 0;
         }
-        let mut ended = channel.exits();
-        let news = self.order.get(ended.seen..).unwrap_or_default();
-        for rank in news.iter().filter(|rank| channel.group().rank(PeerId(**rank)).is_some()) {
+        let mut exits = channel.exits();
+        let new_exits = self.order.get(exits.seen..).unwrap_or_default();
+        for rank in new_exits.iter().filter(|rank| channel.group().rank(PeerId(**rank)).is_some()) {
             match self.last.get(rank) {
-                Some(Exit::Died(_)) => ended.has_dead = true,
-                Some(end) if end.is_closing_in(channel.context) => drop(ended.closing.insert(*rank)),
+                Some(Exit::Died(_)) => exits.has_dead = true,
+                Some(exit) if exit.is_closing_in(channel.context) => drop(exits.closing.insert(*rank)),
                 _ => (),
             }
-            ended.is_due = true;
-            ended.due.push(*rank);
+            exits.is_due = true;
+            exits.due.push(*rank);
         }
-        ended.seen = self.order.len();
-        if ended.is_due {
-            channel.trouble();
+        exits.seen = self.order.len();
+        if exits.is_due {
+            channel.mark_exits();
         }
-        news.len()
+        new_exits.len()
     }
 }
 
@@ -101,7 +101,7 @@ impl ChannelExits {
     }
 
     /// Schedules all exits to be applied again.
-    fn repeat(&mut self) {
+    fn mark_all_due(&mut self) {
         self.is_due = true;
         self.due.extend(&self.closing);
     }
@@ -113,29 +113,29 @@ impl ChannelExits {
 }
 
 impl Engine {
-    pub(super) fn ends(&self) -> RwLockReadGuard<'_, KnownExits> {
-        self.ends.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn known_exits(&self) -> RwLockReadGuard<'_, KnownExits> {
+        self.known_exits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ends_mut(&self) -> RwLockWriteGuard<'_, KnownExits> {
-        self.ends.write().unwrap_or_else(PoisonError::into_inner)
+    fn known_exits_mut(&self) -> RwLockWriteGuard<'_, KnownExits> {
+        self.known_exits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the exits that became known.
     #[cold]
-    pub(super) fn learn(&self, turn: &mut ProgressState) {
-        let events = self.roster.since(turn.roster_seen);
+    pub(super) fn learn_exits(&self, progress: &mut ProgressState) {
+        let events = self.roster.since(progress.roster_seen);
         events.iter().for_each(|event| self.trace_exit(event));
-        turn.roster_seen += events.len();
+        progress.roster_seen += events.len();
         // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in
         // first.
         self.exits_pending.store(true, Ordering::Release);
         {
-            let mut ends = self.ends_mut();
+            let mut known = self.known_exits_mut();
             events
                 .into_iter()
                 .filter(|event| event.rank != self.site.rank)
-                .for_each(|event| ends.learn(event));
+                .for_each(|event| known.record(event));
         }
         self.all_channels().iter().for_each(|channel| self.update_channel_exits(channel));
     }
@@ -143,34 +143,34 @@ impl Engine {
     /// Records in a channel the exits of its members. The joiner calls this after it has published the channel, the
     /// learner after it has recorded the exit. Whichever runs later sees the other's write.
     pub(super) fn update_channel_exits(&self, channel: &Channel) {
-        self.ends().update_channel(channel);
+        self.known_exits().update_channel(channel);
     }
 
     /// Returns the exit of a rank, as far as it was learned.
     pub(crate) fn exit_of(&self, rank: u32) -> Option<Exit> {
-        self.ends().last.get(&rank).cloned()
+        self.known_exits().last.get(&rank).cloned()
     }
 
     /// Returns the exits of those of `members` that take no further part in a channel and have not died.
     pub(super) fn exits_among(&self, channel: &Channel, members: &[u32]) -> HashMap<u32, Exit> {
-        let ends = self.ends();
+        let known = self.known_exits();
         let closing = |rank: &u32| {
-            let end = ends.last.get(rank).filter(|end| end.is_closing_in(channel.context))?;
-            Some((*rank, end.clone()))
+            let exit = known.last.get(rank).filter(|exit| exit.is_closing_in(channel.context))?;
+            Some((*rank, exit.clone()))
         };
         members.iter().filter_map(closing).collect()
     }
 
     /// Returns the exits of the ranks whose outboxes are to be closed, once.
-    pub(super) fn take_gone(&self) -> Vec<(u32, Exit)> {
-        let mut ends = self.ends_mut();
-        let gone = std::mem::take(&mut ends.closable);
-        gone.into_iter().filter_map(|rank| Some((rank, ends.last.get(&rank)?.clone()))).collect()
+    pub(super) fn take_closable(&self) -> Vec<(u32, Exit)> {
+        let mut known = self.known_exits_mut();
+        let gone = std::mem::take(&mut known.closable);
+        gone.into_iter().filter_map(|rank| Some((rank, known.last.get(&rank)?.clone()))).collect()
     }
 
     /// Returns the ranks that have died.
     pub(super) fn dead_ranks(&self) -> Vec<PeerId> {
-        self.ends().dead.iter().map(|rank| PeerId(*rank)).collect()
+        self.known_exits().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
     /// Checks an operation that was just started against the exit of its peer, or, if it may match any member,
@@ -180,31 +180,31 @@ impl Engine {
     /// channel as troubled. So either that search finds the operation, or the check here sees the exit.
     #[inline]
     pub(crate) fn recheck_exits(&self, channel: &Channel, peer: Option<PeerId>) {
-        if channel.is_troubled() {
+        if channel.has_exits() {
             self.recheck_member(channel, peer);
         }
     }
 
     #[cold]
     fn recheck_member(&self, channel: &Channel, peer: Option<PeerId>) {
-        let concerns = |end: &Exit| end.is_closing_in(channel.context) || matches!(end, Exit::Died(_));
-        let has_ended = peer.and_then(|peer| self.exit_of(peer.0)).is_some_and(|end| concerns(&end));
+        let concerns = |exit: &Exit| exit.is_closing_in(channel.context) || matches!(exit, Exit::Died(_));
+        let has_ended = peer.and_then(|peer| self.exit_of(peer.0)).is_some_and(|exit| concerns(&exit));
         let is_vain =
             has_ended || channel.broken().is_some() || (peer.is_none() && self.all_others_closing(channel));
         if !is_vain {
             return;
         }
-        let mut ended = channel.exits();
-        ended.is_due = true;
-        ended.due.extend(peer.filter(|_| has_ended).map(|peer| peer.0));
-        drop(ended);
+        let mut exits = channel.exits();
+        exits.is_due = true;
+        exits.due.extend(peer.filter(|_| has_ended).map(|peer| peer.0));
+        drop(exits);
         self.exits_pending.store(true, Ordering::Release);
     }
 
     /// Schedules a check of all pending operations against all exits.
     pub(super) fn recheck_all(&self) {
-        for channel in self.all_channels().iter().filter(|channel| channel.is_troubled()) {
-            channel.exits().repeat();
+        for channel in self.all_channels().iter().filter(|channel| channel.has_exits()) {
+            channel.exits().mark_all_due();
         }
         self.exits_pending.store(true, Ordering::Release);
     }
@@ -213,7 +213,7 @@ impl Engine {
     /// been applied a moment before.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
-            self.ends_mut().closable.push(peer.0);
+            self.known_exits_mut().closable.push(peer.0);
             self.exits_pending.store(true, Ordering::Release);
         }
     }
@@ -231,8 +231,8 @@ mod tests {
         channel
     }
 
-    fn learn(ends: &mut KnownExits, rank: u32, end: Exit) {
-        ends.learn(ExitEvent { rank, exit: end });
+    fn learn(known: &mut KnownExits, rank: u32, exit: Exit) {
+        known.record(ExitEvent { rank, exit });
     }
 
     /// 512 ranks leave one after another. Each channel examines each exit once, and each channel of the exited rank
@@ -241,13 +241,13 @@ mod tests {
     fn an_end_troubles_the_channels_of_its_rank_once() {
         const RANKS: u32 = 512;
         let channels = [channel(1, 0..RANKS), channel(2, (0..RANKS).step_by(2)), channel(3, [600, 0, 601])];
-        let mut ends = KnownExits::default();
+        let mut known = KnownExits::default();
         let (mut looks, mut acts) = ([0; 3], [0; 3]);
         for rank in 1..RANKS {
-            for end in [Exit::Closing, Exit::Left] {
-                learn(&mut ends, rank, end);
+            for exit in [Exit::Closing, Exit::Left] {
+                learn(&mut known, rank, exit);
                 for (i, channel) in channels.iter().enumerate() {
-                    looks[i] += ends.update_channel(channel);
+                    looks[i] += known.update_channel(channel);
                     if let Some(due) = channel.exits().take_due() {
                         assert_eq!(due, PendingExits { has_dead: false, members: vec![rank] });
                         acts[i] += 1;
@@ -258,27 +258,27 @@ mod tests {
         }
         assert_eq!(looks, [1022; 3]);
         assert_eq!(acts, [1022, 510, 0]);
-        assert_eq!(channels.each_ref().map(Channel::is_troubled), [true, true, false]);
+        assert_eq!(channels.each_ref().map(Channel::has_exits), [true, true, false]);
         assert_eq!(channels.each_ref().map(|channel| channel.exits().closing()), [511, 255, 0]);
     }
 
     #[test]
     fn a_channel_that_is_joined_late_is_told_all() {
-        let mut ends = KnownExits::default();
+        let mut known = KnownExits::default();
         let late = Channel::new(7, &Bias::new());
-        for (rank, end) in
+        for (rank, exit) in
             [(3, Exit::ClosingExcept([7].into())), (4, Exit::Closing), (9, Exit::Died("".into()))]
         {
-            learn(&mut ends, rank, end);
+            learn(&mut known, rank, exit);
         }
-        assert_eq!((ends.update_channel(&late), late.is_troubled()), (0, false));
+        assert_eq!((known.update_channel(&late), late.has_exits()), (0, false));
         late.join(Group::Range { first: 0, len: 9 }, 0, 0);
-        assert_eq!((ends.update_channel(&late), late.is_troubled()), (3, true));
+        assert_eq!((known.update_channel(&late), late.has_exits()), (3, true));
         assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: false, members: vec![3, 4] }));
         assert_eq!(late.exits().closing(), 1, "3 still takes part here");
-        learn(&mut ends, 8, Exit::Died("".into()));
-        ends.update_channel(&late);
-        late.exits().repeat();
+        learn(&mut known, 8, Exit::Died("".into()));
+        known.update_channel(&late);
+        late.exits().mark_all_due();
         assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: true, members: vec![4, 8] }));
     }
 }

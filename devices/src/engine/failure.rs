@@ -42,20 +42,20 @@ impl Engine {
     }
 
     /// Applies the exits that were learned and not applied yet.
-    pub(crate) fn apply_all_ends(&self) {
+    pub(crate) fn apply_all_exits(&self) {
         for channel in self.all_channels() {
             self.apply_exits(&channel);
         }
-        for (rank, end) in self.take_gone() {
-            let fault = match end {
+        for (rank, exit) in self.take_closable() {
+            let fault = match exit {
                 Exit::Died(cause) => Fault::Dead { rank, cause },
                 Exit::ClosingExcept(_) | Exit::Closing | Exit::Left => self.left_job(Some(rank)),
             };
             if let Some(peer) = self.peers.get(PeerId(rank)) {
-                self.forget(peer, &fault);
+                self.close_peer(peer, &fault);
             }
         }
-        self.end_blamed();
+        self.fail_blamed();
     }
 
     /// Returns the peers that have died in the middle of an incoming body.
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Drops the outbox of a peer that takes no more frames.
-    fn forget(&self, peer: &Peer, fault: &Fault) {
+    fn close_peer(&self, peer: &Peer, fault: &Fault) {
         self.close_outbox(peer.outbox(), fault);
     }
 
@@ -80,29 +80,29 @@ impl Engine {
         // Without credit, a sender that has checked the exits before this moment sends an RTS. That operation fails
         // with the peer.
         out.send_credit = 0;
-        out.link.peer_gone();
+        out.endpoint.peer_gone();
         out.unflushed = false;
         out.bound.clear();
-        let unsent = std::mem::take(&mut out.deferred_sends);
+        let deferred = std::mem::take(&mut out.deferred_sends);
         let frames = std::mem::take(&mut out.queued_frames);
         let streams = std::mem::take(&mut out.streams);
-        let fetches = std::mem::take(&mut out.gets);
+        let gets = std::mem::take(&mut out.gets);
         let id = out.id;
         self.note_busy(was_idle, &mut out);
         drop(out);
-        for QueuedFrame { body, completes: ends, .. } in frames {
+        for QueuedFrame { body, completes: exits, .. } in frames {
             drop(body);
-            if let Some((ender, _)) = ends {
-                ender.complete(Err(fault.clone()));
+            if let Some((completer, _)) = exits {
+                completer.complete(Err(fault.clone()));
             }
         }
-        for DeferredSend { source, ender, .. } in unsent {
+        for DeferredSend { source, completer, .. } in deferred {
             drop(source);
-            ender.complete(Err(fault.clone()));
+            completer.complete(Err(fault.clone()));
         }
         streams.iter().for_each(|BodyStream { sending, .. }| sending.fail(fault));
         drop(streams);
-        fetches.into_iter().for_each(|fetch| self.abort_get(id, fetch));
+        gets.into_iter().for_each(|fetch| self.abort_get(id, fetch));
     }
 
     /// Checks the pending operations of a channel against the exits of its members that have not been applied yet.
@@ -115,19 +115,20 @@ impl Engine {
         {
             return self.fail_channel(channel, &fault);
         }
-        let ends = self.exits_among(channel, &due.members);
-        if !ends.is_empty() {
-            self.fail_receives_from(channel, &ends);
+        let exits = self.exits_among(channel, &due.members);
+        if !exits.is_empty() {
+            self.fail_receives_from(channel, &exits);
             // Before the operations: a queued frame may hold the memory of an operation.
-            for (rank, end) in &ends {
+            for (rank, exit) in &exits {
                 let fault = self.left_job(Some(*rank));
-                self.fail_queued(channel, self.peers.get(PeerId(*rank)), *end == Exit::Left, &fault);
+                self.fail_queued(channel, self.peers.get(PeerId(*rank)), *exit == Exit::Left, &fault);
             }
             self.fail_ops(channel, |op| {
                 let PeerId(rank) = op.peer();
                 // A closing rank still sends the bodies that it has announced.
-                let end = ends.get(&rank).filter(|end| **end == Exit::Left || !matches!(op, Op::RecvOp(_)));
-                end.map(|_| self.left_job(Some(rank)))
+                let exit =
+                    exits.get(&rank).filter(|exit| **exit == Exit::Left || !matches!(op, Op::RecvOp(_)));
+                exit.map(|_| self.left_job(Some(rank)))
             });
         }
         if self.all_others_closing(channel) {
@@ -182,12 +183,12 @@ impl Engine {
         if first.is_some_and(|dead| is_to_come(&dead)) {
             return None;
         }
-        let has_left = self.exit_of(peer.0).is_some_and(|end| end.is_closing_in(channel.context));
+        let has_left = self.exit_of(peer.0).is_some_and(|exit| exit.is_closing_in(channel.context));
         Some(if has_left { Fault::Left { rank: Some(peer.0) } } else { fault })
     }
 
     /// Fails the operations that waited for a death which is known by now.
-    fn end_blamed(&self) {
+    fn fail_blamed(&self) {
         let is_known = |blamed: &mut Blamed| matches!(self.exit_of(blamed.first), Some(Exit::Died(_)));
         let known: Vec<_> = lock(&self.blamed).extract_if(.., is_known).collect();
         for Blamed { channel, peer, number, fault, .. } in known {
@@ -229,8 +230,8 @@ impl Engine {
     /// case a device does not finish.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
-        let end = Instant::now() + DEVICE_GRACE;
-        self.wait_until(|| (!self.tasks.any() || Instant::now() >= end).then_some(()));
+        let exit = Instant::now() + DEVICE_GRACE;
+        self.wait_until(|| (!self.tasks.any() || Instant::now() >= exit).then_some(()));
     }
 
     /// Fails all pending operations of a channel, and rejects new ones.
@@ -248,11 +249,11 @@ impl Engine {
 
     /// Fails the receives from ranks that start no more messages. All messages and RTS frames of these ranks have
     /// arrived.
-    fn fail_receives_from(&self, channel: &Channel, ends: &HashMap<u32, Exit>) {
+    fn fail_receives_from(&self, channel: &Channel, exits: &HashMap<u32, Exit>) {
         let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
-        let ended =
-            channel.matching().drain_posted(|p| whose(p).is_some_and(|rank| ends.contains_key(&rank)));
-        for posted in ended {
+        let failed =
+            channel.matching().drain_posted(|p| whose(p).is_some_and(|rank| exits.contains_key(&rank)));
+        for posted in failed {
             let rank = whose(&posted);
             posted.fail(self.left_job(rank));
         }
@@ -285,20 +286,20 @@ impl Engine {
         fault: &Fault,
     ) {
         for peer in peers {
-            let mut ended = Vec::new();
+            let mut failed = Vec::new();
             let mut out = peer.outbox();
             let was_idle = out.is_idle();
-            for waiting in std::mem::take(&mut out.queued_frames) {
-                if waiting.context == channel.context {
-                    out.refund(&waiting);
-                    ended.push((waiting.body, waiting.completes.map(|(ender, _)| ender)));
+            for frame in std::mem::take(&mut out.queued_frames) {
+                if frame.context == channel.context {
+                    out.refund(&frame);
+                    failed.push((frame.body, frame.completes.map(|(completer, _)| completer)));
                 } else {
-                    out.queued_frames.push_back(waiting);
+                    out.queued_frames.push_back(frame);
                 }
             }
             for message in std::mem::take(&mut out.deferred_sends) {
                 if message.channel.context == channel.context {
-                    ended.push((Some(message.source), Some(message.ender)));
+                    failed.push((Some(message.source), Some(message.completer)));
                 } else {
                     out.deferred_sends.push_back(message);
                 }
@@ -315,10 +316,10 @@ impl Engine {
             self.note_busy(was_idle, &mut out);
             drop(out);
             drop(bodies);
-            for (source, ender) in ended {
+            for (source, completer) in failed {
                 drop(source);
-                if let Some(ender) = ender {
-                    ender.complete(Err(fault.clone()));
+                if let Some(completer) = completer {
+                    completer.complete(Err(fault.clone()));
                 }
             }
         }
@@ -326,10 +327,11 @@ impl Engine {
 
     /// Drops unexpected messages that came before this rank had joined, under a rank that is not their sender's.
     pub(crate) fn reject_forged(&self, channel: &Channel) {
-        let is_forged = |early: &Unexpected| !channel.accepts_sender(early.from, early.message.source);
+        let is_forged =
+            |unexpected: &Unexpected| !channel.accepts_sender(unexpected.from, unexpected.message.source);
         let forged = channel.matching().drain_unexpected(is_forged);
-        let why = "it sent under a rank that is not its own";
-        forged.into_iter().for_each(|early| self.report_protocol_error(early.from, why));
+        let why = "protocol error: it used another rank's number";
+        forged.into_iter().for_each(|unexpected| self.report_protocol_error(unexpected.from, why));
     }
 
     /// Returns an error if no message can match a receive any more.
@@ -337,14 +339,14 @@ impl Engine {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
-        if !channel.is_troubled() {
+        if !channel.has_exits() {
             return Ok(());
         }
         let rank = if pattern.source == ANY_SOURCE {
             self.all_others_closing(channel).then_some(None)
         } else {
             let peer = channel.peer(pattern.source.cast_unsigned());
-            let has_left = |rank| self.exit_of(rank).is_some_and(|end| end.is_closing_in(channel.context));
+            let has_left = |rank| self.exit_of(rank).is_some_and(|exit| exit.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
         // Read `recheck` after the exit. If it is set, frames that the rank sent before its exit might not have been
@@ -357,20 +359,21 @@ impl Engine {
 }
 
 pub(super) fn fail_receives(channel: &Channel, which: impl FnMut(&Posted) -> bool, fault: &Fault) {
-    let ended = channel.matching().drain_posted(which);
-    for posted in ended {
+    let failed = channel.matching().drain_posted(which);
+    for posted in failed {
         posted.fail(fault.clone());
     }
 }
 
 /// Fails the synchronous sends of a rank to itself that have not been received.
 pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
-    let ended =
-        channel.matching().drain_unexpected(|early| matches!(early.body, UnexpectedBody::SelfSend { .. }));
-    for early in ended {
-        if let UnexpectedBody::SelfSend { source, ender } = early.body {
+    let failed = channel
+        .matching()
+        .drain_unexpected(|unexpected| matches!(unexpected.body, UnexpectedBody::SelfSend { .. }));
+    for unexpected in failed {
+        if let UnexpectedBody::SelfSend { source, completer } = unexpected.body {
             drop(source);
-            ender.complete(Err(fault.clone()));
+            completer.complete(Err(fault.clone()));
         }
     }
 }

@@ -52,7 +52,7 @@ impl Engine {
 
     #[cold]
     fn send_bind(&self, out: &mut Outbox, channel: &Channel) {
-        if out.is_closed && !self.ask_again(out) {
+        if out.is_closed && !self.retry_wireup(out) {
             return;
         }
         let number = usize::from(channel.wire_id());
@@ -77,24 +77,24 @@ impl Engine {
         context: u64,
         head: Head,
         body: Option<Source>,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) {
         self.post_or_queue(
             out,
             QueuedFrame { context, head, body, key: None, completes: None, seq: 0 },
-            leave,
+            coalesce,
         );
     }
 
     /// Sends a frame, now or when the endpoint has space.
-    pub(crate) fn post_or_queue(&self, out: &mut Outbox, frame: QueuedFrame, leave: Coalesce) {
-        if out.is_closed && !self.ask_again(out) {
+    pub(crate) fn post_or_queue(&self, out: &mut Outbox, frame: QueuedFrame, coalesce: Coalesce) {
+        if out.is_closed && !self.retry_wireup(out) {
             return;
         }
-        if !out.queued_frames.is_empty() || self.post_frame(out, &frame, leave).is_err() {
+        if !out.queued_frames.is_empty() || self.post_frame(out, &frame, coalesce).is_err() {
             // A broken endpoint returns the same error when the outbox is flushed, and is reported then.
             self.queue_frame(out, frame);
-            if out.contact != Wireup::Connected {
+            if out.wireup != Wireup::Connected {
                 self.wake_progress();
             }
         } else {
@@ -104,22 +104,22 @@ impl Engine {
 
     /// Posts a frame to its device.
     #[inline]
-    fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
+    fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, coalesce: Coalesce) -> Result<(), PostError> {
         let bytes = frame.body.as_ref().map_or(0, Source::bytes);
-        self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, leave))
+        self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, coalesce))
     }
 
     /// Marks the outbox for a flush if the endpoint has accepted a frame without writing it out; returns whether it
     /// has.
     #[inline]
     pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
-        let is_staged = out.link.has_unflushed();
-        if is_staged {
+        let is_unflushed = out.endpoint.has_unflushed();
+        if is_unflushed {
             let idle = out.is_idle();
             out.unflushed = true;
             self.note_busy(idle, out);
         }
-        is_staged
+        is_unflushed
     }
 
     pub(crate) fn queue(
@@ -128,16 +128,16 @@ impl Engine {
         context: u64,
         head: Head,
         body: Option<Source>,
-        ends: Option<(Completer, Envelope)>,
+        completes: Option<(Completer, Envelope)>,
     ) {
-        self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes: ends, seq: 0 });
+        self.queue_frame(out, QueuedFrame { context, head, body, key: None, completes, seq: 0 });
     }
 
     /// Queues a frame until the endpoint has space, and assigns its sequence number.
     fn queue_frame(&self, out: &mut Outbox, frame: QueuedFrame) {
         let idle = out.is_idle();
-        let place = out.next_seq;
-        out.queued_frames.push_back(QueuedFrame { seq: place, ..frame });
+        let seq = out.next_seq;
+        out.queued_frames.push_back(QueuedFrame { seq, ..frame });
         out.next_seq += 1;
         self.note_busy(idle, out);
         // A sleeping thread re-posts only frames that were queued before it slept, so wake it for this one.
@@ -152,11 +152,11 @@ impl Engine {
             (false, true) => self.busy.fetch_sub(1, Ordering::AcqRel),
             _ => return,
         };
-        self.list(out);
+        self.list_busy(out);
     }
 
     /// Lists an outbox that is not idle, so that the next pass flushes it.
-    fn list(&self, out: &mut Outbox) {
+    fn list_busy(&self, out: &mut Outbox) {
         if !out.listed && !out.is_idle() {
             out.listed = true;
             self.busy_peers.lock().push(out.id);
@@ -230,7 +230,7 @@ impl Engine {
             .post_frames(&mut out, &mut moved, ended)
             .and_then(|()| self.post_gets(&mut out, &mut moved, ended))
             .and_then(|()| self.post_pieces(&mut out, &mut moved, ended));
-        let flushed = out.link.flush();
+        let flushed = out.endpoint.flush();
         let broken = match (result, flushed) {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
             (_, left) => {
@@ -239,11 +239,11 @@ impl Engine {
             }
         };
         self.note_busy(false, &mut out);
-        self.list(&mut out);
+        self.list_busy(&mut out);
         drop(out);
         ended.drain(..).for_each(|ended| ended.run(self));
         if let Some(why) = broken {
-            self.broken_link(peer, PostError::Broken(why));
+            self.endpoint_broken(peer, PostError::Broken(why));
         }
         moved
     }
@@ -254,13 +254,13 @@ impl Engine {
         moved: &mut usize,
         ended: &mut Vec<DeferredCompletion>,
     ) -> Result<(), PostError> {
-        while let Some(waiting) = out.queued_frames.pop_front() {
-            if let Err(error) = self.post_frame(out, &waiting, Coalesce::Allowed) {
-                out.queued_frames.push_front(waiting);
+        while let Some(frame) = out.queued_frames.pop_front() {
+            if let Err(error) = self.post_frame(out, &frame, Coalesce::Allowed) {
+                out.queued_frames.push_front(frame);
                 return Err(error);
             }
-            if waiting.body.is_some() || waiting.completes.is_some() {
-                ended.push(DeferredCompletion::Frame { source: waiting.body, ends: waiting.completes });
+            if frame.body.is_some() || frame.completes.is_some() {
+                ended.push(DeferredCompletion::Frame { source: frame.body, completes: frame.completes });
             }
             *moved += 1;
         }
@@ -283,7 +283,7 @@ impl Engine {
                 // The frame that binds the channel's number must go before.
                 return Err(PostError::Again);
             }
-            let Outbox { id, link, caps, streams, sent, .. } = &mut *out;
+            let Outbox { id, endpoint, caps, streams, sent, .. } = &mut *out;
             let Some(stream) = streams.front_mut() else { return Ok(()) };
             let bytes = stream.sending.message.bytes;
             let len = caps.max_send_size.min(bytes - stream.sent);
@@ -293,16 +293,16 @@ impl Engine {
             let begun = self.trace().map(Trace::now);
             let way = match (
                 caps.zcopy.filter(|reach| (reach.min..=reach.max).contains(&len)),
-                &stream.sending.lent,
+                &stream.sending.zcopy,
             ) {
                 (Some(_), Some((memory, registration))) => {
                     let body = memory.part(stream.sent, len, registration.as_ref());
-                    self.post_lent(*id, link.as_mut(), &head, body, &stream.sending)?;
+                    self.post_zcopy_piece(*id, endpoint.as_mut(), &head, body, &stream.sending)?;
                     sent.zero_copy.add(len);
-                    "piece sent from where it lies"
+                    "piece sent zero-copy"
                 }
                 _ => {
-                    link.post(head.bytes(), stream.sending.body(stream.sent, len))?;
+                    endpoint.post(head.bytes(), stream.sending.body(stream.sent, len))?;
                     sent.copied.add(len);
                     "piece sent"
                 }
@@ -325,10 +325,10 @@ impl Engine {
 
     /// Posts a piece of a body zero-copy: the message does not complete before the device has finished with the
     /// piece.
-    fn post_lent(
+    fn post_zcopy_piece(
         &self,
         peer: PeerId,
-        link: &mut dyn Endpoint,
+        endpoint: &mut dyn Endpoint,
         head: &Head,
         body: MemoryPart<'_>,
         sending: &Arc<StreamedSend>,
@@ -336,7 +336,7 @@ impl Engine {
         let token = self.begin_device_op(DeviceOp::SendZcopy { peer, sending: Arc::clone(sending) });
         // SAFETY: the bytes are those of the source, which `sending` keeps until the device operation has ended.
         #[expect(unsafe_code, reason = "see above")]
-        let result = unsafe { link.post_zcopy(head.bytes(), &[body], token) };
+        let result = unsafe { endpoint.post_zcopy(head.bytes(), &[body], token) };
         if result != Ok(OpStatus::InProgress) {
             // The outbox still holds the message.
             self.drop_device_op(token);
@@ -367,7 +367,7 @@ impl Engine {
 #[derive(Debug)]
 pub(crate) enum DeferredCompletion {
     /// A frame that was posted, and the operation that completes with it.
-    Frame { source: Option<Source>, ends: Option<(Completer, Envelope)> },
+    Frame { source: Option<Source>, completes: Option<(Completer, Envelope)> },
     /// A body of which all pieces were posted.
     Body(Arc<StreamedSend>),
     /// A piece of a get, or the end of its posting.
@@ -377,10 +377,10 @@ pub(crate) enum DeferredCompletion {
 impl DeferredCompletion {
     pub(super) fn run(self, engine: &Engine) {
         match self {
-            DeferredCompletion::Frame { source, ends } => {
+            DeferredCompletion::Frame { source, completes } => {
                 drop(source);
-                if let Some((ender, message)) = ends {
-                    ender.complete(Ok(message));
+                if let Some((completer, message)) = completes {
+                    completer.complete(Ok(message));
                 }
             }
             DeferredCompletion::Body(sending) => drop(sending),

@@ -20,7 +20,7 @@ use crate::header::{FrameKind, Head};
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// By the peer's channel number.
-    bound: Vec<Option<Binding>>,
+    bindings: Vec<Option<Binding>>,
     /// Credit freed by matched messages and not granted again yet.
     credit_freed: u64,
     /// Credit that the peer's messages have used, in all.
@@ -31,7 +31,7 @@ pub(super) struct Inbox {
     credit_returned_total: u64,
     /// Messages that the peer has announced, in all.
     replies_owed: u64,
-    pub(super) arriving: Option<IncomingBody>,
+    pub(super) incoming: Option<IncomingBody>,
 }
 
 /// The meaning of a peer's channel number.
@@ -46,10 +46,10 @@ pub(super) enum Binding {
 impl Inbox {
     /// Binds a number to a context. Even if this rank never joins the context, this costs only the table entry.
     pub(super) fn bind(&mut self, number: usize, context: u64, rank: u32) {
-        if self.bound.len() <= number {
-            self.bound.resize(number + 1, None);
+        if self.bindings.len() <= number {
+            self.bindings.resize(number + 1, None);
         }
-        self.bound[number] = Some(Binding::Unresolved { context, rank });
+        self.bindings[number] = Some(Binding::Unresolved { context, rank });
     }
 
     /// Returns the meaning of a frame's channel number; `None` if it is not bound, or if the peer has another rank
@@ -57,28 +57,28 @@ impl Inbox {
     #[inline]
     pub(super) fn binding(&mut self, engine: &Engine, from: PeerId, head: &Head) -> Option<&Binding> {
         let number = head.channel();
-        if let Some(Binding::Unresolved { .. }) = self.bound.get(number)? {
+        if let Some(Binding::Unresolved { .. }) = self.bindings.get(number)? {
             self.resolve(engine, from, number)?;
         }
-        self.bound.get(number)?.as_ref()
+        self.bindings.get(number)?.as_ref()
     }
 
     /// Resolves a binding if this rank has joined the context by now.
     #[cold]
     fn resolve(&mut self, engine: &Engine, from: PeerId, number: usize) -> Option<()> {
-        let Some(Binding::Unresolved { context, rank }) = self.bound[number] else { return Some(()) };
+        let Some(Binding::Unresolved { context, rank }) = self.bindings[number] else { return Some(()) };
         if let Some(channel) = engine.lookup(context).filter(|channel| channel.is_joined()) {
             if !channel.accepts_sender(from, rank) {
                 return None;
             }
-            self.bound[number] = Some(Binding::Resolved { channel, rank });
+            self.bindings[number] = Some(Binding::Resolved { channel, rank });
         }
         Some(())
     }
 
     /// Returns whether a body from the peer is arriving.
     pub(super) fn is_mid_body(&self) -> bool {
-        self.arriving.is_some()
+        self.incoming.is_some()
     }
 
     /// Charges a message to the peer's credit or to its limit of announced messages.
@@ -117,8 +117,8 @@ impl Inbox {
             return Ok(());
         }
         Err(format!(
-            "it has sent {} bytes of eager messages and was granted {} (of these {} to begin with: MPJ_EAGER_CREDIT and \
-             MPJ_EAGER_CREDIT_TOTAL have to be the same for all ranks)",
+            "it exceeded its eager credit: {} bytes sent, {} granted, {} of them initially; MPJ_EAGER_CREDIT and \
+             MPJ_EAGER_CREDIT_TOTAL must be equal on all ranks",
             self.credit_used, self.credit_limit, engine.credit.initial
         ))
     }
@@ -130,7 +130,7 @@ impl Inbox {
     }
 
     /// Subtracts credit that the peer returns; `None` if the peer does not have that much left.
-    pub(super) fn take_returned(&mut self, engine: &Engine, from: PeerId, bytes: u64) -> Option<()> {
+    pub(super) fn credit_returned(&mut self, engine: &Engine, from: PeerId, bytes: u64) -> Option<()> {
         self.refresh(engine, from);
         self.credit_limit =
             self.credit_limit.checked_sub(bytes).filter(|limit| *limit >= self.credit_used)?;
@@ -141,13 +141,13 @@ impl Inbox {
     /// Counts a message whose sender waits for a reply.
     fn note_reply_owed(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
         self.replies_owed += 1;
-        let answered = engine.peers.get(from).map_or(0, |peer| peer.replies_sent.load(Ordering::Acquire));
-        if self.replies_owed.saturating_sub(answered) <= MAX_AWAITING_REPLY {
+        let replied = engine.peers.get(from).map_or(0, |peer| peer.replies_sent.load(Ordering::Acquire));
+        if self.replies_owed.saturating_sub(replied) <= MAX_AWAITING_REPLY {
             return Ok(());
         }
         Err(format!(
-            "it has announced {} messages, {answered} were answered and {MAX_AWAITING_REPLY} may wait",
-            self.replies_owed
+            "it has {} messages without a reply, the limit is {MAX_AWAITING_REPLY}",
+            self.replies_owed - replied
         ))
     }
 
@@ -156,7 +156,7 @@ impl Inbox {
     pub(super) fn free_credit(&mut self, engine: &Engine, from: PeerId, bytes: u64) {
         self.credit_freed += bytes;
         if self.credit_freed >= engine.credit.initial / 4 {
-            engine.grant(from, std::mem::take(&mut self.credit_freed));
+            engine.grant_credit(from, std::mem::take(&mut self.credit_freed));
         }
     }
 }

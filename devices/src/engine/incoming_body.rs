@@ -72,7 +72,7 @@ impl Delivery<'_> {
             (IncomingBody::Discard, None)
         });
         if let Some(inbox) = self.inbox(from) {
-            inbox.arriving = Some(arriving);
+            inbox.incoming = Some(arriving);
         }
         to.map_or(Landing::Pieces, Landing::Into)
     }
@@ -89,13 +89,15 @@ impl Delivery<'_> {
                     self.engine.report_protocol_error(from, &why);
                     return Some((IncomingBody::Discard, None));
                 }
-                if let Destination::Channel { channel, rank, checked: true } = self.addressee(from, &head)? {
+                if let Destination::Channel { channel, rank, checked: true } =
+                    self.destination(from, &head)?
+                {
                     let message = envelope(&head, rank, len);
                     let notify = (kind == FrameKind::EagerSync).then(|| head.op.get());
                     let posted = channel.matching().take_posted(&message);
                     if let Some(mut posted) = posted {
                         let fits = posted.target().accepts(&message).is_ok();
-                        let to = fits.then(|| posted.target().run(0, len)).flatten();
+                        let to = fits.then(|| posted.target().contiguous_mut(0, len)).flatten();
                         return Some((IncomingBody::Matched { channel, posted, message, notify, at: 0 }, to));
                     }
                 }
@@ -124,7 +126,7 @@ impl Delivery<'_> {
 
     pub(super) fn on_body_bytes(&mut self, from: PeerId, bytes: &[u8]) {
         let (engine, copied) = (self.engine, self.copied);
-        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.as_mut()) else { return };
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.incoming.as_mut()) else { return };
         let broken = match arriving {
             IncomingBody::Matched { posted, message, at, .. } => {
                 if posted.target().accepts(message).is_ok() {
@@ -153,7 +155,7 @@ impl Delivery<'_> {
     }
 
     pub(super) fn finish_body(&mut self, from: PeerId) {
-        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.arriving.take()) else { return };
+        let Some(arriving) = self.inbox(from).and_then(|inbox| inbox.incoming.take()) else { return };
         match arriving {
             IncomingBody::Matched { channel, posted, message, notify, at } => {
                 // The bytes that did not come in pieces were written by the device directly.
@@ -174,7 +176,7 @@ impl Delivery<'_> {
                 };
                 let message = |rank| envelope(&head, rank, len);
                 let arrived = self
-                    .addressee(from, &head)
+                    .destination(from, &head)
                     .and_then(|to| self.engine.deliver_buffered(to, from, message, notify, body));
                 if arrived.is_none() {
                     self.engine.report_malformed(from);
@@ -195,7 +197,7 @@ impl Delivery<'_> {
     }
 
     pub(super) fn discard_body(&mut self, from: PeerId, why: &str) {
-        match self.inbox(from).and_then(|inbox| inbox.arriving.take()) {
+        match self.inbox(from).and_then(|inbox| inbox.incoming.take()) {
             Some(IncomingBody::Matched { channel, posted, .. }) => {
                 let unreachable = || Fault::Unreachable { rank: from.0, why: why.into() };
                 posted.fail(self.engine.first_death_fault(&channel).unwrap_or_else(unreachable));
@@ -230,7 +232,7 @@ impl Engine {
             }
         };
         let message = message(rank);
-        let early = Unexpected { message, from, body, sync_op: notify };
+        let unexpected = Unexpected { message, from, body, sync_op: notify };
         let mut matching = channel.matching();
         // Check under the lock: the joiner checks the unexpected messages under the same lock.
         if !checked && !channel.accepts_sender(from, rank) {
@@ -238,16 +240,16 @@ impl Engine {
         }
         match matching.take_posted(&message) {
             None => {
-                let back = matching.push_unexpected(early);
+                let back = matching.push_unexpected(unexpected);
                 drop(matching);
-                if let Some(early) = back {
-                    self.nack_unexpected(channel.context, early);
+                if let Some(unexpected) = back {
+                    self.nack_unexpected(channel.context, unexpected);
                 }
                 self.notify_parked();
             }
             Some(posted) => {
                 drop(matching);
-                self.deliver_unexpected(&channel, early, posted.into_receiving());
+                self.deliver_unexpected(&channel, unexpected, posted.into_receiving());
             }
         }
         Some(())
@@ -304,10 +306,10 @@ fn complete_if_whole(
 }
 
 fn complete_receive(engine: &Engine, channel: &Channel, recv: RecvOp) {
-    let RecvOp { mut target, message, ender, registration, peer, sender_op: theirs, .. } = recv;
-    engine.trace_received(channel, peer, theirs, &message, "body received in pieces");
+    let RecvOp { mut target, message, completer, registration, peer, sender_op, .. } = recv;
+    engine.trace_received(channel, peer, sender_op, &message, "body received in pieces");
     drop(registration);
     let valid = target.finish(&message);
-    target.release();
-    ender.complete(valid.map(|()| message));
+    target.drop_fast();
+    completer.complete(valid.map(|()| message));
 }

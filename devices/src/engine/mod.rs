@@ -95,7 +95,7 @@ use traffic::AtomicCount;
 pub struct Engine {
     pub(crate) site: Site,
     pub(crate) devices: Vec<Box<dyn Device>>,
-    refused: Vec<OpenError>,
+    failed: Vec<OpenError>,
     cards: Arc<dyn CardExchange>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) peers: PeerTable<Peer>,
@@ -103,10 +103,10 @@ pub struct Engine {
     received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
     /// Operations that devices are executing.
-    moves: Mutex<DeviceOps>,
+    device_ops: Mutex<DeviceOps>,
     /// Decides which thread the locks between a send and its receive are biased to.
     bias: Arc<Bias>,
-    turn: biased::Mutex<ProgressState>,
+    progress_lock: biased::Mutex<ProgressState>,
     parking: Parking,
     waits: BlockedThreads,
     /// Tasks, which progress polls although no thread waits for them.
@@ -119,14 +119,14 @@ pub struct Engine {
     /// Whether a device wants memory to be registered.
     registers: bool,
     /// Bounce buffers that such a device uses implicitly.
-    stages: BounceBuffers,
+    bounce_buffers: BounceBuffers,
     pub(crate) credit: CreditPool,
     /// Number of outboxes that are not idle.
     pub(crate) busy: AtomicUsize,
     /// The peers of these outboxes, each once, and some whose outboxes have become idle since.
     busy_peers: biased::Mutex<Vec<PeerId>>,
     /// The exits of ranks that this engine has learned.
-    ends: RwLock<KnownExits>,
+    known_exits: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
     exits_pending: AtomicBool,
     /// Operations that fail as soon as a death becomes known.
@@ -167,7 +167,7 @@ impl Engine {
     ) -> Result<Arc<Self>, OpenError> {
         let bias = Bias::new();
         let site = Site { bias: Arc::clone(&bias), ..site };
-        let OpenedDevices { opened, failed: refused } = registry.open(&site, config)?;
+        let OpenedDevices { opened, failed } = registry.open(&site, config)?;
         let trace = Trace::open(config, site.rank);
         let path = config.choice(&DATA_PATH);
         let (mut devices, mut inlets) = (Vec::new(), Vec::new());
@@ -176,7 +176,7 @@ impl Engine {
             inlets.push(one.inlet);
         }
         let own = devices.iter().map(|d| (d.name().to_owned(), d.address())).collect();
-        let arrived = devices.iter().map(|_| AtomicCount::default()).collect();
+        let copied_out = devices.iter().map(|_| AtomicCount::default()).collect();
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
@@ -184,30 +184,30 @@ impl Engine {
             path,
             has_fast_path: path == DataPath::Auto && trace.is_none(),
             registers: devices.iter().any(|device| device.caps().register_from.is_some()),
-            stages: BounceBuffers::default(),
+            bounce_buffers: BounceBuffers::default(),
             peers: PeerTable::new(site.size),
-            turn: biased::Mutex::new(&bias, ProgressState::new(inlets, site.size)),
+            progress_lock: biased::Mutex::new(&bias, ProgressState::new(inlets, site.size)),
             credit: CreditPool::new(config, site.size),
             site,
             devices,
-            refused,
+            failed,
             cards,
             roster,
             received_cards: Arc::default(),
             channels: RwLock::default(),
-            moves: Mutex::default(),
+            device_ops: Mutex::default(),
             parking: Parking::new(),
             waits: BlockedThreads::default(),
             tasks: TaskList::default(),
             busy: AtomicUsize::new(0),
             busy_peers: biased::Mutex::new(&bias, Vec::new()),
             bias,
-            ends: RwLock::default(),
+            known_exits: RwLock::default(),
             exits_pending: AtomicBool::new(false),
             blamed: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            copied_out: arrived,
+            copied_out,
             freed_traffic: Mutex::default(),
             trace,
             pool: OnceLock::new(),
@@ -247,8 +247,8 @@ impl Engine {
     }
 
     /// Returns the devices that could not be opened, with the reasons.
-    pub fn refused(&self) -> &[OpenError] {
-        &self.refused
+    pub fn failed_devices(&self) -> &[OpenError] {
+        &self.failed
     }
 
     /// Returns the roster, which records the exits that are known.
@@ -275,7 +275,7 @@ impl Engine {
             self.poll_tasks(true);
         }
         // A reply to a peer's message must be on its way before the peer learns that no more frames will come.
-        let leaving = |_: &()| WaitReason::call("leaving the job: what it has sent is not received");
+        let leaving = |_: &()| WaitReason::call("leaving the job: messages it sent have not been received");
         self.wait_for(
             &mut (),
             |()| (!self.tasks.any() && self.peers.iter().all(|p| p.outbox().is_drained())).then_some(()),
@@ -283,9 +283,9 @@ impl Engine {
         );
         crate::kill_points::reach(crate::kill_points::KillPoint::Closing, self.site.rank);
         self.roster.report(self.site.rank, Exit::Closing);
-        let has_ended =
+        let has_exited =
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));
-        self.wait_for(&mut (), |()| self.is_drained(has_ended).then_some(()), leaving);
+        self.wait_for(&mut (), |()| self.is_drained(has_exited).then_some(()), leaving);
         // Devices soon return the memory of messages to these peers. The time limit covers a device that does not.
         let end = Instant::now() + DEVICE_GRACE;
         self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
@@ -307,13 +307,13 @@ impl Engine {
         }
         let is_settled = |_: &mut ()| self.peers.iter().all(|p| p.outbox().is_drained()).then_some(());
         self.wait_for(&mut (), is_settled, |()| {
-            WaitReason::call("leaving the job: what it has sent is not received")
+            WaitReason::call("leaving the job: messages it sent have not been received")
         });
         self.roster.report(self.site.rank, Exit::ClosingExcept(contexts.into()));
         self.poll_tasks(true);
         let have_ended = |_: &mut ()| (!self.tasks.any()).then_some(());
         self.wait_for(&mut (), have_ended, |()| {
-            WaitReason::call("leaving the job: others are late in collectives it has started")
+            WaitReason::call("leaving the job: collectives it started are not complete")
         });
     }
 
@@ -327,11 +327,14 @@ impl Engine {
     /// Returns whether all sends and started receives of this rank have been transferred. An exported message that
     /// its receiver views counts as received. A device that keeps memory after the exit of the peer does not delay
     /// the rank for long: dropping the device returns the memory.
-    fn is_drained(&self, has_ended: impl Fn(PeerId) -> bool + Copy) -> bool {
+    fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())
-            && self.all_channels().iter().all(|c| c.ops().is_settled(has_ended, |op| self.is_viewed_send(op)))
-            && lock(&self.moves).allows_close(has_ended)
+            && self
+                .all_channels()
+                .iter()
+                .all(|c| c.ops().allows_close(has_exited, |op| self.is_viewed_send(op)))
+            && lock(&self.device_ops).allows_close(has_exited)
     }
 }
 
@@ -340,17 +343,17 @@ impl Drop for Engine {
     /// Even if the engine was not closed, no pointer to the memory remains.
     fn drop(&mut self) {
         for peer in self.peers.iter() {
-            peer.outbox().link = Box::new(NoEndpoint);
+            peer.outbox().endpoint = Box::new(NoEndpoint);
         }
-        self.turn.get_mut().close();
+        self.progress_lock.get_mut().close();
         self.devices.clear();
         for channel in self.all_channels() {
             let failed = channel.ops().reclaim_all();
             failed.into_iter().for_each(|(op, fault)| op.complete(Err(fault)));
             self.fail_channel(&channel, &Fault::Freed);
         }
-        let moves = lock(&self.moves).drain();
-        for left in moves {
+        let device_ops = lock(&self.device_ops).drain();
+        for left in device_ops {
             match left {
                 DeviceOp::Quiesce { op, fault } => op.complete(Err(fault)),
                 DeviceOp::SendZcopy { sending, .. } => sending.fail(&Fault::Freed),

@@ -17,13 +17,13 @@ pub(crate) enum Op {
         registration: Option<Registration>,
         source: Source,
         message: Envelope,
-        ender: Completer,
+        completer: Completer,
         /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
-        _counted: Option<BodyCountGuard>,
+        _body_count: Option<BodyCountGuard>,
     },
     /// An eager message that waits for its match. Its frame holds the memory, and may be queued in the peer's outbox
     /// at this place.
-    EagerSync { peer: PeerId, message: Envelope, place: u64, ender: Completer },
+    EagerSync { peer: PeerId, message: Envelope, seq: u64, completer: Completer },
     /// A matched receive whose body is arriving.
     RecvOp(RecvOp),
 }
@@ -40,7 +40,7 @@ pub(crate) struct RecvOp {
     pub(crate) message: Envelope,
     /// Number of bytes that have landed.
     pub(crate) received: usize,
-    pub(crate) ender: Completer,
+    pub(crate) completer: Completer,
     pub(crate) owner: BufferOwner,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum BufferOwner {
 
 impl BufferOwner {
     /// A device with one write.
-    pub(crate) const LENT: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
+    pub(crate) const ONE_WRITE: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
 }
 
 /// The state of a receive after a write of a device has ended.
@@ -76,7 +76,7 @@ pub(crate) enum WriteDone {
     Failed(Op, Fault),
     /// A write has failed and no other is under way. The body of the sender's operation `theirs` must be fetched
     /// again from the start.
-    Refetch { theirs: u64 },
+    Refetch { sender_op: u64 },
 }
 
 impl Op {
@@ -100,28 +100,28 @@ impl Op {
         matches!(self, Op::RecvOp(RecvOp { owner: BufferOwner::Device { .. }, .. }))
     }
 
-    fn ender(&self) -> &Completer {
+    fn completer(&self) -> &Completer {
         match self {
-            Op::Rendezvous { ender, .. } | Op::EagerSync { ender, .. } | Op::RecvOp(RecvOp { ender, .. }) => {
-                ender
-            }
+            Op::Rendezvous { completer, .. }
+            | Op::EagerSync { completer, .. }
+            | Op::RecvOp(RecvOp { completer, .. }) => completer,
         }
     }
 
     /// Completes the operation. Neither a device nor a peer may access its memory any more.
     pub(crate) fn complete(self, outcome: Outcome) {
-        let ender = match self {
-            Op::Rendezvous { ender, source, registration, .. } => {
+        let completer = match self {
+            Op::Rendezvous { completer, source, registration, .. } => {
                 drop((registration, source));
-                ender
+                completer
             }
-            Op::EagerSync { ender, .. } => ender,
-            Op::RecvOp(RecvOp { ender, target, registration, .. }) => {
+            Op::EagerSync { completer, .. } => completer,
+            Op::RecvOp(RecvOp { completer, target, registration, .. }) => {
                 drop((registration, target));
-                ender
+                completer
             }
         };
-        ender.complete(outcome);
+        completer.complete(outcome);
     }
 }
 
@@ -147,7 +147,7 @@ impl Ops {
     }
 
     /// Returns a receive from `peer`, even one that a device owns.
-    fn receive(&mut self, number: u64, peer: PeerId) -> Option<&mut RecvOp> {
+    fn recv_op(&mut self, number: u64, peer: PeerId) -> Option<&mut RecvOp> {
         match self.0.get(number)? {
             Op::RecvOp(recv) if recv.peer == peer => Some(recv),
             _ => None,
@@ -163,15 +163,14 @@ impl Ops {
         at: usize,
         len: usize,
     ) -> Option<*mut u8> {
-        let Op::RecvOp(RecvOp { target, message, received, owner: hands, .. }) = self.get(number, peer)?
-        else {
+        let Op::RecvOp(RecvOp { target, message, received, owner, .. }) = self.get(number, peer)? else {
             return None;
         };
         if at != *received || len > message.bytes - *received {
             return None;
         }
-        let to = target.run(at, len)?;
-        *hands = BufferOwner::LENT;
+        let to = target.contiguous_mut(at, len)?;
+        *owner = BufferOwner::ONE_WRITE;
         Some(to)
     }
 
@@ -184,27 +183,27 @@ impl Ops {
         at: usize,
         len: usize,
     ) -> Option<(MemoryDesc, Option<Registration>)> {
-        let recv = self.receive(number, peer)?;
-        let BufferOwner::Device { writes: moves, failed: false, fault: None } = &mut recv.owner else {
+        let recv = self.recv_op(number, peer)?;
+        let BufferOwner::Device { writes, failed: false, fault: None } = &mut recv.owner else {
             return None;
         };
         let memory = recv.target.for_device(at, len)?;
-        *moves += 1;
+        *writes += 1;
         Some((memory, recv.registration.clone()))
     }
 
     /// Ends a write to a receive, which has landed `len` bytes or failed.
     pub(crate) fn end_device_write(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> WriteDone {
-        let Some(recv) = self.receive(number, peer) else { return WriteDone::Pending };
-        let BufferOwner::Device { writes: moves, failed, fault } = &mut recv.owner else {
+        let Some(recv) = self.recv_op(number, peer) else { return WriteDone::Pending };
+        let BufferOwner::Device { writes, failed, fault } = &mut recv.owner else {
             return WriteDone::Pending;
         };
         match landed {
             Some(len) => recv.received += len,
             None => *failed = true,
         }
-        *moves -= 1;
-        if *moves > 0 {
+        *writes -= 1;
+        if *writes > 0 {
             return WriteDone::Pending;
         }
         let (failed, fault) = (*failed, fault.take());
@@ -214,7 +213,7 @@ impl Ops {
         }
         if failed {
             recv.received = 0;
-            return WriteDone::Refetch { theirs: recv.sender_op };
+            return WriteDone::Refetch { sender_op: recv.sender_op };
         }
         if recv.received < recv.message.bytes {
             return WriteDone::Pending;
@@ -229,9 +228,9 @@ impl Ops {
     pub(crate) fn reclaim_all(&mut self) -> Vec<(Op, Fault)> {
         let mut failed = Vec::new();
         for (number, op) in self.0.iter_mut() {
-            if let Op::RecvOp(RecvOp { owner: hands, .. }) = op
+            if let Op::RecvOp(RecvOp { owner, .. }) = op
                 && let BufferOwner::Device { fault: Some(fault), .. } =
-                    std::mem::replace(hands, BufferOwner::Engine)
+                    std::mem::replace(owner, BufferOwner::Engine)
             {
                 failed.push((number, fault));
             }
@@ -246,7 +245,7 @@ impl Ops {
 
     /// Takes the send that completes `completion`, and its number.
     pub(crate) fn take_send(&mut self, completion: &Completion) -> Option<(u64, Op)> {
-        let ours = |op: &Op| !matches!(op, Op::RecvOp(_)) && op.ender().is_for(completion);
+        let ours = |op: &Op| !matches!(op, Op::RecvOp(_)) && op.completer().is_for(completion);
         let number = self.0.find(ours)?;
         Some((number, self.0.take(number)?))
     }
@@ -286,7 +285,7 @@ impl Ops {
 
     /// Returns whether only two kinds of operations are left: sends that have been received, and failed receives from
     /// exited peers whose memory a device has not returned yet. A closing rank need not wait for these.
-    pub(crate) fn is_settled(
+    pub(crate) fn allows_close(
         &self,
         has_ended: impl Fn(PeerId) -> bool,
         is_received: impl Fn(&Op) -> bool,
@@ -315,7 +314,7 @@ mod tests {
         // SAFETY: the memory outlives the operation in every test.
         #[expect(unsafe_code, reason = "see above")]
         let target = unsafe { Target::new(Buf::new(memory.as_mut_ptr(), memory.len(), Primitive::U8), None) };
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         let message = Envelope {
             source: 0,
             tag: 0,
@@ -330,7 +329,7 @@ mod tests {
             target: target.unwrap(),
             message,
             received: 0,
-            ender,
+            completer,
             owner: BufferOwner::Engine,
             registration: None,
         }));
@@ -402,7 +401,7 @@ mod tests {
             }
             match ops.end_device_write(number, PEER, Some(40)) {
                 WriteDone::Failed(_, fault) => assert!(fails && fault == FREED),
-                WriteDone::Refetch { theirs: 0 } => {
+                WriteDone::Refetch { sender_op: 0 } => {
                     assert!(!fails && failing.is_some() && ops.get(number, PEER).is_some())
                 }
                 WriteDone::Complete(recv) => assert!(!fails && failing.is_none() && recv.received == 100),

@@ -73,11 +73,11 @@ impl Parking {
         }
         let epoch = lock(&self.epoch);
         // A notification that came meanwhile has changed the epoch.
-        let is_news = *epoch != seen || {
+        let notified = *epoch != seen || {
             let (epoch, _) = self.news.wait_timeout(epoch, limit.0).unwrap_or_else(PoisonError::into_inner);
             *epoch != seen
         };
-        limit.0 = if is_news { SHORTEST } else { LONGEST.min(2 * limit.0) };
+        limit.0 = if notified { SHORTEST } else { LONGEST.min(2 * limit.0) };
     }
 
     /// Notifies the counted threads; call it after the new work has been published.

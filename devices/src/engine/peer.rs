@@ -85,7 +85,7 @@ impl BodyCount {
         BodyCountGuard(self.clone())
     }
 
-    pub(crate) fn are_there(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -99,11 +99,11 @@ impl Drop for BodyCountGuard {
 impl Peer {
     /// Creates a peer whose cards are being requested, and which may have `room` bytes of eager messages outstanding
     /// here.
-    pub(crate) fn new(id: PeerId, room: u64, bias: &Arc<Bias>) -> Self {
+    pub(crate) fn new(id: PeerId, initial_credit: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
-            contact: Wireup::Requested,
-            link: Box::new(NoEndpoint),
+            wireup: Wireup::Requested,
+            endpoint: Box::new(NoEndpoint),
             caps: Caps::frames(0, 0),
             bound: Vec::new(),
             deferred_sends: VecDeque::new(),
@@ -112,7 +112,7 @@ impl Peer {
             streams: VecDeque::new(),
             gets: VecDeque::new(),
             send_credit: 0,
-            credit_given: room,
+            credit_given: initial_credit,
             credit_freed: 0,
             credit_recalled: 0,
             replies_expected: 0,
@@ -121,9 +121,9 @@ impl Peer {
             is_closed: false,
             listed: false,
         };
-        let [granted, answered, heard] = [const { AtomicU64::new(0) }; 3];
+        let [granted, replies_sent, replies_received] = [const { AtomicU64::new(0) }; 3];
         let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), BodyCount::default());
-        Peer { id, device, outbox, granted, replies_sent: answered, replies_received: heard, bodies }
+        Peer { id, device, outbox, granted, replies_sent, replies_received, bodies }
     }
 
     #[inline]
@@ -141,8 +141,8 @@ impl Peer {
 pub(crate) struct Outbox {
     /// The peer.
     pub(crate) id: PeerId,
-    pub(crate) contact: Wireup,
-    pub(crate) link: Box<dyn Endpoint>,
+    pub(crate) wireup: Wireup,
+    pub(crate) endpoint: Box<dyn Endpoint>,
     /// The capabilities of the endpoint.
     pub(crate) caps: Caps,
     /// By channel number: the context that the peer knows it for.
@@ -184,11 +184,11 @@ impl Outbox {
         &mut self,
         head: &[u8],
         body: Body<'_>,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Result<(), PostError> {
-        match leave {
-            Coalesce::No => self.link.post(head, body),
-            Coalesce::Allowed => self.link.post_more(head, body),
+        match coalesce {
+            Coalesce::No => self.endpoint.post(head, body),
+            Coalesce::Allowed => self.endpoint.post_more(head, body),
         }
     }
 
@@ -198,10 +198,10 @@ impl Outbox {
         &mut self,
         head: &Head,
         source: Option<&Source>,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Result<(), PostError> {
-        let Some(source) = source else { return self.post_body(head.bytes(), Body::Empty, leave) };
-        self.post_body(head.bytes(), source.whole(), leave)?;
+        let Some(source) = source else { return self.post_body(head.bytes(), Body::Empty, coalesce) };
+        self.post_body(head.bytes(), source.whole(), coalesce)?;
         self.note_eager(source.bytes());
         Ok(())
     }
@@ -217,10 +217,10 @@ impl Outbox {
 
     /// Posts a frame that was queued, or will be queued if this fails.
     #[inline]
-    pub(crate) fn post_frame(&mut self, frame: &QueuedFrame, leave: Coalesce) -> Result<(), PostError> {
+    pub(crate) fn post_frame(&mut self, frame: &QueuedFrame, coalesce: Coalesce) -> Result<(), PostError> {
         match &frame.key {
-            None => self.post(&frame.head, frame.body.as_ref(), leave),
-            Some(key) => self.post_body(frame.head.bytes(), Body::Bytes(key.as_bytes()), leave),
+            None => self.post(&frame.head, frame.body.as_ref(), coalesce),
+            Some(key) => self.post_body(frame.head.bytes(), Body::Bytes(key.as_bytes()), coalesce),
         }
     }
 
@@ -242,7 +242,7 @@ impl Outbox {
     }
 
     /// Returns whether the frame with the sequence number `place` is still queued, if it was queued at all.
-    pub(crate) fn has_waiting(&self, place: u64) -> bool {
+    pub(crate) fn is_queued(&self, place: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= place)
     }
 
@@ -254,7 +254,7 @@ impl Outbox {
 
     /// Returns whether everything has reached the peer's host, or the peer takes no more frames.
     pub(crate) fn is_drained(&mut self) -> bool {
-        self.is_idle() && (self.is_closed || self.link.is_drained())
+        self.is_idle() && (self.is_closed || self.endpoint.is_drained())
     }
 }
 
@@ -286,7 +286,7 @@ pub(crate) struct DeferredSend {
     pub(crate) message: Envelope,
     pub(crate) source: Source,
     pub(crate) mode: Mode,
-    pub(crate) ender: Completer,
+    pub(crate) completer: Completer,
 }
 
 /// A frame that waits for space in the endpoint.

@@ -29,12 +29,12 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of these queries between two checks of the memory that this rank shares with others.
-const VERIFY: u32 = 10;
+const QUERIES_PER_VERIFY: u32 = 10;
 
 /// Number of passes between two reads of the clock. `TESTS` is for passes of tests, which may be rare; a waiting
 /// thread also reads the clock after each sleep.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
-const TESTS: u32 = 16;
+const TESTS_PER_CLOCK_READ: u32 = 16;
 
 /// Number of passes after which exits are applied even if frames keep coming.
 const MAX_PASSES_BEFORE_EXITS: u32 = 10_000;
@@ -64,35 +64,35 @@ pub(crate) struct ProgressState {
     inboxes: PeerTable<Inbox>,
     /// Number of roster events that were learned.
     pub(crate) roster_seen: usize,
-    passes: u32,
+    passes_with_exits: u32,
     /// Number of all passes, number of tests, and the time of the last exit query.
-    looks: u32,
+    pass_count: u32,
     tests: u32,
-    asked: Instant,
+    exits_queried: Instant,
     /// Number of exit queries.
-    questions: u32,
+    exit_queries: u32,
     /// Buffer for the completions of a flush.
-    ended: Vec<DeferredCompletion>,
+    completions: Vec<DeferredCompletion>,
     /// Buffer for the list of peers that a flush visits.
     peers: Vec<PeerId>,
 }
 
 impl ProgressState {
     pub(crate) fn new(inlets: Vec<Box<dyn Inlet>>, size: u32) -> Self {
-        let asking = inlets.iter().filter(|inlet| inlet.needs_syscall()).count();
+        let with_syscall = inlets.iter().filter(|inlet| inlet.needs_syscall()).count();
         ProgressState {
-            is_mixed: (1..inlets.len()).contains(&asking),
+            is_mixed: (1..inlets.len()).contains(&with_syscall),
             inlets,
             cheap_passes: 0,
             tested: Instant::now(),
             inboxes: PeerTable::new(size),
             roster_seen: 0,
-            passes: 0,
-            looks: 0,
+            passes_with_exits: 0,
+            pass_count: 0,
             tests: 0,
-            asked: Instant::now(),
-            questions: 0,
-            ended: Vec::new(),
+            exits_queried: Instant::now(),
+            exit_queries: 0,
+            completions: Vec::new(),
             peers: Vec::new(),
         }
     }
@@ -133,17 +133,17 @@ impl Engine {
     /// Makes progress as [`progress`](Self::progress) does, but never yields. It is for callers that poll rarely, or
     /// that know only afterwards whether the poll was in vain.
     pub fn progress_no_yield(&self) -> usize {
-        let moved = self.try_lock_progress().map(|mut turn| {
-            turn.tests = turn.tests.wrapping_add(1);
-            if turn.tests.is_multiple_of(TESTS) {
-                self.query_exits(&mut turn);
+        let moved = self.try_lock_progress().map(|mut progress| {
+            progress.tests = progress.tests.wrapping_add(1);
+            if progress.tests.is_multiple_of(TESTS_PER_CLOCK_READ) {
+                self.query_exits(&mut progress);
             }
-            let look = turn.poll_set_of_test();
-            let mut moved = self.progress_pass(&mut turn, look);
+            let poll_set = progress.poll_set_of_test();
+            let mut moved = self.progress_pass(&mut progress, poll_set);
             // A program that tests rarely may move a frame in each test. Without a second pass, exits would be
             // applied late.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
-                moved += self.progress_pass(&mut turn, PollSet::All);
+                moved += self.progress_pass(&mut progress, PollSet::All);
             }
             moved
         });
@@ -165,27 +165,36 @@ impl Engine {
     }
 
     fn try_lock_progress(&self) -> Option<MutexGuard<'_, ProgressState>> {
-        self.turn.try_lock()
+        self.progress_lock.try_lock()
     }
 
     #[inline]
-    fn progress_pass(&self, turn: &mut ProgressState, look: PollSet) -> usize {
+    fn progress_pass(&self, progress: &mut ProgressState, poll_set: PollSet) -> usize {
         let _hold = deferred_drop::DeferDrops::begin();
         // A rank's frames arrive before its exit is applied: learn exits first, then take frames.
-        if self.roster.event_count() != turn.roster_seen {
-            self.learn(turn);
+        if self.roster.event_count() != progress.roster_seen {
+            self.learn_exits(progress);
         }
-        turn.looks = turn.looks.wrapping_add(1);
-        if turn.looks.is_multiple_of(PASSES_PER_CLOCK_READ) {
-            self.query_exits(turn);
+        progress.pass_count = progress.pass_count.wrapping_add(1);
+        if progress.pass_count.is_multiple_of(PASSES_PER_CLOCK_READ) {
+            self.query_exits(progress);
         }
-        let ProgressState { inlets, is_mixed, cheap_passes: near, inboxes, passes, ended, peers, .. } = turn;
+        let ProgressState {
+            inlets,
+            is_mixed,
+            cheap_passes,
+            inboxes,
+            passes_with_exits,
+            completions,
+            peers,
+            ..
+        } = progress;
         // An exit is applied when nothing is left of the rank's earlier frames, on whichever device.
         let all = !*is_mixed
-            || look == PollSet::All
-            || *near >= CHEAP_PASSES
+            || poll_set == PollSet::All
+            || *cheap_passes >= CHEAP_PASSES
             || self.exits_pending.load(Ordering::Relaxed);
-        *near = if all { 0 } else { *near + 1 };
+        *cheap_passes = if all { 0 } else { *cheap_passes + 1 };
         let mut moved = 0;
         for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
             if all || !inlet.needs_syscall() {
@@ -193,14 +202,14 @@ impl Engine {
             }
         }
         if self.is_busy() {
-            moved += self.flush_all(ended, peers);
+            moved += self.flush_all(completions, peers);
         }
         if self.exits_pending.load(Ordering::Relaxed) {
-            *passes += 1;
-            if moved == 0 || *passes > MAX_PASSES_BEFORE_EXITS {
-                *passes = 0;
+            *passes_with_exits += 1;
+            if moved == 0 || *passes_with_exits > MAX_PASSES_BEFORE_EXITS {
+                *passes_with_exits = 0;
                 self.exits_pending.store(false, Ordering::Release);
-                self.apply_all_ends();
+                self.apply_all_exits();
                 self.parking.notify();
                 // Applying an exit does not fail a receive that a device writes to: `abort_body` makes the device
                 // return it.
@@ -217,32 +226,32 @@ impl Engine {
 
     /// Queries which ranks have left, unless it did so a moment ago. An orderly exit is not reported otherwise.
     #[cold]
-    fn query_exits(&self, turn: &mut ProgressState) {
+    fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();
-        if now.duration_since(turn.asked) >= EXIT_QUERY_INTERVAL {
-            turn.asked = now;
+        if now.duration_since(progress.exits_queried) >= EXIT_QUERY_INTERVAL {
+            progress.exits_queried = now;
             self.roster.request_exits();
-            turn.questions = turn.questions.wrapping_add(1);
-            if turn.questions.is_multiple_of(VERIFY) {
-                self.verify_all(turn);
+            progress.exit_queries = progress.exit_queries.wrapping_add(1);
+            if progress.exit_queries.is_multiple_of(QUERIES_PER_VERIFY) {
+                self.verify_all(progress);
             }
         }
     }
 
     /// Checks the data that this rank has written to memory that others can write. If a peer has overwritten it, both
     /// ends might see nothing new and wait for ever; this check reports the peer as dead instead.
-    fn verify_all(&self, turn: &mut ProgressState) {
+    fn verify_all(&self, progress: &mut ProgressState) {
         let _hold = deferred_drop::DeferDrops::begin();
-        for (inlet, copied) in turn.inlets.iter_mut().zip(&self.copied_out) {
-            inlet.verify(&mut Delivery { engine: self, inboxes: &mut turn.inboxes, copied });
+        for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_out) {
+            inlet.verify(&mut Delivery { engine: self, inboxes: &mut progress.inboxes, copied });
         }
         for peer in self.peers.iter() {
             let mut out = peer.outbox();
             if !out.is_closed
-                && let Err(error) = out.link.verify()
+                && let Err(error) = out.endpoint.verify()
             {
                 drop(out);
-                self.broken_link(peer, error);
+                self.endpoint_broken(peer, error);
             }
         }
     }
@@ -251,8 +260,8 @@ impl Engine {
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn verify(&self) {
-        if let Some(mut turn) = self.try_lock_progress() {
-            self.verify_all(&mut turn);
+        if let Some(mut progress) = self.try_lock_progress() {
+            self.verify_all(&mut progress);
         }
         self.parking.notify();
         deferred_drop::run_deferred_drops();
@@ -288,31 +297,31 @@ impl Engine {
         what: impl Fn(&S) -> WaitReason,
     ) -> T {
         let mut waiter = Waiter::new(&self.policy);
-        let mut turn = None;
+        let mut progress = None;
         let mut limit = ParkBackoff::default();
         let mut entered = None;
         let mut moved_asleep = false;
         loop {
-            turn = turn.or_else(|| self.try_lock_progress());
-            let look = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
-            let moved = turn.as_mut().map_or(0, |turn| self.progress_pass(turn, look));
+            progress = progress.or_else(|| self.try_lock_progress());
+            let poll_set = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
+            let moved = progress.as_mut().map_or(0, |progress| self.progress_pass(progress, poll_set));
             if moved > 0 {
                 self.parking.notify();
                 waiter.reset();
             }
             if deferred_drop::has_deferred() {
-                drop(turn.take());
+                drop(progress.take());
                 self.parking.notify();
                 deferred_drop::run_deferred_drops();
             }
             if (moved > 0 || std::mem::take(&mut moved_asleep)) && self.tasks.any() {
-                self.poll_tasks_unlocked(turn.take(), true);
+                self.poll_tasks_unlocked(progress.take(), true);
             }
-            let hold = turn.is_some().then(deferred_drop::DeferDrops::begin);
+            let hold = progress.is_some().then(deferred_drop::DeferDrops::begin);
             let value = ready(state);
             drop(hold);
             if let Some(value) = value {
-                drop(turn);
+                drop(progress);
                 self.parking.notify();
                 deferred_drop::run_deferred_drops();
                 return value;
@@ -322,20 +331,20 @@ impl Engine {
             }
             entered.get_or_insert_with(|| self.waits.enter(what(state)));
             if self.tasks.any() {
-                self.poll_tasks_unlocked(turn.take(), false);
-                turn = self.try_lock_progress();
+                self.poll_tasks_unlocked(progress.take(), false);
+                progress = self.try_lock_progress();
             }
             let mut value = None;
-            match &mut turn {
-                Some(turn) => {
+            match &mut progress {
+                Some(progress) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, MAX_SLEEP, || {
-                        let mut moved = self.progress_pass(turn, PollSet::All);
+                        let mut moved = self.progress_pass(progress, PollSet::All);
                         // A peer wakes this thread for a frame that was queued only now if this thread polls once
                         // more after a fence.
                         if moved == 0 && self.is_busy() {
                             fence::heavy_fence();
-                            moved = self.progress_pass(turn, PollSet::All);
+                            moved = self.progress_pass(progress, PollSet::All);
                         }
                         let _hold = deferred_drop::DeferDrops::begin();
                         value = ready(state);
@@ -345,17 +354,17 @@ impl Engine {
                     if moved_asleep {
                         self.parking.notify();
                     }
-                    self.query_exits(turn);
+                    self.query_exits(progress);
                 }
                 // The holder may have released the progress lock before this thread was counted as parked.
                 None => self.parking.park(&mut limit, || {
                     value = ready(state);
-                    turn = self.try_lock_progress();
-                    value.is_some() || turn.is_some()
+                    progress = self.try_lock_progress();
+                    value.is_some() || progress.is_some()
                 }),
             }
             if let Some(value) = value {
-                drop(turn);
+                drop(progress);
                 self.parking.notify();
                 deferred_drop::run_deferred_drops();
                 if moved_asleep && self.tasks.any() {
@@ -368,12 +377,12 @@ impl Engine {
 
     /// Releases the progress lock and polls the tasks.
     #[cold]
-    fn poll_tasks_unlocked(&self, turn: Option<MutexGuard<'_, ProgressState>>, is_news: bool) {
-        if turn.is_some() {
-            drop(turn);
+    fn poll_tasks_unlocked(&self, progress: Option<MutexGuard<'_, ProgressState>>, has_progress: bool) {
+        if progress.is_some() {
+            drop(progress);
             self.parking.notify();
         }
-        self.poll_tasks(is_news);
+        self.poll_tasks(has_progress);
     }
 
     /// Notifies parked threads of an unexpected message: one of them may be probing for it.

@@ -23,7 +23,7 @@ use crate::message::{Envelope, Target};
 #[derive(Debug)]
 pub struct MatchedMessage {
     pub(super) channel: Arc<Channel>,
-    pub(super) early: Unexpected,
+    pub(super) unexpected: Unexpected,
 }
 
 /// A message taken from its channel by [`Engine::mprobe_or_recv`].
@@ -38,19 +38,23 @@ pub enum Matched {
 impl MatchedMessage {
     /// Returns its envelope.
     pub fn envelope(&self) -> &Envelope {
-        &self.early.message
+        &self.unexpected.message
     }
 
     /// Returns whether the body has arrived with the message, so that a receive completes at once.
     pub fn has_body(&self) -> bool {
-        !matches!(self.early.body, UnexpectedBody::Rendezvous { .. })
+        !matches!(self.unexpected.body, UnexpectedBody::Rendezvous { .. })
     }
 }
 
 impl Channel {
     /// Calls `look` with the first `most` unexpected messages, in order of arrival, until it returns a value.
-    pub fn find_unexpected<T>(&self, most: usize, mut look: impl FnMut(&Envelope) -> Option<T>) -> Option<T> {
-        self.matching().early().take(most).find_map(|early| look(&early.message))
+    pub fn find_unexpected<T>(
+        &self,
+        most: usize,
+        mut visit: impl FnMut(&Envelope) -> Option<T>,
+    ) -> Option<T> {
+        self.matching().iter_unexpected().take(most).find_map(|unexpected| visit(&unexpected.message))
     }
 
     /// Takes the first message that `which` picks out of those that [`find_unexpected`](Self::find_unexpected) visits.
@@ -59,8 +63,9 @@ impl Channel {
         most: usize,
         mut which: impl FnMut(&Envelope) -> bool,
     ) -> Option<MatchedMessage> {
-        let early = self.matching().take_unexpected_where(most, |early| which(&early.message))?;
-        Some(MatchedMessage { channel: Arc::clone(self), early })
+        let unexpected =
+            self.matching().take_unexpected_where(most, |unexpected| which(&unexpected.message))?;
+        Some(MatchedMessage { channel: Arc::clone(self), unexpected })
     }
 }
 
@@ -89,10 +94,10 @@ impl Engine {
             receiving.target().or_path(self.path);
         }
         let mut matching = channel.matching();
-        if let Some(early) = matching.take_unexpected(pattern) {
-            matching.local.note_unexpected(&early);
+        if let Some(unexpected) = matching.take_unexpected(pattern) {
+            matching.local.note_unexpected(&unexpected);
             drop(matching);
-            self.deliver_unexpected(channel, early, receiving);
+            self.deliver_unexpected(channel, unexpected, receiving);
             return Ok(completion);
         }
         if let Some(fault) = channel.broken() {
@@ -107,12 +112,12 @@ impl Engine {
 
     /// Receives the message of a matched probe. Unless its body has to be fetched, the receive is complete on return.
     pub fn recv_message(&self, message: MatchedMessage, receive: Receive) -> Completion {
-        let MatchedMessage { channel, early } = message;
+        let MatchedMessage { channel, unexpected } = message;
         let Receive { mut receiving, completion } = receive;
         receiving.target().or_path(self.path);
         // The channel may have been freed since.
-        lock(&self.freed_traffic).note_unexpected(&early);
-        self.deliver_unexpected(&channel, early, receiving);
+        lock(&self.freed_traffic).note_unexpected(&unexpected);
+        self.deliver_unexpected(&channel, unexpected, receiving);
         completion
     }
 
@@ -123,10 +128,10 @@ impl Engine {
     /// # Errors
     /// Returns the message if its body is stored elsewhere, or if no block could be allocated.
     pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
-        let MatchedMessage { channel, early } = message;
-        self.take_block(&channel, early)
+        let MatchedMessage { channel, unexpected } = message;
+        self.take_block(&channel, unexpected)
             .map(|(_, block)| block)
-            .map_err(|early| MatchedMessage { channel, early })
+            .map_err(|unexpected| MatchedMessage { channel, unexpected })
     }
 
     /// Waits for the message that a receive would match, and takes it from its channel. If possible, the message is
@@ -141,69 +146,71 @@ impl Engine {
         pattern: Pattern,
         call: &'static str,
     ) -> Result<Matched, Fault> {
-        let early = self.wait_unexpected(channel, pattern, call)?;
-        Ok(match self.take_block(channel, early) {
+        let unexpected = self.wait_unexpected(channel, pattern, call)?;
+        Ok(match self.take_block(channel, unexpected) {
             Ok((message, block)) => Matched::Block(message, block),
-            Err(early) => Matched::Message(MatchedMessage { channel: Arc::clone(channel), early }),
+            Err(unexpected) => Matched::Message(MatchedMessage { channel: Arc::clone(channel), unexpected }),
         })
     }
 
     fn take_block(
         &self,
         channel: &Channel,
-        mut early: Unexpected,
+        mut unexpected: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
         // `release_early` below returns the credit for `Inline` and for `Empty`, which replaces the block.
-        let block = match &early.body {
+        let block = match &unexpected.body {
             UnexpectedBody::Inline(short) => {
-                in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&early))
+                in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
             }
-            UnexpectedBody::Block(_) => match std::mem::replace(&mut early.body, UnexpectedBody::Empty) {
-                UnexpectedBody::Block(block) => Some(block),
-                _ => None,
-            },
+            UnexpectedBody::Block(_) => {
+                match std::mem::replace(&mut unexpected.body, UnexpectedBody::Empty) {
+                    UnexpectedBody::Block(block) => Some(block),
+                    _ => None,
+                }
+            }
             _ => None,
         };
-        let Some(block) = block else { return Err(early) };
-        self.free_unexpected_credit(&early);
-        self.send_fin_if_sync(early.from, channel, early.sync_op);
-        Ok((early.message, block))
+        let Some(block) = block else { return Err(unexpected) };
+        self.free_unexpected_credit(&unexpected);
+        self.send_fin_if_sync(unexpected.from, channel, unexpected.sync_op);
+        Ok((unexpected.message, block))
     }
 
     /// Delivers an unexpected message to its receive.
     pub(super) fn deliver_unexpected(
         &self,
         channel: &Arc<Channel>,
-        early: Unexpected,
+        unexpected: Unexpected,
         receiving: RecvCompleter,
     ) {
-        let Some(trace) = self.trace() else { return self.deliver(channel, early, receiving) };
-        let (begun, from, message) = (trace.now(), early.from, early.message);
-        self.deliver(channel, early, receiving);
+        let Some(trace) = self.trace() else { return self.deliver(channel, unexpected, receiving) };
+        let (begun, from, message) = (trace.now(), unexpected.from, unexpected.message);
+        self.deliver(channel, unexpected, receiving);
         self.trace_unexpected(trace, begun, channel, from, &message);
     }
 
-    fn deliver(&self, channel: &Arc<Channel>, early: Unexpected, mut receiving: RecvCompleter) {
-        self.free_unexpected_credit(&early);
-        let Unexpected { message, from, body, sync_op: notify } = early;
+    fn deliver(&self, channel: &Arc<Channel>, unexpected: Unexpected, mut receiving: RecvCompleter) {
+        self.free_unexpected_credit(&unexpected);
+        let Unexpected { message, from, body, sync_op: notify } = unexpected;
         let accepted = receiving.target().accepts(&message);
         let landed = match body {
             UnexpectedBody::Rendezvous { op, .. } if accepted.is_err() => {
                 self.trace_refused(from, channel.context, op);
-                self.answer(from, channel, FrameKind::Fin, op, 0);
+                self.send_reply(from, channel, FrameKind::Fin, op, 0);
                 accepted
             }
             UnexpectedBody::Rendezvous { op, key } => {
-                let (target, ender) = receiving.into_parts();
-                let announced = MatchedRts { channel, from, message, op, key: key.as_deref() };
-                return self.receive_rendezvous(&announced, target, ender);
+                let (target, completer) = receiving.into_parts();
+                let rts = MatchedRts { channel, from, message, op, key: key.as_deref() };
+                return self.receive_rendezvous(&rts, target, completer);
             }
-            UnexpectedBody::SelfSend { source, ender } => {
+            UnexpectedBody::SelfSend { source, completer } => {
                 if accepted.is_ok() {
                     source.copy_to(receiving.target());
                 }
                 drop(source);
-                ender.complete(Ok(message));
+                completer.complete(Ok(message));
                 // Another thread may sleep until this message is received.
                 self.wake_all();
                 accepted
@@ -229,34 +236,35 @@ impl Engine {
         };
         match landed.and_then(|()| receiving.target().finish(&message)) {
             Ok(()) => receiving.complete_with(&message),
-            Err(fault) => receiving.end(Err(fault)),
+            Err(fault) => receiving.complete(Err(fault)),
         }
     }
 
     /// Returns the credit of an unexpected message to its sender, if the message used any.
-    pub(super) fn free_unexpected_credit(&self, early: &Unexpected) {
-        let local = matches!(early.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
-        if !local && early.from.0 != self.site.rank {
-            self.release(early.from, credit_cost(early.message.bytes));
+    pub(super) fn free_unexpected_credit(&self, unexpected: &Unexpected) {
+        let local =
+            matches!(unexpected.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
+        if !local && unexpected.from.0 != self.site.rank {
+            self.free_credit(unexpected.from, credit_cost(unexpected.message.bytes));
         }
     }
 
     /// Discards an unexpected message of another rank: it will not be received. Its sender stops waiting for a match.
-    pub(super) fn nack_unexpected(&self, context: u64, early: Unexpected) {
-        self.free_unexpected_credit(&early);
-        let op = match early.body {
+    pub(super) fn nack_unexpected(&self, context: u64, unexpected: Unexpected) {
+        self.free_unexpected_credit(&unexpected);
+        let op = match unexpected.body {
             UnexpectedBody::Rendezvous { op, .. } => Some(op),
-            _ => early.sync_op,
+            _ => unexpected.sync_op,
         };
         if let Some(op) = op {
-            self.refuse(early.from, context, op);
+            self.nack_message(unexpected.from, context, op);
         }
     }
 
     /// Notifies the sender of a synchronous message that the message has matched.
     pub(crate) fn send_fin_if_sync(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
         if let Some(op) = notify {
-            self.answer(from, channel, FrameKind::Fin, op, 0);
+            self.send_reply(from, channel, FrameKind::Fin, op, 0);
         }
     }
 
@@ -279,8 +287,9 @@ impl Engine {
     /// The reason why no message can match any more.
     pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
         self.progress_no_yield();
-        let found =
-            self.try_match(channel, pattern, |m| m.peek(pattern).map(|early| early.message)).transpose()?;
+        let found = self
+            .try_match(channel, pattern, |m| m.peek(pattern).map(|unexpected| unexpected.message))
+            .transpose()?;
         if found.is_none() {
             self.policy.note_empty_poll();
         }
@@ -297,7 +306,7 @@ impl Engine {
         if found.is_none() {
             self.policy.note_empty_poll();
         }
-        Ok(found.map(|early| MatchedMessage { channel: Arc::clone(channel), early }))
+        Ok(found.map(|unexpected| MatchedMessage { channel: Arc::clone(channel), unexpected }))
     }
 
     /// Waits for the message that a receive would match and returns its envelope.
@@ -307,7 +316,7 @@ impl Engine {
     pub fn probe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Envelope, Fault> {
         self.wait_for(
             &mut (),
-            |()| self.try_match(channel, pattern, |m| m.peek(pattern).map(|early| early.message)),
+            |()| self.try_match(channel, pattern, |m| m.peek(pattern).map(|unexpected| unexpected.message)),
             |()| WaitReason::recv("probe", channel, pattern.source, pattern.tag),
         )
     }
@@ -322,8 +331,8 @@ impl Engine {
         pattern: Pattern,
         call: &'static str,
     ) -> Result<MatchedMessage, Fault> {
-        let early = self.wait_unexpected(channel, pattern, call)?;
-        Ok(MatchedMessage { channel: Arc::clone(channel), early })
+        let unexpected = self.wait_unexpected(channel, pattern, call)?;
+        Ok(MatchedMessage { channel: Arc::clone(channel), unexpected })
     }
 
     fn wait_unexpected(
@@ -377,13 +386,13 @@ impl Engine {
             self.send_fin_if_sync(from, channel, notify);
             return true;
         }
-        let hold = || self.buffer_body(body.len(), |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
-        let body = InlineBody::of(body).map_or_else(hold, UnexpectedBody::Inline);
-        let back = matching.push_unexpected(Unexpected { message, from, body, sync_op: notify });
+        let buffered = || self.buffer_body(body.len(), |room: &mut [MaybeUninit<u8>]| copy::fill(room, body));
+        let body = InlineBody::of(body).map_or_else(buffered, UnexpectedBody::Inline);
+        let refused_message = matching.push_unexpected(Unexpected { message, from, body, sync_op: notify });
         drop(matching);
-        let refused = back.is_some();
+        let refused = refused_message.is_some();
         if refused && let Some(op) = notify {
-            self.refuse(from, channel.context, op);
+            self.nack_message(from, channel.context, op);
         }
         refused
     }

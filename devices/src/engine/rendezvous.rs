@@ -55,7 +55,7 @@ pub(crate) struct PendingGet {
 /// The progress of a get in one step.
 enum GetStep {
     /// A piece was posted, or moved at once; the number of bytes that have moved so far.
-    On(usize),
+    Posted(usize),
     /// No piece will follow.
     Finished,
 }
@@ -66,20 +66,15 @@ const GET_BYTES_PER_PASS: usize = 1 << 20;
 
 impl Engine {
     /// Gets the body of a rendezvous message that was accepted: by the device, or by a CTS.
-    pub(crate) fn receive_rendezvous(
-        &self,
-        announced: &MatchedRts<'_>,
-        mut target: Target,
-        ender: Completer,
-    ) {
-        let MatchedRts { channel, from, message, op: theirs, key } = *announced;
+    pub(crate) fn receive_rendezvous(&self, rts: &MatchedRts<'_>, mut target: Target, completer: Completer) {
+        let MatchedRts { channel, from, message, op: sender_op, key } = *rts;
         let peer = self.peer(from).ok();
         // An empty body needs no get.
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             let path = target.path().unwrap_or(self.path);
             if needs_bounce(device, &target.memory()?, message.bytes, target.region(), path)
-                && let Some(block) = self.stages.try_alloc(message.bytes)
+                && let Some(block) = self.bounce_buffers.try_alloc(message.bytes)
             {
                 target.use_bounce(block);
             }
@@ -90,41 +85,33 @@ impl Engine {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
             None => (None, None),
         };
-        let hands = if get.is_some() { BufferOwner::LENT } else { BufferOwner::Engine };
+        let owner = if get.is_some() { BufferOwner::ONE_WRITE } else { BufferOwner::Engine };
         let registered = registration.as_ref().map_or(0, Registration::bytes);
-        let recv = RecvOp {
-            peer: from,
-            sender_op: theirs,
-            target,
-            message,
-            received: 0,
-            ender,
-            owner: hands,
-            registration,
-        };
+        let recv =
+            RecvOp { peer: from, sender_op, target, message, received: 0, completer, owner, registration };
         let op = channel.ops().insert(Op::RecvOp(recv));
         match get {
             Some((key, peer)) => {
                 let channel = Arc::clone(channel);
-                let fetch = PendingGet { channel, op, key: *key, bytes: message.bytes, posted: 0 };
-                self.start_get(peer, fetch, registered);
+                let get_op = PendingGet { channel, op, key: *key, bytes: message.bytes, posted: 0 };
+                self.start_get(peer, get_op, registered);
             }
-            None => self.answer(from, channel, FrameKind::Cts, theirs, op),
+            None => self.send_reply(from, channel, FrameKind::Cts, sender_op, op),
         }
         self.recheck_exits(channel, Some(from));
     }
 
     /// Starts a get; `registered` bytes were registered for its target.
-    fn start_get(&self, peer: &Peer, fetch: PendingGet, registered: usize) {
+    fn start_get(&self, peer: &Peer, get_op: PendingGet, registered: usize) {
         let (mut moved, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
         self.note_registered(&mut out, registered);
         if out.is_closed {
             drop(out);
-            return self.get_piece_done(&fetch.channel, peer.id, fetch.op, None);
+            return self.get_piece_done(&get_op.channel, peer.id, get_op.op, None);
         }
         let was_idle = out.is_idle();
-        out.gets.push_back(fetch);
+        out.gets.push_back(get_op);
         let result = self.post_gets(&mut out, &mut moved, &mut ended);
         self.note_busy(was_idle, &mut out);
         let is_left = !out.gets.is_empty();
@@ -139,7 +126,7 @@ impl Engine {
         drop(hold);
         deferred_drop::run_deferred_drops();
         if let Err(error @ PostError::Broken(_)) = result {
-            self.broken_link(peer, error);
+            self.endpoint_broken(peer, error);
         }
     }
 
@@ -176,12 +163,12 @@ impl Engine {
             if out.gets.is_empty() || at_once >= GET_BYTES_PER_PASS {
                 break;
             }
-            let went = self.post_get_piece(out, ended);
-            let result = match went {
-                Ok(GetStep::On(bytes)) => {
+            let step = self.post_get_piece(out, ended);
+            let result = match step {
+                Ok(GetStep::Posted(bytes)) => {
                     *moved += 1;
                     at_once += bytes;
-                    if out.gets.front().is_some_and(|fetch| fetch.posted < fetch.bytes) {
+                    if out.gets.front().is_some_and(|get_op| get_op.posted < get_op.bytes) {
                         continue;
                     }
                     Ok(())
@@ -211,17 +198,16 @@ impl Engine {
         out: &mut Outbox,
         ended: &mut Vec<DeferredCompletion>,
     ) -> Result<GetStep, PostError> {
-        let Outbox { id, link, caps, gets: fetches, streams, sent, .. } = out;
+        let Outbox { id, endpoint, caps, gets, streams, sent, .. } = out;
         let peer = *id;
-        let Some(PendingGet { channel, op, key, bytes, posted }) = fetches.front_mut() else {
+        let Some(PendingGet { channel, op, key, bytes, posted }) = gets.front_mut() else {
             return Ok(GetStep::Finished);
         };
-        let most = caps.get.map_or(0, |reach| reach.max);
+        let most = caps.get.map_or(0, |sizes| sizes.max);
         let len = most.min(*bytes - *posted);
         let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
         let Some((memory, registration)) = lent else { return Ok(GetStep::Finished) };
-        let crossing =
-            !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.are_there());
+        let crossing = !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.any());
         let to = MemoryPart { bidirectional: crossing, ..memory.part(*posted, len, registration.as_ref()) };
         let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.begin_device_op(what);
@@ -229,16 +215,16 @@ impl Engine {
         // SAFETY: the receive is marked as written by the device for this piece: its target stays where it is,
         // untouched, until the piece has completed.
         #[expect(unsafe_code, reason = "see above")]
-        let result = unsafe { link.get(key, *posted as u64, to, token) };
+        let result = unsafe { endpoint.get(key, *posted as u64, to, token) };
         if result.is_ok() {
             sent.zero_copy.add(len);
             if let Some(begun) = begun {
-                self.trace_piece(begun, "piece got", "from", peer, len);
+                self.trace_piece(begun, "get", "from", peer, len);
             }
         }
         if let Ok(OpStatus::InProgress) = result {
             *posted += len;
-            return Ok(GetStep::On(0));
+            return Ok(GetStep::Posted(0));
         }
         self.drop_device_op(token);
         let get = |landed| DeferredCompletion::Get { channel: Arc::clone(channel), peer, op: *op, landed };
@@ -255,7 +241,7 @@ impl Engine {
             Ok(_) => {
                 ended.push(get(Some(len)));
                 *posted += len;
-                Ok(GetStep::On(len))
+                Ok(GetStep::Posted(len))
             }
         }
     }
@@ -278,23 +264,18 @@ impl Engine {
         match back {
             WriteDone::Pending => (),
             WriteDone::Complete(RecvOp {
-                mut target,
-                message,
-                ender,
-                sender_op: theirs,
-                registration,
-                ..
+                mut target, message, completer, sender_op, registration, ..
             }) => {
-                self.trace_received(channel, from, theirs, &message, "body got");
-                self.answer(from, channel, FrameKind::Fin, theirs, 0);
+                self.trace_received(channel, from, sender_op, &message, "body fetched");
+                self.send_reply(from, channel, FrameKind::Fin, sender_op, 0);
                 drop(registration);
                 let valid = target.finish(&message);
-                target.release();
-                ender.complete(valid.map(|()| message));
+                target.drop_fast();
+                completer.complete(valid.map(|()| message));
             }
             WriteDone::Failed(op, fault) => op.complete(Err(fault)),
-            WriteDone::Refetch { theirs } => {
-                self.answer(from, channel, FrameKind::Cts, theirs, op);
+            WriteDone::Refetch { sender_op } => {
+                self.send_reply(from, channel, FrameKind::Cts, sender_op, op);
                 self.recheck_exits(channel, Some(from));
             }
         }
@@ -305,13 +286,13 @@ impl Engine {
 /// it.
 pub(super) fn can_move(
     device: &dyn Device,
-    reach: Option<SizeRange>,
+    sizes: Option<SizeRange>,
     memory: &MemoryDesc,
     path: DataPath,
 ) -> bool {
-    let least = |reach: SizeRange| if path == DataPath::ZeroCopy { 1 } else { reach.min.max(1) };
-    let pays = reach.is_some_and(|reach| memory.bytes() >= least(reach) && reach.max > 0);
-    pays && (device.caps().noncontiguous || memory.run().is_some())
+    let min = |sizes: SizeRange| if path == DataPath::ZeroCopy { 1 } else { sizes.min.max(1) };
+    let pays = sizes.is_some_and(|sizes| memory.bytes() >= min(sizes) && sizes.max > 0);
+    pays && (device.caps().noncontiguous || memory.contiguous().is_some())
 }
 
 /// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
@@ -328,9 +309,9 @@ pub(super) fn needs_bounce(
     path: DataPath,
 ) -> bool {
     let caps = device.caps();
-    let Some(own) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
-    let is_moved = caps.noncontiguous || memory.run().is_some();
-    !is_moved || (path == DataPath::Auto && region.is_none() && bytes < own)
+    let Some(to_self) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
+    let is_moved = caps.noncontiguous || memory.contiguous().is_some();
+    !is_moved || (path == DataPath::Auto && region.is_none() && bytes < to_self)
 }
 
 /// Prepares the memory of a receive for a get of `bytes` bytes. It does not check whether the get pays, because the

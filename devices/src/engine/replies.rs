@@ -14,7 +14,7 @@ use crate::kill_points::{KillPoint, reach};
 
 impl Engine {
     /// Replies to a message that a peer has announced on a channel: [`FrameKind::Cts`] or [`FrameKind::Fin`].
-    pub(crate) fn answer(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
+    pub(crate) fn send_reply(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
         // This fails only for a rank that does not exist. A peer that cannot be reached is reported by `take_answer`.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
@@ -22,7 +22,7 @@ impl Engine {
         let mut head = Head::new(kind, 0, channel.wire_id(), 0);
         head.op.set(op);
         head.extra.set(extra);
-        note_answer(peer);
+        note_reply_sent(peer);
         self.send_control(&mut out, head);
         match kind {
             FrameKind::Cts => reach(KillPoint::CtsSent, self.site.rank),
@@ -32,17 +32,17 @@ impl Engine {
     }
 
     /// Sends a NACK for a message that the peer has announced and that will not be received.
-    pub(crate) fn refuse(&self, to: PeerId, context: u64, op: u64) {
+    pub(crate) fn nack_message(&self, to: PeerId, context: u64, op: u64) {
         self.trace_refused(to, context, op);
-        self.end_there(to, context, op, 1);
+        self.send_nack(to, context, op, 1);
     }
 
     /// Sends a NACK for a receive of the peer, because the body that it waits for was cancelled.
-    pub(crate) fn tell_gone(&self, to: PeerId, context: u64, op: u64) {
-        self.end_there(to, context, op, 0);
+    pub(crate) fn nack_cts(&self, to: PeerId, context: u64, op: u64) {
+        self.send_nack(to, context, op, 0);
     }
 
-    fn end_there(&self, to: PeerId, context: u64, op: u64, announced: u64) {
+    fn send_nack(&self, to: PeerId, context: u64, op: u64, announced: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut head = Head::new(FrameKind::Nack, 0, 0, 0);
         head.hash.set(context);
@@ -52,23 +52,23 @@ impl Engine {
         head.count.set(self.first_death().map_or(0, |(rank, _)| u64::from(rank) + 1));
         let mut out = peer.outbox();
         if announced != 0 {
-            note_answer(peer);
+            note_reply_sent(peer);
         }
         self.send_control(&mut out, head);
     }
 
     /// Grants a peer eager credit that its messages have freed, and more if the budget allows.
-    pub(crate) fn grant(&self, to: PeerId, bytes: u64) {
+    pub(crate) fn grant_credit(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         if out.is_closed {
             return;
         }
-        let grown = self.credit.grow(out.credit_given);
-        let is_new = grown > 0 && out.credit_given == self.credit.initial && out.credit_recalled == 0;
-        let is_short = grown == 0 && out.credit_given < self.credit.max;
-        out.credit_given += grown;
-        let bytes = bytes + grown;
+        let growth = self.credit.grow(out.credit_given);
+        let is_new = growth > 0 && out.credit_given == self.credit.initial && out.credit_recalled == 0;
+        let is_short = growth == 0 && out.credit_given < self.credit.max;
+        out.credit_given += growth;
+        let bytes = bytes + growth;
         // Counted before the frame is sent: the peer may use the credit as soon as the frame arrives.
         peer.granted.fetch_add(bytes, Ordering::Release);
         self.send_control(&mut out, credit(CreditKind::Grant, bytes));
@@ -77,14 +77,14 @@ impl Engine {
             self.credit.add_reclaimable(to);
         }
         if is_short {
-            self.recall(to);
+            self.recall_credit(to);
         }
     }
 
     /// Recalls additional credit from a peer that was granted nothing for some time. Another peer needs it, and its
     /// credit can grow once the reply has come.
     #[cold]
-    fn recall(&self, needy: PeerId) {
+    fn recall_credit(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
         let idle = self.credit.take_idle(needy, granted).and_then(|idle| self.peers.get(idle));
         let Some(mut out) = idle.map(Peer::outbox).filter(|out| !out.is_closed) else { return };
@@ -97,9 +97,9 @@ impl Engine {
 
     /// Returns unused credit to a peer that has recalled it, up to `asked`. Returns `None` if an earlier reply has
     /// not been sent yet: the peer has not waited for that reply, and unsent replies would accumulate without limit.
-    pub(super) fn give_back(&self, to: &Peer, asked: u64) -> Option<()> {
+    pub(super) fn return_credit(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
-        if out.contact == Wireup::Connected && !out.is_closed {
+        if out.wireup == Wireup::Connected && !out.is_closed {
             let is_answer = |head: &Head| {
                 head.short.kind() == FrameKind::Credit as u8 && head.op.get() == CreditKind::Return as u64
             };
@@ -114,7 +114,7 @@ impl Engine {
     }
 
     /// Takes the credit that a peer returns; `None` if the peer was not asked for that much.
-    pub(super) fn take_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
+    pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {
             // All of its credit was reclaimed.
@@ -138,24 +138,24 @@ impl Engine {
     /// [`Inbox::free_credit`] does.
     ///
     /// [`Inbox::free_credit`]: super::inbox::Inbox::free_credit
-    pub(crate) fn release(&self, from: PeerId, bytes: u64) {
+    pub(crate) fn free_credit(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
-            return self.grant(from, bytes);
+            return self.grant_credit(from, bytes);
         };
         let mut out = peer.outbox();
         out.credit_freed += bytes;
         if out.credit_freed >= self.credit.initial / 4 {
             let all = std::mem::take(&mut out.credit_freed);
             drop(out);
-            self.grant(from, all);
+            self.grant_credit(from, all);
         }
     }
 }
 
 /// Returns the head of a credit frame.
-fn credit(say: CreditKind, bytes: u64) -> Head {
+fn credit(kind: CreditKind, bytes: u64) -> Head {
     let mut head = Head::new(FrameKind::Credit, 0, 0, 0);
-    head.op.set(say as u64);
+    head.op.set(kind as u64);
     head.extra.set(bytes);
     head
 }
@@ -164,7 +164,7 @@ fn credit(say: CreditKind, bytes: u64) -> Head {
 ///
 /// # Errors
 /// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
-pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
+pub(crate) fn expect_reply(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
     if out.replies_expected.saturating_sub(peer.replies_received.load(Ordering::Relaxed))
         >= MAX_AWAITING_REPLY
     {
@@ -175,7 +175,7 @@ pub(crate) fn note_announced(peer: &Peer, out: &mut Outbox) -> Result<(), Fault>
 }
 
 /// Counts a reply to an announced message of the peer, before the peer can receive it; its outbox is locked.
-fn note_answer(peer: &Peer) {
+fn note_reply_sent(peer: &Peer) {
     let answered = peer.replies_sent.load(Ordering::Relaxed);
     peer.replies_sent.store(answered + 1, Ordering::Release);
 }

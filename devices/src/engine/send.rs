@@ -12,7 +12,7 @@ use super::flush::credit_cost;
 use super::ops::Op;
 use super::peer::{DeferredSend, Outbox, Peer, QueuedFrame, Wireup};
 use super::rendezvous::{can_move, needs_bounce};
-use super::replies::note_announced;
+use super::replies::expect_reply;
 use crate::completion::{Completer, Completion, Started, pair};
 use crate::data_path::DataPath;
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
@@ -69,16 +69,16 @@ impl Engine {
         tag: i32,
         source: &mut Source,
         mode: Mode,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Result<Sent, Box<Fault>> {
         if mode == Mode::Standard
             && self.has_fast_path
-            && let Some(sent) = self.try_send_eager(channel, dest, tag, source, leave)
+            && let Some(sent) = self.try_send_eager(channel, dest, tag, source, coalesce)
         {
             return Ok(sent);
         }
-        match self.send(channel, dest, tag, source.take(), mode, leave) {
-            Ok(Started::Done(_)) if leave == Coalesce::Allowed && self.is_busy() => Ok(Sent::Coalesced),
+        match self.send(channel, dest, tag, source.take(), mode, coalesce) {
+            Ok(Started::Done(_)) if coalesce == Coalesce::Allowed && self.is_busy() => Ok(Sent::Coalesced),
             Ok(Started::Done(_)) => Ok(Sent::Posted),
             Ok(Started::Pending(completion)) => Ok(Sent::Pending(completion)),
             Err(fault) => Err(Box::new(fault)),
@@ -94,7 +94,7 @@ impl Engine {
         dest: u32,
         tag: i32,
         source: &Source,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Option<Sent> {
         let (code, id) = (source.code()?, channel.peer(dest)?);
         let peer = self.peers.get(id).filter(|_| id.0 != self.site.rank)?;
@@ -106,16 +106,16 @@ impl Engine {
             && out.queued_frames.is_empty()
             && out.is_bound(channel)
             && source.path().is_none_or(|path| path == DataPath::Auto);
-        if !may || channel.is_troubled() || channel.broken().is_some() {
+        if !may || channel.has_exits() || channel.broken().is_some() {
             return None;
         }
         let head = ShortHead::new(FrameKind::Eager, code, channel.wire_id(), tag);
-        out.post_body(head.as_bytes(), source.whole(), leave).ok()?;
+        out.post_body(head.as_bytes(), source.whole(), coalesce).ok()?;
         out.send_credit -= cost;
         out.note_eager(bytes);
-        let is_staged = self.note_unflushed(&mut out);
+        let is_unflushed = self.note_unflushed(&mut out);
         reach(KillPoint::EagerSent, self.site.rank);
-        Some(if is_staged { Sent::Coalesced } else { Sent::Posted })
+        Some(if is_unflushed { Sent::Coalesced } else { Sent::Posted })
     }
 
     /// Starts a message to member `dest` of a channel.
@@ -131,7 +131,7 @@ impl Engine {
         tag: i32,
         source: Source,
         mode: Mode,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Result<Started, Fault> {
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
@@ -142,7 +142,7 @@ impl Engine {
             return self.send_self(channel, message, source, mode);
         }
         let peer = self.peer(id)?;
-        if channel.is_troubled() {
+        if channel.has_exits() {
             self.check_peer(channel, id)?;
         }
         let source = self.apply_path(peer, source)?;
@@ -156,26 +156,26 @@ impl Engine {
             || out.send_credit < cost
             || self.forces_rendezvous(peer, &source)
         {
-            if out.contact != Wireup::Connected {
+            if out.wireup != Wireup::Connected {
                 return self.defer_send(channel, peer, out, message, source, mode);
             }
-            note_announced(peer, &mut out)?;
+            expect_reply(peer, &mut out)?;
             self.ensure_bound(&mut out, channel);
-            let (ender, completion) = pair();
-            self.send_rts(channel, peer, &mut out, (message, source, ender), leave);
+            let (completer, completion) = pair();
+            self.send_rts(channel, peer, &mut out, (message, source, completer), coalesce);
             Started::Pending(completion)
         } else {
             self.ensure_bound(&mut out, channel);
             match mode {
                 Mode::Standard => {
                     out.send_credit -= cost;
-                    self.send_eager(channel, peer, &mut out, message, source, leave)?
+                    self.send_eager(channel, peer, &mut out, message, source, coalesce)?
                 }
                 Mode::Synchronous => {
-                    note_announced(peer, &mut out)?;
+                    expect_reply(peer, &mut out)?;
                     out.send_credit -= cost;
-                    let (ender, completion) = pair();
-                    self.send_sync(channel, peer, &mut out, (message, source, ender), leave);
+                    let (completer, completion) = pair();
+                    self.send_sync(channel, peer, &mut out, (message, source, completer), coalesce);
                     Started::Pending(completion)
                 }
             }
@@ -195,11 +195,12 @@ impl Engine {
         out: &mut Outbox,
         message: Envelope,
         source: Source,
-        leave: Coalesce,
+        coalesce: Coalesce,
     ) -> Result<Started, Fault> {
         let head = head(FrameKind::Eager, channel, &message);
         if out.queued_frames.is_empty() {
-            match self.post_traced(out, &head, message.bytes, |out| out.post(&head, Some(&source), leave)) {
+            match self.post_traced(out, &head, message.bytes, |out| out.post(&head, Some(&source), coalesce))
+            {
                 Ok(()) => {
                     source.drop_fast();
                     self.note_unflushed(out);
@@ -207,11 +208,11 @@ impl Engine {
                     return Ok(Started::Done(message));
                 }
                 Err(PostError::Again) => (),
-                Err(error) => return Err(self.broken_link(peer, error)),
+                Err(error) => return Err(self.endpoint_broken(peer, error)),
             }
         }
-        let (ender, completion) = pair();
-        self.queue(out, channel.context, head, Some(source), Some((ender, message)));
+        let (completer, completion) = pair();
+        self.queue(out, channel.context, head, Some(source), Some((completer, message)));
         Ok(Started::Pending(completion))
     }
 
@@ -220,16 +221,16 @@ impl Engine {
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        (message, source, ender): (Envelope, Source, Completer),
-        leave: Coalesce,
+        (message, source, completer): (Envelope, Source, Completer),
+        coalesce: Coalesce,
     ) {
-        let place = out.next_seq;
-        let op = Op::EagerSync { peer: peer.id, message, place, ender };
+        let seq = out.next_seq;
+        let op = Op::EagerSync { peer: peer.id, message, seq, completer };
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
-        self.push_message(out, channel.context, head, Some(source), leave);
+        self.push_message(out, channel.context, head, Some(source), coalesce);
         // Whether the frame is queued or was posted, no other frame gets this number.
-        out.next_seq = place + 1;
+        out.next_seq = seq + 1;
     }
 
     /// Sends the RTS of a message whose body the receiver gets or requests.
@@ -238,13 +239,13 @@ impl Engine {
         channel: &Channel,
         peer: &Peer,
         out: &mut Outbox,
-        (message, source, ender): (Envelope, Source, Completer),
-        leave: Coalesce,
+        (message, source, completer): (Envelope, Source, Completer),
+        coalesce: Coalesce,
     ) {
         let (registration, key) = self.expose(peer, &source).unzip();
         self.note_registered(out, registration.as_ref().map_or(0, Registration::bytes));
-        let _counted = (message.bytes > out.caps.eager_limit).then(|| peer.bodies.count());
-        let op = Op::Rendezvous { peer: peer.id, source, message, registration, ender, _counted };
+        let _body_count = (message.bytes > out.caps.eager_limit).then(|| peer.bodies.count());
+        let op = Op::Rendezvous { peer: peer.id, source, message, registration, completer, _body_count };
         let mut head = head(FrameKind::Rts, channel, &message);
         head.op.set(channel.ops().insert(op));
         head.extra.set(message.bytes as u64);
@@ -253,7 +254,7 @@ impl Engine {
         self.post_or_queue(
             out,
             QueuedFrame { context: channel.context, head, body: None, key, completes: None, seq: 0 },
-            leave,
+            coalesce,
         );
         reach(KillPoint::RtsSent, self.site.rank);
     }
@@ -268,8 +269,8 @@ impl Engine {
                 Ok(source.pack_into_bounce(block))
             }
             // If no bounce buffer can be allocated, the message is sent from the user's memory.
-            DataPath::Auto | DataPath::ZeroCopy if self.registers && self.wants_block(peer, &source) => {
-                match self.stages.try_alloc(source.bytes()) {
+            DataPath::Auto | DataPath::ZeroCopy if self.registers && self.needs_bounce(peer, &source) => {
+                match self.bounce_buffers.try_alloc(source.bytes()) {
                     Some(block) => Ok(source.pack_into_bounce(block)),
                     None => Ok(source),
                 }
@@ -279,7 +280,7 @@ impl Engine {
     }
 
     #[cold]
-    fn wants_block(&self, peer: &Peer, source: &Source) -> bool {
+    fn needs_bounce(&self, peer: &Peer, source: &Source) -> bool {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
         // A message within the eager limit does not use a bounce buffer, even if there is no credit for it.
@@ -313,10 +314,10 @@ impl Engine {
         if let Some(keep) = source.keep_alive() {
             // SAFETY: the message is initialised, and nobody writes to it while a clone of `keep` exists.
             #[expect(unsafe_code, reason = "see above")]
-            let lent = unsafe { device.export(&memory, keep) };
-            if let Some(lent) = lent {
-                let key = device.pack_key(&lent, 0, memory.bytes());
-                return key.map(|key| (lent, key));
+            let exported = unsafe { device.export(&memory, keep) };
+            if let Some(exported) = exported {
+                let key = device.pack_key(&exported, 0, memory.bytes());
+                return key.map(|key| (exported, key));
             }
         }
         if !can_move(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
@@ -333,29 +334,29 @@ impl Engine {
 
     /// Starts a message that was deferred until its peer was connected.
     pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
-        let DeferredSend { channel, message, source, mode, ender } = unsent;
+        let DeferredSend { channel, message, source, mode, completer } = unsent;
         self.ensure_bound(out, &channel);
         let cost = credit_cost(message.bytes);
-        let eager = message.bytes <= out.caps.eager_limit
+        let is_eager = message.bytes <= out.caps.eager_limit
             && out.send_credit >= cost
             && !self.forces_rendezvous(peer, &source);
-        if (!eager || mode == Mode::Synchronous)
-            && let Err(fault) = note_announced(peer, out)
+        if (!is_eager || mode == Mode::Synchronous)
+            && let Err(fault) = expect_reply(peer, out)
         {
             drop(source);
-            return ender.complete(Err(fault));
+            return completer.complete(Err(fault));
         }
-        if !eager {
-            return self.send_rts(&channel, peer, out, (message, source, ender), Coalesce::Allowed);
+        if !is_eager {
+            return self.send_rts(&channel, peer, out, (message, source, completer), Coalesce::Allowed);
         }
         out.send_credit -= cost;
         match mode {
             Mode::Standard => {
                 let head = head(FrameKind::Eager, &channel, &message);
-                self.queue(out, channel.context, head, Some(source), Some((ender, message)));
+                self.queue(out, channel.context, head, Some(source), Some((completer, message)));
             }
             Mode::Synchronous => {
-                self.send_sync(&channel, peer, out, (message, source, ender), Coalesce::Allowed);
+                self.send_sync(&channel, peer, out, (message, source, completer), Coalesce::Allowed);
             }
         }
     }
@@ -377,10 +378,10 @@ impl Engine {
             // A program that sends to itself before it receives relies on a copy, whatever the size.
             Mode::Standard => {
                 drop(matching);
-                let held = self.buffer_body(message.bytes, |room| {
+                let body = self.buffer_body(message.bytes, |room| {
                     source.pack(0, room);
                 });
-                if matches!(held, UnexpectedBody::NoMemory) {
+                if matches!(body, UnexpectedBody::NoMemory) {
                     return Err(Fault::NoMemory { bytes: message.bytes });
                 }
                 matching = channel.matching();
@@ -390,16 +391,19 @@ impl Engine {
                     drop(matching);
                     return Ok(self.deliver_to_self(posted, message, &source));
                 }
-                (held, Started::Done(message))
+                (body, Started::Done(message))
             }
             Mode::Synchronous => {
-                let (ender, completion) = pair();
-                (UnexpectedBody::SelfSend { source: Box::new(source), ender }, Started::Pending(completion))
+                let (completer, completion) = pair();
+                (
+                    UnexpectedBody::SelfSend { source: Box::new(source), completer },
+                    Started::Pending(completion),
+                )
             }
         };
         matching.local.to_self.add(message.bytes);
-        let early = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
-        let back = matching.push_unexpected(early);
+        let unexpected = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
+        let refused = matching.push_unexpected(unexpected);
         drop(matching);
         // A thread that breaks the channel, or closes the rank, sets its flag first and then fails the queued
         // messages. So it finds this message, or this thread sees the flag.
@@ -409,7 +413,7 @@ impl Engine {
             None => (),
         }
         self.wake_all();
-        match back {
+        match refused {
             None => Ok(started),
             // The channel was freed in the meantime.
             Some(_) => Err(Fault::Freed),
@@ -434,11 +438,11 @@ impl Engine {
     }
 
     /// Reports a peer whose endpoint is broken as dead, because it cannot be reached any more.
-    pub(crate) fn broken_link(&self, peer: &Peer, error: PostError) -> Fault {
+    pub(crate) fn endpoint_broken(&self, peer: &Peer, error: PostError) -> Fault {
         let why: Arc<str> = match error {
             PostError::Broken(why) => why.into(),
             PostError::Again | PostError::Unsupported | PostError::Revoked => {
-                "the device refuses frames".into()
+                "the device rejected a frame".into()
             }
         };
         self.roster.report(peer.id.0, Exit::Died(Arc::clone(&why)));

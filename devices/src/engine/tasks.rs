@@ -7,14 +7,14 @@
 //! thread polls the other tasks, which may nest further, up to the depth [`NESTED`]. Deeper tasks are polled when the
 //! function has returned.
 
-mod hand;
+mod poll_state;
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hand::PollState;
+use poll_state::PollState;
 
 use super::channel::Channel;
 use super::{Engine, lock};
@@ -57,22 +57,22 @@ pub trait ProgressTask: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(super) struct TaskList {
     /// Number of tasks. If it is 0, progress reads nothing else.
-    open: AtomicUsize,
+    count: AtomicUsize,
     list: Mutex<Vec<Arc<TaskEntry>>>,
 }
 
 #[derive(Debug)]
 struct TaskEntry {
-    driven: Arc<dyn ProgressTask>,
+    task: Arc<dyn ProgressTask>,
     context: u64,
-    hand: PollState,
+    state: PollState,
 }
 
 impl TaskList {
     /// Returns whether there are tasks.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        self.open.load(Ordering::Relaxed) != 0
+        self.count.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the contexts of the tasks, each once.
@@ -90,11 +90,11 @@ impl Engine {
     ///
     /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
     /// once: see [`is_closed`](Self::is_closed).
-    pub fn spawn(&self, channel: &Channel, driven: Arc<dyn ProgressTask>) {
-        let task = Arc::new(TaskEntry { driven, context: channel.context, hand: PollState::new() });
+    pub fn spawn(&self, channel: &Channel, task: Arc<dyn ProgressTask>) {
+        let task = Arc::new(TaskEntry { task, context: channel.context, state: PollState::new() });
         let mut list = lock(&self.tasks.list);
         list.push(Arc::clone(&task));
-        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        self.tasks.count.store(list.len(), Ordering::Relaxed);
         drop(list);
         self.poll_task(&task, true);
         deferred_drop::with_deferred_drops(|| drop(task));
@@ -108,28 +108,28 @@ impl Engine {
 
     /// Polls all tasks, after something has moved or before a sleep. The caller does not hold the progress lock.
     #[cold]
-    pub(super) fn poll_tasks(&self, is_news: bool) {
+    pub(super) fn poll_tasks(&self, has_progress: bool) {
         if DEPTH.get() >= MAX_NESTING {
             return;
         }
         let open = lock(&self.tasks.list).clone();
         for task in &open {
-            self.poll_task(task, is_news);
+            self.poll_task(task, has_progress);
         }
         // This may be the last handle of a task that is complete.
         deferred_drop::with_deferred_drops(|| drop(open));
         deferred_drop::run_deferred_drops();
     }
 
-    fn poll_task(&self, task: &Arc<TaskEntry>, is_news: bool) {
+    fn poll_task(&self, task: &Arc<TaskEntry>, has_progress: bool) {
         let step = NestingGuard::begin();
-        if !task.hand.poll(is_news, || task.driven.poll()) {
+        if !task.state.poll(has_progress, || task.task.poll()) {
             return;
         }
         drop(step);
         let mut list = lock(&self.tasks.list);
         list.retain(|one| !Arc::ptr_eq(one, task));
-        self.tasks.open.store(list.len(), Ordering::Relaxed);
+        self.tasks.count.store(list.len(), Ordering::Relaxed);
         drop(list);
         // The completion arrives in no frame, so wake the waiting threads.
         self.wake_all();

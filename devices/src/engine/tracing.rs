@@ -73,8 +73,8 @@ impl Engine {
     fn trace_posted(&self, trace: &Trace, begun: Timestamp, out: &Outbox, head: &Head, bytes: usize) {
         let (name, bytes) = match FrameKind::from_code(head.short.kind()) {
             Some(FrameKind::Eager) => ("eager sent", bytes as u64),
-            Some(FrameKind::EagerSync) => ("eager sent, to be confirmed", bytes as u64),
-            Some(FrameKind::Rts) => ("announced", head.extra.get()),
+            Some(FrameKind::EagerSync) => ("synchronous eager sent", bytes as u64),
+            Some(FrameKind::Rts) => ("RTS sent", head.extra.get()),
             _ => return,
         };
         let flow = trace.count_sent(out.id.0);
@@ -125,25 +125,25 @@ impl Engine {
         &self,
         channel: &Channel,
         from: PeerId,
-        theirs: u64,
+        sender_op: u64,
         message: &Envelope,
         way: &'static str,
     ) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
-        if let Some(flow) = trace.take_expected_body(from.0, channel.context(), theirs) {
+        if let Some(flow) = trace.take_expected_body(from.0, channel.context(), sender_op) {
             let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
             trace.slice_with_flow(begun, way, flow, &args);
         }
     }
 
     /// Records that an announced message is refused, if its RTS was recorded; this ends the flow of the message.
-    pub(super) fn trace_refused(&self, from: PeerId, context: u64, theirs: u64) {
+    pub(super) fn trace_refused(&self, from: PeerId, context: u64, sender_op: u64) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
-        if let Some(flow) = trace.take_expected_body(from.0, context, theirs) {
+        if let Some(flow) = trace.take_expected_body(from.0, context, sender_op) {
             let args = [("from", ArgValue::Number(from.0.into())), ("context", ArgValue::Number(context))];
-            trace.slice_with_flow(begun, "announced message refused", flow, &args);
+            trace.slice_with_flow(begun, "rendezvous refused", flow, &args);
         }
     }
 
@@ -158,14 +158,14 @@ impl Engine {
         message: &Envelope,
     ) {
         let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
-        trace.slice(begun, ["", "early message received"], "message", &args);
+        trace.slice(begun, ["", "unexpected message received"], "message", &args);
     }
 
     /// Records the exit of another rank.
     pub(super) fn trace_exit(&self, event: &ExitEvent) {
         let Some(trace) = &self.trace else { return };
         let (name, why) = match &event.exit {
-            Exit::ClosingExcept(_) => ("a rank is finishing", None),
+            Exit::ClosingExcept(_) => ("a rank is closing except for its tasks", None),
             Exit::Closing => ("a rank is closing", None),
             Exit::Left => ("a rank has left", None),
             Exit::Died(why) => ("a rank has died", Some(&**why)),
@@ -176,7 +176,7 @@ impl Engine {
     /// Returns the name of the device that reaches a peer, if the peer is connected.
     fn device_to(&self, peer: PeerId) -> ArgValue {
         let device = self.peers.get(peer).and_then(|peer| self.device_of(peer));
-        ArgValue::Text(device.map_or("not met", |device| device.name()))
+        ArgValue::Text(device.map_or("not connected", |device| device.name()))
     }
 }
 
@@ -223,7 +223,7 @@ impl Delivery<'_> {
     pub(super) fn landed_traced(&mut self, trace: &Trace, from: PeerId) {
         let begun = trace.now();
         let arriving =
-            self.inbox(from).and_then(|inbox| inbox.arriving.as_ref()).map(IncomingBody::trace_info);
+            self.inbox(from).and_then(|inbox| inbox.incoming.as_ref()).map(IncomingBody::trace_info);
         let arrival = arriving.and_then(|what| match what {
             StreamedBody::Message { context, tag, bytes } => {
                 let flow = Some(trace.count_arrived(from.0));
@@ -248,7 +248,7 @@ impl Delivery<'_> {
         head: &Head,
         bytes: usize,
     ) -> Option<Arrival> {
-        let context = match self.bound(from, head) {
+        let context = match self.binding(from, head) {
             Some(Binding::Resolved { channel, .. }) => channel.context(),
             Some(Binding::Unresolved { context, .. }) => *context,
             None => 0,
@@ -260,7 +260,7 @@ impl Delivery<'_> {
             }
             FrameKind::Rts => {
                 trace.expect_body(trace.count_arrived(from.0), context, head.op.get());
-                arrival("announcement arrived", None, usize::try_from(head.extra.get()).unwrap_or(usize::MAX))
+                arrival("RTS arrived", None, usize::try_from(head.extra.get()).unwrap_or(usize::MAX))
             }
             FrameKind::Data => arrival(PIECE, None, bytes),
             _ => return None,

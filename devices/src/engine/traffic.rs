@@ -77,9 +77,9 @@ pub struct LocalTraffic {
 impl LocalTraffic {
     /// Counts the copy of an unexpected message that is received, if its body was buffered here.
     #[inline]
-    pub(crate) fn note_unexpected(&mut self, early: &Unexpected) {
-        if let UnexpectedBody::Inline(_) | UnexpectedBody::Block(_) = early.body {
-            self.unexpected.add(early.message.bytes);
+    pub(crate) fn note_unexpected(&mut self, unexpected: &Unexpected) {
+        if let UnexpectedBody::Inline(_) | UnexpectedBody::Block(_) = unexpected.body {
+            self.unexpected.add(unexpected.message.bytes);
         }
     }
 }
@@ -117,12 +117,12 @@ impl fmt::Display for Stats {
     /// Writes one line for each device with traffic, and one for the rest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, traffic) in self.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default()) {
-            let Traffic { eager, rendezvous: announced, zero_copy: lent, registered, copied } = traffic;
-            write!(f, "{name}: eager {eager}, announced {announced}, lent {lent}, ")?;
+            let Traffic { eager, rendezvous, zero_copy, registered, copied } = traffic;
+            write!(f, "{name}: eager {eager}, rendezvous {rendezvous}, zero-copy {zero_copy}, ")?;
             writeln!(f, "registered {registered}, copied {copied}")?;
         }
-        let LocalTraffic { to_self: own, unexpected: early } = self.local;
-        write!(f, "to itself {own}, early ones copied out {early}, copies in all {}", self.copies())
+        let LocalTraffic { to_self, unexpected } = self.local;
+        write!(f, "to self {to_self}, unexpected copied out {unexpected}, copies in total {}", self.copies())
     }
 }
 

@@ -21,7 +21,7 @@ pub struct ViewedMessage {
     engine: Weak<Engine>,
     channel: Arc<Channel>,
     from: PeerId,
-    theirs: u64,
+    sender_op: u64,
 }
 
 impl ViewedMessage {
@@ -41,14 +41,14 @@ impl Drop for ViewedMessage {
         // End the view before the sender is notified.
         drop(self.view.take());
         if let Some(engine) = self.engine.upgrade().filter(|engine| !engine.closed.load(Ordering::SeqCst)) {
-            engine.answer(self.from, &self.channel, FrameKind::Fin, self.theirs, 0);
+            engine.send_reply(self.from, &self.channel, FrameKind::Fin, self.sender_op, 0);
         }
     }
 }
 
 impl fmt::Debug for ViewedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} B of {:?})", self.message.bytes, self.from)
+        write!(f, "ViewedMessage({} B of {:?})", self.message.bytes, self.from)
     }
 }
 
@@ -58,31 +58,31 @@ impl Engine {
     /// # Errors
     /// Returns the message if its sender has not exported it.
     pub fn recv_view(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
-        let MatchedMessage { channel, early } = &message;
-        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &early.body else { return Err(message) };
-        let (from, bytes) = (early.from, early.message.bytes);
+        let MatchedMessage { channel, unexpected } = &message;
+        let UnexpectedBody::Rendezvous { op, key: Some(key) } = &unexpected.body else { return Err(message) };
+        let (from, bytes) = (unexpected.from, unexpected.message.bytes);
         let Ok(peer) = self.peer(from) else { return Err(message) };
         let mut out = peer.outbox();
-        let looked = out.link.view(key, bytes);
-        if looked.is_ok() {
+        let view = out.endpoint.view(key, bytes);
+        if view.is_ok() {
             out.sent.zero_copy.add(bytes);
         }
         drop(out);
-        match looked {
+        match view {
             Ok(view) => {
-                self.trace_received(channel, from, *op, &early.message, "body looked at");
+                self.trace_received(channel, from, *op, &unexpected.message, "body viewed in place");
                 Ok(ViewedMessage {
-                    message: early.message,
+                    message: unexpected.message,
                     view: Some(view),
                     engine: Arc::downgrade(self),
                     channel: Arc::clone(channel),
                     from,
-                    theirs: *op,
+                    sender_op: *op,
                 })
             }
             Err(error) => {
                 if let PostError::Broken(_) = error {
-                    self.broken_link(peer, error);
+                    self.endpoint_broken(peer, error);
                 }
                 Err(message)
             }

@@ -66,25 +66,25 @@ impl Engine {
             is_new = true;
             Peer::new(id, self.credit.initial, &self.bias)
         });
-        let nobody = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
-        let peer = peer.ok_or_else(nobody)?;
+        let no_such_rank = || Fault::Unreachable { rank: id.0, why: "no such rank in the world".into() };
+        let peer = peer.ok_or_else(no_such_rank)?;
         if is_new {
-            self.ask_for(id);
+            self.request_cards(id);
         }
         Ok(peer)
     }
 
-    fn ask_for(&self, id: PeerId) {
-        self.ask(id);
+    fn request_cards(&self, id: PeerId) {
+        self.request(id);
         // The cards may have arrived already.
         self.process_cards();
     }
 
     /// Requests the cards of a peer. The next pass of progress processes them.
-    fn ask(&self, id: PeerId) {
-        let (answers, bell) = (Arc::clone(&self.received_cards), Arc::clone(&self.site.bell));
+    fn request(&self, id: PeerId) {
+        let (replies, bell) = (Arc::clone(&self.received_cards), Arc::clone(&self.site.bell));
         let then = move |cards| {
-            lock(&answers).push((id, cards));
+            lock(&replies).push((id, cards));
             bell.ring();
         };
         self.cards.request(id.0, Box::new(then));
@@ -95,24 +95,24 @@ impl Engine {
     /// Requests the cards of an unreachable peer again, because a frame is to be sent to it now. Returns whether the
     /// peer was unreachable.
     #[cold]
-    pub(super) fn ask_again(&self, out: &mut Outbox) -> bool {
-        let again = out.contact == Wireup::Unreachable;
-        if again {
-            out.contact = Wireup::Requested;
+    pub(super) fn retry_wireup(&self, out: &mut Outbox) -> bool {
+        let was_unreachable = out.wireup == Wireup::Unreachable;
+        if was_unreachable {
+            out.wireup = Wireup::Requested;
             out.is_closed = false;
-            self.ask(out.id);
+            self.request(out.id);
         }
-        again
+        was_unreachable
     }
 
     /// Connects to the peers whose cards have arrived, and sends the messages that waited for that. Returns the
     /// number of frames sent.
     pub(super) fn process_cards(&self) -> usize {
-        let answers = std::mem::take(&mut *lock(&self.received_cards));
-        answers.into_iter().map(|(id, cards)| self.take_answer(id, cards)).sum()
+        let replies = std::mem::take(&mut *lock(&self.received_cards));
+        replies.into_iter().map(|(id, cards)| self.process_card(id, cards)).sum()
     }
 
-    fn take_answer(&self, id: PeerId, cards: Result<Vec<(String, Address)>, String>) -> usize {
+    fn process_card(&self, id: PeerId, cards: Result<Vec<(String, Address)>, String>) -> usize {
         let Some(peer) = self.peers.get(id) else { return 0 };
         if peer.outbox().is_closed {
             return 0;
@@ -122,19 +122,19 @@ impl Engine {
         match connected {
             // The peer has exited meanwhile.
             _ if out.is_closed => 0,
-            Ok((device, link)) => {
-                self.attach(peer, &mut out, device, link);
+            Ok((device, endpoint)) => {
+                self.attach(peer, &mut out, device, endpoint);
                 self.flush(peer, out, &mut Vec::new())
             }
             Err(why) => {
-                out.contact = Wireup::Unreachable;
+                out.wireup = Wireup::Unreachable;
                 // The frames that are queued for an unconnected peer are replies and credit. The peer might wait for
                 // them for ever.
                 let is_owed = !out.queued_frames.is_empty()
                     && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
                 self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
                 if is_owed {
-                    self.report_protocol_error(id, &format!("it cannot be answered: {why}"));
+                    self.report_protocol_error(id, &format!("it cannot be replied to: {why}"));
                 }
                 0
             }
@@ -163,26 +163,26 @@ impl Engine {
         };
         let device = &self.devices[index];
         log::debug!("rank {}: reaches rank {} by {}", self.site.rank, id.0, device.name());
-        let link = device.connect(id, address).map_err(|e| e.to_string())?;
-        Ok((index, link))
+        let endpoint = device.connect(id, address).map_err(|e| e.to_string())?;
+        Ok((index, endpoint))
     }
 
     /// Gives a peer its endpoint, and queues the messages that waited for it.
-    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, link: Box<dyn Endpoint>) {
+    fn attach(&self, peer: &Peer, out: &mut Outbox, device: usize, endpoint: Box<dyn Endpoint>) {
         // Set once: each request has one reply, and a connected peer is not requested again.
         let _ = peer.device.set(device);
-        out.contact = Wireup::Connected;
+        out.wireup = Wireup::Connected;
         out.caps = self.devices[device].caps().clone();
-        if let Some(most) = link.takes() {
+        if let Some(most) = endpoint.takes() {
             out.caps.max_send_size = out.caps.max_send_size.min(most);
             out.caps.eager_limit = out.caps.eager_limit.min(most);
         }
-        out.link = link;
+        out.endpoint = endpoint;
         out.send_credit = self.credit.initial;
         let was_idle = out.is_idle();
-        let unsent = std::mem::take(&mut out.deferred_sends);
+        let deferred = std::mem::take(&mut out.deferred_sends);
         self.note_busy(was_idle, out);
-        for message in unsent {
+        for message in deferred {
             self.send_deferred(peer, out, message);
         }
     }
@@ -204,15 +204,15 @@ impl Engine {
         if out.deferred_sends.len() as u64 >= MAX_AWAITING_REPLY {
             return Err(Fault::TooManyMessages { rank: peer.id.0, limit: MAX_AWAITING_REPLY });
         }
-        let (ender, completion) = pair();
+        let (completer, completion) = pair();
         let was_idle = out.is_idle();
-        self.ask_again(&mut out);
+        self.retry_wireup(&mut out);
         out.deferred_sends.push_back(DeferredSend {
             channel: Arc::clone(channel),
             message,
             source,
             mode,
-            ender,
+            completer,
         });
         self.note_busy(was_idle, &mut out);
         drop(out);

@@ -28,7 +28,7 @@ fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
             room.write_copy_of_slice(bytes);
         }
         Body::Chain(pieces) => pieces.write(room),
-        Body::Fill(fill) => fill.write(room),
+        Body::Packed(fill) => fill.write(room),
     }
 }
 
@@ -53,7 +53,7 @@ impl Endpoint for IbvEndpoint {
         let key =
             RdmaKey::unpack(key).ok_or_else(|| PostError::Broken("it sent a malformed ibvdev key".into()))?;
         let lkey = to.registration.and_then(keys::lkey);
-        let (Some(base), Some(lkey)) = (to.run(), lkey) else { return Err(PostError::Unsupported) };
+        let (Some(base), Some(lkey)) = (to.contiguous(), lkey) else { return Err(PostError::Unsupported) };
         // SAFETY: the caller's promise.
         unsafe { self.connection.read(&key, at, (base, to.len, lkey), op) }?;
         Ok(OpStatus::InProgress)

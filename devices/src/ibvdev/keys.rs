@@ -115,7 +115,8 @@ impl Registrar {
         access: Access,
     ) -> Result<Registration, RegisterError> {
         let unable = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        let base = memory.run().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
+        let base =
+            memory.contiguous().filter(|_| !access.remote_write && !access.remote_atomic).ok_or(unable)?;
         let own = || {
             // Memory that only peers read need not be writable.
             let what = if access.remote_read { MrAccess::Read } else { MrAccess::Write };

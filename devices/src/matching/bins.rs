@@ -117,7 +117,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     }
 
     /// Sets the mask for the comparison of tags.
-    pub(super) fn compare(&mut self, mask: i32) {
+    pub(super) fn set_tag_mask(&mut self, mask: i32) {
         self.mask = mask;
         self.bins.clear();
         self.is_built = [false; LISTS];

@@ -67,7 +67,7 @@ pub(crate) struct Matching {
     posted: Queue<Posted, { posted::LISTS }>,
     unexpected: Queue<Unexpected, { unexpected::LISTS }>,
     /// Whether this rank has freed the channel: no receive will be posted on it.
-    left: bool,
+    is_closed: bool,
     /// Statistics of the messages on this channel that were sent without a device.
     pub(crate) local: LocalTraffic,
     /// The counters that are read without the lock.
@@ -77,13 +77,13 @@ pub(crate) struct Matching {
 impl Matching {
     pub(crate) fn new(board: Arc<UnexpectedCounters>) -> Self {
         let (posted, unexpected) = (Queue::new(), Queue::new());
-        Matching { posted, unexpected, left: false, local: LocalTraffic::default(), counts: board }
+        Matching { posted, unexpected, is_closed: false, local: LocalTraffic::default(), counts: board }
     }
 
     /// Sets the bits of tags that are compared.
     pub(crate) fn set_tag_mask(&mut self, mask: i32) {
-        self.posted.compare(mask);
-        self.unexpected.compare(mask);
+        self.posted.set_tag_mask(mask);
+        self.unexpected.set_tag_mask(mask);
     }
 
     /// Queues a receive for which there is no matching message.
@@ -105,7 +105,7 @@ impl Matching {
 
     /// Removes and returns the receive that `completion` belongs to.
     pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
-        self.posted.take(|posted| posted.ends(completion), || [BinKey::Operation(completion.id())])
+        self.posted.take(|posted| posted.is_for(completion), || [BinKey::Operation(completion.id())])
     }
 
     /// Removes and returns the receives for which `which` returns true.
@@ -117,29 +117,29 @@ impl Matching {
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
         let mask = self.unexpected.mask();
-        let fits = |early: &Unexpected| pattern.accepts(&early.message, mask);
-        let early = self.unexpected.take(fits, || [pattern.key(mask)])?;
-        self.count();
-        Some(early)
+        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
+        let unexpected = self.unexpected.take(fits, || [pattern.key(mask)])?;
+        self.publish_count();
+        Some(unexpected)
     }
 
     /// Returns the message that a receive would match.
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
         let mask = self.unexpected.mask();
-        let fits = |early: &Unexpected| pattern.accepts(&early.message, mask);
+        let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
         self.unexpected.peek(fits, || [pattern.key(mask)])
     }
 
     /// Removes and returns this rank's message to itself that `completion` belongs to.
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
-        let ours = |early: &Unexpected| matches!(&early.body, UnexpectedBody::SelfSend { ender, .. } if ender.is_for(completion));
-        let early = self.unexpected.take(ours, || [BinKey::Operation(completion.id())])?;
-        self.count();
-        Some(early)
+        let ours = |unexpected: &Unexpected| matches!(&unexpected.body, UnexpectedBody::SelfSend { completer, .. } if completer.is_for(completion));
+        let unexpected = self.unexpected.take(ours, || [BinKey::Operation(completion.id())])?;
+        self.publish_count();
+        Some(unexpected)
     }
 
     /// Returns the unexpected messages in order of arrival.
-    pub(crate) fn early(&self) -> impl Iterator<Item = &Unexpected> {
+    pub(crate) fn iter_unexpected(&self) -> impl Iterator<Item = &Unexpected> {
         self.unexpected.iter()
     }
 
@@ -149,39 +149,39 @@ impl Matching {
         most: usize,
         which: impl FnMut(&Unexpected) -> bool,
     ) -> Option<Unexpected> {
-        let early = self.unexpected.take_first(most, which)?;
-        self.count();
-        Some(early)
+        let unexpected = self.unexpected.take_first(most, which)?;
+        self.publish_count();
+        Some(unexpected)
     }
 
     /// Removes and returns the unexpected messages for which `which` returns true.
     pub(crate) fn drain_unexpected(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
-        let early = self.unexpected.take_all(which);
-        self.count();
-        early
+        let unexpected = self.unexpected.take_all(which);
+        self.publish_count();
+        unexpected
     }
 
     /// Queues an unexpected message, or returns it if this rank has freed the channel.
     #[inline]
-    pub(crate) fn push_unexpected(&mut self, early: Unexpected) -> Option<Unexpected> {
-        if self.left {
-            return Some(early);
+    pub(crate) fn push_unexpected(&mut self, unexpected: Unexpected) -> Option<Unexpected> {
+        if self.is_closed {
+            return Some(unexpected);
         }
-        let tag = early.message.tag;
-        self.unexpected.push(early);
+        let tag = unexpected.message.tag;
+        self.unexpected.push(unexpected);
         self.counts.note_arrival(tag, self.unexpected.len());
         None
     }
 
     /// Accepts no more messages, and returns the queued ones.
     pub(crate) fn close(&mut self) -> Vec<Unexpected> {
-        self.left = true;
+        self.is_closed = true;
         self.drain_unexpected(|_| true)
     }
 
     /// Publishes the number of unexpected messages.
     #[inline]
-    fn count(&self) {
+    fn publish_count(&self) {
         self.counts.note_len(self.unexpected.len());
     }
 }

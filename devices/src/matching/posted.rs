@@ -34,8 +34,8 @@ impl Posted {
     }
 
     /// Returns whether `completion` belongs to this receive.
-    pub(crate) fn ends(&self, completion: &Completion) -> bool {
-        self.receiving.ends(completion)
+    pub(crate) fn is_for(&self, completion: &Completion) -> bool {
+        self.receiving.is_for(completion)
     }
 
     /// Completes the receive with a message. If the target accepts the message, `land` writes the body.
@@ -49,13 +49,13 @@ impl Posted {
         });
         match outcome {
             Ok(()) => receiving.complete_with(message),
-            Err(fault) => receiving.end(Err(fault)),
+            Err(fault) => receiving.complete(Err(fault)),
         }
     }
 
     /// Fails the receive.
     pub(crate) fn fail(self, fault: crate::Fault) {
-        self.receiving.end(Err(fault));
+        self.receiving.complete(Err(fault));
     }
 }
 

@@ -43,10 +43,10 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
     }
 
     /// Sets the mask for the comparison of tags.
-    pub(super) fn compare(&mut self, mask: i32) {
+    pub(super) fn set_tag_mask(&mut self, mask: i32) {
         self.mask = mask;
         if let Some(bins) = &mut self.bins {
-            bins.compare(mask);
+            bins.set_tag_mask(mask);
         }
     }
 
@@ -228,7 +228,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
 
     /// Returns the capacity in entries.
     #[cfg(test)]
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slots())
     }
 }

@@ -114,7 +114,7 @@ impl Channel {
             (Some(posted), Some(at)) => {
                 let (pattern, completion) = self.posted.remove(at);
                 assert_eq!(posted.pattern, pattern);
-                assert!(posted.ends(&completion), "{pattern:?} of another time got {message:?}");
+                assert!(posted.is_for(&completion), "{pattern:?} of another time got {message:?}");
             }
             (None, None) => {
                 let early = Unexpected { message, from: PeerId(0), body, sync_op: None };
@@ -133,7 +133,7 @@ impl Channel {
         let expected = self.posted.iter().position(|(_, other)| is_it(other));
         let got = self.matching.take_posted_of(&completion);
         assert_eq!(got.is_some(), expected.is_some());
-        assert!(got.is_none_or(|posted| posted.ends(&completion)));
+        assert!(got.is_none_or(|posted| posted.is_for(&completion)));
         expected.map(|at| self.posted.remove(at));
         let expected = self.early.iter().position(|(_, other)| other.as_ref().is_some_and(is_it));
         let got = self.matching.take_self_send_of(&completion).map(|early| early.message);
@@ -155,8 +155,8 @@ impl Channel {
             }
             Action::ToItself(tag) => {
                 let message = self.message(Choice { source: 0, tag });
-                let (ender, completion) = pair();
-                let body = UnexpectedBody::SelfSend { source: Box::new(source()), ender };
+                let (completer, completion) = pair();
+                let body = UnexpectedBody::SelfSend { source: Box::new(source()), completer };
                 self.arrive(message, body, Some(Arc::new(completion)));
             }
             Action::Probe(Choice { source, tag }) => {
@@ -181,7 +181,7 @@ impl Channel {
                     self.posted.drain(..).partition::<Vec<_>, _>(|(pattern, _)| pattern.source == source);
                 self.posted = left;
                 assert_eq!(ended.len(), expected.len());
-                assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.ends(own)));
+                assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.is_for(own)));
             }
             Action::CompareTags(all) => {
                 self.mask = if all { -1 } else { SOME_BITS };
@@ -191,7 +191,7 @@ impl Channel {
     }
 
     fn check(&self) {
-        let early = self.matching.early().map(|early| early.message);
+        let early = self.matching.iter_unexpected().map(|early| early.message);
         assert!(early.eq(self.early.iter().map(|(message, _)| *message)), "the order of what came early");
         assert_eq!(self.matching.counts.read().queued as usize, self.early.len());
         assert_eq!(self.matching.posted.len(), self.posted.len());
@@ -257,7 +257,7 @@ fn long_queues_of_receives_are_binned_and_shrink_again() {
     assert!(channel.matching.posted.is_binned());
     (0..EACH as usize).rev().for_each(|operation| channel.cancel(operation));
     assert_eq!(channel.matching.posted.len(), 0);
-    assert!(!channel.matching.posted.is_binned() && channel.matching.posted.places() < EACH as usize / 2);
+    assert!(!channel.matching.posted.is_binned() && channel.matching.posted.capacity() < EACH as usize / 2);
 }
 
 #[test]
@@ -275,7 +275,8 @@ fn long_queues_of_messages_are_binned_and_shrink_again() {
         assert!(i != EACH / 2 || channel.matching.unexpected.is_binned());
     }
     assert_eq!(channel.matching.unexpected.len(), 0);
-    let (is_binned, places) = (channel.matching.unexpected.is_binned(), channel.matching.unexpected.places());
+    let (is_binned, places) =
+        (channel.matching.unexpected.is_binned(), channel.matching.unexpected.capacity());
     assert!(!is_binned && places < EACH as usize / 2, "{places}");
 }
 
@@ -289,7 +290,7 @@ fn a_queue_in_bins_gives_memory_back() {
         channel.matching.take_unexpected(Pattern { source: 0, tag: i }).expect("it has come");
     }
     assert!(channel.matching.unexpected.is_binned());
-    assert!(channel.matching.unexpected.places() < 5_000, "{}", channel.matching.unexpected.places());
+    assert!(channel.matching.unexpected.capacity() < 5_000, "{}", channel.matching.unexpected.capacity());
     channel.early.truncate(100);
     channel.check();
     (0..100).rev().for_each(|i| channel.act(&Action::Take(Choice { source: 0, tag: i }, 1)));

@@ -30,7 +30,7 @@ pub(crate) enum UnexpectedBody {
     Rendezvous { op: u64, key: Option<Box<RemoteKey>> },
     /// In this rank's own send buffer. It is boxed because it is rare, and the other variants are moved on every
     /// receive.
-    SelfSend { source: Box<Source>, ender: Completer },
+    SelfSend { source: Box<Source>, completer: Completer },
     /// Dropped because there was no memory for it.
     NoMemory,
 }
@@ -39,17 +39,17 @@ pub(crate) enum UnexpectedBody {
 #[derive(Debug)]
 pub(crate) struct InlineBody {
     len: u8,
-    bytes: [u8; InlineBody::MOST],
+    bytes: [u8; InlineBody::MAX],
 }
 
 impl InlineBody {
     /// The longest inline body. Entries are moved, so they are small; most short messages fit.
-    pub(crate) const MOST: usize = 32;
+    pub(crate) const MAX: usize = 32;
 
     /// Copies a body; returns `None` if it is too long.
     #[inline(always)]
     pub(crate) fn of(body: &[u8]) -> Option<Self> {
-        let mut bytes = [0; InlineBody::MOST];
+        let mut bytes = [0; InlineBody::MAX];
         bytes.get_mut(..body.len())?.copy_from_slice(body);
         Some(InlineBody { len: body.len() as u8, bytes })
     }
@@ -82,7 +82,7 @@ impl BinEntry<LISTS> for Unexpected {
             (1, _) => Some(BinKey::Exact { source, tag }),
             (2, _) => Some(BinKey::Source(source)),
             (3, _) => Some(BinKey::Tag(tag)),
-            (4, UnexpectedBody::SelfSend { ender, .. }) => Some(BinKey::Operation(ender.id())),
+            (4, UnexpectedBody::SelfSend { completer, .. }) => Some(BinKey::Operation(completer.id())),
             _ => None,
         }
     }

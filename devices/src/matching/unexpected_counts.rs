@@ -28,26 +28,26 @@ pub(crate) struct UnexpectedCounters {
 impl UnexpectedCounters {
     /// Records one more message; `lying` are queued now.
     #[inline]
-    pub(crate) fn note_arrival(&self, tag: i32, lying: usize) {
+    pub(crate) fn note_arrival(&self, tag: i32, queued: usize) {
         let word = ALIKE | u64::from(tag.cast_unsigned());
-        if lying <= 1 {
+        if queued <= 1 {
             self.tag.store(word, Ordering::Relaxed);
         } else if self.tag.load(Ordering::Relaxed) != word {
             self.tag.store(0, Ordering::Relaxed);
         }
-        self.write(1, lying);
+        self.write(1, queued);
     }
 
     /// Records that `lying` messages are queued now.
     #[inline]
-    pub(crate) fn note_len(&self, lying: usize) {
-        self.write(0, lying);
+    pub(crate) fn note_len(&self, queued: usize) {
+        self.write(0, queued);
     }
 
     #[inline]
-    fn write(&self, arrived: u32, lying: usize) {
+    fn write(&self, arrived: u32, queued: usize) {
         let before = (self.counts.load(Ordering::Relaxed) >> 32) as u32;
-        let word = u64::from(before.wrapping_add(arrived)) << 32 | lying as u64;
+        let word = u64::from(before.wrapping_add(arrived)) << 32 | queued as u64;
         self.counts.store(word, Ordering::Relaxed);
     }
 
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_tag_is_told_while_all_have_it() {
         let board = UnexpectedCounters::default();
-        for (tag, lying, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
-            board.note_arrival(tag, lying);
-            assert_eq!((board.read().common_tag, board.read().queued as usize), (told, lying));
+        for (tag, queued, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
+            board.note_arrival(tag, queued);
+            assert_eq!((board.read().common_tag, board.read().queued as usize), (told, queued));
         }
         board.note_len(1);
         assert_eq!(board.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });

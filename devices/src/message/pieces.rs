@@ -11,14 +11,14 @@ use crate::buf::ChainRange;
 /// 1. The segments of `cut` are initialised and not written to for `'a`.
 #[derive(Clone)]
 pub struct Pieces<'a> {
-    pub(super) cut: ChainRange<'a>,
+    pub(super) range: ChainRange<'a>,
 }
 
 impl Pieces<'_> {
     /// Returns the total length of all pieces in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.cut.len()
+        self.range.len()
     }
 
     /// Returns whether the pieces contain no bytes.
@@ -47,7 +47,7 @@ impl<'a> Iterator for Pieces<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        let segment = self.cut.next()?;
+        let segment = self.range.next()?;
         // SAFETY: invariant 1.
         Some(unsafe { std::slice::from_raw_parts(segment.base, segment.len) })
     }

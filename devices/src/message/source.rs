@@ -139,15 +139,15 @@ impl Source {
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),
-            (None, Some(chain)) => Body::Chain(Pieces { cut: chain.cut(position, len) }),
+            (None, Some(chain)) => Body::Chain(Pieces { range: chain.range(position, len) }),
             (None, None) => {
-                Body::Fill(PackedBody::new(self, position, len).in_short_blocks(self.is_ragged()))
+                Body::Packed(PackedBody::new(self, position, len).in_short_blocks(self.has_short_blocks()))
             }
         }
     }
 
     /// Returns whether the message consists of short blocks whose lengths are not multiples of a cache line.
-    fn is_ragged(&self) -> bool {
+    fn has_short_blocks(&self) -> bool {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
 
@@ -166,7 +166,7 @@ impl Source {
             return len;
         }
         if let Some(chain) = self.buf.pieces() {
-            let pieces = Pieces { cut: chain.cut(position, out.len()) };
+            let pieces = Pieces { range: chain.range(position, out.len()) };
             let len = pieces.len();
             pieces.write(&mut out[..len]);
             return len;

@@ -13,10 +13,9 @@ use crate::device::MemoryDesc;
 use crate::fault::Fault;
 use crate::prefetch;
 
-/// Bytes of a cache line, and the number of bytes to prefetch for an expected message: the hardware prefetches those
-/// that follow.
+/// Bytes of a cache line, and the bytes to prefetch for an expected message: the hardware prefetches what follows.
 const LINE: usize = 64;
-const ASKED: usize = 4096;
+const PREFETCH_BYTES: usize = 4096;
 
 /// Memory to receive into.
 ///
@@ -59,7 +58,7 @@ impl Target {
         Ok(Target::of(buf, bytes, None, keep))
     }
 
-    /// Creates a target of `bytes` bytes; the caller guarantees the invariants.
+    /// The caller guarantees the invariants.
     fn of(buf: Buf, bytes: usize, path: Option<DataPath>, keep: Option<KeepAlive>) -> Self {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
@@ -70,7 +69,7 @@ impl Target {
     /// # Safety
     /// A target may be written there.
     #[inline(always)]
-    pub(crate) unsafe fn put(
+    pub(crate) unsafe fn write_at(
         place: *mut Target,
         buf: Buf,
         bytes: usize,
@@ -90,12 +89,11 @@ impl Target {
 
     /// Sets the path that messages to it should take; `None` leaves the choice to the engine.
     #[inline]
-    pub fn by(mut self, path: Option<DataPath>) -> Self {
+    pub fn with_path(mut self, path: Option<DataPath>) -> Self {
         self.path = path;
         self
     }
 
-    /// Returns the path that was chosen for messages to it, if any.
     pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
     }
@@ -116,9 +114,9 @@ impl Target {
     /// allocates it first.
     #[inline]
     pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
-        let mine = self.primitive().map_or(0, |p| p as u8);
-        let alike = message.code == mine && mine != 0;
-        if !(alike && message.bytes <= self.bytes && self.whole(message.bytes)) {
+        let own = self.primitive().map_or(0, |p| p as u8);
+        let alike = message.code == own && own != 0;
+        if !(alike && message.bytes <= self.bytes && self.is_whole(message.bytes)) {
             self.check_slow(message)?;
         }
         if self.path == Some(DataPath::Buffered) {
@@ -139,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Sets the bounce buffer for an accepted message of which nothing has arrived. It has room for the message.
+    /// Sets the bounce buffer for an accepted message of which nothing has arrived; it is large enough for the message.
     pub(crate) fn use_bounce(&mut self, block: BounceBuffer) {
         self.block = Some(Box::new(block));
     }
@@ -150,15 +148,13 @@ impl Target {
         self.block.as_ref().map_or(self.bytes, |block| block.capacity().min(self.bytes))
     }
 
-    /// Returns the primitive that the whole target consists of, if it consists of one.
     #[inline]
     fn primitive(&self) -> Option<Primitive> {
         self.buf.datatype().single_primitive()
     }
 
-    /// Returns whether `bytes` is a whole number of this target's primitives.
     #[inline]
-    fn whole(&self, bytes: usize) -> bool {
+    fn is_whole(&self, bytes: usize) -> bool {
         self.primitive().is_some_and(|p| bytes & (p.size() - 1) == 0)
     }
 
@@ -176,7 +172,7 @@ impl Target {
 
     /// Returns the address for a body of `len` bytes at `position`, if it may be written as one run.
     #[inline]
-    pub(crate) fn run(&mut self, position: usize, len: usize) -> Option<*mut u8> {
+    pub(crate) fn contiguous_mut(&mut self, position: usize, len: usize) -> Option<*mut u8> {
         let end = position.checked_add(len).filter(|end| *end <= self.capacity())?;
         if let Some(block) = &self.block {
             let run = block.as_ptr().as_ptr().wrapping_add(position);
@@ -207,7 +203,6 @@ impl Target {
         }
     }
 
-    /// Returns the region of a pool that contains the memory, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
         if let Some(block) = &self.block {
             return block.region();
@@ -221,7 +216,7 @@ impl Target {
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.buf.is_plain() {
-            for at in (0..self.bytes.min(ASKED)).step_by(LINE) {
+            for at in (0..self.bytes.min(PREFETCH_BYTES)).step_by(LINE) {
                 prefetch::prefetch_write(self.buf.base().wrapping_add(at));
             }
         }
@@ -282,7 +277,7 @@ impl Target {
 
     /// Drops it; the common case without an effect is checked inline.
     #[inline]
-    pub(crate) fn release(self) {
+    pub(crate) fn drop_fast(self) {
         if self.is_trivial_drop() {
             std::mem::forget(self);
         }
@@ -297,7 +292,6 @@ impl Target {
         valid
     }
 
-    /// Checks the first `bytes` packed bytes, which were written to the items, and replaces invalid values.
     #[cold]
     fn check(&mut self, bytes: usize) -> Result<(), InvalidValueError> {
         // SAFETY: invariant 1, and what has landed is initialised.

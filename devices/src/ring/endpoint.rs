@@ -93,10 +93,10 @@ impl<B: PeerNotifier> RingEndpoint<B> {
             let room = unsafe { self.area.range_mut(index, at, STREAM_CHUNK.min(len - at)) };
             match body {
                 Body::Bytes(bytes) => copy::fill(room, &bytes[at..at + room.len()]),
-                Body::Fill(fill) if fill.is_ragged() => {
+                Body::Packed(fill) if fill.has_short_blocks() => {
                     pack_via_stack(room, |stage| fill.pack_range(at, stage))
                 }
-                Body::Fill(fill) => fill.pack_range(at, room),
+                Body::Packed(fill) => fill.pack_range(at, room),
                 Body::Empty | Body::Chain(_) => (),
             }
             match at {
@@ -169,8 +169,8 @@ impl<B: PeerNotifier> Endpoint for RingEndpoint<B> {
             Body::Empty => (),
             Body::Bytes(bytes) => copy::fill(room, bytes),
             Body::Chain(pieces) => pack_via_stack(room, |stage| pieces.write(stage)),
-            Body::Fill(fill) if fill.is_ragged() => pack_via_stack(room, |stage| fill.write(stage)),
-            Body::Fill(fill) => fill.write(room),
+            Body::Packed(fill) if fill.has_short_blocks() => pack_via_stack(room, |stage| fill.write(stage)),
+            Body::Packed(fill) => fill.write(room),
         };
         if head.len() + len <= INLINE {
             self.producer.send_inline(head, len, fill);

@@ -44,7 +44,7 @@ impl ExposedTable {
 
     /// Exposes contiguous memory. Returns `None` if it is not contiguous, or if all slots are in use.
     pub(super) fn expose(self: &Arc<Self>, memory: &MemoryDesc) -> Option<Exposure> {
-        let base = memory.run()?.expose_provenance() as u64;
+        let base = memory.contiguous()?.expose_provenance() as u64;
         let number = self.numbers.alloc()?;
         // Release: the writes to the memory come before the number.
         self.places.get(slot_of(number))?.store(number, Ordering::Release);
@@ -271,7 +271,7 @@ impl PeerMemory {
         let CmaKey { number, address } = CmaKey::read(key)?;
         let from = address.checked_add(at).ok_or_else(|| CmaKey::garbage(key))?;
         let mark = self.slot_address(number);
-        let run = to.run().ok_or(PostError::Unsupported)?;
+        let run = to.contiguous().ok_or(PostError::Unsupported)?;
         let mut found = 0u64;
         let pieces = [
             RemoteIov { to: run, from, len: to.len },

@@ -117,7 +117,7 @@ impl CoopCopy {
             || copies.has_pending.load(Ordering::Acquire)
             || copies.help_failed.load(Ordering::Relaxed);
         let shown = if alone { None } else { self.shown.expose(to.memory) };
-        let (Some(showing), Some(run)) = (shown, to.run()) else {
+        let (Some(showing), Some(run)) = (shown, to.contiguous()) else {
             // SAFETY: the caller's promise.
             return unsafe { window.copy(key, at, to) };
         };

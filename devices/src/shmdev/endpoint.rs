@@ -64,7 +64,7 @@ impl Endpoint for ShmEndpoint {
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
         if PeerBlocks::is_block_key(key) {
-            let run = to.run().ok_or(PostError::Unsupported)?;
+            let run = to.contiguous().ok_or(PostError::Unsupported)?;
             // SAFETY: the caller's promise: it is all of `to`.
             return unsafe { self.shelf.copy(key, at, run, to.len) };
         }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_a_peer_owes_that_has_left_is_given_up() {
-        if crate::cores::are_outnumbered(&Config::default(), 2) {
+        if crate::cores::is_oversubscribed(&Config::default(), 2) {
             drop(writeln!(
                 std::io::stderr(),
                 "SKIPPED: a peer is asked to help with copies only if it has a core"

@@ -91,7 +91,7 @@ impl BlockExports {
     /// use.
     pub(super) fn export(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         self.blocks.as_ref()?;
-        let (run, len) = (memory.run()?, memory.bytes());
+        let (run, len) = (memory.contiguous()?, memory.bytes());
         let offset = run.addr().checked_sub(self.segment.in_pool(self.index, 0, 0)?.addr().get())?;
         self.segment.in_pool(self.index, offset, len)?;
         let home = if HOW_MANY.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };

@@ -156,7 +156,7 @@ unsafe impl Driver for ShmDriver {
         let heap = Mutex::new(RingAllocator::new(segment.layout()));
         let count = segment.ranks();
         let place = ShmContext { segment, ranks, occupant };
-        let together = CoopCopy::new(&shown, count, !cores::are_outnumbered(config, count));
+        let together = CoopCopy::new(&shown, count, !cores::is_oversubscribed(config, count));
         let inlet = Box::new(inlet::ShmInlet::new(place.clone(), Arc::clone(&together)));
         Ok(Opened {
             device: Box::new(ShmDevice { place, heap, area, lending, shown, together, caps }),

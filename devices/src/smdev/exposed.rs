@@ -87,7 +87,7 @@ impl ExposedTable {
     pub(super) fn view(&self, number: u64, at: usize, len: usize) -> Result<View, PostError> {
         let mut table = lock(&self.table);
         let offer = table.find(number, at, len)?;
-        let (Some(run), Some(keep)) = (offer.memory.run(), &offer.keep) else {
+        let (Some(run), Some(keep)) = (offer.memory.contiguous(), &offer.keep) else {
             return Err(PostError::Unsupported);
         };
         let base = NonNull::new(run.wrapping_add(at)).ok_or(PostError::Unsupported)?;
@@ -194,7 +194,7 @@ unsafe fn copy(
     to: MemoryPart<'_>,
     run: impl FnOnce(*const u8, *mut u8, usize),
 ) -> Result<(), PostError> {
-    if let (Some(src), Some(dst)) = (from.run(), to.run()) {
+    if let (Some(src), Some(dst)) = (from.contiguous(), to.contiguous()) {
         // A cooperative copy passes these pointers to the other thread as addresses.
         let _ = (src.expose_provenance(), dst.expose_provenance());
         run(src, dst, to.len);
@@ -202,7 +202,7 @@ unsafe fn copy(
     }
     if let Some(chain) = from.memory.chain() {
         // SAFETY: the caller's promise.
-        unsafe { copy_chain(chain.cut(from.at, to.len), to) };
+        unsafe { copy_chain(chain.range(from.at, to.len), to) };
         return Ok(());
     }
     if from.at != to.at {
@@ -225,7 +225,7 @@ unsafe fn copy_chain(pieces: ChainRange<'_>, to: MemoryPart<'_>) {
     let (mine, mut at) = (to.memory, to.at);
     for piece in pieces {
         let src = piece.base;
-        match mine.run() {
+        match mine.contiguous() {
             // SAFETY: as for `copy`; the pieces are together no longer than `to`.
             Some(run) => unsafe { std::ptr::copy(src, run.wrapping_add(at), piece.len) },
             None => {

@@ -93,7 +93,7 @@ unsafe impl Driver for SmDriver {
         let get = Some(SizeRange { max: COPY, ..SizeRange::ANY });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
-        let asks = !cores::are_outnumbered(config, hub.ranks());
+        let asks = !cores::is_oversubscribed(config, hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened {
             device: Box::new(SmDevice { hub, rank, bell, port, area, caps, wants_help: asks }),

@@ -45,7 +45,7 @@ pub(super) enum EventKind {
 #[derive(Clone, Debug)]
 pub(super) struct TraceEvent {
     pub(super) at: Timestamp,
-    pub(super) shape: EventKind,
+    pub(super) kind: EventKind,
     pub(super) thread: u32,
     /// Its name, in two parts.
     pub(super) name: [&'static str; 2],
@@ -58,8 +58,8 @@ pub(super) struct TraceEvent {
 impl TraceEvent {
     /// Writes it as a line of an array, with a comma at the end.
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
-        let TraceEvent { at, shape, thread, name: [first, second], category, why, .. } = self;
-        match shape {
+        let TraceEvent { at, kind, thread, name: [first, second], category, why, .. } = self;
+        match kind {
             EventKind::Thread => return name_thread(rank, *thread, why.as_deref(), out),
             EventKind::Start(flow) | EventKind::Finish(flow) => {
                 put(out, format_args!("{{\"name\":\"{} to {}\",\"id\":{}", flow.from, flow.to, flow.order));
@@ -69,7 +69,7 @@ impl TraceEvent {
         if !category.is_empty() {
             put(out, format_args!(",\"cat\":\"{category}\""));
         }
-        let phase = match shape {
+        let phase = match kind {
             EventKind::Slice { .. } => "X",
             EventKind::Start(_) => "s",
             EventKind::Finish(_) => "f\",\"bp\":\"e",
@@ -77,10 +77,10 @@ impl TraceEvent {
             EventKind::Count | EventKind::Thread => "C",
         };
         put(out, format_args!(",\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{}", Micros(at.0)));
-        if let EventKind::Slice { end } = shape {
+        if let EventKind::Slice { end } = kind {
             put(out, format_args!(",\"dur\":{}", Micros(end.0.saturating_sub(at.0))));
         }
-        if !matches!(shape, EventKind::Start(_) | EventKind::Finish(_)) {
+        if !matches!(kind, EventKind::Start(_) | EventKind::Finish(_)) {
             self.write_args(names, out);
         }
         out.push_str("},\n");
@@ -150,19 +150,19 @@ fn name_thread(rank: u32, thread: u32, name: Option<&str>, out: &mut String) {
 /// Writes a text as a JSON string.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            letter if letter.is_control() => put(out, format_args!("\\u{:04x}", u32::from(letter))),
-            letter => out.push(letter),
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => put(out, format_args!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
         }
     }
     out.push('"');
 }
 
-fn put(out: &mut String, what: std::fmt::Arguments<'_>) {
+fn put(out: &mut String, args: std::fmt::Arguments<'_>) {
     // Writing to a string does not fail.
-    let _ = out.write_fmt(what);
+    let _ = out.write_fmt(args);
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         ];
         let slice = TraceEvent {
             at,
-            shape: EventKind::Slice { end },
+            kind: EventKind::Slice { end },
             thread: 7,
             name: ["wait: ", "send"],
             category: "wait",
@@ -209,7 +209,7 @@ mod tests {
         );
         let flow = Flow { from: 0, to: 3, order: 9 };
         assert_eq!(
-            line(&TraceEvent { shape: EventKind::Finish(flow), category: "message", ..slice }),
+            line(&TraceEvent { kind: EventKind::Finish(flow), category: "message", ..slice }),
             "{\"name\":\"0 to 3\",\"id\":9,\"cat\":\"message\",\"ph\":\"f\",\"bp\":\"e\",\"pid\":3,\"tid\":7,\"ts\":1002.003},\n"
         );
     }

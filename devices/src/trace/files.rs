@@ -12,7 +12,7 @@ use super::event::{TraceEvent, name_rank};
 use super::summary::Summary;
 
 /// Returns the path of a rank's part.
-fn part_of(path: &Path, rank: u32) -> PathBuf {
+fn rank_path(path: &Path, rank: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".rank{rank}"));
     name.into()
@@ -30,18 +30,18 @@ pub(super) struct RankFile {
 impl RankFile {
     /// Creates the file.
     pub(super) fn open(path: &str, rank: u32) -> Self {
-        let path = part_of(path.as_ref(), rank);
-        let mut part = RankFile { path, file: None, failure: None, text: "[\n".into() };
-        match File::create(&part.path) {
-            Ok(file) => part.file = Some(file),
-            Err(error) => part.fail(&error),
+        let path = rank_path(path.as_ref(), rank);
+        let mut rank_file = RankFile { path, file: None, failure: None, text: "[\n".into() };
+        match File::create(&rank_file.path) {
+            Ok(file) => rank_file.file = Some(file),
+            Err(error) => rank_file.fail(&error),
         }
-        name_rank(rank, "", &mut part.text);
-        part
+        name_rank(rank, "", &mut rank_file.text);
+        rank_file
     }
 
     fn fail(&mut self, error: &std::io::Error) {
-        let why = format!("it is not traced to its end: {}: {error}", self.path.display());
+        let why = format!("its trace is incomplete: {}: {error}", self.path.display());
         self.failure.get_or_insert(why);
         self.file = None;
     }
@@ -102,7 +102,7 @@ impl TraceFiles {
         // A file that cannot be truncated, such as a pipe, keeps no old contents.
         let _ = file.set_len(0);
         for rank in 0..size {
-            match std::fs::remove_file(part_of(&path, rank)) {
+            match std::fs::remove_file(rank_path(&path, rank)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(refuse(&error)),
                 _ => (),
             }
@@ -123,11 +123,11 @@ impl TraceFiles {
         let mut summary = Summary::default();
         self.copy(&mut summary).map_err(|error| {
             let path = self.path.display();
-            format!("the trace is not whole: {path}: {error}; what there is lies in {path}.rank*")
+            format!("the trace is incomplete: {path}: {error}; the parts are in {path}.rank*")
         })?;
         for rank in 0..self.size {
             // A part may never have been created; one that remains is harmless.
-            let _ = std::fs::remove_file(part_of(&self.path, rank));
+            let _ = std::fs::remove_file(rank_path(&self.path, rank));
         }
         Ok(summary)
     }
@@ -137,11 +137,11 @@ impl TraceFiles {
         out.write_all(b"[")?;
         let mut end: &[u8] = b"\n";
         for rank in 0..self.size {
-            let lines = match File::open(part_of(&self.path, rank)) {
+            let lines = match File::open(rank_path(&self.path, rank)) {
                 Ok(file) => BufReader::new(file),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let mut text = String::new();
-                    name_rank(rank, ", which has left no trace", &mut text);
+                    name_rank(rank, " (no trace)", &mut text);
                     copy_events(&mut text.as_bytes(), &mut end, &mut out, summary)?;
                     continue;
                 }
@@ -157,7 +157,7 @@ impl TraceFiles {
 fn why_not_ours(error: TryLockError) -> String {
     match error {
         TryLockError::WouldBlock => "another job is traced there".into(),
-        TryLockError::Error(error) => format!("whether another job is traced there is not known: {error}"),
+        TryLockError::Error(error) => format!("cannot tell whether another job is traced there: {error}"),
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_locked_is_not_said_to_be_another_jobs() {
         let why = why_not_ours(TryLockError::Error(ErrorKind::Unsupported.into()));
-        assert_eq!(why, "whether another job is traced there is not known: unsupported");
+        assert_eq!(why, "cannot tell whether another job is traced there: unsupported");
         assert_eq!(why_not_ours(TryLockError::WouldBlock), "another job is traced there");
     }
 }

@@ -56,7 +56,7 @@ pub const TRACE_MAX_EVENTS: Number = Number {
     name: "TRACE_MAX_EVENTS",
     default: 250_000,
     range: (1, 1 << 32),
-    help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; later ones are counted only",
+    help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; further ones are only counted",
 };
 
 /// The number of events that are buffered before they are written.
@@ -86,7 +86,7 @@ thread_local! {
 pub struct Trace {
     rank: u32,
     /// It has a lock of its own: the thread that writes it periodically must not revoke the engine's bias.
-    book: Arc<Mutex<TraceBuffer>>,
+    buffer: Arc<Mutex<TraceBuffer>>,
 }
 
 /// A message in flight, as both sides identify it.
@@ -100,20 +100,20 @@ pub(crate) struct Flow {
 
 /// The recorded events of a rank.
 struct TraceBuffer {
-    part: RankFile,
+    file: RankFile,
     events: Vec<TraceEvent>,
     /// The number of events that may still be recorded, and of those that were left out.
     events_left: u64,
     dropped: u64,
-    is_over: bool,
+    is_closed: bool,
     /// The threads whose names were recorded.
     threads: Vec<u32>,
-    sampled: u64,
+    counters_recorded: u64,
     /// The numbers of messages sent to each rank, and received from it.
     sent: HashMap<u32, u64>,
-    came: HashMap<u32, u64>,
+    arrived: HashMap<u32, u64>,
     /// The rendezvous messages that have not arrived, by their sender, context and operation there.
-    announced: HashMap<(u32, u64, u64), u64>,
+    rendezvous: HashMap<(u32, u64, u64), u64>,
     /// The names of communicators, by the contexts of their channels.
     names: Names,
 }
@@ -128,34 +128,34 @@ impl Trace {
         if path.is_empty() {
             return None;
         }
-        let book = TraceBuffer {
-            part: RankFile::open(path, rank),
+        let buffer = TraceBuffer {
+            file: RankFile::open(path, rank),
             events: Vec::with_capacity(BUFFER),
             events_left: config.number(&TRACE_MAX_EVENTS),
             dropped: 0,
-            is_over: false,
+            is_closed: false,
             threads: Vec::new(),
-            sampled: 0,
+            counters_recorded: 0,
             sent: HashMap::new(),
-            came: HashMap::new(),
-            announced: HashMap::new(),
+            arrived: HashMap::new(),
+            rendezvous: HashMap::new(),
             names: Names::new(),
         };
-        let book = Arc::new(Mutex::new(book));
-        let kept = Arc::downgrade(&book);
+        let buffer = Arc::new(Mutex::new(buffer));
+        let weak = Arc::downgrade(&buffer);
         // Without this thread, more events of a rank that is killed are lost.
         let _ =
-            std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&kept, rank));
-        Some(Box::new(Trace { rank, book }))
+            std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&weak, rank));
+        Some(Box::new(Trace { rank, buffer }))
     }
 
     /// Sets the name of a communicator for events that contain its context.
     pub(crate) fn name_context(&self, context: u64, name: &Arc<str>) {
-        self.book().names.insert(context, Arc::clone(name));
+        self.buffer().names.insert(context, Arc::clone(name));
     }
 
-    fn book(&self) -> MutexGuard<'_, TraceBuffer> {
-        lock(&self.book)
+    fn buffer(&self) -> MutexGuard<'_, TraceBuffer> {
+        lock(&self.buffer)
     }
 
     /// Returns the current time, which is later than that of this thread's last event.
@@ -229,9 +229,9 @@ impl Trace {
         args: &[(&'static str, ArgValue)],
     ) {
         self.slice(begun, ["", name], "message", args);
-        let shape = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
+        let kind = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
         // The earliest time inside of the slice, whose begin and end are at least a tick apart.
-        self.record(Timestamp(begun.0 + TICK / 2), shape, ["", ""], "message", &[]);
+        self.record(Timestamp(begun.0 + TICK / 2), kind, ["", ""], "message", &[]);
     }
 
     /// Records an event without a duration.
@@ -243,28 +243,28 @@ impl Trace {
         why: Option<&str>,
     ) {
         let event = self.event(self.now(), EventKind::Instant, ["", name], category, args);
-        self.keep(TraceEvent { why: why.map(Into::into), ..event });
+        self.push(TraceEvent { why: why.map(Into::into), ..event });
     }
 
     /// Returns whether the counters should be recorded again.
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::monotonic_ns();
-        let mut book = self.book();
+        let mut buffer = self.buffer();
         // Another thread may have recorded them since this one has read the clock.
-        let is_due = now.saturating_sub(book.sampled) >= COUNTER_INTERVAL_NS;
+        let is_due = now.saturating_sub(buffer.counters_recorded) >= COUNTER_INTERVAL_NS;
         if is_due {
-            book.sampled = now;
+            buffer.counters_recorded = now;
         }
         is_due
     }
 
     /// Records the traffic of a device until now.
     pub(crate) fn counters(&self, device: &'static str, traffic: &Traffic) {
-        let Traffic { eager, rendezvous: announced, zero_copy: lent, registered, copied } = traffic;
+        let Traffic { eager, rendezvous, zero_copy, registered, copied } = traffic;
         let args = [
             ("eager", ArgValue::Number(eager.bytes)),
-            ("announced", ArgValue::Number(announced.bytes)),
-            ("lent", ArgValue::Number(lent.bytes)),
+            ("rendezvous", ArgValue::Number(rendezvous.bytes)),
+            ("zero-copy", ArgValue::Number(zero_copy.bytes)),
             ("registered", ArgValue::Number(registered.bytes)),
             ("copied", ArgValue::Number(copied.bytes)),
         ];
@@ -284,40 +284,40 @@ impl Trace {
 
     /// Counts a message to `to`, in the order in which the first frames are posted to the device.
     pub(crate) fn count_sent(&self, to: u32) -> Flow {
-        Flow { from: self.rank, to, order: next(&mut self.book().sent, to) }
+        Flow { from: self.rank, to, order: next(&mut self.buffer().sent, to) }
     }
 
     /// Counts a message from `from`, in the order in which the first frames arrive.
     pub(crate) fn count_arrived(&self, from: u32) -> Flow {
-        Flow { from, to: self.rank, order: next(&mut self.book().came, from) }
+        Flow { from, to: self.rank, order: next(&mut self.buffer().arrived, from) }
     }
 
     /// Remembers a message of which only the RTS has arrived.
     pub(crate) fn expect_body(&self, flow: Flow, context: u64, op: u64) {
-        self.book().announced.insert((flow.from, context, op), flow.order);
+        self.buffer().rendezvous.insert((flow.from, context, op), flow.order);
     }
 
     /// Removes and returns such a message when its body has arrived, or will not arrive.
     pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
-        let order = self.book().announced.remove(&(from, context, op))?;
+        let order = self.buffer().rendezvous.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
     }
 
     fn record(
         &self,
         at: Timestamp,
-        shape: EventKind,
+        kind: EventKind,
         name: [&'static str; 2],
         category: &'static str,
         args: &[(&'static str, ArgValue)],
     ) {
-        self.keep(self.event(at, shape, name, category, args));
+        self.push(self.event(at, kind, name, category, args));
     }
 
     fn event(
         &self,
         at: Timestamp,
-        shape: EventKind,
+        kind: EventKind,
         name: [&'static str; 2],
         category: &'static str,
         args: &[(&'static str, ArgValue)],
@@ -325,11 +325,11 @@ impl Trace {
         let mut all: Args = [event::NONE; event::ARGS];
         all.iter_mut().zip(args).for_each(|(place, arg)| *place = *arg);
         let thread = THREAD.try_with(|(number, _)| *number).unwrap_or(0);
-        TraceEvent { at, shape, thread, name, category, args: all, why: None }
+        TraceEvent { at, kind, thread, name, category, args: all, why: None }
     }
 
-    fn keep(&self, event: TraceEvent) {
-        self.book().keep(event, self.rank);
+    fn push(&self, event: TraceEvent) {
+        self.buffer().push(event, self.rank);
     }
 
     /// Ends the trace: later events are lost.
@@ -338,22 +338,22 @@ impl Trace {
     /// If not all recorded events are in the file.
     pub(crate) fn close(&self) -> Result<(), String> {
         let now = self.now();
-        let mut book = self.book();
-        if book.dropped > 0 {
-            let args = [("events", ArgValue::Number(book.dropped))];
+        let mut buffer = self.buffer();
+        if buffer.dropped > 0 {
+            let args = [("events", ArgValue::Number(buffer.dropped))];
             let event = self.event(
                 now,
                 EventKind::Instant,
-                ["", "left out, as MPJ_TRACE_MAX_EVENTS says"],
+                ["", "events dropped (MPJ_TRACE_MAX_EVENTS)"],
                 "trace",
                 &args,
             );
-            book.events.push(event);
+            buffer.events.push(event);
         }
-        book.events_left = 0;
-        book.is_over = true;
-        book.write(self.rank);
-        book.part.close(self.rank)
+        buffer.events_left = 0;
+        buffer.is_closed = true;
+        buffer.write(self.rank);
+        buffer.file.close(self.rank)
     }
 }
 
@@ -365,7 +365,7 @@ impl Drop for Trace {
 }
 
 impl TraceBuffer {
-    fn keep(&mut self, event: TraceEvent, rank: u32) {
+    fn push(&mut self, event: TraceEvent, rank: u32) {
         if self.events_left == 0 {
             self.dropped += 1;
             return;
@@ -374,7 +374,7 @@ impl TraceBuffer {
         if !self.threads.contains(&event.thread) {
             self.threads.push(event.thread);
             let name = std::thread::current().name().map(Into::into);
-            self.events.push(TraceEvent { shape: EventKind::Thread, why: name, ..event.clone() });
+            self.events.push(TraceEvent { kind: EventKind::Thread, why: name, ..event.clone() });
         }
         self.events.push(event);
         if self.events.len() >= BUFFER {
@@ -383,25 +383,25 @@ impl TraceBuffer {
     }
 
     fn write(&mut self, rank: u32) {
-        self.part.write(rank, &self.events, &self.names);
+        self.file.write(rank, &self.events, &self.names);
         self.events.clear();
     }
 }
 
-fn lock(book: &Mutex<TraceBuffer>) -> MutexGuard<'_, TraceBuffer> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(buffer: &Mutex<TraceBuffer>) -> MutexGuard<'_, TraceBuffer> {
+    buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes the buffered events periodically, until the trace has ended.
-fn flush_periodically(book: &Weak<Mutex<TraceBuffer>>, rank: u32) {
+fn flush_periodically(buffer: &Weak<Mutex<TraceBuffer>>, rank: u32) {
     loop {
         std::thread::sleep(FLUSH_INTERVAL);
-        let Some(book) = book.upgrade() else { return };
-        let mut book = lock(&book);
-        if book.is_over {
+        let Some(buffer) = buffer.upgrade() else { return };
+        let mut buffer = lock(&buffer);
+        if buffer.is_closed {
             return;
         }
-        book.write(rank);
+        buffer.write(rank);
     }
 }
 
@@ -430,7 +430,7 @@ mod tests {
         config.read(&TRACE, path.to_str().unwrap()).unwrap();
         let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
-        trace.book().sampled = sys::monotonic_ns() + COUNTER_INTERVAL_NS;
+        trace.buffer().counters_recorded = sys::monotonic_ns() + COUNTER_INTERVAL_NS;
         assert!(!trace.wants_counters());
         drop(trace);
         std::fs::remove_file(path.with_extension("rank0")).unwrap();

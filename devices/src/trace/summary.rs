@@ -84,7 +84,7 @@ impl fmt::Display for Summary {
 
 fn write_line(
     f: &mut fmt::Formatter<'_>,
-    who: &str,
+    rank: &str,
     time: f64,
     waits: &BTreeMap<String, f64>,
 ) -> fmt::Result {
@@ -93,7 +93,7 @@ fn write_line(
     calls.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     let sum = |calls: &[(&String, f64)]| calls.iter().fold(0.0, |sum, (_, waited)| sum + waited);
     let waited = sum(&calls);
-    write!(f, "\n  {who:>5}  {:>7.2} s  {:>4.0} %  ", time / 1e6, share(waited))?;
+    write!(f, "\n  {rank:>5}  {:>7.2} s  {:>4.0} %  ", time / 1e6, share(waited))?;
     let (named, others) = calls.split_at(calls.len().min(CALLS));
     let mut parts: Vec<String> =
         named.iter().map(|(call, waited)| format!("{call} {:.0} %", share(*waited))).collect();

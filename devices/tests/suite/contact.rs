@@ -273,7 +273,7 @@ fn a_peer_that_cannot_be_answered_is_reported() {
         job.slow.question(1)(Err("nobody knows".to_owned()));
         let (outcome, _) = received.wait(zero);
         let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(&*cause, "it cannot be answered: nobody knows");
+        assert_eq!(&*cause, "it cannot be replied to: nobody knows");
         // The process of a rank that has failed exits.
         job.roster.report(0, Exit::Died("it has failed".into()));
         assert!(sent.wait(one).is_err());

@@ -90,7 +90,7 @@ fn what_is_no_map_is_refused() {
     }
     assert_eq!(
         HostsError::Number { run: 1, host, known: 1 }.to_string(),
-        "run 1 of the hosts is of host 2, and there are only 1 before it"
+        "run 1 of the host map names host 2; the next new host must be 1"
     );
 }
 

@@ -194,7 +194,7 @@ fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answ
     assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
     let first = job.roster.since(0).into_iter().next();
     let Some(ExitEvent { rank: 0, exit: Exit::Died(why) }) = first else { panic!("{first:?}") };
-    assert!(why.contains("cannot be answered: shmdev: there is a ring to"), "{why}");
+    assert!(why.contains("cannot be replied to: shmdev: there is a ring to"), "{why}");
 }
 
 /// Exchanges messages in which some ranks sleep, whichever words are overwritten.

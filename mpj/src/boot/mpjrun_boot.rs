@@ -200,14 +200,14 @@ impl Broadcaster for ExitBroadcaster {
         }
     }
 
-    fn ask(&self) {
+    fn request_exits(&self) {
         if !self.exit_query_pending.swap(true, Ordering::Relaxed) {
             // If the launcher is gone, the control thread reports every rank outside this process dead.
             let _ = self.writer.post(&ToLauncher::Ends);
         }
     }
 
-    fn reported_causes(&self, rank: u32, first: u32) {
+    fn report_cause(&self, rank: u32, first: u32) {
         // An error is ignored for the same reason as in `ask`.
         let _ = self.writer.post(&ToLauncher::FailedDueTo { rank, first });
     }

@@ -24,7 +24,7 @@ pub(crate) struct CollContext {
 impl CollContext {
     /// Creates the context for the members of a channel.
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
-        channel.compare_tags(MATCHED);
+        channel.set_tag_mask(MATCHED);
         let (rank, size) = (channel.rank(), channel.group().size());
         let course = CollState::new(engine.bias());
         CollContext { engine, channel, rank, size, course, tuning }

@@ -195,7 +195,7 @@ impl CollState {
 /// the ranks are in step. If that cannot be decided without a lock, returns false.
 #[inline]
 fn is_in_step(context: &CollContext, call: &CallId, over: u32) -> bool {
-    let early = context.channel().early();
+    let early = context.channel().unexpected_counts();
     let is_plain = |tag: i32| {
         let number = number_near(call.number, tag);
         !Notice::is_tag(tag)

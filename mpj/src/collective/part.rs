@@ -82,7 +82,7 @@ impl ActiveCall {
     /// Checks, after the last step, for notices and for messages of this call that were not received.
     #[inline]
     pub(crate) fn close(&self, context: &CollContext) -> Result<()> {
-        match (&self.call, context.channel().early().queued) {
+        match (&self.call, context.channel().unexpected_counts().queued) {
             (None, _) | (_, 0) => Ok(()),
             (Some(call), _) => CollState::check_notices(context, call, call.number.wrapping_add(1), false),
         }

@@ -28,7 +28,7 @@ pub(crate) struct StallDetector {
 
 impl StallDetector {
     pub(crate) fn new(context: &CollContext) -> Self {
-        let arrived = context.channel().early().arrived;
+        let arrived = context.channel().unexpected_counts().arrived;
         StallDetector {
             arrived,
             polls: 0,
@@ -55,7 +55,7 @@ impl StallDetector {
     /// Returns whether a check for stalls is due, after a poll without progress.
     #[inline]
     pub(crate) fn is_due(&mut self, context: &CollContext) -> bool {
-        let arrived = context.channel().early().arrived;
+        let arrived = context.channel().unexpected_counts().arrived;
         let is_news = std::mem::replace(&mut self.arrived, arrived) != arrived;
         self.polls = self.polls.wrapping_add(1);
         is_news || ((self.sleeps.get() || self.polls.is_multiple_of(POLLS)) && self.has_waited_long())

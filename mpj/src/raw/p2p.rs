@@ -25,7 +25,7 @@ fn check_tag(call: &'static str, tag: i32) -> Result<()> {
 }
 
 pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
-    Error::new(ErrorClass::Count, call, format!("{count} items are more bytes than can be counted"))
+    Error::new(ErrorClass::Count, call, format!("{count} items overflow the byte count"))
 }
 
 /// Checks that no byte would be received twice.
@@ -383,7 +383,7 @@ pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<St
             return Err(error);
         }
     };
-    let completion = comm.engine().recv_message(message, Receive::new(target.by(comm.path())));
+    let completion = comm.engine().recv_message(message, Receive::new(target.with_path(comm.path())));
     finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 

@@ -30,7 +30,7 @@ impl<T: Equivalent> PoolSlice<T> {
         const CALL: &str = "slice";
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| {
-            Error::new(ErrorClass::Count, CALL, format!("{len} items are more bytes than can be counted"))
+            Error::new(ErrorClass::Count, CALL, format!("{len} items overflow the byte count"))
         })?;
         // A block is aligned to the largest power of two that is no longer than it is, up to a page.
         let block = pool.alloc(bytes.max(align_of::<T>()));

@@ -95,7 +95,7 @@ fn ranks_that_have_ended_and_threads_are_told_apart() {
     assert_told(&report, 0, "has ended");
     assert_told(&report, 1, "recv from rank 1 with tag 1, for ");
     assert_told(&report, 1, "recv from rank 1 with tag 2, for ");
-    assert_told(&report, 2, "leaving the job: what it has sent is not received, for ");
+    assert_told(&report, 2, "leaving the job: messages it sent have not been received, for ");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
             } else {
                 let mut room = vec![true; len];
                 let error = world.with_path(receiver).recv(&mut room, 0, 0).unwrap_err();
-                assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
+                assert_eq!(error.to_string(), "recv: rank 0 sent an invalid bool or char with tag 0");
                 assert!(room.iter().all(|value| !value), "{sender:?} {receiver:?}");
             }
         }

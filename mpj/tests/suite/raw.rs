@@ -333,7 +333,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
     for len in [3usize, 50_000] {
         let (mut flags, mut chars) = (vec![false; len], vec!['x'; len]);
         let error = world.recv(&mut flags, 0, 0).expect_err("2 is no bool");
-        assert_eq!(error.to_string(), "recv: rank 0 sent a bool or char with tag 0 that is none");
+        assert_eq!(error.to_string(), "recv: rank 0 sent an invalid bool or char with tag 0");
         assert_eq!(error.class(), ErrorClass::Type);
         assert!(flags.iter().enumerate().all(|(at, flag)| *flag == (at != len - 2)));
         let failed = world.irecv(chars, 0, 0)?.wait().expect_err("a surrogate");
@@ -463,7 +463,7 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
             Buf::read_only(std::ptr::null(), usize::MAX / 4, Primitive::F64)
         }
     }
-    let text = format!("send: {} items are more bytes than can be counted", usize::MAX / 4);
+    let text = format!("send: {} items overflow the byte count", usize::MAX / 4);
     let error = world.send(&Huge, 0, 0).expect_err("too large");
     assert_eq!((error.class(), error.to_string()), (ErrorClass::Count, text));
     assert_eq!(world.isend(Huge, 0, 0).expect_err("too large").class(), ErrorClass::Count);
@@ -471,7 +471,7 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     let ragged = Buf::chain([ChainSegment::from(&bytes[..])], Primitive::U32);
     // SAFETY: initialised bytes, and nothing is written; also below.
     let error = unsafe { raw::send(comm, ragged, 0, 0, Mode::Standard) }.expect_err("7 bytes");
-    let text = "send: the chain has 7 bytes, which are no whole number of items of 4 bytes";
+    let text = "send: the chain has 7 bytes, not a multiple of the item size 4";
     assert_eq!((error.class(), error.to_string().as_str()), (ErrorClass::Count, text));
     let endless = Buf::chain([ChainSegment { base: bytes.as_ptr(), len: usize::MAX }; 3], Primitive::U8);
     // SAFETY: the buffer is rejected before anything is read.

@@ -54,13 +54,13 @@ fn waits_messages_and_collectives_of_threads_are_in_one_file() {
     let all = [0, 1, 2].into();
     for name in [
         "eager sent",
-        "eager sent, to be confirmed",
-        "announced",
+        "synchronous eager sent",
+        "RTS sent",
         "eager arrived",
-        "early message received",
-        "announcement arrived",
-        "piece got",
-        "body got",
+        "unexpected message received",
+        "RTS arrived",
+        "get",
+        "body fetched",
         "registered",
         "ssend",
         "allreduce",
@@ -75,7 +75,7 @@ fn waits_messages_and_collectives_of_threads_are_in_one_file() {
         calls.iter().all(|call| call["args"]["count"] == 1000 && call["args"]["ranks"] == 3),
         "{calls:?}"
     );
-    let got = trace.events("body got");
+    let got = trace.events("body fetched");
     assert!(
         got.iter().all(|got| got["args"]["bytes"] == 300_000 && got["args"]["device"] == "smdev"),
         "{got:?}"
@@ -122,7 +122,7 @@ fn a_message_that_is_refused_ends_there() {
     let trace = Trace::read(&path);
     trace.assert_nested();
     trace.assert_flows();
-    let refused = trace.events("announced message refused");
+    let refused = trace.events("rendezvous refused");
     assert!(refused.iter().all(|event| event["args"]["from"] == 0) && refused.len() == 3, "{refused:?}");
 }
 
@@ -169,7 +169,7 @@ fn what_is_beyond_the_limit_is_counted() {
         return;
     }
     let trace = Trace::read(&path);
-    let left_out = trace.events("left out, as MPJ_TRACE_MAX_EVENTS says");
+    let left_out = trace.events("events dropped (MPJ_TRACE_MAX_EVENTS)");
     assert_eq!(left_out.len(), 2);
     assert!(left_out.iter().all(|event| event["args"]["events"].as_u64() > Some(10)), "{left_out:?}");
 }

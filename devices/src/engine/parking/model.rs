@@ -11,12 +11,16 @@ use crate::sync::try_lock;
 struct Scene {
     parking: Parking,
     news: AtomicBool,
-    turn: Mutex<()>,
+    progress_lock: Mutex<()>,
 }
 
 impl Scene {
     fn new() -> Arc<Self> {
-        Arc::new(Scene { parking: Parking::new(), news: AtomicBool::new(false), turn: Mutex::new(()) })
+        Arc::new(Scene {
+            parking: Parking::new(),
+            news: AtomicBool::new(false),
+            progress_lock: Mutex::new(()),
+        })
     }
 
     /// Waits for new work as the engine's waiting loop does while another thread holds the progress lock.
@@ -100,20 +104,20 @@ fn news_is_not_missed_by_who_parks_for_long() {
 fn a_turn_that_is_given_up_is_taken_by_who_parks_for_long() {
     loom::model(|| {
         let scene = Scene::new();
-        let turn = scene.turn.lock().unwrap();
+        let progress_lock = scene.progress_lock.lock().unwrap();
         let other = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                let mut turn = try_lock(&scene.turn);
-                while turn.is_none() {
+                let mut progress_lock = try_lock(&scene.progress_lock);
+                while progress_lock.is_none() {
                     scene.parking.park(&mut ParkBackoff(LONGEST), || {
-                        turn = try_lock(&scene.turn);
-                        turn.is_some()
+                        progress_lock = try_lock(&scene.progress_lock);
+                        progress_lock.is_some()
                     });
                 }
             })
         };
-        drop(turn);
+        drop(progress_lock);
         scene.parking.notify();
         other.join().unwrap();
     });

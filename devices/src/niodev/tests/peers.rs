@@ -64,7 +64,7 @@ fn packed_bodies_arrive() {
     for size in [1, 4096, 4097, 200_000] {
         let bytes = pattern(size, size);
         let fill = PackedBody::new(&bytes, 0, size);
-        to_b.post(&[3; 8], Body::Fill(fill)).unwrap();
+        to_b.post(&[3; 8], Body::Packed(fill)).unwrap();
         until(&mut [&mut a, &mut b], |r| {
             let _ = to_b.flush();
             r[1].got.frames.len() == 1

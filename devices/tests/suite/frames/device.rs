@@ -261,7 +261,7 @@ impl Endpoint for FakeLink {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
             Body::Chain(pieces) => pieces.flatten().copied().collect(),
-            Body::Fill(fill) => {
+            Body::Packed(fill) => {
                 let mut room = vec![std::mem::MaybeUninit::new(0u8); len];
                 fill.write(&mut room);
                 // SAFETY: every byte was initialised above; `fill` only overwrites bytes.
@@ -290,7 +290,7 @@ impl Endpoint for FakeLink {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
-        let run = to.run().expect("this device moves runs alone");
+        let run = to.contiguous().expect("this device moves runs alone");
         if self.wire.gets == Gets::Fail {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::write_bytes(run, 0xdb, to.len / 2) };
@@ -319,7 +319,7 @@ impl Endpoint for FakeLink {
         op: OpToken,
     ) -> Result<OpStatus, PostError> {
         let [part] = body else { panic!("one part") };
-        let run = part.run().expect("this device moves runs alone");
+        let run = part.contiguous().expect("this device moves runs alone");
         // SAFETY: the caller's contract.
         let bytes = unsafe { std::slice::from_raw_parts(run, part.len) };
         self.post(head, Body::Bytes(bytes))?;

@@ -80,7 +80,7 @@ fn refused() {
     let refused = |args: &str| -> Ended { watch(&mut mpjrun(args)).0.end() };
     let ranks = Cores::allowed().numbers().count() + 1;
     for (args, parts) in [
-        (format!("-n {ranks} --bind core true"), ["--bind core", "need a core each"]),
+        (format!("-n {ranks} --bind core true"), ["--bind core", "need one core each"]),
         ("-n 2 --bind socket true".to_owned(), ["--bind socket", "none of auto, core, none"]),
         ("-n 2 --bind-to none true".to_owned(), ["there is no --bind-to", "--bind says"]),
     ] {

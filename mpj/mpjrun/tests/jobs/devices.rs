@@ -108,7 +108,7 @@ fn a_device_of_the_programs_own_goes_by_its_name() {
     let there = "smdev, shmdev, ibvdev, niodev, owndev";
     for (device, meant) in [("owndve", " (did you mean owndev?)"), ("tokenring", "")] {
         let ended = run(device);
-        let why = format!("no device is named '{device}'{meant}; there are {there}");
+        let why = format!("no device is named '{device}'{meant}; available: {there}");
         ended.expect(1, &["ranks 0 and 1 ", "could not start", &why]);
         assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "it is said once: {ended:#?}");
     }

@@ -53,7 +53,7 @@ fn every_path_brings_the_same_between_processes() {
     }
     let ended = run("-n 2 --path sideways", "messages:none");
     assert_eq!(ended.code, Some(2), "{ended:#?}");
-    assert!(ended.err.concat().contains("is none of auto, buffered, zerocopy"), "{ended:#?}");
+    assert!(ended.err.concat().contains("is not one of auto, buffered, zerocopy"), "{ended:#?}");
 }
 
 fn one_table_says_what_the_ranks_have_moved() {

@@ -32,11 +32,11 @@ fn a_job_is_traced_by_every_device() {
     let folder = Folder::new("devices");
     // By default, shmdev chooses according to the number of cores.
     for (device, more, processes, body) in [
-        ("smdev", "", 1, "body got"),
+        ("smdev", "", 1, "body fetched"),
         ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1099511627776", 3, "body received in pieces"),
-        ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1", 3, "body got"),
+        ("shmdev", "-x MPJ_SHM_SINGLE_COPY_MIN=1", 3, "body fetched"),
         ("niodev", "", 3, "body received in pieces"),
-        ("auto", "--ranks-per-process 2", 2, "body got"),
+        ("auto", "--ranks-per-process 2", 2, "body fetched"),
     ] {
         let path = folder.0.join("job.json");
         // The second run sets the variable; it replaces the existing file.
@@ -61,7 +61,7 @@ fn a_job_is_traced_by_every_device() {
             trace.assert_nested();
             let pairs = trace.assert_flows();
             assert!(["0 to 1", "1 to 2", "2 to 0"].iter().all(|pair| pairs[*pair] >= 8), "{pairs:?}");
-            for name in ["eager sent", "announced", "allreduce", "ssend"] {
+            for name in ["eager sent", "RTS sent", "allreduce", "ssend"] {
                 assert_eq!(trace.ranks_with(name).len(), 3, "{name} by {device}");
             }
             let calls = trace.events("ssend").into_iter().filter(|event| event["cat"] == "send").count();
@@ -95,7 +95,7 @@ fn ranks_without_a_trace_are_in_the_file() {
     let ended = run(&format!("-n 2 --trace {}", path.display()), "never");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let names: Vec<String> = Trace::read(&path).ranks().into_values().collect();
-    assert_eq!(names, ["rank 0, which has left no trace", "rank 1, which has left no trace"]);
+    assert_eq!(names, ["rank 0 (no trace)", "rank 1 (no trace)"]);
 }
 
 fn a_trace_that_cannot_be_is_no_failure() {
@@ -112,14 +112,14 @@ fn a_full_disk_is_no_failure() {
     // The disk is full when the files of the ranks are merged.
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let ended = run(&format!("-n 2 --trace {}", path.display()), "exchange");
-    ended.expect(0, &["the trace is not whole", "No space left on device", "job.json.rank*"]);
+    ended.expect(0, &["the trace is incomplete", "No space left on device", "job.json.rank*"]);
     assert_eq!(Trace::read(&folder.0.join("job.json.rank1")).ranks().len(), 1);
     fs::remove_file(&path).unwrap();
     // The disk is full when the ranks write.
     let script = "ulimit -f 2; trap '' XFSZ; exec $RANKS rank exchange";
     let ended = run_sh(&format!("-n 2 --dev niodev --trace {}", path.display()), script);
     let told = |ended: &Ended, rank: u32| {
-        let part = format!("rank {rank}: it is not traced to its end: {}.rank{rank}: ", path.display());
+        let part = format!("rank {rank}: its trace is incomplete: {}.rank{rank}: ", path.display());
         ended.err.iter().filter(|line| line.contains(&part)).count()
     };
     assert_eq!((ended.code, told(&ended, 0), told(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");

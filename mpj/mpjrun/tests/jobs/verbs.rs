@@ -43,7 +43,7 @@ fn refused() {
         ("MPJ_IBV_GID_INDEX=77", " has no GID at that index"),
         ("MPJ_IBV_PKEY_INDEX=400", " has no partition key at that index"),
         ("MPJ_IBV_SL=9", " is Ethernet: service levels are 0 to 7"),
-        ("MPJ_IBV_MTU=9000", "is none of auto, 256, 512, 1024, 2048, 4096"),
+        ("MPJ_IBV_MTU=9000", "is not one of auto, 256, 512, 1024, 2048, 4096"),
         ("MPJ_IBV_SL=16", "is outside 0..=15"),
     ] {
         let ended = run(&format!("-n 2 --dev ibvdev -x {set}"), "fine");

@@ -7,40 +7,40 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 pub(super) struct PollState(AtomicU8);
 
 /// No thread polls it.
-const FREE: u8 = 0;
+const IDLE: u8 = 0;
 /// A thread polls it. A complete task stays in this state or in `AGAIN`.
-const TAKEN: u8 = 1;
+const RUNNING: u8 = 1;
 /// A thread polls it, and something has moved since the poll began.
-const AGAIN: u8 = 2;
+const NOTIFIED: u8 = 2;
 
 impl PollState {
     pub(super) fn new() -> Self {
-        PollState(AtomicU8::new(FREE))
+        PollState(AtomicU8::new(IDLE))
     }
 
     /// Polls the task, unless another thread is polling it. In that case, if `is_news`, the other thread polls once
     /// more. Returns whether this call completed the task.
-    pub(super) fn poll(&self, is_news: bool, mut poll: impl FnMut() -> bool) -> bool {
+    pub(super) fn poll(&self, has_progress: bool, mut poll: impl FnMut() -> bool) -> bool {
         // SYNC task-hand (acquire, release): the next poll, on whichever thread, sees everything that this thread saw
         // move.
-        let was = if is_news {
-            self.0.swap(AGAIN, Ordering::AcqRel)
+        let before = if has_progress {
+            self.0.swap(NOTIFIED, Ordering::AcqRel)
         } else {
-            let taken = self.0.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
-            taken.unwrap_or_else(|was| was)
+            let before = self.0.compare_exchange(IDLE, RUNNING, Ordering::AcqRel, Ordering::Relaxed);
+            before.unwrap_or_else(|before| before)
         };
-        if was != FREE {
+        if before != IDLE {
             return false;
         }
         loop {
             // SYNC task-hand (acquire): with everything noted until now.
-            self.0.swap(TAKEN, Ordering::AcqRel);
+            self.0.swap(RUNNING, Ordering::AcqRel);
             if poll() {
                 // The state never returns to `FREE`, so the task is never polled again.
                 return true;
             }
             // SYNC task-hand (release)
-            if self.0.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if self.0.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return false;
             }
         }

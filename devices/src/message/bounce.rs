@@ -41,41 +41,41 @@ impl DerefMut for BounceBuffer {
 
 impl fmt::Debug for BounceBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Stage")
+        f.write_str("BounceBuffer")
     }
 }
 
 /// The bounce buffers that one rank uses implicitly.
 #[derive(Default, Debug)]
 pub(crate) struct BounceBuffers {
-    taken: Arc<AtomicUsize>,
+    used: Arc<AtomicUsize>,
 }
 
 impl BounceBuffers {
     /// Allocates a block for a body that is faster with one; `None` if the limit is reached or there is no memory.
     pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
-        if bytes > MAX_BYTES - self.taken.load(Ordering::Relaxed).min(MAX_BYTES) {
+        if bytes > MAX_BYTES - self.used.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;
         }
-        let stage = BounceBuffer::alloc(bytes)?;
+        let buffer = BounceBuffer::alloc(bytes)?;
         // A block may be larger than requested.
-        let bytes = stage.capacity();
-        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        let share = BounceShare { taken: Arc::clone(&self.taken), bytes };
-        Some(BounceBuffer { _share: Some(share), ..stage })
+        let bytes = buffer.capacity();
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        let share = BounceShare { used: Arc::clone(&self.used), bytes };
+        Some(BounceBuffer { _share: Some(share), ..buffer })
     }
 }
 
 /// The bytes of one buffer, counted towards the limit until it is dropped.
 struct BounceShare {
-    taken: Arc<AtomicUsize>,
+    used: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl Drop for BounceShare {
     fn drop(&mut self) {
-        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
