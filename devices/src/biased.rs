@@ -137,7 +137,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads that try.
+    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads that
+    /// try.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if self.try_lock_biased() {

@@ -62,7 +62,6 @@ impl Bind {
     }
 }
 
-/// Returns whether `local` ranks of this host outnumber its cores.
 pub(crate) fn is_oversubscribed(config: &Config, local: u32) -> bool {
     let cores = match config.size(&CORES) {
         0 => usable(),

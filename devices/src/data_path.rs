@@ -1,4 +1,4 @@
-//! The path of a message's bytes.
+//! The parameter that selects the data path.
 
 use crate::config::Choice;
 

@@ -1,12 +1,11 @@
-//! Deferred drops: user values are dropped only when this thread holds no lock of a rank, because a drop may take a long
-//! time, wait for messages, or panic.
+//! Deferred drops: user values are dropped only when this thread holds no lock of a rank, because a drop may take a
+//! long time, wait for messages, or panic.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// The number of [`DeferDrops`] of this thread.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
     /// Whether values are waiting to be dropped.
     static PENDING: Cell<bool> = const { Cell::new(false) };
@@ -15,7 +14,6 @@ thread_local! {
     static DEFERRED: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes this thread defer the drops of users' values until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DeferDrops(());
 
@@ -37,8 +35,8 @@ impl Drop for DeferDrops {
 /// Drops a user's value: at once, or, while this thread makes progress for its rank, afterwards. Call it for a
 /// [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
 ///
-/// A panic of a deferred drop is reported by the panic hook and not propagated, because it is unrelated to the call that
-/// runs then.
+/// A panic of a deferred drop is reported by the panic hook and not propagated, because it is unrelated to the call
+/// that runs then.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);

@@ -64,8 +64,8 @@ pub struct Caps {
     pub eager_limit: usize,
     /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
-    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. The receiver copies the body from the sender's memory.
-    /// A get that copies within the call delays other sends to that peer; [`SizeRange::max`] limits that time.
+    /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. The receiver copies the body from the sender's
+    /// memory. A get that copies within the call delays other sends to that peer; [`SizeRange::max`] limits that time.
     pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
     pub put: Option<SizeRange>,
@@ -73,9 +73,10 @@ pub struct Caps {
     pub zcopy: Option<SizeRange>,
     /// Whether [`Endpoint::get`] and [`Endpoint::put`] accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
-    /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if `get`,
-    /// `put` and `post_zcopy` need no registration of local memory. Shorter bodies, and bodies with a layout that the device
-    /// does not support, go through a pool block. With [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), only the latter do.
+    /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if
+    /// `get`, `put` and `post_zcopy` need no registration of local memory. Shorter bodies, and bodies with a layout
+    /// that the device does not support, go through a pool block. With
+    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), only the latter do.
     pub register_from: Option<usize>,
     /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,
@@ -216,9 +217,9 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
 
     /// Registers memory with the device, for keys or for local access by the device.
     ///
-    /// The engine calls it for each operation, so a device with costly registration caches the results. For a pool block,
-    /// `region` is given: the device registers the whole region once, with every kind of access that may be needed later, and
-    /// stores the result in [`Region::registrations`]. A key then names a range of the region.
+    /// The engine calls it for each operation, so a device with costly registration caches the results. For a pool
+    /// block, `region` is given: the device registers the whole region once, with every kind of access that may be
+    /// needed later, and stores the result in [`Region::registrations`]. A key then names a range of the region.
     /// # Errors
     /// If the device or the operating system reports an error. The engine then sends the message in frames.
     ///
@@ -241,11 +242,12 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Ends a peer's access to registered memory through the keys that were packed for it, and returns at once. The engine
-    /// calls it before it releases memory for which the peer has not reported completion.
+    /// Ends a peer's access to registered memory through the keys that were packed for it, and returns at once. The
+    /// engine calls it before it releases memory for which the peer has not reported completion.
     ///
-    /// Later operations of the peer with such a key fail with [`PostError::Revoked`]; a live peer is not affected otherwise.
-    /// The connection to a peer that has [died or exited](Endpoint::peer_gone) may be broken to enforce this.
+    /// Later operations of the peer with such a key fail with [`PostError::Revoked`]; a live peer is not affected
+    /// otherwise. The connection to a peer that has [died or exited](Endpoint::peer_gone) may be broken to enforce
+    /// this.
     fn quiesce(&self, _peer: PeerId, _memory: &Registration, _op: OpToken) -> QuiesceStatus {
         QuiesceStatus::Done
     }
@@ -260,8 +262,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// in place, or [get](Endpoint::get) from it. Returns `None` if the memory is not in such storage, or if too much
     /// is exported.
     ///
-    /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was dropped.
-    /// After the drop, the owner may use the memory again if there are no other copies of `keep`.
+    /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was
+    /// dropped. After the drop, the owner may use the memory again if there are no other copies of `keep`.
     ///
     /// # Safety
     /// The memory is initialised, and as long as there is a copy of `keep` it stays valid and is not written to.

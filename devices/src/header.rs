@@ -10,7 +10,8 @@
 //! are its signature. A short message of one primitive has a short head, so that up to 48 bytes of body share its cache
 //! line.
 //!
-//! Messages and DATA frames have a body; the body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it has one.
+//! Messages and DATA frames have a body; the body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it has
+//! one.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -95,7 +96,7 @@ impl ShortHead {
     }
 }
 
-/// The whole head; a short one is read as a long one with zeros.
+/// The long head; a short one is read as a long one with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default, Debug)]
 #[repr(C)]
 pub(crate) struct Head {

@@ -51,7 +51,6 @@ struct Map {
     begins: Vec<u32>,
 }
 
-/// Consecutive ranks on one host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     host: HostId,
@@ -194,7 +193,6 @@ impl Map {
         self.runs[run].first..self.runs.get(run + 1).map_or(self.size, |next| next.first)
     }
 
-    /// Returns the indices of a host's runs, in order.
     fn of(&self, host: HostId) -> &[u32] {
         let at = |host: usize| self.begins.get(host).map_or(self.by_host.len(), |begin| *begin as usize);
         let host = host.0 as usize;

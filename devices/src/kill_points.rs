@@ -43,7 +43,6 @@ impl KillPoint {
     ];
 }
 
-/// Records that `rank` has reached a point.
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn reach(step: KillPoint, rank: u32) {
     use std::sync::OnceLock;
@@ -65,7 +64,6 @@ pub(crate) fn reach(step: KillPoint, rank: u32) {
     }
 }
 
-/// Does nothing.
 #[cfg(not(all(debug_assertions, feature = "conformance")))]
 #[inline(always)]
 pub(crate) fn reach(_step: KillPoint, _rank: u32) {}

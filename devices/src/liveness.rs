@@ -1,9 +1,9 @@
 //! The roster of exits: every wait reads here which ranks have died or exited.
 //!
-//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only the ranks that wait for
-//! that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
-//! [request](Roster::request_exits) it, as an engine does after it has polled for some time. So no exits are sent in a job
-//! whose ranks exit normally.
+//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only the ranks that wait
+//! for that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
+//! [request](Roster::request_exits) it, as an engine does after it has polled for some time. So no exits are sent in a
+//! job whose ranks exit normally.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -73,8 +73,8 @@ pub trait Broadcaster: Send + Sync + fmt::Debug {
     /// are sent without a request. Returns at once. Requests before the reply count as one.
     fn request_exits(&self);
 
-    /// Reports that a call of `rank`, a rank of this process, fails because rank `first` has reported its failure or refuses
-    /// a message. If both die, `first` is the cause. Returns at once.
+    /// Reports that a call of `rank`, a rank of this process, fails because rank `first` has reported its failure or
+    /// refuses a message. If both die, `first` is the cause. Returns at once.
     fn report_cause(&self, rank: u32, first: u32);
 }
 
@@ -91,9 +91,7 @@ pub struct Roster {
 #[derive(Debug, Default)]
 struct ExitLog {
     all: Vec<ExitEvent>,
-    /// The index of the last event of each rank.
     last: HashMap<u32, usize>,
-    /// The indices of the deaths.
     deaths: Vec<usize>,
     /// For each rank, the last rank that was reported as the cause of its failure.
     causes: HashMap<u32, u32>,

@@ -84,7 +84,6 @@ impl Policy {
         }
     }
 
-    /// Records a poll that found something.
     #[inline]
     pub(crate) fn note_hit(&self) {
         self.empty_polls.store(0, Ordering::Relaxed);
@@ -135,7 +134,6 @@ impl Policy {
         }
     }
 
-    /// Records the duration of a yield.
     fn note_yield(&self, yielded: Duration) {
         if yielded >= CONTEXT_SWITCH && !self.spin.is_zero() {
             let is_kept = yielded >= SLICE;
@@ -182,7 +180,6 @@ impl<'a> Waiter<'a> {
         !self.spin.is_zero()
     }
 
-    /// Pauses or yields after a poll that found nothing, and returns whether it is time to sleep.
     #[inline]
     pub(crate) fn idle(&mut self) -> IdleStep {
         self.polls = self.polls.wrapping_add(1);
@@ -215,7 +212,6 @@ impl<'a> Waiter<'a> {
         IdleStep::Poll
     }
 
-    /// Starts again after an event.
     #[inline]
     pub(crate) fn reset(&mut self) {
         if self.since.is_some() {

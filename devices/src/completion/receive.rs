@@ -8,8 +8,8 @@ use crate::buf::{Buf, BufError};
 use crate::data_path::DataPath;
 use crate::message::{Envelope, KeepAlive, Target};
 
-/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion; it
-/// is not moved with the handle.
+/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion;
+/// it is not moved with the handle.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.

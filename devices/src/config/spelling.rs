@@ -6,7 +6,7 @@ use super::{ConfigError, PREFIX, Parameter};
 /// rank.
 const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
-/// Former names of parameters, with the names that they have now.
+/// Former names of parameters, and their present names.
 const RENAMED: &[(&str, &str)] = &[
     ("SPIN", "SPIN_US"),
     ("YIELD", "YIELD_US"),

@@ -35,8 +35,8 @@ pub trait Endpoint: Send + fmt::Debug {
         self.post(head, body)
     }
 
-    /// Sends one frame whose body stays in place until the device no longer needs it. Frames keep the order of the calls, as
-    /// for [`post`](Self::post).
+    /// Sends one frame whose body stays in place until the device no longer needs it. Frames keep the order of the
+    /// calls, as for [`post`](Self::post).
     ///
     /// # Errors
     /// As [`post`](Self::post).

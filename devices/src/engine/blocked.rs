@@ -1,7 +1,6 @@
 //! Reports of the operations that the threads of a rank wait for, so that a job that hangs can report where.
 //!
-//! A wait is entered here when its thread is about to sleep for the first time: a wait that ends by polling has no
-//! extra cost.
+//! A wait is entered here when its thread first sleeps, so that a wait that ends by polling has no extra cost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +21,6 @@ pub struct WaitReason {
     call: &'static str,
     channel: Option<Arc<Channel>>,
     message: Option<Expected>,
-    /// The sequence number of the collective call.
     number: Option<u32>,
     others: usize,
     /// Whether the wait ends when any of the operations is complete.
@@ -78,7 +76,6 @@ impl WaitReason {
         group.peer(u32::try_from(peer).ok()?).filter(|_| only).map(|peer| peer.0)
     }
 
-    /// Returns the name and the arguments of the wait for a trace.
     pub(crate) fn trace_args(&self) -> ([&'static str; 2], [(&'static str, ArgValue); 5]) {
         const NONE: (&str, ArgValue) = ("", ArgValue::Number(0));
         let channel = self.channel.as_ref();
@@ -168,14 +165,12 @@ impl fmt::Display for BlockedThread {
     }
 }
 
-/// The waits of this rank's threads that have begun to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedThreads {
     next: AtomicU64,
     asleep: Mutex<Vec<(u64, WaitReason, Instant)>>,
 }
 
-/// An entry, which is removed when this is dropped.
 pub(crate) struct BlockedGuard<'a> {
     waits: &'a BlockedThreads,
     id: u64,

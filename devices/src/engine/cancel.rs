@@ -13,11 +13,11 @@ impl Engine {
     /// matched or is complete is not affected.
     ///
     /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive).
-    /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A
-    ///   receiver that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
+    /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A receiver
+    ///   that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
     /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. A
     ///   synchronous message that was posted cannot be called back: its send fails, but the peer might still receive
-    ///   the message.
+    ///   it.
     /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel_receive(channel, completion) {
@@ -33,7 +33,6 @@ impl Engine {
         taken
     }
 
-    /// Cancels a synchronous message to this rank itself.
     fn cancel_self_send(&self, channel: &Channel, completion: &Completion) -> bool {
         let unexpected = channel.matching().take_self_send_of(completion);
         let Some(UnexpectedBody::SelfSend { source, completer }) =
@@ -46,8 +45,8 @@ impl Engine {
         true
     }
 
-    /// Cancels a rendezvous or synchronous message whose reply has not come. If its receiver views it in place
-    /// already, it completes as sent.
+    /// Cancels a rendezvous or synchronous message whose reply has not come. If its receiver views it already, it
+    /// completes.
     fn cancel_awaiting_reply(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
@@ -83,7 +82,6 @@ impl Engine {
         false
     }
 
-    /// Removes a message to an unconnected peer from its outbox.
     fn take_deferred(&self, peer: &Peer, which: impl Fn(&DeferredSend) -> bool) -> Option<DeferredSend> {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();

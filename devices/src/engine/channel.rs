@@ -16,7 +16,7 @@ use crate::matching::{Matching, UnexpectedCounters, UnexpectedCounts};
 #[derive(Debug)]
 pub struct Channel {
     pub(crate) context: u64,
-    /// The number of the channel in frames to the other members; assigned when this rank joins.
+    /// The id of the channel in frames of this rank; assigned when this rank joins.
     wire_id: AtomicU16,
     members: OnceLock<Members>,
     about: OnceLock<About>,
@@ -25,9 +25,8 @@ pub struct Channel {
     ops: Mutex<Ops>,
     broken: OnceLock<Fault>,
     exits: Mutex<ChannelExits>,
-    /// Whether a member has exited.
     has_exits: AtomicBool,
-    /// Whether a rendezvous message has matched a receive that is not an operation yet.
+    /// See [`set_matching_rts`](Self::set_matching_rts).
     matching_rts: AtomicBool,
 }
 
@@ -37,7 +36,6 @@ pub trait Calls: Send + Sync + fmt::Debug {
     fn next(&self) -> u32;
 }
 
-/// The description of a channel in reports and traces.
 #[derive(Debug)]
 struct About {
     name: Arc<str>,
@@ -85,7 +83,6 @@ impl Channel {
         self.members.get().map_or(&NOBODY, |m| &m.group)
     }
 
-    /// Sets the name that reports and traces use, and the counter of the collective calls of this rank.
     pub(crate) fn describe(&self, name: Arc<str>, calls: Option<Weak<dyn Calls>>) {
         let _ = self.about.set(About { name, calls });
     }
@@ -95,7 +92,6 @@ impl Channel {
         self.about.get().map(|about| &about.name)
     }
 
-    /// Returns the number of the next collective call of this rank, if calls are counted here.
     pub(crate) fn next_call(&self) -> Option<u32> {
         self.about.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
@@ -105,7 +101,6 @@ impl Channel {
         self.members.get().map_or(0, |m| m.rank)
     }
 
-    /// Returns the number of this channel in frames, if it is joined.
     #[inline]
     pub(crate) fn wire_id(&self) -> u16 {
         // Stored before `members`, which every thread that sends here has seen.
@@ -136,8 +131,7 @@ impl Channel {
         self.matching().set_tag_mask(mask);
     }
 
-    /// Returns counts of unexpected messages, read without a lock. These are two relaxed loads, one of which may be
-    /// older than the other.
+    /// Returns counts of unexpected messages, by two relaxed loads without a lock: one can be older than the other.
     #[inline]
     pub fn unexpected_counts(&self) -> UnexpectedCounts {
         self.unexpected_counts.read()
@@ -147,7 +141,6 @@ impl Channel {
         self.ops.lock()
     }
 
-    /// Returns the exits of members that are known here.
     pub(crate) fn exits(&self) -> MutexGuard<'_, ChannelExits> {
         self.exits.lock()
     }
@@ -162,9 +155,8 @@ impl Channel {
         self.has_exits.store(true, Ordering::Release);
     }
 
-    /// Sets whether a rendezvous message has matched a receive that is not an operation yet. The holder of the
-    /// progress lock sets it under the lock of [`matching`](Self::matching), so a thread that has found no posted
-    /// receive there sees it.
+    /// Sets whether an RTS has matched a receive that is not an operation yet. The holder of the progress lock sets it
+    /// under the lock of [`matching`](Self::matching), so a thread that has found no posted receive there sees it.
     #[inline]
     pub(crate) fn set_matching_rts(&self, is_matching_rts: bool) {
         self.matching_rts.store(is_matching_rts, Ordering::Release);

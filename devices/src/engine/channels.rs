@@ -5,9 +5,9 @@
 //!    a peer's    messages    has a      rejects     the context is
 //!    Bind        wait        wire id    new work    never used again
 //! ```
-//! A peer may name any context, and send to it before this rank has joined it. A name costs no memory here, and a
-//! message costs the credit that its sender was granted. A freed channel is kept until its operations are complete,
-//! so that messages which this rank has sent there still arrive.
+//! A peer can name any context, and send to it before this rank has joined it. A name costs no memory here, and a
+//! message costs credit of its sender. A freed channel is kept until its operations are complete, so that messages
+//! which this rank has sent there still arrive.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -22,11 +22,9 @@ use crate::group::Group;
 /// Maximum number of channels at a time; wire ids have 16 bits.
 const MAX_WIRE_IDS: usize = 1 << 16;
 
-/// Number of freed contexts that are remembered. If a peer names a context that is no longer remembered, the only
-/// cost is the memory of its late messages.
+/// Number of freed contexts that are remembered. Late messages of an older one only cost memory.
 const REMEMBERED_FREED: usize = 4096;
 
-/// The channels of one engine.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     by_context: HashMap<u64, Arc<Channel>>,
@@ -37,7 +35,6 @@ pub(super) struct Channels {
     next: usize,
 }
 
-/// The contexts that were freed most recently.
 #[derive(Debug, Default)]
 struct FreedContexts {
     set: HashSet<u64>,
@@ -47,7 +44,6 @@ struct FreedContexts {
 /// The destination of a message to a context that this rank might not have joined.
 #[derive(Debug)]
 pub(super) enum Lookup {
-    /// Its channel.
     Channel(Arc<Channel>),
     /// This rank has freed the context, so the message has no receiver.
     Freed,
@@ -77,7 +73,6 @@ impl Channels {
         self.by_context.get(&channel.context).is_some_and(|known| Arc::ptr_eq(known, channel))
     }
 
-    /// Removes the freed channels that have no more operations.
     fn remove_idle(&mut self, is_idle: impl Fn(&Channel) -> bool) {
         let mut freeing = std::mem::take(&mut self.freeing);
         freeing.retain(|channel| {
@@ -143,7 +138,7 @@ impl Engine {
     }
 
     /// Starts no new operations in a channel that will be [freed](Self::free). Posted receives still get their
-    /// messages; all other messages are refused, including unexpected ones that have arrived.
+    /// messages; all other messages are refused, including unexpected ones.
     pub fn begin_free(&self, channel: &Channel) {
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
@@ -164,13 +159,13 @@ impl Engine {
         channels.free.len() + (MAX_WIRE_IDS - channels.next)
     }
 
-    /// Returns whether no operation of a channel needs it any more. Queued frames and body streams do not need it,
-    /// because they store their context.
+    /// Returns whether no operation needs a channel any more. Queued frames and body streams store their context
+    /// instead.
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
-        // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is
-        // unlocked, and a receive is an operation by the time that `is_meeting` is false.
+        // The order matters. A deferred send is an operation or a queued frame by the time that its outbox is unlocked,
+        // and a receive is an operation by the time that `is_matching_rts` is false.
         !self.peers.iter().any(waits) && !channel.is_matching_rts() && channel.ops().is_empty()
     }
 
@@ -180,8 +175,8 @@ impl Engine {
         channels.by_context.get(&context).cloned()
     }
 
-    /// Returns the destination of a message to a context. If this rank has not joined the context, the channel is
-    /// created and keeps the message.
+    /// Returns the destination of a message to a context; creates the channel if this rank has not joined the context
+    /// yet.
     pub(super) fn lookup_or_create(&self, context: u64) -> Lookup {
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
         if channels.freed.set.contains(&context) {

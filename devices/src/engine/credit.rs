@@ -1,11 +1,11 @@
 //! Eager credit: how many bytes of eager messages a peer may have outstanding at this rank.
 //!
-//! A budget bounds the memory for unexpected messages of a rank, whatever the number of its peers. One half is
-//! divided among all ranks of the world from the start, so every sender knows its share without a request. The other
-//! half goes to the peers that use their credit. Whenever such a peer gets credit back, its limit doubles, as long as
-//! budget is available, up to [`CREDIT`]. This part of the budget returns when the peer has exited, or when another
-//! peer needs it: then the rank recalls it from a peer to which it has granted nothing for some time. A sender
-//! without credit uses the rendezvous protocol.
+//! A budget bounds the memory for unexpected messages of a rank, whatever the number of its peers. One half is divided
+//! among all ranks of the world from the start, so every sender knows its share without a request. The other half goes
+//! to the peers that use their credit: whenever such a peer gets credit back, its limit doubles, up to
+//! [`EAGER_CREDIT`], as long as budget is available. This part returns when the peer has exited, or when another peer
+//! needs it: then the rank recalls it from a peer to which it has granted nothing for some time. A sender without
+//! credit uses the rendezvous protocol.
 //!
 //! ```text
 //!   peer with a larger limit                   this rank
@@ -13,8 +13,8 @@
 //!   returns its unused  ──  Credit, Return ─►  checks it against the recall and the messages received, and may
 //!   credit, or 0                               grant it again
 //! ```
-//! Credit that is being returned still belongs to the peer. It goes back to the budget when the reply has come, or when
-//! the peer has exited. A peer whose credit is used up by messages that are not received returns 0.
+//! Credit under recall still belongs to the peer. It goes back to the budget when the reply has come, or when the peer
+//! has exited. A peer whose credit is used up by messages that are not received returns 0.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -40,19 +40,16 @@ pub const EAGER_CREDIT_TOTAL: Number = Number {
     help: "bytes of eager messages that all senders may have outstanding at a receiver; the same for all ranks",
 };
 
-/// The least credit of each sender.
 const MIN_CREDIT: u64 = 1 << 16;
 
-/// The credit that this rank grants its peers, and the budget that is left.
+/// The eager credit of this rank's peers.
 #[derive(Debug)]
 pub(crate) struct CreditPool {
     /// Initial credit of each peer, the same at all ranks.
     pub(crate) initial: u64,
-    /// Largest credit of a peer.
     pub(crate) max: u64,
     available: AtomicU64,
-    /// Peers whose credit has grown and is not being recalled. Each has the total that it was granted when it was
-    /// last examined, if it was.
+    /// Peers whose credit has grown and is not being recalled, each with its granted total when it was last examined.
     reclaimable: Mutex<VecDeque<(PeerId, Option<u64>)>>,
 }
 
@@ -100,8 +97,8 @@ impl CreditPool {
         }
     }
 
-    /// Takes from the budget, and returns, the bytes by which the credit `room` of an active peer grows. The credit
-    /// doubles, as far as the maximum and the budget allow.
+    /// Takes from the budget, and returns, the bytes by which the credit of an active peer grows: it doubles, as far as
+    /// the maximum and the budget allow.
     pub(super) fn grow(&self, credit_given: u64) -> u64 {
         let wanted = credit_given.min(self.max.saturating_sub(credit_given));
         let take = |left: u64| (wanted != 0).then(|| left - wanted.min(left));
@@ -109,12 +106,11 @@ impl CreditPool {
         before.map_or(0, |left| wanted.min(left))
     }
 
-    /// Returns to the budget the part of the credit `room` that exceeds the initial credit.
+    /// Returns to the budget the part of a credit that exceeds the initial credit.
     pub(super) fn reclaim(&self, credit_given: u64) {
         self.available.fetch_add(credit_given.saturating_sub(self.initial), Ordering::Relaxed);
     }
 
-    /// Adds a peer whose credit has grown to the candidates of a recall.
     pub(super) fn add_reclaimable(&self, peer: PeerId) {
         lock(&self.reclaimable).push_back((peer, None));
     }

@@ -26,18 +26,16 @@ use crate::liveness::Exit;
 use crate::matching::{InlineBody, Posted, Unexpected, UnexpectedBody};
 use crate::message::Envelope;
 
-/// The sink of one pass of progress.
 pub(super) struct Delivery<'a> {
     pub(super) engine: &'a Engine,
     pub(super) inboxes: &'a mut PeerTable<Inbox>,
-    /// Counts the bytes copied out of the device.
     pub(super) copied: &'a AtomicCount,
 }
 
 /// The destination of an unmatched message.
 pub(super) enum Destination {
-    /// A channel, in which the sender claims to be `rank`. The claim is not `checked` if this process might have
-    /// joined only now.
+    /// A channel, in which the sender claims to be `rank`. The claim is unchecked if this rank might have joined just
+    /// now.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
     /// No receiver: this rank has freed the context.
     Freed { context: u64 },
@@ -55,8 +53,8 @@ impl Delivery<'_> {
         self.inboxes.get_mut(from)?.binding(self.engine, from, head)
     }
 
-    /// Returns the channel that a frame about an operation names. The inner option is `None` if this rank has no such
-    /// channel, and so no such operation.
+    /// Returns the channel of a frame about an operation. The inner option is `None` if this rank has no such channel,
+    /// and so no such operation.
     pub(super) fn channel(&mut self, from: PeerId, head: &Head) -> Option<Option<Arc<Channel>>> {
         Some(match self.binding(from, head)? {
             Binding::Resolved { channel, .. } => Some(Arc::clone(channel)),
@@ -67,7 +65,6 @@ impl Delivery<'_> {
         })
     }
 
-    /// Returns the destination of a message.
     pub(super) fn destination(&mut self, from: PeerId, head: &Head) -> Option<Destination> {
         match self.binding(from, head)? {
             Binding::Resolved { channel, rank } => {
@@ -83,7 +80,6 @@ impl Delivery<'_> {
         }
     }
 
-    /// Handles a frame.
     #[inline]
     pub(super) fn on_frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         let done = Head::parse(head).and_then(|(kind, head)| match kind {
@@ -193,7 +189,6 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Counts a peer's reply to a message that was announced to it.
     fn note_reply_received(&self, from: PeerId) {
         if let Some(peer) = self.engine.peers.get(from) {
             // Only the holder of the progress lock writes the counter.
@@ -215,9 +210,9 @@ impl Delivery<'_> {
         };
         let mut ops = channel.ops();
         match ops.get(head.op.get(), from) {
-            // No such send. After a death the channel has failed on both sides, and the peer's receive with it.
-            // Otherwise the send was cancelled, for example because the peer is closing, and the peer still waits for
-            // the body: without a NACK both would wait for ever.
+            // No such send. After a death, the channel has failed on both sides, and the peer's receive with it.
+            // Otherwise the send was cancelled, for example because the peer is closing: without a NACK, the peer would
+            // wait for the body for ever.
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
@@ -257,8 +252,7 @@ impl Delivery<'_> {
         if !self.is_pending(channel, from, number, true)? {
             return Some(());
         }
-        // A statement of its own: the lock is released before the operation completes, because the drop of the user's
-        // buffer may send.
+        // The lock is released before the operation completes, because the drop of the user's buffer may send.
         let taken = channel.ops().take(number, from);
         // It may have been cancelled by now.
         if let Some(op) = taken {
@@ -268,8 +262,8 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Returns whether an operation, a send or a receive, waits for a reply of its peer that ends it. Returns `None`
-    /// if the peer breaks the protocol by such a reply.
+    /// Returns whether an operation waits for a reply of its peer that ends it; `None` if such a reply breaks the
+    /// protocol.
     fn is_pending(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
         let seq = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
@@ -277,8 +271,8 @@ impl Delivery<'_> {
             (Some(Op::Rendezvous { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
-        // The message's frame is still queued, so the peer cannot have seen it: the peer breaks the protocol. The
-        // operation stays and fails with the peer, because its frame holds the user's memory.
+        // If the message's frame is still queued, the peer cannot have seen it and breaks the protocol. The operation
+        // stays and fails with the peer, because its frame holds the user's memory.
         let waits = |seq| self.engine.peers.get(from).is_some_and(|p| p.outbox().is_queued(seq));
         (!seq.is_some_and(waits)).then_some(true)
     }
@@ -326,7 +320,7 @@ impl Delivery<'_> {
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
         let kind = CreditKind::from_word(head.op.get())?;
-        // A peer that this rank has sent nothing to has no credit to return, and was not asked for any.
+        // This rank has sent nothing to the peer, which so has no credit to return and was not asked for any.
         let Some(peer) = engine.peers.get(from) else { return (kind != CreditKind::Return).then_some(()) };
         match kind {
             CreditKind::Grant => {

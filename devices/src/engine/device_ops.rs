@@ -1,6 +1,5 @@
-//! Operations that devices are executing, identified by their tokens.
-//!
-//! A token that was never issued, or that comes back twice, has no effect.
+//! Operations that devices are executing, identified by their tokens. A token that was never issued, or that comes back
+//! twice, has no effect.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,28 +12,34 @@ use crate::device::{Body, Device, MemoryDesc, OpToken, PeerId, QuiesceStatus, Re
 use crate::fault::Fault;
 use crate::message::{Envelope, Source};
 
-/// The operation that a token stands for.
 #[derive(Debug)]
 pub(crate) enum DeviceOp {
-    /// A transfer of `len` bytes into the receive `op`.
-    Get { channel: Arc<Channel>, op: u64, peer: PeerId, len: usize },
-    /// A piece of a body that is sent zero-copy.
-    SendZcopy { peer: PeerId, sending: Arc<StreamedSend> },
+    Get {
+        channel: Arc<Channel>,
+        op: u64,
+        peer: PeerId,
+        len: usize,
+    },
+    SendZcopy {
+        peer: PeerId,
+        sending: Arc<StreamedSend>,
+    },
     /// An operation that has failed, and whose memory the peer may still access.
-    Quiesce { op: Box<Op>, fault: Fault },
+    Quiesce {
+        op: Box<Op>,
+        fault: Fault,
+    },
 }
 
-/// A send whose body goes in frames. It completes when its last holder drops it. The outbox holds it while pieces are
-/// left to send, and a device while it sends a piece zero-copy.
+/// A send whose body goes in frames. It completes when its last holder drops it: the outbox, while pieces are left to
+/// send, or a device that sends a piece zero-copy.
 #[derive(Debug)]
 pub(crate) struct StreamedSend {
     source: Option<Source>,
-    /// The source as the device sees it, and its registration, if the body is sent zero-copy. Dropped before the
-    /// source.
+    /// The source as the device sees it, and its registration, for a zero-copy send. Dropped before the source.
     pub(crate) zcopy: Option<(MemoryDesc, Option<Registration>)>,
     pub(crate) message: Envelope,
     completer: Option<Completer>,
-    /// The fault of the send, if it fails.
     fault: OnceLock<Fault>,
 }
 
@@ -49,7 +54,6 @@ impl StreamedSend {
         Arc::new(StreamedSend { source, zcopy, message, completer, fault: OnceLock::new() })
     }
 
-    /// Returns `len` bytes from `position` on, in the form that a device takes.
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         self.source.as_ref().map_or(Body::Empty, |source| source.body(position, len))
     }
@@ -70,7 +74,6 @@ impl Drop for StreamedSend {
     }
 }
 
-/// The device operations of one engine.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceOps(Slab<DeviceOp>);
 
@@ -81,8 +84,7 @@ impl DeviceOps {
     }
 
     /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received.
-    ///
-    /// The operation keeps the only copy of its registration. It cannot be taken out before this returns, so the
+    /// The operation keeps the only copy of its registration, and cannot be taken out before this returns. So the
     /// device is never asked to quiesce memory that has been returned to the user.
     fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
         let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
@@ -96,7 +98,7 @@ impl DeviceOps {
         (token, status, device.is_received(registration))
     }
 
-    /// Returns whether a rank may leave without waiting for any of them. It does not wait for memory that exited
+    /// Returns whether a rank can leave without waiting for any of them. It does not wait for memory that exited
     /// peers may access. Receives are covered by [`Ops`](super::ops::Ops).
     pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
@@ -117,12 +119,10 @@ impl Engine {
         OpToken(lock(&self.device_ops).0.insert(what))
     }
 
-    /// Removes an operation that was not started.
     pub(crate) fn drop_device_op(&self, token: OpToken) -> Option<DeviceOp> {
         lock(&self.device_ops).take(token, |_| true)
     }
 
-    /// Handles the completion of a transfer.
     pub(crate) fn device_op_done(&self, token: OpToken, outcome: Result<(), String>) {
         let taken = lock(&self.device_ops).take(token, |it| !matches!(it, DeviceOp::Quiesce { .. }));
         match taken {
@@ -152,8 +152,8 @@ impl Engine {
         op.complete(outcome);
     }
 
-    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if it was
-    /// cancelled too late: its receiver views the message in place, so it counts as sent.
+    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if the cancellation
+    /// came too late, because its receiver views the message or has all of it: the operation completes then.
     pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
         let device = match &op {
             Op::Rendezvous { peer, registration: Some(_), .. } => {

@@ -1,9 +1,8 @@
 //! The exits that a rank has learned, and their effects on channels and peers.
 //!
-//! An exit is applied once in each channel that the exited rank is a member of. From then on the channel is
-//! *troubled*: each operation that starts there checks whether the exit of its peer was applied just before, and only
-//! then has the exits applied again. A channel whose members are all alive has no cost, however many other ranks have
-//! left.
+//! An exit is applied once in each channel that the exited rank is a member of. From then on, each operation that
+//! starts there checks whether the exit of its peer was applied just before, and only then has the exits applied again.
+//! A channel whose members are all alive has no cost, however many other ranks have left.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -15,35 +14,28 @@ use super::progress::ProgressState;
 use crate::device::PeerId;
 use crate::liveness::{Exit, ExitEvent};
 
-/// The exits of other ranks that a rank has learned.
 #[derive(Debug, Default)]
 pub(super) struct KnownExits {
     /// Exited ranks in the order in which their exits were learned. A rank that closes and then leaves occurs twice.
     order: Vec<u32>,
-    /// The last exit of each rank.
     last: HashMap<u32, Exit>,
-    /// The ranks that have died.
     dead: Vec<u32>,
-    /// The ranks that have left or died and whose outboxes must still be closed for that.
+    /// The ranks that have left or died and whose outboxes are not closed yet.
     closable: Vec<u32>,
 }
 
-/// The exits of the members of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelExits {
-    /// Number of the engine's learned exits that were examined.
+    /// Number of the engine's known exits that were examined.
     seen: usize,
     /// Members that take no further part in this channel, but have not died.
     closing: HashSet<u32>,
-    /// Whether a member has died.
     has_dead: bool,
     /// Whether operations have to be checked against the exits.
     is_due: bool,
-    /// The members whose exits are to be applied.
     due: Vec<u32>,
 }
 
-/// The exits to apply in a channel.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct PendingExits {
     pub(super) has_dead: bool,
@@ -52,7 +44,6 @@ pub(super) struct PendingExits {
 }
 
 impl KnownExits {
-    /// Records an exit.
     fn record(&mut self, ExitEvent { rank, exit }: ExitEvent) {
         self.order.push(rank);
         if let Exit::Died(_) = exit {
@@ -64,7 +55,7 @@ impl KnownExits {
         self.last.insert(rank, exit);
     }
 
-    /// Records in a channel the exits of its members that are new to it. Returns the number of exits that were
+    /// Records in a channel the exits of its members that are new to it; returns the number of exits that were
     /// examined.
     fn update_channel(&self, channel: &Channel) -> usize {
         if !channel.is_joined() {
@@ -91,7 +82,6 @@ impl KnownExits {
 }
 
 impl ChannelExits {
-    /// Returns the exits to apply, once.
     pub(super) fn take_due(&mut self) -> Option<PendingExits> {
         let is_due = std::mem::take(&mut self.is_due);
         let mut members = std::mem::take(&mut self.due);
@@ -100,13 +90,11 @@ impl ChannelExits {
         is_due.then_some(PendingExits { has_dead: self.has_dead, members })
     }
 
-    /// Schedules all exits to be applied again.
     fn mark_all_due(&mut self) {
         self.is_due = true;
         self.due.extend(&self.closing);
     }
 
-    /// Returns the number of members that take no further part.
     pub(super) fn closing(&self) -> usize {
         self.closing.len()
     }
@@ -121,14 +109,12 @@ impl Engine {
         self.known_exits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the exits that became known.
     #[cold]
     pub(super) fn learn_exits(&self, progress: &mut ProgressState) {
         let events = self.roster.since(progress.roster_seen);
         events.iter().for_each(|event| self.trace_exit(event));
         progress.roster_seen += events.len();
-        // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in
-        // first.
+        // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in first.
         self.exits_pending.store(true, Ordering::Release);
         {
             let mut known = self.known_exits_mut();
@@ -146,7 +132,6 @@ impl Engine {
         self.known_exits().update_channel(channel);
     }
 
-    /// Returns the exit of a rank, as far as it was learned.
     pub(crate) fn exit_of(&self, rank: u32) -> Option<Exit> {
         self.known_exits().last.get(&rank).cloned()
     }
@@ -161,23 +146,22 @@ impl Engine {
         members.iter().filter_map(closing).collect()
     }
 
-    /// Returns the exits of the ranks whose outboxes are to be closed, once.
+    /// Returns the exits of the ranks whose outboxes must be closed, each once.
     pub(super) fn take_closable(&self) -> Vec<(u32, Exit)> {
         let mut known = self.known_exits_mut();
         let gone = std::mem::take(&mut known.closable);
         gone.into_iter().filter_map(|rank| Some((rank, known.last.get(&rank)?.clone()))).collect()
     }
 
-    /// Returns the ranks that have died.
     pub(super) fn dead_ranks(&self) -> Vec<PeerId> {
         self.known_exits().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
-    /// Checks an operation that was just started against the exit of its peer, or, if it may match any member,
-    /// against the exits of all. They may have been applied a moment before.
+    /// Checks an operation that was just started against the exit of its peer, or, if it can match any member, against
+    /// all exits, which might have been applied just before.
     ///
-    /// The operation was stored under a lock. A thread that applies an exit searches there after it has marked the
-    /// channel as troubled. So either that search finds the operation, or the check here sees the exit.
+    /// The operation was stored under a lock, and a thread that applies an exit searches there after it has marked the
+    /// channel. So either that search finds the operation, or the check here sees the exit.
     #[inline]
     pub(crate) fn recheck_exits(&self, channel: &Channel, peer: Option<PeerId>) {
         if channel.has_exits() {
@@ -209,8 +193,8 @@ impl Engine {
         self.exits_pending.store(true, Ordering::Release);
     }
 
-    /// Schedules the outbox of a new peer to be closed if its rank has left or died. That exit may have
-    /// been applied a moment before.
+    /// Schedules the outbox of a new peer to be closed if its rank has exited; the exit might have been applied just
+    /// before.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
             self.known_exits_mut().closable.push(peer.0);

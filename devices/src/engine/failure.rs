@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::liveness::{Exit, ExitEvent};
 use crate::matching::{ANY_SOURCE, Pattern, Posted, Unexpected, UnexpectedBody};
 
-/// An operation that a peer has ended because of a death that this rank has yet to learn of.
+/// An operation that a peer has ended because of a death that this rank has not learned of.
 #[derive(Debug)]
 pub(super) struct Blamed {
     pub(super) channel: Arc<Channel>,
@@ -41,7 +41,6 @@ impl Engine {
         }
     }
 
-    /// Applies the exits that were learned and not applied yet.
     pub(crate) fn apply_all_exits(&self) {
         for channel in self.all_channels() {
             self.apply_exits(&channel);
@@ -65,7 +64,6 @@ impl Engine {
         dead
     }
 
-    /// Drops the outbox of a peer that takes no more frames.
     fn close_peer(&self, peer: &Peer, fault: &Fault) {
         self.close_outbox(peer.outbox(), fault);
     }
@@ -77,8 +75,8 @@ impl Engine {
         out.credit_given = self.credit.initial;
         out.credit_recalled = 0;
         out.is_closed = true;
-        // Without credit, a sender that has checked the exits before this moment sends an RTS. That operation fails
-        // with the peer.
+        // Without credit, a sender that has checked the exits before sends an RTS, and that operation fails with the
+        // peer.
         out.send_credit = 0;
         out.endpoint.peer_gone();
         out.unflushed = false;
@@ -105,8 +103,8 @@ impl Engine {
         gets.into_iter().for_each(|fetch| self.abort_get(id, fetch));
     }
 
-    /// Checks the pending operations of a channel against the exits of its members that have not been applied yet.
-    /// One search of each kind of operations covers all these members.
+    /// Checks the pending operations of a channel against the exits of its members that have not been applied yet, by
+    /// one search of each kind of operations.
     pub(crate) fn apply_exits(&self, channel: &Channel) {
         let Some(due) = channel.exits().take_due() else { return };
         // If members have died, the fault names the earliest death: the other exits are usually its consequences.
@@ -137,20 +135,19 @@ impl Engine {
         }
     }
 
-    /// Returns the fault of an operation that fails because a rank has left, or, if `rank` is `None`, all others
-    /// have. If a member of the channel has died, the fault names that death, which may be the cause.
+    /// Returns the fault of an operation that fails because a rank, or all others if `rank` is `None`, has left. If a
+    /// member of the channel has died, the fault names that death, which might be the cause.
     pub(crate) fn left_fault(&self, channel: &Channel, rank: Option<u32>) -> Fault {
         self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns the same fault for a channel without a dead member. If a rank outside the channel has died, the fault
-    /// names the first such death.
+    /// Returns the same fault for a channel without a dead member. It names the first death outside the channel, if
+    /// any.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
 
-    /// Returns the fault that names the first death of the job other than that of `rank`, which takes no further
-    /// part.
+    /// Returns the fault that names the first death of the job, except that of `rank`, which takes no further part.
     fn abandoned(&self, rank: Option<u32>) -> Option<Fault> {
         if !self.roster.has_death() {
             return None;
@@ -162,9 +159,9 @@ impl Engine {
         }
     }
 
-    /// Returns the fault of an operation that a NACK of `peer` has ended. `fault` is what the NACK says by itself,
-    /// and `first` is the death that the peer knew of when it sent the NACK. Returns `None` if this rank has yet to
-    /// learn of that death. The operation then waits for it, because every rank is notified of each death.
+    /// Returns the fault of an operation that a NACK of `peer` has ended. `fault` is the fault without a death, and
+    /// `first` is the death that the peer knew of when it sent the NACK. Returns `None` if this rank has not learned of
+    /// that death: the operation then waits for it, because every rank is notified of each death.
     pub(super) fn blame(
         &self,
         channel: &Channel,
@@ -178,7 +175,6 @@ impl Engine {
         if let Some(abandoned) = self.abandoned(Some(peer.0)) {
             return Some(abandoned);
         }
-        // This rank is alive, whatever the peer has been notified of.
         let is_to_come = |dead: &u32| *dead < self.site.size && *dead != self.site.rank;
         if first.is_some_and(|dead| is_to_come(&dead)) {
             return None;
@@ -187,7 +183,6 @@ impl Engine {
         Some(if has_left { Fault::Left { rank: Some(peer.0) } } else { fault })
     }
 
-    /// Fails the operations that waited for a death which is known by now.
     fn fail_blamed(&self) {
         let is_known = |blamed: &mut Blamed| matches!(self.exit_of(blamed.first), Some(Exit::Died(_)));
         let known: Vec<_> = lock(&self.blamed).extract_if(.., is_known).collect();
@@ -198,7 +193,6 @@ impl Engine {
         }
     }
 
-    /// Returns the fault that names the first death among the other members, if any has died.
     pub(crate) fn first_death_fault(&self, channel: &Channel) -> Option<Fault> {
         let other = |rank| rank != self.site.rank && channel.group().rank(PeerId(rank)).is_some();
         match self.roster.first_death_among(other)? {
@@ -213,8 +207,8 @@ impl Engine {
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
-    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died. The job is over, and
-    /// no thread must wait for ever. A receive that a device writes to fails when the device returns it.
+    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died: the job is over, and no
+    /// thread must wait for ever. A receive that a device writes to fails when the device returns it.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
@@ -225,16 +219,14 @@ impl Engine {
         self.wake_all();
     }
 
-    /// Fails everything as [`fail_all`](Self::fail_all) does, on a rank that has failed and does nothing more. Tasks
-    /// that were [spawned](Self::spawn) hold the engine, so this waits until they are complete, up to a time limit in
-    /// case a device does not finish.
+    /// Fails everything as [`fail_all`](Self::fail_all) does, on a rank that does nothing more, and waits until its
+    /// [tasks](Self::spawn), which hold the engine, are complete. The time limit covers a device that does not finish.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
         let exit = Instant::now() + DEVICE_GRACE;
         self.wait_until(|| (!self.tasks.any() || Instant::now() >= exit).then_some(()));
     }
 
-    /// Fails all pending operations of a channel, and rejects new ones.
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
         let hold = deferred_drop::DeferDrops::begin();
         channel.set_broken(fault.clone());
@@ -247,8 +239,7 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Fails the receives from ranks that start no more messages. All messages and RTS frames of these ranks have
-    /// arrived.
+    /// Fails the receives from ranks that start no more messages; all their messages and RTS frames have arrived.
     fn fail_receives_from(&self, channel: &Channel, exits: &HashMap<u32, Exit>) {
         let whose = |p: &Posted| channel.peer(p.pattern.source.cast_unsigned()).map(|PeerId(rank)| rank);
         let failed =
@@ -259,14 +250,12 @@ impl Engine {
         }
     }
 
-    /// Cancels every receive that has not matched, and the synchronous sends of this rank to itself: the rank is
-    /// closing.
+    /// Cancels the posted receives and the synchronous sends to itself of a closing rank.
     pub(crate) fn cancel_receives(&self, channel: &Channel) {
         fail_receives(channel, |_| true, &Fault::Cancelled);
         fail_self_sends(channel, &Fault::Cancelled);
     }
 
-    /// Fails the operations of a channel for which `why` returns a fault.
     fn fail_ops(&self, channel: &Channel, why: impl FnMut(&Op) -> Option<Fault>) {
         let ops = channel.ops().take_failed(why);
         for (op, fault) in ops {
@@ -274,10 +263,8 @@ impl Engine {
         }
     }
 
-    /// Fails the messages of a channel that are queued for `peers`, and the bodies that are being sent if `streams`
-    /// is set.
-    ///
-    /// Other frames still go: they may be replies that a peer waits for.
+    /// Fails the messages of a channel that are queued for `peers`, and the bodies that are being sent if `streams` is
+    /// set. Other frames still go: a peer might wait for such a reply.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,
@@ -349,8 +336,8 @@ impl Engine {
             let has_left = |rank| self.exit_of(rank).is_some_and(|exit| exit.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
-        // Read `recheck` after the exit. If it is set, frames that the rank sent before its exit might not have been
-        // taken in yet.
+        // Read `exits_pending` after the exit. If it is set, frames that the rank sent before its exit might not have
+        // been taken in yet.
         match rank {
             Some(rank) if !self.exits_pending.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),
@@ -365,7 +352,6 @@ pub(super) fn fail_receives(channel: &Channel, which: impl FnMut(&Posted) -> boo
     }
 }
 
-/// Fails the synchronous sends of a rank to itself that have not been received.
 pub(super) fn fail_self_sends(channel: &Channel, fault: &Fault) {
     let failed = channel
         .matching()

@@ -22,17 +22,15 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Maximum number of a sender's messages that may wait for a reply of one receiver, which stores about 150 bytes for
-/// each.
-///
-/// The next message fails instead of waiting: a program may have its receiver take the last message first, and would
+/// Maximum number of messages to one receiver that wait for a reply; it stores about 150 bytes for each. The next
+/// message fails instead of waiting, because the receiver might want to receive the last message first: both would
 /// hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a frame that belongs to no context.
 const NO_CONTEXT: u64 = u64::MAX;
 
-/// Number of pieces of bodies, sent to one peer or got from it, before other work continues.
+/// Number of pieces that are sent to one peer, or got from it, before other work continues.
 pub(super) const PIECES_PER_PASS: usize = 16;
 
 /// Returns the credit that an eager message uses: its body and the receiver's overhead.
@@ -70,7 +68,6 @@ impl Engine {
         self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
     }
 
-    /// Sends a frame of a message, now or when the endpoint has space.
     pub(crate) fn push_message(
         &self,
         out: &mut Outbox,
@@ -86,7 +83,6 @@ impl Engine {
         );
     }
 
-    /// Sends a frame, now or when the endpoint has space.
     pub(crate) fn post_or_queue(&self, out: &mut Outbox, frame: QueuedFrame, coalesce: Coalesce) {
         if out.is_closed && !self.retry_wireup(out) {
             return;
@@ -102,7 +98,6 @@ impl Engine {
         }
     }
 
-    /// Posts a frame to its device.
     #[inline]
     fn post_frame(&self, out: &mut Outbox, frame: &QueuedFrame, coalesce: Coalesce) -> Result<(), PostError> {
         let bytes = frame.body.as_ref().map_or(0, Source::bytes);
@@ -144,8 +139,7 @@ impl Engine {
         self.site.bell.ring();
     }
 
-    /// Updates the count and the list of busy outboxes after a change of `out`, which was idle before it if
-    /// `was_idle`.
+    /// Updates the count and the list of busy outboxes after a change of `out`, which was idle before if `was_idle`.
     pub(crate) fn note_busy(&self, was_idle: bool, out: &mut Outbox) {
         match (was_idle, out.is_idle()) {
             (true, false) => self.busy.fetch_add(1, Ordering::AcqRel),
@@ -163,17 +157,17 @@ impl Engine {
         }
     }
 
-    /// Waits until all outboxes are empty, but no longer than `patience`: a rank that has reported something to the
-    /// others might not make progress for a long time afterwards.
+    /// Waits until all outboxes are empty, but no longer than `patience`. A rank that has reported something to the
+    /// others calls it, because it might not make progress for a long time afterwards.
     pub fn drain_for(&self, patience: Duration) {
         let end = Instant::now() + patience;
         let is_out = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
         self.wait_until(|| is_out().then_some(()));
     }
 
-    /// Writes out the frames that the endpoints coalesce, as far as there is space. The caller waits for a
-    /// message that was [coalesced](super::Sent::Coalesced), or has nothing more to send. Without such frames this
-    /// costs one load.
+    /// Writes out the frames that the endpoints coalesce, as far as there is space. Call it before waiting for a
+    /// message that was [coalesced](super::Sent::Coalesced), or if there is nothing more to send. Without such frames
+    /// it costs one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {
@@ -181,7 +175,6 @@ impl Engine {
         }
     }
 
-    /// Returns whether an outbox has queued work, or an endpoint has unflushed frames.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
@@ -202,9 +195,8 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Flushes every busy outbox; returns the number of frames that were posted.
-    ///
-    /// `ended` is empty before and after: the user's memory is dropped when no outbox is locked. So is `peers`.
+    /// Flushes every busy outbox; returns the number of frames that were posted. The two buffers are empty before and
+    /// after: the user's memory is dropped when no outbox is locked.
     pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());
@@ -280,7 +272,7 @@ impl Engine {
                 self.send_bind(out, &channel);
             }
             if !out.queued_frames.is_empty() {
-                // The frame that binds the channel's number must go before.
+                // The frame that binds the channel's id must go first.
                 return Err(PostError::Again);
             }
             let Outbox { id, endpoint, caps, streams, sent, .. } = &mut *out;
@@ -316,15 +308,13 @@ impl Engine {
             if stream.sent == bytes {
                 ended.extend(streams.pop_front().map(|stream| DeferredCompletion::Body(stream.sending)));
             } else {
-                // Send one piece of each body in turn.
                 streams.rotate_left(1);
             }
         }
         Ok(())
     }
 
-    /// Posts a piece of a body zero-copy: the message does not complete before the device has finished with the
-    /// piece.
+    /// Posts a piece of a body zero-copy. The message completes only after the device has finished with the piece.
     fn post_zcopy_piece(
         &self,
         peer: PeerId,
@@ -344,7 +334,6 @@ impl Engine {
         result.map(|_| ())
     }
 
-    /// Buffers the body of an unexpected message.
     pub(crate) fn buffer_body(
         &self,
         bytes: usize,
@@ -366,12 +355,18 @@ impl Engine {
 /// A completion that is deferred until no outbox is locked, because it may drop the user's memory.
 #[derive(Debug)]
 pub(crate) enum DeferredCompletion {
-    /// A frame that was posted, and the operation that completes with it.
-    Frame { source: Option<Source>, completes: Option<(Completer, Envelope)> },
-    /// A body of which all pieces were posted.
+    Frame {
+        source: Option<Source>,
+        completes: Option<(Completer, Envelope)>,
+    },
     Body(Arc<StreamedSend>),
     /// A piece of a get, or the end of its posting.
-    Get { channel: Arc<Channel>, peer: PeerId, op: u64, landed: Option<usize> },
+    Get {
+        channel: Arc<Channel>,
+        peer: PeerId,
+        op: u64,
+        landed: Option<usize>,
+    },
 }
 
 impl DeferredCompletion {

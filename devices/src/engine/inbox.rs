@@ -13,13 +13,13 @@ use crate::header::{FrameKind, Head};
 /// The receiver's state of one peer.
 ///
 /// # Invariants
-/// 1. An honest peer sends eager messages only within its initial credit and the credit that it was granted, and has
-///    at most [`MAX_AWAITING_REPLY`] announced messages without a reply. It sends a frame in response to a reply only
-///    after that reply was counted here. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) include
-///    everything that entitles the peer to what it has sent.
+/// 1. An honest peer sends eager messages only within its initial credit and the credit that it was granted, and has at
+///    most [`MAX_AWAITING_REPLY`] messages without a reply. It sends a frame in response to a reply only after that
+///    reply was counted here. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) cover everything that it
+///    may have sent.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// By the peer's channel number.
+    /// By the peer's channel id.
     bindings: Vec<Option<Binding>>,
     /// Credit freed by matched messages and not granted again yet.
     credit_freed: u64,
@@ -29,12 +29,12 @@ pub(super) struct Inbox {
     credit_limit: u64,
     /// Credit that the peer has returned, in all.
     credit_returned_total: u64,
-    /// Messages that the peer has announced, in all.
+    /// Messages of the peer that need a reply, in all.
     replies_owed: u64,
     pub(super) incoming: Option<IncomingBody>,
 }
 
-/// The meaning of a peer's channel number.
+/// The meaning of a peer's channel id.
 #[derive(Clone, Debug)]
 pub(super) enum Binding {
     /// A channel that this rank has joined, in which the peer has this rank.
@@ -44,7 +44,7 @@ pub(super) enum Binding {
 }
 
 impl Inbox {
-    /// Binds a number to a context. Even if this rank never joins the context, this costs only the table entry.
+    /// Binds an id to a context. Even if this rank never joins the context, this costs only the table entry.
     pub(super) fn bind(&mut self, number: usize, context: u64, rank: u32) {
         if self.bindings.len() <= number {
             self.bindings.resize(number + 1, None);
@@ -52,8 +52,7 @@ impl Inbox {
         self.bindings[number] = Some(Binding::Unresolved { context, rank });
     }
 
-    /// Returns the meaning of a frame's channel number; `None` if it is not bound, or if the peer has another rank
-    /// there.
+    /// Returns the meaning of a frame's channel id; `None` if it is not bound, or if the peer has another rank there.
     #[inline]
     pub(super) fn binding(&mut self, engine: &Engine, from: PeerId, head: &Head) -> Option<&Binding> {
         let number = head.channel();
@@ -63,7 +62,6 @@ impl Inbox {
         self.bindings.get(number)?.as_ref()
     }
 
-    /// Resolves a binding if this rank has joined the context by now.
     #[cold]
     fn resolve(&mut self, engine: &Engine, from: PeerId, number: usize) -> Option<()> {
         let Some(Binding::Unresolved { context, rank }) = self.bindings[number] else { return Some(()) };
@@ -76,12 +74,11 @@ impl Inbox {
         Some(())
     }
 
-    /// Returns whether a body from the peer is arriving.
     pub(super) fn is_mid_body(&self) -> bool {
         self.incoming.is_some()
     }
 
-    /// Charges a message to the peer's credit or to its limit of announced messages.
+    /// Charges a message to the peer's credit, to its limit of messages without a reply, or both.
     ///
     /// # Errors
     /// A text with the granted and the used amount: an honest peer does not exceed its limits.
@@ -103,7 +100,6 @@ impl Inbox {
         }
     }
 
-    /// Charges the credit of an eager message.
     #[inline]
     fn charge(&mut self, engine: &Engine, from: PeerId, bytes: usize) -> Result<(), String> {
         self.credit_used = self.credit_used.saturating_add(credit_cost(bytes));
@@ -138,7 +134,6 @@ impl Inbox {
         Some(())
     }
 
-    /// Counts a message whose sender waits for a reply.
     fn note_reply_owed(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
         self.replies_owed += 1;
         let replied = engine.peers.get(from).map_or(0, |peer| peer.replies_sent.load(Ordering::Acquire));

@@ -17,22 +17,38 @@ use crate::kill_points::{KillPoint, reach};
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::message::Envelope;
 
-/// A body that a device is streaming.
 #[derive(Debug)]
 pub(super) enum IncomingBody {
     /// An eager message that has matched a receive.
-    Matched { channel: Arc<Channel>, posted: Posted, message: Envelope, notify: Option<u64>, at: usize },
+    Matched {
+        channel: Arc<Channel>,
+        posted: Posted,
+        message: Envelope,
+        notify: Option<u64>,
+        at: usize,
+    },
     /// An unexpected eager message.
-    Unexpected { head: Head, kind: FrameKind, block: Option<DefaultBlock>, len: usize },
+    Unexpected {
+        head: Head,
+        kind: FrameKind,
+        block: Option<DefaultBlock>,
+        len: usize,
+    },
     /// A piece of a rendezvous message. `lent` is its length if the device writes it to the receive directly.
-    Data { channel: Arc<Channel>, number: u64, at: usize, lent: Option<usize> },
+    Data {
+        channel: Arc<Channel>,
+        number: u64,
+        at: usize,
+        lent: Option<usize>,
+    },
     /// The key of an RTS.
-    Key { head: Head, bytes: Vec<u8> },
-    /// A body that is thrown away.
+    Key {
+        head: Head,
+        bytes: Vec<u8>,
+    },
     Discard,
 }
 
-/// The kind of a streamed body, for the trace.
 pub(super) enum StreamedBody {
     /// An eager message that has matched a receive.
     Message { context: u64, tag: i32, bytes: usize },
@@ -45,7 +61,6 @@ pub(super) enum StreamedBody {
 }
 
 impl IncomingBody {
-    /// Returns the kind of the body for the trace.
     pub(super) fn trace_info(&self) -> StreamedBody {
         match self {
             IncomingBody::Matched { channel, message, .. } => {
@@ -112,8 +127,8 @@ impl Delivery<'_> {
                 let Some(channel) = self.channel(from, &head)? else {
                     return Some((IncomingBody::Discard, None));
                 };
-                // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`,
-                // which checks it.
+                // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`, which
+                // checks it.
                 let to = channel.ops().begin_device_write(number, from, at, len);
                 let lent = to.map(|_| len);
                 Some((IncomingBody::Data { channel, number, at, lent }, to))
@@ -211,7 +226,7 @@ impl Delivery<'_> {
 }
 
 impl Engine {
-    /// Delivers an eager message that was buffered already. Since it began to arrive, a receive may have been posted,
+    /// Delivers an eager message that was buffered already. Since it began to arrive, a receive might have been posted,
     /// or its channel joined or freed. Returns `None` if the sender has another rank there.
     pub(super) fn deliver_buffered(
         &self,
@@ -279,7 +294,6 @@ pub(super) fn receive_data(
     Some(())
 }
 
-/// Ends a device's write of the next `len` bytes of a receive.
 fn device_write_done(engine: &Engine, channel: &Channel, from: PeerId, number: u64, len: usize) {
     let back = channel.ops().end_device_write(number, from, Some(len));
     match back {

@@ -6,8 +6,8 @@
 //! ```
 //! * A **channel** is a matching space. Threads that post receives meet the thread that delivers messages there.
 //! * An **outbox** orders the traffic to one peer: frames first, then the pieces of bodies.
-//! * The **progress lock** is the right to take frames from the devices. A waiting thread takes it and delivers
-//!   frames for all threads of the rank. Threads that find it taken wait for its holder.
+//! * The **progress lock** is the right to take frames from the devices. A waiting thread takes it and delivers frames
+//!   for all threads of the rank; the other threads wait for its holder.
 //!
 //! `README.md` in this folder describes the life of a message: its states, its frames, and the effects of the exit of
 //! a rank.
@@ -99,7 +99,6 @@ pub struct Engine {
     cards: Arc<dyn CardExchange>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) peers: PeerTable<Peer>,
-    /// Cards that have arrived and have not been processed.
     received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
     /// Operations that devices are executing.
@@ -109,14 +108,12 @@ pub struct Engine {
     progress_lock: biased::Mutex<ProgressState>,
     parking: Parking,
     waits: BlockedThreads,
-    /// Tasks, which progress polls although no thread waits for them.
     tasks: TaskList,
     pub(crate) policy: Policy,
-    /// Data path of messages that do not choose one.
     pub(crate) path: DataPath,
-    /// Whether these messages use [`DataPath::Auto`] and the rank is not traced.
+    /// Whether messages without a data path of their own use [`DataPath::Auto`] and the rank is not traced.
     has_fast_path: bool,
-    /// Whether a device wants memory to be registered.
+    /// Whether a device needs memory to be registered.
     registers: bool,
     /// Bounce buffers that such a device uses implicitly.
     bounce_buffers: BounceBuffers,
@@ -125,7 +122,6 @@ pub struct Engine {
     pub(crate) busy: AtomicUsize,
     /// The peers of these outboxes, each once, and some whose outboxes have become idle since.
     busy_peers: biased::Mutex<Vec<PeerId>>,
-    /// The exits of ranks that this engine has learned.
     known_exits: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
     exits_pending: AtomicBool,
@@ -133,13 +129,11 @@ pub struct Engine {
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     closing: AtomicBool,
-    /// Whether this rank takes no further part in the job.
+    /// Whether this rank has stopped taking part in the job.
     closed: AtomicBool,
-    /// Counts the bytes copied out of each device.
     copied_out: Box<[AtomicCount]>,
     /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes took.
     freed_traffic: Mutex<LocalTraffic>,
-    /// The trace, if this rank is traced.
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
 }
@@ -219,9 +213,9 @@ impl Engine {
         self.path
     }
 
-    /// Returns the pool of this rank. If a device has [memory](Device::exportable_storage) that its peers can read in
-    /// place, the blocks lie there as long as it has space, and messages in them need not be copied. Otherwise the
-    /// pool uses ordinary memory.
+    /// Returns the pool of this rank. Its blocks lie in memory that [peers can read in
+    /// place](Device::exportable_storage), if a device has such memory and as long as it has space. Messages in these
+    /// blocks need not be copied.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
             let sources: Vec<_> =
@@ -240,8 +234,7 @@ impl Engine {
         &self.site
     }
 
-    /// Returns the bias of this rank's locks: towards the thread that opened the engine, until another thread takes
-    /// one.
+    /// Returns the bias of this rank's locks: to the thread that opened the engine, until another thread takes one.
     pub fn bias(&self) -> &Arc<Bias> {
         &self.bias
     }
@@ -256,8 +249,7 @@ impl Engine {
         &self.roster
     }
 
-    /// Leaves the job: waits until the messages of this rank have been transferred, then reports its exit to the
-    /// others.
+    /// Leaves the job: waits until the messages of this rank have been transferred, then reports its exit.
     ///
     /// It does not wait for a peer that has itself begun to close, because such a peer never receives the rest.
     pub fn close(&self) {
@@ -293,8 +285,8 @@ impl Engine {
         self.roster.report(self.site.rank, Exit::Left);
     }
 
-    /// Polls the remaining tasks until they are complete. Before that it reports that this rank does nothing else, so
-    /// that a peer that waits for any other message from this rank fails instead of blocking.
+    /// Polls the remaining tasks until they are complete. Before that, it reports that this rank does nothing else: a
+    /// peer that waits for another message of this rank then fails instead of blocking.
     fn drain_tasks(&self) {
         let contexts = self.tasks.contexts();
         if contexts.is_empty() {
@@ -324,9 +316,9 @@ impl Engine {
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Returns whether all sends and started receives of this rank have been transferred. An exported message that
-    /// its receiver views counts as received. A device that keeps memory after the exit of the peer does not delay
-    /// the rank for long: dropping the device returns the memory.
+    /// Returns whether all sends and started receives of this rank have been transferred. An exported message that its
+    /// receiver views counts as received. Memory that a device keeps after the exit of the peer does not count for
+    /// exited peers.
     fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())
@@ -339,8 +331,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Reclaims the memory that devices and peers used, after the devices, which could access it, have been dropped.
-    /// Even if the engine was not closed, no pointer to the memory remains.
+    /// Drops the devices first, so that nothing can access user memory, and then reclaims that memory.
     fn drop(&mut self) {
         for peer in self.peers.iter() {
             peer.outbox().endpoint = Box::new(NoEndpoint);

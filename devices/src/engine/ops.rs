@@ -1,4 +1,4 @@
-//! Operations that wait for a reply of their peer. The numbers that identify them travel in frames.
+//! Operations that wait for a reply of their peer. Frames carry the numbers that identify them.
 
 use super::peer::BodyCountGuard;
 use super::slab::Slab;
@@ -21,10 +21,14 @@ pub(crate) enum Op {
         /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
         _body_count: Option<BodyCountGuard>,
     },
-    /// An eager message that waits for its match. Its frame holds the memory, and may be queued in the peer's outbox
-    /// at this place.
-    EagerSync { peer: PeerId, message: Envelope, seq: u64, completer: Completer },
-    /// A matched receive whose body is arriving.
+    /// An eager message that waits for its match. Its frame holds the memory, and might be queued under this sequence
+    /// number.
+    EagerSync {
+        peer: PeerId,
+        message: Envelope,
+        seq: u64,
+        completer: Completer,
+    },
     RecvOp(RecvOp),
 }
 
@@ -33,8 +37,7 @@ pub(crate) enum Op {
 pub(crate) struct RecvOp {
     pub(crate) peer: PeerId,
     pub(crate) sender_op: u64,
-    /// The registration of the target, if the device needs one. Dropped before the target, and before the operation
-    /// completes.
+    /// The registration of the target, if any. Dropped before the target, and before the operation completes.
     pub(crate) registration: Option<Registration>,
     pub(crate) target: Target,
     pub(crate) message: Envelope,
@@ -47,13 +50,11 @@ pub(crate) struct RecvOp {
 /// The owner of the memory of a receive.
 #[derive(Debug)]
 pub(crate) enum BufferOwner {
-    /// The engine.
     Engine,
     /// A device, which writes to it.
     Device {
         /// Number of writes that have not ended, plus one while pieces are still to be posted.
         writes: u32,
-        /// Whether one of the writes has failed.
         failed: bool,
         /// The fault of the operation when the device returns it, if it has failed meanwhile.
         fault: Option<Fault>,
@@ -61,22 +62,19 @@ pub(crate) enum BufferOwner {
 }
 
 impl BufferOwner {
-    /// A device with one write.
     pub(crate) const ONE_WRITE: BufferOwner = BufferOwner::Device { writes: 1, failed: false, fault: None };
 }
 
 /// The state of a receive after a write of a device has ended.
 #[derive(Debug)]
 pub(crate) enum WriteDone {
-    /// The receive is still pending.
     Pending,
-    /// The whole body has landed.
     Complete(RecvOp),
-    /// The operation had failed meanwhile.
     Failed(Op, Fault),
-    /// A write has failed and no other is under way. The body of the sender's operation `theirs` must be fetched
-    /// again from the start.
-    Refetch { sender_op: u64 },
+    /// A write has failed and no other is under way: fetch the body of `sender_op` again from the start.
+    Refetch {
+        sender_op: u64,
+    },
 }
 
 impl Op {
@@ -146,7 +144,7 @@ impl Ops {
         self.0.get(number).filter(|op| op.peer() == peer && !op.is_device_owned())
     }
 
-    /// Returns a receive from `peer`, even one that a device owns.
+    /// Returns a receive from `peer`, even if a device owns it.
     fn recv_op(&mut self, number: u64, peer: PeerId) -> Option<&mut RecvOp> {
         match self.0.get(number)? {
             Op::RecvOp(recv) if recv.peer == peer => Some(recv),
@@ -174,8 +172,8 @@ impl Ops {
         Some(to)
     }
 
-    /// Adds a write of the bytes `at..at + len` to a receive that a device owns already. Returns `None` if the
-    /// receive or another write has failed meanwhile.
+    /// Adds a write of the bytes `at..at + len` to a receive that a device owns; `None` if the receive or a write has
+    /// failed.
     pub(crate) fn add_device_write(
         &mut self,
         number: u64,
@@ -263,8 +261,8 @@ impl Ops {
         picked.into_iter().filter_map(|(number, message)| Some((self.0.take(number)?, message))).collect()
     }
 
-    /// Takes the operations for which `why` returns a fault. A receive that a device owns fails with it when the
-    /// device returns it.
+    /// Takes the operations for which `why` returns a fault. A receive that a device owns fails when the device returns
+    /// it.
     pub(crate) fn take_failed(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -283,8 +281,8 @@ impl Ops {
         self.0.is_empty()
     }
 
-    /// Returns whether only two kinds of operations are left: sends that have been received, and failed receives from
-    /// exited peers whose memory a device has not returned yet. A closing rank need not wait for these.
+    /// Returns whether a closing rank need not wait for the rest: sends that have been received, and failed receives
+    /// from exited peers whose memory a device has not returned yet.
     pub(crate) fn allows_close(
         &self,
         has_ended: impl Fn(PeerId) -> bool,

@@ -10,8 +10,7 @@ use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// The limits of a wait for a notification: the first one, and the maximum. Each wait that ends without a
-/// notification doubles the limit.
+/// The first and the longest limit of a wait. Each wait that ends without a notification doubles the limit.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(64);
 
@@ -35,13 +34,11 @@ impl Default for ParkBackoff {
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,
-    /// Number of notifications so far.
     epoch: Mutex<u64>,
     news: Condvar,
     light: LightFence,
 }
 
-/// Counts a thread as waiting until it is dropped.
 struct Parked<'a>(&'a Parking);
 
 impl Drop for Parked<'_> {
@@ -56,10 +53,8 @@ impl Parking {
         Parking { count, epoch, news: Condvar::new(), light: LightFence::new() }
     }
 
-    /// Waits for a notification, unless `ready` returns true: there is new work, or the progress lock is free. No
-    /// lock is held while `ready` runs, because it may run the user's code or notify.
-    ///
-    /// It may return without a notification, so the caller checks again.
+    /// Waits for a notification, unless `ready` returns true: there is new work, or the progress lock is free. No lock
+    /// is held while `ready` runs, because it might run the user's code or notify. Spurious returns are possible.
     pub(super) fn park(&self, limit: &mut ParkBackoff, ready: impl FnOnce() -> bool) {
         self.count.fetch_add(1, Ordering::SeqCst);
         let _counted = Parked(self);

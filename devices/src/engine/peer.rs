@@ -1,5 +1,4 @@
-//! The state of each peer that a rank has communicated with. It is created on first use, before the peer is
-//! connected.
+//! The state of each peer that a rank has communicated with. It is created on first use, before the peer is connected.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -53,7 +52,6 @@ impl<T> PeerTable<T> {
     }
 }
 
-/// A peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: PeerId,
@@ -62,15 +60,14 @@ pub(crate) struct Peer {
     outbox: Mutex<Outbox>,
     /// Eager credit granted to the peer after the initial credit, in all.
     pub(crate) granted: AtomicU64,
-    /// Replies to messages that the peer had announced, in all; written under the outbox's lock.
+    /// Replies to messages of the peer, in all; written under the outbox's lock.
     pub(crate) replies_sent: AtomicU64,
-    /// Replies of the peer to messages announced to it, in all; written by the holder of the progress lock.
+    /// Replies of the peer, in all; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
-    /// Large messages announced to the peer, for which no FIN or CTS has come.
+    /// Rendezvous messages above the eager limit to the peer, for which no FIN or CTS has come.
     pub(crate) bodies: BodyCount,
 }
 
-/// Counts the bodies that wait for a reply.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct BodyCount(Arc<AtomicUsize>);
 
@@ -79,7 +76,6 @@ pub(crate) struct BodyCount(Arc<AtomicUsize>);
 pub(crate) struct BodyCountGuard(BodyCount);
 
 impl BodyCount {
-    /// Adds one body to the count.
     pub(crate) fn count(&self) -> BodyCountGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
         BodyCountGuard(self.clone())
@@ -97,8 +93,7 @@ impl Drop for BodyCountGuard {
 }
 
 impl Peer {
-    /// Creates a peer whose cards are being requested, and which may have `room` bytes of eager messages outstanding
-    /// here.
+    /// Creates a peer whose cards are being requested.
     pub(crate) fn new(id: PeerId, initial_credit: u64, bias: &Arc<Bias>) -> Self {
         let outbox = Outbox {
             id,
@@ -135,50 +130,44 @@ impl Peer {
 /// Everything queued for one peer. Frames are sent in the order in which they were queued.
 ///
 /// # Invariants
-/// 1. While a peer is not connected, it has no credit and its endpoint accepts nothing: messages are queued in
-///    `unsent`, frames in `waiting`. When it is connected, `unsent` is empty.
+/// 1. While a peer is not connected, it has no credit and its endpoint accepts nothing: messages are in
+///    `deferred_sends`, frames in `queued_frames`. When it is connected, `deferred_sends` is empty.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// The peer.
     pub(crate) id: PeerId,
     pub(crate) wireup: Wireup,
     pub(crate) endpoint: Box<dyn Endpoint>,
-    /// The capabilities of the endpoint.
     pub(crate) caps: Caps,
-    /// By channel number: the context that the peer knows it for.
+    /// By channel id: the context that the peer knows it for.
     pub(crate) bound: Vec<u64>,
-    /// Messages that wait until the peer is connected, because their protocol depends on the device.
+    /// Messages to an unconnected peer: their protocol depends on the device.
     pub(crate) deferred_sends: VecDeque<DeferredSend>,
-    /// Frames that wait for space in the endpoint, in the order of their sequence numbers.
+    /// Frames that wait for space in the endpoint, by sequence number.
     pub(crate) queued_frames: VecDeque<QueuedFrame>,
-    /// The sequence number of the next queued frame.
     pub(crate) next_seq: u64,
-    /// Bodies that the peer has requested by a CTS.
     pub(crate) streams: VecDeque<BodyStream>,
-    /// Gets from the peer that have pieces to post.
     pub(crate) gets: VecDeque<PendingGet>,
     /// Bytes of eager messages that may still be sent.
     pub(crate) send_credit: u64,
-    /// Eager credit of the peer at this rank: how much it may have outstanding.
+    /// Eager bytes that the peer may have outstanding at this rank.
     pub(crate) credit_given: u64,
-    /// Credit that receives of unexpected messages have freed and that was not granted again yet.
+    /// Credit that receives of unexpected messages have freed and that was not granted again.
     pub(crate) credit_freed: u64,
     /// Credit that the peer was asked to return, while its reply is outstanding.
     pub(crate) credit_recalled: u64,
-    /// Messages that were announced to the peer, in all.
+    /// Messages to the peer that need a reply, in all.
     pub(crate) replies_expected: u64,
     /// Traffic to the peer; of the copies, those made here.
     pub(crate) sent: Traffic,
-    /// Whether the endpoint has frames that it has not written out.
+    /// Whether the endpoint has frames to write out.
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
     pub(crate) is_closed: bool,
-    /// Whether the peer is in the engine's list of busy peers. It always is when the outbox is not idle.
+    /// Whether the peer is in the engine's list of busy peers, as it always is when the outbox is not idle.
     pub(crate) listed: bool,
 }
 
 impl Outbox {
-    /// Posts one frame.
     #[inline]
     pub(crate) fn post_body(
         &mut self,
@@ -192,7 +181,6 @@ impl Outbox {
         }
     }
 
-    /// Posts one frame with the whole of a source as its body.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -206,7 +194,6 @@ impl Outbox {
         Ok(())
     }
 
-    /// Counts a message that was sent with its body.
     #[inline]
     pub(crate) fn note_eager(&mut self, bytes: usize) {
         self.sent.eager.add(bytes);
@@ -241,12 +228,12 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the frame with the sequence number `place` is still queued, if it was queued at all.
+    /// Returns whether the frame with sequence number `seq` is still queued, if it ever was.
     pub(crate) fn is_queued(&self, place: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= place)
     }
 
-    /// Returns whether the peer knows the channel's number for its context.
+    /// Returns whether the peer knows the channel's id for its context.
     #[inline]
     pub(crate) fn is_bound(&self, channel: &Channel) -> bool {
         self.bound.get(usize::from(channel.wire_id())) == Some(&channel.context)
@@ -258,14 +245,11 @@ impl Outbox {
     }
 }
 
-/// The state of the connection to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wireup {
-    /// Its cards were requested.
     Requested,
     /// No device reaches it; the next message requests its cards again.
     Unreachable,
-    /// It has an endpoint.
     Connected,
 }
 
@@ -279,7 +263,6 @@ impl Endpoint for NoEndpoint {
     }
 }
 
-/// A message to an unconnected peer.
 #[derive(Debug)]
 pub(crate) struct DeferredSend {
     pub(crate) channel: Arc<Channel>,
@@ -289,15 +272,13 @@ pub(crate) struct DeferredSend {
     pub(crate) completer: Completer,
 }
 
-/// A frame that waits for space in the endpoint.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// The context of its message, because its channel number may have been reused since. For other frames, a value
-    /// that no context has.
+    /// The context of its message, as its channel id might have been reused; [`NO_CONTEXT`](super::flush) for other
+    /// frames.
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
-    /// The key in an RTS.
     pub(crate) key: Option<Box<RemoteKey>>,
     /// The operation that completes when the frame was posted.
     pub(crate) completes: Option<(Completer, Envelope)>,
@@ -305,10 +286,9 @@ pub(crate) struct QueuedFrame {
     pub(crate) seq: u64,
 }
 
-/// A body that is sent in pieces.
 #[derive(Debug)]
 pub(crate) struct BodyStream {
-    /// It may have been freed since, so its number is bound again before a piece if necessary.
+    /// It might have been freed since, so its id is bound again before a piece if necessary.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) sending: Arc<StreamedSend>,

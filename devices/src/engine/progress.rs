@@ -1,5 +1,4 @@
-//! Progress: the state behind the progress lock, and the waiting loop. Threads that find the lock taken wait in
-//! `parking`.
+//! Progress: the state behind the progress lock, and the wait loop. `parking` holds threads that find the lock taken.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,34 +20,32 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// The longest sleep. Frames and deaths ring the doorbell. The orderly exit of a rank does not, and is found after
-/// this time.
+/// The longest sleep. Frames and deaths ring the doorbell; an orderly exit does not, and is found after this time.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// How often a rank that polls or waits queries the other processes for ranks that have left.
 const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of these queries between two checks of the memory that this rank shares with others.
+/// Number of exit queries between two checks of the memory that this rank shares with others.
 const QUERIES_PER_VERIFY: u32 = 10;
 
-/// Number of passes between two reads of the clock. `TESTS` is for passes of tests, which may be rare; a waiting
-/// thread also reads the clock after each sleep.
+/// Number of passes, and of passes by tests, which can be rare, between two reads of the clock.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
 const TESTS_PER_CLOCK_READ: u32 = 16;
 
 /// Number of passes after which exits are applied even if frames keep coming.
 const MAX_PASSES_BEFORE_EXITS: u32 = 10_000;
 
-/// When only some devices need a system call to poll: `CHEAP_PASSES` passes of a spinning waiter skip these devices
-/// before one pass polls them, and a test polls them only if `SYSCALL_POLL_INTERVAL` has elapsed.
+/// If only some devices need a system call to poll, `CHEAP_PASSES` passes of a spinning wait skip these devices before
+/// one pass polls them, and a test polls them only if `SYSCALL_POLL_INTERVAL` has elapsed.
 const CHEAP_PASSES: u32 = 32;
 const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 
-/// Which devices a pass polls.
+/// The devices that a pass polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PollSet {
     All,
-    /// Those that need no system call, and now and then all.
+    /// Those that need no system call; every 33rd pass polls all.
     Cheap,
 }
 
@@ -56,24 +53,21 @@ enum PollSet {
 #[derive(Debug)]
 pub(crate) struct ProgressState {
     inlets: Vec<Box<dyn Inlet>>,
-    /// Whether some inlets need a system call to poll and others do not.
+    /// Whether only some inlets need a system call to poll.
     is_mixed: bool,
-    /// Number of passes since all inlets were polled, and the time when a test last polled all.
+    /// Passes since all inlets were polled, and the time when a test last polled all.
     cheap_passes: u32,
     tested: Instant,
     inboxes: PeerTable<Inbox>,
-    /// Number of roster events that were learned.
     pub(crate) roster_seen: usize,
     passes_with_exits: u32,
-    /// Number of all passes, number of tests, and the time of the last exit query.
+    /// Number of passes and of tests, and the time of the last exit query.
     pass_count: u32,
     tests: u32,
     exits_queried: Instant,
-    /// Number of exit queries.
     exit_queries: u32,
-    /// Buffer for the completions of a flush.
     completions: Vec<DeferredCompletion>,
-    /// Buffer for the list of peers that a flush visits.
+    /// Reused buffers of a flush, as are `completions`.
     peers: Vec<PeerId>,
 }
 
@@ -97,7 +91,6 @@ impl ProgressState {
         }
     }
 
-    /// Returns which inlets a test polls.
     #[inline]
     fn poll_set_of_test(&mut self) -> PollSet {
         if !self.is_mixed {
@@ -120,8 +113,8 @@ impl ProgressState {
 
 impl Engine {
     /// Makes one pass of progress, unless another thread of this rank holds the progress lock, and polls the tasks.
-    /// It never blocks. Returns the number of frames that moved. A thread that calls this repeatedly without success
-    /// yields its core from time to time.
+    /// Never blocks. Returns the number of frames that moved. A thread that calls this repeatedly in vain yields its
+    /// core at times.
     pub fn progress(&self) -> usize {
         let moved = self.progress_no_yield();
         if moved == 0 {
@@ -130,8 +123,8 @@ impl Engine {
         moved
     }
 
-    /// Makes progress as [`progress`](Self::progress) does, but never yields. It is for callers that poll rarely, or
-    /// that know only afterwards whether the poll was in vain.
+    /// Makes progress as [`progress`](Self::progress) does, but never yields: for callers that poll rarely, or that
+    /// know only afterwards whether the poll was in vain.
     pub fn progress_no_yield(&self) -> usize {
         let moved = self.try_lock_progress().map(|mut progress| {
             progress.tests = progress.tests.wrapping_add(1);
@@ -140,8 +133,8 @@ impl Engine {
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
-            // A program that tests rarely may move a frame in each test. Without a second pass, exits would be
-            // applied late.
+            // A program that tests rarely can move a frame in each test, so that exits would be applied late without a
+            // second pass.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut progress, PollSet::All);
             }
@@ -224,7 +217,8 @@ impl Engine {
         moved
     }
 
-    /// Queries which ranks have left, unless it did so a moment ago. An orderly exit is not reported otherwise.
+    /// Queries which ranks have left, at most once per [`EXIT_QUERY_INTERVAL`]. An orderly exit is not reported
+    /// otherwise.
     #[cold]
     fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();
@@ -238,8 +232,8 @@ impl Engine {
         }
     }
 
-    /// Checks the data that this rank has written to memory that others can write. If a peer has overwritten it, both
-    /// ends might see nothing new and wait for ever; this check reports the peer as dead instead.
+    /// Checks the data that this rank has written to memory that others can write. A peer that has overwritten it is
+    /// reported dead; otherwise both ends might see nothing new and wait for ever.
     fn verify_all(&self, progress: &mut ProgressState) {
         let _hold = deferred_drop::DeferDrops::begin();
         for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_out) {
@@ -272,8 +266,8 @@ impl Engine {
         self.wait_for(&mut (), |()| ready(), |()| WaitReason::call("an operation"))
     }
 
-    /// Waits until `ready` returns a value, and makes progress for all threads of this rank. `what` describes the
-    /// wait; it is called only when the thread is about to sleep, or if the rank is traced.
+    /// Waits as [`wait_until`](Self::wait_until) does. `what` describes the wait; it is called only when the thread is
+    /// about to sleep, or if the rank is traced.
     pub fn wait_for<S, T>(
         &self,
         state: &mut S,
@@ -340,8 +334,8 @@ impl Engine {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, MAX_SLEEP, || {
                         let mut moved = self.progress_pass(progress, PollSet::All);
-                        // A peer wakes this thread for a frame that was queued only now if this thread polls once
-                        // more after a fence.
+                        // A peer wakes this thread for a frame that was queued just now only if this thread polls again
+                        // after a fence.
                         if moved == 0 && self.is_busy() {
                             fence::heavy_fence();
                             moved = self.progress_pass(progress, PollSet::All);
@@ -375,7 +369,6 @@ impl Engine {
         }
     }
 
-    /// Releases the progress lock and polls the tasks.
     #[cold]
     fn poll_tasks_unlocked(&self, progress: Option<MutexGuard<'_, ProgressState>>, has_progress: bool) {
         if progress.is_some() {
@@ -385,14 +378,13 @@ impl Engine {
         self.poll_tasks(has_progress);
     }
 
-    /// Notifies parked threads of an unexpected message: one of them may be probing for it.
+    /// Notifies parked threads of an unexpected message, which one of them might be probing for.
     #[inline]
     pub(crate) fn notify_parked(&self) {
         self.parking.notify();
     }
 
-    /// Wakes all waiting threads of this rank, including the holder of the progress lock, because the new work comes
-    /// from a thread of this rank.
+    /// Wakes all waiting threads of this rank, including the holder of the progress lock, for work of another thread.
     pub(crate) fn wake_all(&self) {
         self.notify_parked();
         self.site.bell.ring();

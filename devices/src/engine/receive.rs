@@ -121,9 +121,8 @@ impl Engine {
         completion
     }
 
-    /// Receives the message of a matched probe into a block of the global pool, which it fills from the first byte
-    /// on. If the body was buffered in a block, this is that block, without a copy. A short body is copied into a new
-    /// block.
+    /// Receives the message of a matched probe into a block of the global pool, from the first byte on. If the body was
+    /// buffered in a block, this is that block, without a copy; a short body is copied into a new block.
     ///
     /// # Errors
     /// Returns the message if its body is stored elsewhere, or if no block could be allocated.
@@ -134,9 +133,8 @@ impl Engine {
             .map_err(|unexpected| MatchedMessage { channel, unexpected })
     }
 
-    /// Waits for the message that a receive would match, and takes it from its channel. If possible, the message is
-    /// received into a block as by [`recv_block`](Self::recv_block); otherwise it is returned as by
-    /// [`mprobe`](Self::mprobe).
+    /// Waits for the message that a receive would match, and takes it from its channel. If possible, it is received
+    /// into a block as by [`recv_block`](Self::recv_block); otherwise it is returned as by [`mprobe`](Self::mprobe).
     ///
     /// # Errors
     /// The reason why no message can match any more.
@@ -158,7 +156,7 @@ impl Engine {
         channel: &Channel,
         mut unexpected: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
-        // `release_early` below returns the credit for `Inline` and for `Empty`, which replaces the block.
+        // `free_unexpected_credit` below returns the credit for `Inline` and for `Empty`, which replaces the block.
         let block = match &unexpected.body {
             UnexpectedBody::Inline(short) => {
                 in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
@@ -177,7 +175,6 @@ impl Engine {
         Ok((unexpected.message, block))
     }
 
-    /// Delivers an unexpected message to its receive.
     pub(super) fn deliver_unexpected(
         &self,
         channel: &Arc<Channel>,
@@ -211,7 +208,6 @@ impl Engine {
                 }
                 drop(source);
                 completer.complete(Ok(message));
-                // Another thread may sleep until this message is received.
                 self.wake_all();
                 accepted
             }
@@ -240,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Returns the credit of an unexpected message to its sender, if the message used any.
+    /// Returns the credit of an unexpected message to its sender, if it used any.
     pub(super) fn free_unexpected_credit(&self, unexpected: &Unexpected) {
         let local =
             matches!(unexpected.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
@@ -261,7 +257,6 @@ impl Engine {
         }
     }
 
-    /// Notifies the sender of a synchronous message that the message has matched.
     pub(crate) fn send_fin_if_sync(&self, from: PeerId, channel: &Channel, notify: Option<u64>) {
         if let Some(op) = notify {
             self.send_reply(from, channel, FrameKind::Fin, op, 0);
@@ -398,7 +393,6 @@ impl Engine {
     }
 }
 
-/// Copies a short body into a new block of the global pool; `None` if the allocation fails.
 fn in_block(body: &[u8]) -> Option<DefaultBlock> {
     let mut block = mpj_pool::global().alloc(body.len()).ok()?;
     copy::fill(&mut block.as_uninit_mut()[..body.len()], body);

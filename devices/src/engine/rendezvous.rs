@@ -30,19 +30,16 @@ use crate::header::FrameKind;
 use crate::message::{Envelope, Source, Target};
 use crate::trace::Trace;
 
-/// A rendezvous message that has matched a receive.
 #[derive(Debug)]
 pub(crate) struct MatchedRts<'a> {
     pub(crate) channel: &'a Arc<Channel>,
     pub(crate) from: PeerId,
     pub(crate) message: Envelope,
-    /// The sender's operation.
     pub(crate) op: u64,
     pub(crate) key: Option<&'a RemoteKey>,
 }
 
-/// A get that has pieces to post. It counts as one write of the device to the receive, in addition to the pieces
-/// under way.
+/// A get that has pieces to post. It counts as one device write to the receive, in addition to the pieces under way.
 #[derive(Debug)]
 pub(crate) struct PendingGet {
     channel: Arc<Channel>,
@@ -52,7 +49,6 @@ pub(crate) struct PendingGet {
     posted: usize,
 }
 
-/// The progress of a get in one step.
 enum GetStep {
     /// A piece was posted, or moved at once; the number of bytes that have moved so far.
     Posted(usize),
@@ -60,8 +56,8 @@ enum GetStep {
     Finished,
 }
 
-/// Number of bytes, rounded up to whole pieces, that the gets from one peer move at once before other work continues.
-/// The peer's outbox is locked meanwhile.
+/// Number of bytes, rounded up to whole pieces, that the gets from one peer move within the call before other work
+/// continues. The peer's outbox is locked meanwhile.
 const GET_BYTES_PER_PASS: usize = 1 << 20;
 
 impl Engine {
@@ -69,7 +65,6 @@ impl Engine {
     pub(crate) fn receive_rendezvous(&self, rts: &MatchedRts<'_>, mut target: Target, completer: Completer) {
         let MatchedRts { channel, from, message, op: sender_op, key } = *rts;
         let peer = self.peer(from).ok();
-        // An empty body needs no get.
         let get = key.filter(|_| message.bytes > 0).zip(peer).and_then(|(key, peer)| {
             let device = self.device_of(peer)?;
             let path = target.path().unwrap_or(self.path);
@@ -80,7 +75,6 @@ impl Engine {
             }
             Some((key, peer, register_target(device, &target, message.bytes)?))
         });
-        // The operation has the only copy of the registration, and drops it before it returns the memory.
         let (get, registration) = match get {
             Some((key, peer, registration)) => (Some((key, peer)), registration),
             None => (None, None),
@@ -101,7 +95,6 @@ impl Engine {
         self.recheck_exits(channel, Some(from));
     }
 
-    /// Starts a get; `registered` bytes were registered for its target.
     fn start_get(&self, peer: &Peer, get_op: PendingGet, registered: usize) {
         let (mut moved, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
@@ -118,7 +111,7 @@ impl Engine {
         drop(out);
         if is_left {
             // A thread that sleeps with the progress lock continues the get. A device that is full rings the doorbell
-            // by itself when it has space.
+            // by itself.
             self.site.bell.ring();
         }
         let hold = deferred_drop::DeferDrops::begin();
@@ -151,7 +144,7 @@ impl Engine {
         Some((memory, registration))
     }
 
-    /// Posts pieces of the gets of an outbox, up to the limits of one pass, or until the device is full.
+    /// Posts pieces of the gets of an outbox, until the limits of one pass are reached or the device is full.
     pub(crate) fn post_gets(
         &self,
         out: &mut Outbox,
@@ -192,7 +185,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts the next piece of the first get of an outbox.
     fn post_get_piece(
         &self,
         out: &mut Outbox,
@@ -246,13 +238,11 @@ impl Engine {
         }
     }
 
-    /// Stops a get that still has pieces to post.
     pub(crate) fn abort_get(&self, from: PeerId, PendingGet { channel, op, .. }: PendingGet) {
         self.get_piece_done(&channel, from, op, None);
     }
 
-    /// Completes a piece of a get, or the posting of pieces. `landed` is the number of bytes of the piece, or `None`
-    /// if it failed.
+    /// Completes a piece of a get, or the posting of pieces. `landed` is the piece's length, or `None` if it failed.
     pub(crate) fn get_piece_done(
         &self,
         channel: &Arc<Channel>,
@@ -282,8 +272,7 @@ impl Engine {
     }
 }
 
-/// Returns whether a device can move `memory` by an operation with the limits `reach`, and it pays or `path` demands
-/// it.
+/// Returns whether a device can move `memory` by an operation for `sizes`, and it pays or `path` demands it.
 pub(super) fn can_move(
     device: &dyn Device,
     sizes: Option<SizeRange>,
@@ -298,9 +287,8 @@ pub(super) fn can_move(
 /// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
 const MAX_BOUNCE: usize = 16 << 20;
 
-/// Returns whether a body of `bytes` bytes that a device may move should go through a bounce buffer. It should if the
-/// memory would have to be registered for this operation alone and that takes longer than a copy, or if the device
-/// does not support its layout.
+/// Returns whether a body of `bytes` bytes that a device can move should go through a bounce buffer: if a registration
+/// for this operation alone takes longer than a copy, or if the device does not support the layout.
 pub(super) fn needs_bounce(
     device: &dyn Device,
     memory: &MemoryDesc,
@@ -314,8 +302,8 @@ pub(super) fn needs_bounce(
     !is_moved || (path == DataPath::Auto && region.is_none() && bytes < to_self)
 }
 
-/// Prepares the memory of a receive for a get of `bytes` bytes. It does not check whether the get pays, because the
-/// sender has decided that. Returns `None` if the device cannot write to the memory.
+/// Prepares the memory of a receive for a get of `bytes` bytes, without a check whether it pays: the sender has decided
+/// that. Returns `None` if the device cannot write to the memory.
 fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
     let memory = target.memory()?.truncated_to(bytes);
     if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {

@@ -13,9 +13,9 @@ use crate::header::{FrameKind, Head};
 use crate::kill_points::{KillPoint, reach};
 
 impl Engine {
-    /// Replies to a message that a peer has announced on a channel: [`FrameKind::Cts`] or [`FrameKind::Fin`].
+    /// Sends [`FrameKind::Cts`] or [`FrameKind::Fin`] for a message of a peer.
     pub(crate) fn send_reply(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
-        // This fails only for a rank that does not exist. A peer that cannot be reached is reported by `take_answer`.
+        // This fails only for a rank that does not exist. `process_card` reports a peer that cannot be reached.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         self.ensure_bound(&mut out, channel);
@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// Sends a NACK for a message that the peer has announced and that will not be received.
+    /// Sends a NACK for a message of the peer that will not be received.
     pub(crate) fn nack_message(&self, to: PeerId, context: u64, op: u64) {
         self.trace_refused(to, context, op);
         self.send_nack(to, context, op, 1);
@@ -81,8 +81,8 @@ impl Engine {
         }
     }
 
-    /// Recalls additional credit from a peer that was granted nothing for some time. Another peer needs it, and its
-    /// credit can grow once the reply has come.
+    /// Recalls additional credit from a peer that was granted nothing for some time. The credit of another peer, which
+    /// needs it, can grow once the reply has come.
     #[cold]
     fn recall_credit(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
@@ -95,8 +95,8 @@ impl Engine {
         }
     }
 
-    /// Returns unused credit to a peer that has recalled it, up to `asked`. Returns `None` if an earlier reply has
-    /// not been sent yet: the peer has not waited for that reply, and unsent replies would accumulate without limit.
+    /// Returns unused credit to a peer that has recalled it, up to `asked`. Returns `None` if an earlier reply is still
+    /// queued: the peer has not waited for it, and unsent replies would accumulate without limit.
     pub(super) fn return_credit(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
         if out.wireup == Wireup::Connected && !out.is_closed {
@@ -134,10 +134,8 @@ impl Engine {
         Some(())
     }
 
-    /// Records eager credit that the receive of an unexpected message has freed, and grants it to the sender as
-    /// [`Inbox::free_credit`] does.
-    ///
-    /// [`Inbox::free_credit`]: super::inbox::Inbox::free_credit
+    /// Records eager credit that the receive of an unexpected message has freed, and grants it as `Inbox::free_credit`
+    /// does.
     pub(crate) fn free_credit(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant_credit(from, bytes);
@@ -152,7 +150,6 @@ impl Engine {
     }
 }
 
-/// Returns the head of a credit frame.
 fn credit(kind: CreditKind, bytes: u64) -> Head {
     let mut head = Head::new(FrameKind::Credit, 0, 0, 0);
     head.op.set(kind as u64);
@@ -160,7 +157,7 @@ fn credit(kind: CreditKind, bytes: u64) -> Head {
     head
 }
 
-/// Counts a message that will be announced to a peer.
+/// Counts a message to a peer that needs a reply.
 ///
 /// # Errors
 /// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.
@@ -174,7 +171,7 @@ pub(crate) fn expect_reply(peer: &Peer, out: &mut Outbox) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Counts a reply to an announced message of the peer, before the peer can receive it; its outbox is locked.
+/// Counts a reply to the peer, before the peer can receive it; its outbox is locked.
 fn note_reply_sent(peer: &Peer) {
     let answered = peer.replies_sent.load(Ordering::Relaxed);
     peer.replies_sent.store(answered + 1, Ordering::Release);

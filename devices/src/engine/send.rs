@@ -38,7 +38,7 @@ pub enum Mode {
 pub enum Coalesce {
     /// Before the call returns: the caller waits for it.
     No,
-    /// Soon: the caller may start more, and the device may coalesce their frames. They leave at the latest with the
+    /// Soon: the caller might start more, and the device may coalesce their frames. They leave at the latest with the
     /// next call that waits or makes progress, by [`Engine::flush_coalesced`], or after
     /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
     Allowed,
@@ -85,8 +85,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message of one primitive type on the fast path. Returns `None` if anything prevents that; the slow
-    /// path then finds out the reason.
+    /// Sends a message of one primitive type on the fast path. Returns `None` if the slow path must decide.
     #[inline]
     fn try_send_eager(
         &self,
@@ -229,7 +228,7 @@ impl Engine {
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), coalesce);
-        // Whether the frame is queued or was posted, no other frame gets this number.
+        // Reserve the number, whether the frame is queued or was posted.
         out.next_seq = seq + 1;
     }
 
@@ -268,7 +267,6 @@ impl Engine {
                 let block = BounceBuffer::alloc(bytes).ok_or(Fault::NoMemory { bytes })?;
                 Ok(source.pack_into_bounce(block))
             }
-            // If no bounce buffer can be allocated, the message is sent from the user's memory.
             DataPath::Auto | DataPath::ZeroCopy if self.registers && self.needs_bounce(peer, &source) => {
                 match self.bounce_buffers.try_alloc(source.bytes()) {
                     Some(block) => Ok(source.pack_into_bounce(block)),
@@ -323,16 +321,14 @@ impl Engine {
         if !can_move(device, device.caps().get, &memory, source.path().unwrap_or(self.path)) {
             return None;
         }
-        // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does:
-        // until the receiver has replied that it is done, or the device has reported that the receiver cannot access
-        // them.
+        // SAFETY: the bytes are those of `source`, which lives in the operation as long as the registration does: until
+        // the receiver has replied that it is done, or the device has reported that the receiver cannot access them.
         #[expect(unsafe_code, reason = "see above")]
         let registration = unsafe { device.register(&memory, source.region(), Access::READ) }.ok()?;
         let key = device.pack_key(&registration, 0, memory.bytes())?;
         Some((registration, key))
     }
 
-    /// Starts a message that was deferred until its peer was connected.
     pub(super) fn send_deferred(&self, peer: &Peer, out: &mut Outbox, unsent: DeferredSend) {
         let DeferredSend { channel, message, source, mode, completer } = unsent;
         self.ensure_bound(out, &channel);
@@ -405,8 +401,8 @@ impl Engine {
         let unexpected = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
         let refused = matching.push_unexpected(unexpected);
         drop(matching);
-        // A thread that breaks the channel, or closes the rank, sets its flag first and then fails the queued
-        // messages. So it finds this message, or this thread sees the flag.
+        // A thread that breaks the channel, or closes the rank, sets its flag first and then fails the queued messages.
+        // So it finds this message, or this thread sees the flag.
         match channel.broken() {
             Some(fault) => fail_self_sends(channel, fault),
             None if self.is_closed() => fail_self_sends(channel, &Fault::Cancelled),
@@ -420,7 +416,6 @@ impl Engine {
         }
     }
 
-    /// Delivers a message of a rank to itself to the receive that it has matched.
     fn deliver_to_self(&self, posted: Posted, message: Envelope, source: &Source) -> Started {
         posted.complete_with(&message, |target| source.copy_to(target));
         self.wake_all();

@@ -44,7 +44,6 @@ impl<T> Slab<T> {
         slot.value.take()
     }
 
-    /// Returns the values with their numbers.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(index, Slot { generation, value })| {
             value.as_mut().map(|value| (number(*generation, index), value))
@@ -57,7 +56,6 @@ impl<T> Slab<T> {
         Some(number(self.slots[index].generation, index))
     }
 
-    /// Removes and returns all values.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let numbers: Vec<u64> = self.iter_mut().map(|(number, _)| number).collect();
         numbers.into_iter().filter_map(|number| self.take(number)).collect()

@@ -2,10 +2,9 @@
 //! collectives.
 //!
 //! A thread that makes progress polls the tasks after something has moved and before it sleeps. It releases the
-//! progress lock first, because a step may take long, call a function of the user's, and wait for messages itself.
-//! The thread checks its own condition again when the step has ended. While such a function waits or tests, its
-//! thread polls the other tasks, which may nest further, up to the depth [`NESTED`]. Deeper tasks are polled when the
-//! function has returned.
+//! progress lock first, because a step can take long, call a user's function, and wait for messages itself; afterwards
+//! the thread checks its own condition again. While such a function waits or tests, its thread polls the other tasks,
+//! which can nest further, up to the depth [`MAX_NESTING`]. Deeper tasks are polled when the function has returned.
 
 mod poll_state;
 
@@ -24,7 +23,7 @@ use crate::deferred_drop;
 const MAX_NESTING: u32 = 16;
 
 thread_local! {
-    /// The current number of nested polls of this thread.
+    /// The number of nested polls of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -53,7 +52,6 @@ pub trait ProgressTask: fmt::Debug + Send + Sync {
     fn poll(&self) -> bool;
 }
 
-/// The tasks of a rank.
 #[derive(Debug, Default)]
 pub(super) struct TaskList {
     /// Number of tasks. If it is 0, progress reads nothing else.
@@ -69,7 +67,6 @@ struct TaskEntry {
 }
 
 impl TaskList {
-    /// Returns whether there are tasks.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
@@ -85,8 +82,8 @@ impl TaskList {
 }
 
 impl Engine {
-    /// Adds a task of a channel, which the engine polls now and whenever a thread of this rank makes progress,
-    /// whether or not a thread waits for it. The engine holds the task until it is complete.
+    /// Adds a task of a channel, which the engine polls now and whenever a thread of this rank makes progress. The
+    /// engine holds the task until it is complete.
     ///
     /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
     /// once: see [`is_closed`](Self::is_closed).
@@ -101,7 +98,7 @@ impl Engine {
         deferred_drop::run_deferred_drops();
     }
 
-    /// Returns whether this rank takes no further part in the job.
+    /// Returns whether this rank has stopped taking part in the job.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -116,7 +113,6 @@ impl Engine {
         for task in &open {
             self.poll_task(task, has_progress);
         }
-        // This may be the last handle of a task that is complete.
         deferred_drop::with_deferred_drops(|| drop(open));
         deferred_drop::run_deferred_drops();
     }

@@ -33,7 +33,6 @@ impl Engine {
         trace.close()
     }
 
-    /// Records the counters of [`stats`](Self::stats).
     fn trace_counters(&self, trace: &Trace) {
         let stats = self.stats();
         for (device, traffic) in stats.devices.iter().filter(|(_, traffic)| *traffic != Default::default()) {
@@ -42,7 +41,6 @@ impl Engine {
         trace.copies(stats.copies().bytes);
     }
 
-    /// Records a wait that has ended.
     #[cold]
     pub(super) fn trace_wait(&self, trace: &Trace, begun: Timestamp, wait: &WaitReason) {
         if trace.wants_counters() {
@@ -52,8 +50,7 @@ impl Engine {
         trace.slice(begun, name, "wait", &args);
     }
 
-    /// Posts a frame to a device by calling `post`. If it is the first frame of a message, the flow of the message
-    /// begins there.
+    /// Posts a frame by calling `post`. The flow of a message begins at its first frame.
     #[inline]
     pub(super) fn post_traced(
         &self,
@@ -89,7 +86,7 @@ impl Engine {
         trace.slice_with_flow(begun, name, flow, &args);
     }
 
-    /// Records a piece of a body that was just posted to a device, or that the device has begun to get.
+    /// Records a piece of a body that was posted to a device, or that the device has begun to get.
     #[cold]
     pub(super) fn trace_piece(
         &self,
@@ -120,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Records that the body of a rendezvous message has landed, which ends the flow of the message.
+    /// Records that the body of a rendezvous message has landed, which ends its flow.
     pub(super) fn trace_received(
         &self,
         channel: &Channel,
@@ -137,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Records that an announced message is refused, if its RTS was recorded; this ends the flow of the message.
+    /// Records that a rendezvous message is refused, which ends its flow, if its RTS was recorded.
     pub(super) fn trace_refused(&self, from: PeerId, context: u64, sender_op: u64) {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
@@ -147,7 +144,6 @@ impl Engine {
         }
     }
 
-    /// Records that a receive has matched an unexpected message.
     #[cold]
     pub(super) fn trace_unexpected(
         &self,
@@ -161,7 +157,6 @@ impl Engine {
         trace.slice(begun, ["", "unexpected message received"], "message", &args);
     }
 
-    /// Records the exit of another rank.
     pub(super) fn trace_exit(&self, event: &ExitEvent) {
         let Some(trace) = &self.trace else { return };
         let (name, why) = match &event.exit {
@@ -196,11 +191,10 @@ fn arrived(
     ]
 }
 
-/// An arrived frame or body.
 #[derive(Clone, Copy)]
 struct Arrival {
     name: &'static str,
-    /// The flow of the message that ends with it.
+    /// The flow that ends with it.
     flow: Option<Flow>,
     tag: i32,
     bytes: usize,
@@ -208,7 +202,6 @@ struct Arrival {
 }
 
 impl Delivery<'_> {
-    /// Handles a frame, and records it.
     #[cold]
     pub(super) fn frame_traced(&mut self, trace: &Trace, from: PeerId, head: &[u8], body: &[u8]) {
         let begun = trace.now();
@@ -218,7 +211,6 @@ impl Delivery<'_> {
         self.trace_arrival(trace, begun, from, arrival);
     }
 
-    /// Handles the end of a body that a device has streamed, and records it.
     #[cold]
     pub(super) fn landed_traced(&mut self, trace: &Trace, from: PeerId) {
         let begun = trace.now();

@@ -1,5 +1,4 @@
-//! Counters of a rank's traffic. They are updated where a lock is held anyway, so that each update costs only an
-//! addition.
+//! Counters of a rank's traffic. They are updated where a lock is held anyway, so each update costs only an addition.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -44,14 +43,14 @@ impl fmt::Display for Count {
 pub struct Traffic {
     /// Messages sent eagerly, copied through the device.
     pub eager: Count,
-    /// Messages announced to their receivers, which get the body or request it.
+    /// Rendezvous messages: the receiver gets the body or requests it.
     pub rendezvous: Count,
     /// Bodies, or pieces of them, that the device transfers from or to the user's memory without a copy.
     pub zero_copy: Count,
     /// Memory that was registered with the device, without memory that the device had registered already.
     pub registered: Count,
-    /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the operating system for
-    /// it. This includes copies directly from or to the user's memory, but not zero-copy transfers (`lent`).
+    /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the operating system for it,
+    /// including copies directly from or to the user's memory, but not `zero_copy` transfers.
     pub copied: Count,
 }
 
@@ -102,9 +101,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns the number of copies of bodies that this rank has made through devices, or out of buffers of
-    /// unexpected messages. The copies into and out of bounce buffers by
-    /// [`DataPath::Buffered`](crate::DataPath::Buffered) are not included.
+    /// Returns the number of copies of bodies that this rank has made through devices, or out of buffers of unexpected
+    /// messages. Copies into and out of bounce buffers by [`DataPath::Buffered`](crate::DataPath::Buffered) are not
+    /// included.
     pub fn copies(&self) -> Count {
         let mut all = self.local.to_self;
         all += self.local.unexpected;
@@ -148,8 +147,7 @@ impl AtomicCount {
 }
 
 impl Engine {
-    /// Returns the traffic of this rank since it started. While messages are in progress, the counters might be read
-    /// at different moments.
+    /// Returns the traffic of this rank since it started. The counters are not read at one moment.
     pub fn stats(&self) -> Stats {
         let traffic = |tally: &AtomicCount| Traffic { copied: tally.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());

@@ -12,7 +12,7 @@ use crate::header::FrameKind;
 use crate::matching::UnexpectedBody;
 use crate::message::Envelope;
 
-/// A message in the memory of its sender. Dropping this returns the memory to the sender. It can be dropped on any
+/// A message in the memory of its sender. Dropping this returns the memory to the sender; that is possible on any
 /// thread, even after this rank has left.
 pub struct ViewedMessage {
     message: Envelope,
@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Completes the sends whose receivers view them: this rank leaves, and the memory is kept for the receivers.
+    /// Completes the sends whose receivers view them: this rank leaves, and the devices keep the memory.
     pub(super) fn complete_viewed_sends(&self) {
         for channel in self.all_channels() {
             let received = channel.ops().take_sends(|op| self.is_viewed_send(op));

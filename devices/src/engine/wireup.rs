@@ -5,13 +5,11 @@
 //!     ▲   └─ the cards are invalid, or no device reaches it ──► Unreachable
 //!     └───────── the next message or reply requests again ──────────┘
 //! ```
-//! A peer that waits for a reply and cannot be reached is reported dead; otherwise it and this rank would wait for
-//! ever.
+//! A peer that waits for a reply and cannot be reached is reported dead; otherwise both would wait for ever.
 //!
-//! Wireup never blocks. A peer has an outbox from the moment that a rank first sends to it, and messages to it are
-//! queued there, as for a peer whose endpoint is full. The cards arrive on a thread of the start-up service, which
-//! rings the doorbell. A thread that makes progress then connects and sends the queued messages in order. If the peer
-//! exits first, its exit fails the queued messages, as it fails all other operations with this peer.
+//! Wireup never blocks. A peer has an outbox as soon as a rank first sends to it, and messages are queued there, as for
+//! a full endpoint. The cards arrive on a thread of the start-up service, which rings the doorbell. A thread that makes
+//! progress then connects and sends the queued messages in order. If the peer exits first, its exit fails them.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -46,7 +44,6 @@ pub trait CardExchange: Send + Sync + fmt::Debug {
     fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>);
 }
 
-/// Cards that have arrived, and the peer they belong to.
 pub(super) type CardReply = (PeerId, Result<Vec<(String, Address)>, String>);
 
 impl Engine {
@@ -80,7 +77,7 @@ impl Engine {
         self.process_cards();
     }
 
-    /// Requests the cards of a peer. The next pass of progress processes them.
+    /// Requests the cards of a peer, which the next pass of progress processes.
     fn request(&self, id: PeerId) {
         let (replies, bell) = (Arc::clone(&self.received_cards), Arc::clone(&self.site.bell));
         let then = move |cards| {
@@ -88,12 +85,11 @@ impl Engine {
             bell.ring();
         };
         self.cards.request(id.0, Box::new(then));
-        // Its exit may have been applied before the peer was created.
+        // Its exit might have been applied before the peer was created.
         self.recheck_peer(id);
     }
 
-    /// Requests the cards of an unreachable peer again, because a frame is to be sent to it now. Returns whether the
-    /// peer was unreachable.
+    /// Requests the cards of an unreachable peer again, for a frame to it. Returns whether the peer was unreachable.
     #[cold]
     pub(super) fn retry_wireup(&self, out: &mut Outbox) -> bool {
         let was_unreachable = out.wireup == Wireup::Unreachable;
@@ -105,8 +101,8 @@ impl Engine {
         was_unreachable
     }
 
-    /// Connects to the peers whose cards have arrived, and sends the messages that waited for that. Returns the
-    /// number of frames sent.
+    /// Connects to the peers whose cards have arrived, and sends their deferred messages. Returns the number of frames
+    /// sent.
     pub(super) fn process_cards(&self) -> usize {
         let replies = std::mem::take(&mut *lock(&self.received_cards));
         replies.into_iter().map(|(id, cards)| self.process_card(id, cards)).sum()
@@ -128,8 +124,8 @@ impl Engine {
             }
             Err(why) => {
                 out.wireup = Wireup::Unreachable;
-                // The frames that are queued for an unconnected peer are replies and credit. The peer might wait for
-                // them for ever.
+                // The frames that are queued for an unconnected peer are replies and credit, for which it might wait
+                // for ever.
                 let is_owed = !out.queued_frames.is_empty()
                     && matches!(self.exit_of(id.0), None | Some(Exit::ClosingExcept(_)));
                 self.close_outbox(out, &Fault::Unreachable { rank: id.0, why: why.as_str().into() });
@@ -221,8 +217,8 @@ impl Engine {
         Ok(Started::Pending(completion))
     }
 
-    /// Wakes the holder of the progress lock so that it processes cards, after something was queued for an
-    /// unconnected peer. The cards may have come just before and found nothing to send.
+    /// Wakes the holder of the progress lock to process cards, after something was queued for an unconnected peer: the
+    /// cards might have come just before and found nothing to send.
     pub(super) fn wake_progress(&self) {
         self.site.bell.ring();
     }

@@ -35,7 +35,6 @@ pub(super) trait BinEntry<const LISTS: usize> {
 /// The value of a link without a target.
 const NONE: u32 = u32::MAX;
 
-/// The neighbours of a slot in one list.
 #[derive(Clone, Copy, Debug)]
 struct ListLinks {
     previous: u32,
@@ -54,7 +53,6 @@ const EMPTY: ListEnds = ListEnds { first: NONE, last: NONE };
 
 #[derive(Debug)]
 struct Slot<T, const LISTS: usize> {
-    /// `None` if the slot is free.
     entry: Option<T>,
     /// Grows in order of arrival.
     sequence: u64,
@@ -69,9 +67,7 @@ struct Slot<T, const LISTS: usize> {
 pub(super) struct Bins<T, const LISTS: usize> {
     slots: Vec<Slot<T, LISTS>>,
     len: usize,
-    /// The first free slot.
     free: u32,
-    /// The sequence number of the next entry.
     sequence: u64,
     order: ListEnds,
     bins: HashMap<BinKey, ListEnds, RandomState>,
@@ -96,7 +92,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         bins
     }
 
-    /// Returns the entries in order.
     pub(super) fn into_queue(mut self) -> VecDeque<T> {
         let mut queue = VecDeque::with_capacity(self.len);
         let mut at = self.order.first;
@@ -111,12 +106,10 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.len
     }
 
-    /// Returns the number of slots, including free ones.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Sets the mask for the comparison of tags.
     pub(super) fn set_tag_mask(&mut self, mask: i32) {
         self.mask = mask;
         self.bins.clear();
@@ -148,7 +141,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         }
     }
 
-    /// Appends a slot to its bin of a list.
     fn put(&mut self, list: usize, at: u32) {
         if let Some(key) = self.key(list, at) {
             link(&mut self.slots, self.bins.entry(key).or_insert(EMPTY), list, at);
@@ -195,12 +187,10 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         self.slots.get(at)?.entry.as_ref()
     }
 
-    /// Returns the first slot in order.
     pub(super) fn front(&self) -> usize {
         self.order.first as usize
     }
 
-    /// Removes and returns the entry of a slot.
     pub(super) fn take(&mut self, at: usize) -> Option<T> {
         let slot = at as u32;
         self.get(at)?;
@@ -225,7 +215,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
         entry
     }
 
-    /// Returns the entries in order, with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let slot = |at: u32| self.slots.get(at as usize).map(|slot| (at, slot));
         let next = move |(_, before): &(u32, &Slot<T, LISTS>)| slot(before.links[0].next);
@@ -234,7 +223,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
     }
 }
 
-/// Appends a slot to a list.
 fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut ListEnds, list: usize, at: u32) {
     slots[at as usize].links[list] = ListLinks { previous: ends.last, next: NONE };
     match slots.get_mut(ends.last as usize) {
@@ -244,7 +232,6 @@ fn link<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut ListEnds
     ends.last = at;
 }
 
-/// Removes a slot from a list.
 fn unlink<T, const LISTS: usize>(slots: &mut [Slot<T, LISTS>], ends: &mut ListEnds, list: usize, at: u32) {
     let ListLinks { previous, next } = slots[at as usize].links[list];
     match slots.get_mut(previous as usize) {

@@ -49,7 +49,6 @@ impl Pattern {
             && (self.tag == ANY_TAG || (self.tag ^ message.tag) & mask == 0)
     }
 
-    /// Returns the search key of all matching messages.
     fn key(self, mask: i32) -> BinKey {
         let (source, tag) = (self.source.cast_unsigned(), self.tag & mask);
         match (self.source == ANY_SOURCE, self.tag == ANY_TAG) {
@@ -70,7 +69,6 @@ pub(crate) struct Matching {
     is_closed: bool,
     /// Statistics of the messages on this channel that were sent without a device.
     pub(crate) local: LocalTraffic,
-    /// The counters that are read without the lock.
     counts: Arc<UnexpectedCounters>,
 }
 
@@ -80,19 +78,16 @@ impl Matching {
         Matching { posted, unexpected, is_closed: false, local: LocalTraffic::default(), counts: board }
     }
 
-    /// Sets the bits of tags that are compared.
     pub(crate) fn set_tag_mask(&mut self, mask: i32) {
         self.posted.set_tag_mask(mask);
         self.unexpected.set_tag_mask(mask);
     }
 
-    /// Queues a receive for which there is no matching message.
     #[inline]
     pub(crate) fn post(&mut self, receive: Posted) {
         self.posted.push(receive);
     }
 
-    /// Removes and returns the receive that matches a message.
     #[inline]
     pub(crate) fn take_posted(&mut self, message: &Envelope) -> Option<Posted> {
         let mask = self.posted.mask();
@@ -103,17 +98,14 @@ impl Matching {
         self.posted.take(|posted| posted.pattern.accepts(message, mask), keys)
     }
 
-    /// Removes and returns the receive that `completion` belongs to.
     pub(crate) fn take_posted_of(&mut self, completion: &Completion) -> Option<Posted> {
         self.posted.take(|posted| posted.is_for(completion), || [BinKey::Operation(completion.id())])
     }
 
-    /// Removes and returns the receives for which `which` returns true.
     pub(crate) fn drain_posted(&mut self, which: impl FnMut(&Posted) -> bool) -> Vec<Posted> {
         self.posted.take_all(which)
     }
 
-    /// Removes and returns the message that matches a receive.
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: Pattern) -> Option<Unexpected> {
         let mask = self.unexpected.mask();
@@ -130,7 +122,6 @@ impl Matching {
         self.unexpected.peek(fits, || [pattern.key(mask)])
     }
 
-    /// Removes and returns this rank's message to itself that `completion` belongs to.
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
         let ours = |unexpected: &Unexpected| matches!(&unexpected.body, UnexpectedBody::SelfSend { completer, .. } if completer.is_for(completion));
         let unexpected = self.unexpected.take(ours, || [BinKey::Operation(completion.id())])?;
@@ -138,7 +129,6 @@ impl Matching {
         Some(unexpected)
     }
 
-    /// Returns the unexpected messages in order of arrival.
     pub(crate) fn iter_unexpected(&self) -> impl Iterator<Item = &Unexpected> {
         self.unexpected.iter()
     }
@@ -154,7 +144,6 @@ impl Matching {
         Some(unexpected)
     }
 
-    /// Removes and returns the unexpected messages for which `which` returns true.
     pub(crate) fn drain_unexpected(&mut self, which: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
         let unexpected = self.unexpected.take_all(which);
         self.publish_count();
@@ -179,7 +168,6 @@ impl Matching {
         self.drain_unexpected(|_| true)
     }
 
-    /// Publishes the number of unexpected messages.
     #[inline]
     fn publish_count(&self) {
         self.counts.note_len(self.unexpected.len());

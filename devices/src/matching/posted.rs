@@ -18,22 +18,18 @@ impl Posted {
         Posted { pattern, receiving }
     }
 
-    /// Returns the target to receive into.
     pub(crate) fn target(&mut self) -> &mut Target {
         self.receiving.target()
     }
 
-    /// Separates the target from the completer.
     pub(crate) fn into_parts(self) -> (Target, Completer) {
         self.receiving.into_parts()
     }
 
-    /// Returns the completer together with the target.
     pub(crate) fn into_receiving(self) -> RecvCompleter {
         self.receiving
     }
 
-    /// Returns whether `completion` belongs to this receive.
     pub(crate) fn is_for(&self, completion: &Completion) -> bool {
         self.receiving.is_for(completion)
     }
@@ -53,13 +49,11 @@ impl Posted {
         }
     }
 
-    /// Fails the receive.
     pub(crate) fn fail(self, fault: crate::Fault) {
         self.receiving.complete(Err(fault));
     }
 }
 
-/// The number of lists in a queue of posted receives.
 pub(super) const LISTS: usize = 3;
 
 /// The lists: the order of arrival, bins by pattern, and bins by operation for cancellation.

@@ -36,13 +36,11 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.bins.as_ref().map_or(self.list.len(), |bins| bins.len())
     }
 
-    /// Returns the mask for the comparison of tags.
     #[inline]
     pub(super) fn mask(&self) -> i32 {
         self.mask
     }
 
-    /// Sets the mask for the comparison of tags.
     pub(super) fn set_tag_mask(&mut self, mask: i32) {
         self.mask = mask;
         if let Some(bins) = &mut self.bins {
@@ -79,7 +77,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         fits: impl Fn(&T) -> bool,
         keys: impl FnOnce() -> [BinKey; KEYS],
     ) -> Option<T> {
-        // Usually it is the first of a list.
         if self.list.front().is_some_and(&fits) {
             return self.remove_first();
         }
@@ -151,7 +148,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         entry
     }
 
-    /// Removes and returns the first entry of the list.
     #[inline]
     fn remove_first(&mut self) -> Option<T> {
         let entry = self.list.pop_front();
@@ -190,7 +186,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Returns the entries in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let binned = self.bins.iter().flat_map(|bins| bins.iter().map(|(_, entry)| entry));
         self.list.iter().chain(binned)
@@ -205,7 +200,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.remove(at)
     }
 
-    /// Removes and returns all entries for which `which` returns true, in order.
     pub(super) fn take_all(&mut self, mut which: impl FnMut(&T) -> bool) -> Vec<T> {
         let Some(bins) = &mut self.bins else {
             let (mut taken, mut left) = (Vec::new(), VecDeque::new());
@@ -226,7 +220,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.bins.is_some()
     }
 
-    /// Returns the capacity in entries.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bins.as_ref().map_or(self.list.capacity(), |bins| bins.slots())

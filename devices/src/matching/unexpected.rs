@@ -20,22 +20,26 @@ pub(crate) struct Unexpected {
 /// The location of the body.
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
-    /// There is no body.
     Empty,
     /// In the entry itself: it is short.
     Inline(InlineBody),
     /// In a block of the pool.
     Block(DefaultBlock),
     /// At the sender, as its operation `op`; the receiver can get it by `key`, if there is one.
-    Rendezvous { op: u64, key: Option<Box<RemoteKey>> },
+    Rendezvous {
+        op: u64,
+        key: Option<Box<RemoteKey>>,
+    },
     /// In this rank's own send buffer. It is boxed because it is rare, and the other variants are moved on every
     /// receive.
-    SelfSend { source: Box<Source>, completer: Completer },
+    SelfSend {
+        source: Box<Source>,
+        completer: Completer,
+    },
     /// Dropped because there was no memory for it.
     NoMemory,
 }
 
-/// A short body, in the entry itself.
 #[derive(Debug)]
 pub(crate) struct InlineBody {
     len: u8,
@@ -60,7 +64,6 @@ impl InlineBody {
     }
 }
 
-/// The number of lists in a queue of unexpected messages.
 pub(super) const LISTS: usize = 5;
 
 /// The lists: the order of arrival, which is searched by a receive of any message; bins by source and tag, for the

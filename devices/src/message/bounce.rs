@@ -45,7 +45,6 @@ impl fmt::Debug for BounceBuffer {
     }
 }
 
-/// The bounce buffers that one rank uses implicitly.
 #[derive(Default, Debug)]
 pub(crate) struct BounceBuffers {
     used: Arc<AtomicUsize>,

@@ -59,7 +59,6 @@ impl Envelope {
         self.bytes == 0 || wild || same()
     }
 
-    /// Returns the fault of a message whose type does not match a receive of `bytes` bytes of items of a type.
     pub(super) fn mismatch(&self, datatype: &Datatype, bytes: usize) -> Fault {
         let &Envelope { source, tag, .. } = self;
         Fault::TypeMismatch { source, tag, sent: self.content(), expected: Content::of(datatype, bytes) }

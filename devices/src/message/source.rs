@@ -59,7 +59,6 @@ impl Source {
         Source { path, ..self }
     }
 
-    /// Returns the path that was chosen for the message, if any.
     #[inline]
     pub(crate) fn path(&self) -> Option<DataPath> {
         self.path
@@ -118,7 +117,6 @@ impl Source {
         is_run.then(|| unsafe { std::slice::from_raw_parts(self.buf.base(), self.bytes) })
     }
 
-    /// Returns all of the message as a body for a device.
     #[inline]
     pub(crate) fn whole(&self) -> Body<'_> {
         match self.contiguous() {
@@ -151,7 +149,6 @@ impl Source {
         self.buf.datatype().block_len().is_some_and(|len| (32..512).contains(&len) && !len.is_multiple_of(64))
     }
 
-    /// Returns the region of a pool that contains the memory, if it is known.
     pub(crate) fn region(&self) -> Option<&Region> {
         // SAFETY: invariant 3.
         unsafe { self.buf.region() }
@@ -185,7 +182,6 @@ unsafe impl PackSource for Source {
 }
 
 impl Source {
-    /// Describes the memory to a device.
     pub(crate) fn memory(&self) -> Option<MemoryDesc> {
         MemoryDesc::of(&self.buf)
     }

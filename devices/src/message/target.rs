@@ -195,7 +195,6 @@ impl Target {
         self.memory()
     }
 
-    /// Describes the memory to a device that does not write to it yet.
     pub(crate) fn memory(&self) -> Option<MemoryDesc> {
         match &self.block {
             Some(block) => MemoryDesc::new(block.as_ptr().as_ptr(), self.capacity(), Primitive::Byte.into()),

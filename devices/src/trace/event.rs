@@ -7,16 +7,13 @@ use super::{Flow, Names, Timestamp};
 /// The arguments of an event; unused ones have the name "".
 pub(super) type Args = [(&'static str, ArgValue); ARGS];
 
-/// The maximum number of arguments.
 pub(super) const ARGS: usize = 6;
 
 /// The argument that contains the context of a communicator. The communicator's name is written after it.
 pub(super) const CONTEXT: &str = "context";
 
-/// An unused argument.
 pub(super) const NONE: (&str, ArgValue) = ("", ArgValue::Number(0));
 
-/// The value of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ArgValue {
     Number(u64),
@@ -27,21 +24,19 @@ pub(crate) enum ArgValue {
 /// The kind of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
-    /// A period.
-    Slice { end: Timestamp },
+    Slice {
+        end: Timestamp,
+    },
     /// A message starts in the enclosing slice.
     Start(Flow),
     /// A message ends in the enclosing slice.
     Finish(Flow),
-    /// A moment.
     Instant,
-    /// Values of counters.
     Count,
     /// Not an event, but the name of its thread.
     Thread,
 }
 
-/// An event on a thread.
 #[derive(Clone, Debug)]
 pub(super) struct TraceEvent {
     pub(super) at: Timestamp,
@@ -147,7 +142,6 @@ fn name_thread(rank: u32, thread: u32, name: Option<&str>, out: &mut String) {
     out.push_str("}},\n");
 }
 
-/// Writes a text as a JSON string.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

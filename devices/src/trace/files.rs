@@ -11,14 +11,12 @@ use super::Names;
 use super::event::{TraceEvent, name_rank};
 use super::summary::Summary;
 
-/// Returns the path of a rank's part.
 fn rank_path(path: &Path, rank: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".rank{rank}"));
     name.into()
 }
 
-/// One rank's part.
 pub(super) struct RankFile {
     path: PathBuf,
     file: Option<File>,
@@ -28,7 +26,6 @@ pub(super) struct RankFile {
 }
 
 impl RankFile {
-    /// Creates the file.
     pub(super) fn open(path: &str, rank: u32) -> Self {
         let path = rank_path(path.as_ref(), rank);
         let mut rank_file = RankFile { path, file: None, failure: None, text: "[\n".into() };
@@ -46,7 +43,6 @@ impl RankFile {
         self.file = None;
     }
 
-    /// Writes events.
     pub(super) fn write(&mut self, rank: u32, events: &[TraceEvent], names: &Names) {
         let Some(file) = &mut self.file else { return };
         events.iter().for_each(|event| event.write(rank, names, &mut self.text));

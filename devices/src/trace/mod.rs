@@ -6,7 +6,7 @@
 //!                                                events in a buffer     JSON, a line   by the launcher, or the process
 //!                                                                       an event       that hosts all ranks
 //! ```
-//! * `event` defines the events and their format, `parts` the files, `summary` the table of waits.
+//! * `event` defines the events and their format, `files` the files, `summary` the table of waits.
 //! * A rank is a process of the trace, and its threads are threads. A period is a slice on the thread that spent it,
 //!   and slices of a thread nest. A message is a flow from the slice in which its first frame was posted to the device
 //!   to the slice in which it had arrived: an eager one with its frame, a rendezvous one with the last byte of its
@@ -59,13 +59,10 @@ pub const TRACE_MAX_EVENTS: Number = Number {
     help: "events that each rank writes to MPJ_TRACE, about 200 bytes each; further ones are only counted",
 };
 
-/// The number of events that are buffered before they are written.
 const BUFFER: usize = 4096;
 
-/// The interval at which buffered events are written.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The minimum interval between two records of the counters.
 const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
 /// The minimum time between two events of a thread: smaller differences are lost in readers that store microseconds as
@@ -98,7 +95,6 @@ pub(crate) struct Flow {
     pub(crate) order: u64,
 }
 
-/// The recorded events of a rank.
 struct TraceBuffer {
     file: RankFile,
     events: Vec<TraceEvent>,
@@ -106,7 +102,6 @@ struct TraceBuffer {
     events_left: u64,
     dropped: u64,
     is_closed: bool,
-    /// The threads whose names were recorded.
     threads: Vec<u32>,
     counters_recorded: u64,
     /// The numbers of messages sent to each rank, and received from it.
@@ -114,7 +109,6 @@ struct TraceBuffer {
     arrived: HashMap<u32, u64>,
     /// The rendezvous messages that have not arrived, by their sender, context and operation there.
     rendezvous: HashMap<(u32, u64, u64), u64>,
-    /// The names of communicators, by the contexts of their channels.
     names: Names,
 }
 
@@ -122,7 +116,6 @@ struct TraceBuffer {
 type Names = HashMap<u64, Arc<str>>;
 
 impl Trace {
-    /// Starts the trace of a rank, if the user has requested one.
     pub(crate) fn open(config: &Config, rank: u32) -> Option<Box<Self>> {
         let path = config.text(&TRACE);
         if path.is_empty() {
@@ -149,7 +142,6 @@ impl Trace {
         Some(Box::new(Trace { rank, buffer }))
     }
 
-    /// Sets the name of a communicator for events that contain its context.
     pub(crate) fn name_context(&self, context: u64, name: &Arc<str>) {
         self.buffer().names.insert(context, Arc::clone(name));
     }
@@ -188,7 +180,8 @@ impl Trace {
         self.slice(begun, ["", call], "collective", &args);
     }
 
-    /// Records a blocking send that ends now: its name, the receiver as a rank of the channel, and whether it has failed.
+    /// Records a blocking send that ends now: its name, the receiver's rank in the channel, and whether it has failed.
+    /// failed.
     #[cold]
     pub fn send(
         &self,
@@ -209,7 +202,6 @@ impl Trace {
         self.slice(begun, ["", call], "send", &args);
     }
 
-    /// Records a slice that ends now.
     pub(crate) fn slice(
         &self,
         begun: Timestamp,
@@ -234,7 +226,6 @@ impl Trace {
         self.record(Timestamp(begun.0 + TICK / 2), kind, ["", ""], "message", &[]);
     }
 
-    /// Records an event without a duration.
     pub(crate) fn instant(
         &self,
         name: &'static str,
@@ -246,7 +237,6 @@ impl Trace {
         self.push(TraceEvent { why: why.map(Into::into), ..event });
     }
 
-    /// Returns whether the counters should be recorded again.
     pub(crate) fn wants_counters(&self) -> bool {
         let now = sys::monotonic_ns();
         let mut buffer = self.buffer();
@@ -258,7 +248,6 @@ impl Trace {
         is_due
     }
 
-    /// Records the traffic of a device until now.
     pub(crate) fn counters(&self, device: &'static str, traffic: &Traffic) {
         let Traffic { eager, rendezvous, zero_copy, registered, copied } = traffic;
         let args = [
@@ -271,7 +260,6 @@ impl Trace {
         self.record(self.now(), EventKind::Count, [device, ", bytes:"], "", &args);
     }
 
-    /// Records all copies that this rank has made until now.
     pub(crate) fn copies(&self, bytes: u64) {
         self.record(
             self.now(),

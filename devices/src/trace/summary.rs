@@ -21,7 +21,6 @@ pub struct Summary {
 struct Rank {
     /// The begin of its first event, and the end of its last one.
     span: Option<(f64, f64)>,
-    /// The threads that have waited.
     threads: BTreeSet<u32>,
     waits: BTreeMap<String, f64>,
 }

@@ -2,13 +2,12 @@
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a thread polls the task.
 #[derive(Debug)]
 pub(super) struct PollState(AtomicU8);
 
 /// No thread polls it.
 const IDLE: u8 = 0;
-/// A thread polls it. A complete task stays in this state or in `AGAIN`.
+/// A thread polls it. A complete task stays in this state or in `NOTIFIED`.
 const RUNNING: u8 = 1;
 /// A thread polls it, and something has moved since the poll began.
 const NOTIFIED: u8 = 2;
@@ -18,8 +17,8 @@ impl PollState {
         PollState(AtomicU8::new(IDLE))
     }
 
-    /// Polls the task, unless another thread is polling it. In that case, if `is_news`, the other thread polls once
-    /// more. Returns whether this call completed the task.
+    /// Polls the task, unless another thread is polling it: that thread then polls once more if `has_progress`. Returns
+    /// whether this call completed the task.
     pub(super) fn poll(&self, has_progress: bool, mut poll: impl FnMut() -> bool) -> bool {
         // SYNC task-hand (acquire, release): the next poll, on whichever thread, sees everything that this thread saw
         // move.
@@ -36,7 +35,7 @@ impl PollState {
             // SYNC task-hand (acquire): with everything noted until now.
             self.0.swap(RUNNING, Ordering::AcqRel);
             if poll() {
-                // The state never returns to `FREE`, so the task is never polled again.
+                // The state never returns to `IDLE`, so the task is never polled again.
                 return true;
             }
             // SYNC task-hand (release)
