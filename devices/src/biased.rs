@@ -126,8 +126,8 @@ impl<T> Mutex<T> {
         Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
     }
 
-    /// Locks the value. A thread that has locked it already never returns. There is no poisoning: the protected data is
-    /// consistent between any two statements.
+    /// Locks the value. A thread that has locked it already never returns. The lock is not poisoned by a panic: the
+    /// data is consistent between any two statements.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if self.try_lock_biased() {

@@ -303,7 +303,7 @@ impl From<&[u8]> for ChainSegment {
 #[derive(Clone)]
 pub struct Chain(Box<ChainLinks>);
 
-/// Behind one pointer: descriptions are moved on every call, and few are chains. There is no reference count, as each
+/// Behind one pointer: descriptions are moved on every call, and few are chains. Not reference-counted, as each
 /// send would then need a locked instruction. A buffer with few blocks has few enough segments for the inline storage.
 type ChainLinks = SmallVec<[ChainLink; 8]>;
 

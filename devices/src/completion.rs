@@ -179,9 +179,8 @@ struct Detached(NonNull<Node>);
 // SAFETY: `Node` is `Send`.
 unsafe impl Send for Detached {}
 
-/// The nodes of operations whose [`Completion`] was dropped. Each addition occasionally recycles those that are
-/// complete. A completer therefore need not know whether its completion still exists, which would take a locked
-/// instruction.
+/// Nodes whose [`Completion`] was dropped. Each addition occasionally recycles those that are complete. So a completer
+/// need not know whether its completion still exists, which would take a locked instruction.
 static DETACHED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), RECLAIM_MIN));
 
 /// Length of the list up to which it is not searched.

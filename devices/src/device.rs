@@ -212,7 +212,7 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// established.
     ///
     /// # Errors
-    /// If the address is invalid, or there are no resources for one more peer.
+    /// If the address is invalid, or the resources for one more peer are lacking.
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError>;
 
     /// Registers memory with the device, for keys or for local access by the device.

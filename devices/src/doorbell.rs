@@ -32,7 +32,7 @@ impl Doorbell {
     /// Makes the doorbell of a rank.
     ///
     /// # Errors
-    /// If there is no descriptor left.
+    /// If the process cannot open another descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Doorbell { event: EventFd::new()?, asleep: AtomicU32::new(0), light: LightFence::new() })
     }

@@ -109,7 +109,7 @@ pub enum Fault {
         /// The reason that the device gave.
         why: Arc<str>,
     },
-    /// There is no memory for an unexpected message.
+    /// The allocation for an unexpected message failed.
     NoMemory {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,

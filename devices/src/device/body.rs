@@ -28,7 +28,7 @@ impl Body<'_> {
         }
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -9,8 +9,8 @@ pub trait Endpoint: Send + fmt::Debug {
     /// Sends one frame; on `Ok` head and body may be reused.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no space now; the body was not [written](super::PackedBody::write) then. The
-    /// rank retries at each poll, and once more after it has set the flag of its doorbell. If that try fails, too, the
+    /// [`PostError::Again`] if the device is full; the body was not [written](super::PackedBody::write) then. The rank
+    /// retries at each poll, and once more after it has set the flag of its doorbell. If that try fails, too, the
     /// device must ring the doorbell when there is space.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
@@ -57,7 +57,7 @@ pub trait Endpoint: Send + fmt::Debug {
     /// Copies bytes of the peer's memory that `key` names, from its byte `at` on, to all of `to`.
     ///
     /// # Errors
-    /// [`PostError::Again`] if there is no space now, [`PostError::Revoked`] if the peer has revoked the key,
+    /// [`PostError::Again`] if the device is full, [`PostError::Revoked`] if the peer has revoked the key,
     /// [`PostError::Broken`] if the key is invalid.
     ///
     /// # Safety

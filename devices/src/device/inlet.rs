@@ -36,8 +36,8 @@ pub unsafe trait Inlet: Send + fmt::Debug {
     /// caller holds no lock that a call of the device or an endpoint needs.
     fn progress(&mut self, sink: &mut dyn Sink) -> usize;
 
-    /// Returns whether a poll needs a system call, and so costs as much as many polls of memory. If a rank also has
-    /// devices that do not need one, it polls this device less often than those.
+    /// Returns whether a poll needs a system call, and so costs as much as many polls of memory. A rank that also has
+    /// cheaper devices polls this one less often.
     fn needs_syscall(&self) -> bool {
         false
     }

@@ -6,7 +6,7 @@
 //!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
 //!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
 //!   the message completes ◄─── FIN  all pieces have completed
-//!   sends the body ◄────────── CTS  a piece has failed, or there was no key: the engine owns the buffer again
+//!   sends the body ◄────────── CTS  a piece has failed, or the RTS has no key: the engine owns the buffer again
 //! ```
 //! If the operation fails meanwhile, it completes after its last piece.
 

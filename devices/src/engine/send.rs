@@ -281,7 +281,7 @@ impl Engine {
     fn needs_bounce(&self, peer: &Peer, source: &Source) -> bool {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
-        // A message within the eager limit does not use a bounce buffer, even if there is no credit for it.
+        // A message within the eager limit does not use a bounce buffer, even without credit for it.
         let reads = |device: &&dyn Device| {
             let caps = device.caps();
             source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)

@@ -36,7 +36,7 @@ pub(crate) enum UnexpectedBody {
         source: Box<Source>,
         completer: Completer,
     },
-    /// Dropped because there was no memory for it.
+    /// Dropped because its allocation failed.
     NoMemory,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct UnexpectedCounts {
     /// The number of messages that ever arrived unexpected, modulo 2^32.
     pub arrived: u32,
-    /// The number of those that are still queued.
+    /// The number of them that are still queued.
     pub queued: u32,
     /// The tag of the queued messages, if all are known to have the same tag.
     pub common_tag: Option<i32>,

@@ -19,7 +19,7 @@ pub(crate) struct BounceBuffer {
 }
 
 impl BounceBuffer {
-    /// Allocates a block for a body whose path requires one; `None` if there is no memory.
+    /// Allocates a block for a body whose path requires one; `None` if the pool is out of memory.
     pub(crate) fn alloc(bytes: usize) -> Option<Self> {
         mpj_pool::global().alloc(bytes).ok().map(|block| BounceBuffer { block, _share: None })
     }
@@ -51,7 +51,8 @@ pub(crate) struct BounceBuffers {
 }
 
 impl BounceBuffers {
-    /// Allocates a block for a body that is faster with one; `None` if the limit is reached or there is no memory.
+    /// Allocates a block for a body that is faster with one; `None` if the limit is reached or the pool is out of
+    /// memory.
     pub(crate) fn try_alloc(&self, bytes: usize) -> Option<BounceBuffer> {
         if bytes > MAX_BYTES - self.used.load(Ordering::Relaxed).min(MAX_BYTES) {
             return None;

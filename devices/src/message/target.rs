@@ -125,8 +125,8 @@ impl Target {
         Ok(())
     }
 
-    /// Allocates a bounce buffer for a message, which may be much shorter than the target. If there is no memory for
-    /// it, the message is received without one.
+    /// Allocates a bounce buffer for a message, which may be much shorter than the target. If the allocation fails, the
+    /// message is received without one.
     #[cold]
     fn add_bounce(&mut self, bytes: usize) {
         if self.block.is_none() && bytes > 0 {

@@ -79,7 +79,7 @@ impl TraceFiles {
     /// Creates the file of a job of `size` ranks, before any of them begins; old parts are removed.
     ///
     /// # Errors
-    /// A sentence that explains why there is no trace.
+    /// A sentence that explains why the job is not traced.
     pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
         // A rank may start in another directory, and this process may change its directory. Values of parameters are
         // texts.
