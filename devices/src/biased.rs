@@ -244,7 +244,7 @@ mod tests {
     use crate::conformance::thread_time;
 
     #[test]
-    fn the_owner_is_not_let_in_twice() {
+    fn owner_cannot_lock_twice() {
         let mutex = Mutex::new(&Bias::new(), 1);
         let guard = mutex.lock();
         assert!(mutex.try_lock().is_none());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_comes_while_the_owner_is_inside_waits() {
+    fn other_thread_waits_for_the_owner() {
         for _ in 0..200 {
             let mutex = Mutex::new(&Bias::new(), (0u64, 0u64));
             let count = || {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_long_leaves_the_core() {
+    fn long_wait_for_the_lock_sleeps() {
         let mutex = Mutex::new(&Bias::new(), 0);
         let guard = mutex.lock();
         std::thread::scope(|scope| {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_lets_go() {
+    fn panic_of_the_holder_releases_the_lock() {
         let mutex = Mutex::new(&Bias::new(), 0);
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _guard = mutex.lock();

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_is_seen_once_it_is_there() {
+    fn stored_outcome_is_seen() {
         let cause: Arc<str> = "a test".into();
         for _ in 0..3 * MAX_SPARES {
             let (completer, completion) = pair();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn either_may_go_first() {
+    fn either_handle_can_be_dropped_first() {
         let cause: Arc<str> = "a test".into();
         let (completer, completion) = pair();
         drop(completion);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_on_two_threads() {
+    fn handles_work_on_two_threads() {
         let cause: Arc<str> = "a test".into();
         thread::scope(|scope| {
             let (completers, received) = std::sync::mpsc::sync_channel::<Completer>(64);
@@ -307,7 +307,7 @@ mod tests {
             scope.spawn(move || received.into_iter().for_each(|completer| completer.complete(dead(&other))));
             for round in 0..if cfg!(miri) { 100 } else { 20_000 } {
                 let (completer, completion) = pair();
-                completers.send(completer).expect("the other thread goes on");
+                completers.send(completer).expect("the other thread receives until the channel closes");
                 if round % 3 != 0 {
                     while completion.outcome().is_none() {
                         thread::yield_now();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_nobody_waits_for_leave_nothing_behind() {
+    fn detached_operations_are_reclaimed() {
         let cause: Arc<str> = "a test".into();
         let mut open = Vec::new();
         for round in 0..20 * RECLAIM_MIN {

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_a_parameter_may_not_have_is_refused_and_changes_nothing() {
+    fn invalid_value_is_refused_and_changes_nothing() {
         let mut config = Config::default();
         for (parameter, text, why) in [
             (&LEVEL as &dyn Parameter, "10", "MPJ_LEVEL=10 is outside 1..=9 (how high)"),

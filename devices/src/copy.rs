@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_copied_and_nothing_around_it() {
+    fn every_length_is_copied_and_nothing_else() {
         let from: Vec<u8> = (1..=200).collect();
         for len in (0..=200).step_by(if cfg!(miri) { 23 } else { 1 }) {
             let mut to = [MaybeUninit::new(0u8); 202];
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_overlap_are_moved() {
+    fn overlapping_ranges_are_copied() {
         let lengths = (0..=140).step_by(if cfg!(miri) { 23 } else { 1 });
         for (len, by) in lengths.flat_map(|len| [1, 3, 8, 33].map(|by| (len, by))) {
             let original: Vec<u8> = (0..=180).collect();

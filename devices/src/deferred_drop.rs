@@ -7,9 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
-    /// Whether values are waiting to be dropped.
     static PENDING: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread is dropping such values now.
     static DROPPING: Cell<bool> = const { Cell::new(false) };
     static DEFERRED: RefCell<Vec<Box<dyn Any + Send>>> = const { RefCell::new(Vec::new()) };
 }
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_waits_until_nothing_is_held_and_its_panic_hurts_nobody() {
+    fn deferred_drop_runs_after_the_guard_and_its_panic_is_caught() {
         let drops = Arc::new(AtomicU32::new(0));
         let count = || drops.load(Ordering::Relaxed);
         let outer = DeferDrops::begin();

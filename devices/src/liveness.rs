@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_is_closing_ends_once_more() {
+    fn closing_rank_can_still_leave_or_die() {
         let roster = Roster::default();
         let died = |why: &str| Exit::Died(why.into());
         let finishing = || Exit::ClosingExcept([7].into());

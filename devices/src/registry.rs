@@ -132,7 +132,7 @@ mod tests {
     use crate::stub::StubDriver;
 
     #[test]
-    fn what_could_not_be_opened_and_why_can_be_asked_for() {
+    fn failed_devices_are_listed_with_reasons() {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(StubDriver).without("far", "it is far away");
         assert_eq!(registry.names(), ["stub", "far"]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_device_has_is_told_with_those_there_are() {
+    fn unknown_device_name_is_refused_with_the_known_ones() {
         let registry = ["smdev", "shmdev", "niodev"]
             .into_iter()
             .fold(Registry::empty(), |registry, name| registry.without(name, "it is not here"));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_device() {
+    fn driver_replaces_another_of_its_name() {
         let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().without("stub", "nobody needs it").with(StubDriver);
         assert_eq!(registry.names(), ["stub"]);

@@ -149,7 +149,6 @@ pub(crate) enum IdleStep {
     Sleep,
 }
 
-/// One wait under a [`Policy`].
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     policy: &'a Policy,
@@ -174,7 +173,6 @@ impl<'a> Waiter<'a> {
         Waiter { policy, spin, awake, polls: 0, since: None, is_long: false }
     }
 
-    /// Returns whether polls follow each other without a yield in between.
     #[inline]
     pub(crate) fn is_polling(&self) -> bool {
         !self.spin.is_zero()
@@ -226,17 +224,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_core_is_not_polled_on_for_a_while() {
+    fn oversubscribed_core_skips_spin_phases() {
         let policy = Policy::new(&Config::default(), 1);
         let polls = || !Waiter::new(&policy).spin.is_zero();
         assert!(polls());
         policy.note_yield(CONTEXT_SWITCH / 5);
-        assert!(polls(), "nobody else ran");
+        assert!(polls(), "no other thread ran");
         policy.note_yield(CONTEXT_SWITCH * 5);
         for wait in 0..SPIN_SKIPS {
             assert!(!polls(), "wait {wait}");
         }
-        assert!(polls(), "it is tried again");
+        assert!(polls(), "the wait polls again");
     }
 
     /// Simulates `looks` empty polls with yields of the duration `each`, and returns the number of yields.
@@ -246,22 +244,26 @@ mod tests {
     }
 
     #[test]
-    fn who_only_tests_yields_seldom_while_nobody_else_runs_and_each_time_when_somebody_does() {
+    fn repeated_tests_yield_rarely_unless_the_core_is_shared() {
         let policy = Policy::new(&Config::default(), 1);
         assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0);
         assert_eq!(yields(&policy, 1, CONTEXT_SWITCH / 5), 1);
         assert!(yields(&policy, 100_000, CONTEXT_SWITCH / 5) <= 100_000 / EMPTY_POLLS.1 + 6);
         let busy = yields(&policy, 100_000, CONTEXT_SWITCH);
         assert!(busy >= 100_000 - EMPTY_POLLS.1, "{busy}");
-        assert_eq!(yields(&policy, EMPTY_POLLS.0 + 1, CONTEXT_SWITCH / 5), 2, "the core is its own again");
+        assert_eq!(
+            yields(&policy, EMPTY_POLLS.0 + 1, CONTEXT_SWITCH / 5),
+            2,
+            "the core is not shared any more"
+        );
         for _ in 0..100 {
-            assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0, "there is news between");
+            assert_eq!(yields(&policy, EMPTY_POLLS.0 - 1, CONTEXT_SWITCH / 5), 0, "a poll found something");
             policy.note_hit();
         }
     }
 
     #[test]
-    fn a_core_that_another_program_keeps_is_slept_on_for_a_while() {
+    fn waits_sleep_while_another_program_keeps_the_core() {
         let policy = Policy::new(&Config::default(), 1);
         policy.note_yield(SLICE);
         for wait in 0..YIELD_SKIPS {
@@ -269,14 +271,14 @@ mod tests {
             let polls = (1..).find(|_| waiter.idle() == IdleStep::Sleep);
             assert_eq!(polls, Some(POLLS_PER_CLOCK_READ), "wait {wait}");
         }
-        assert_eq!(policy.times(), (policy.spin, policy.awake), "it is tried again");
+        assert_eq!(policy.times(), (policy.spin, policy.awake), "the wait polls again");
         policy.note_yield(SLICE);
         policy.note_yield(CONTEXT_SWITCH);
-        assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "others give the core back");
+        assert_eq!(policy.times(), (Duration::ZERO, policy.awake), "other threads yield the core soon");
     }
 
     #[test]
-    fn who_is_told_not_to_poll_does_not_try() {
+    fn spin_of_zero_never_polls() {
         let mut config = Config::default();
         config.set(&SPIN_US, 0).expect("in its range");
         let policy = Policy::new(&config, 1);

@@ -48,7 +48,7 @@ impl Pair {
 }
 
 #[test]
-fn one_thread_at_a_time_is_inside() {
+fn lock_excludes_the_owner() {
     loom::model(|| {
         let pair = Pair::new(&Bias::new());
         let other = {
@@ -63,7 +63,7 @@ fn one_thread_at_a_time_is_inside() {
 }
 
 #[test]
-fn two_that_come_at_once_end_the_bias_together() {
+fn two_threads_revoke_the_bias_concurrently() {
     loom::model(|| {
         let bias = Bias::new();
         let (pair, other_pair) = (Pair::new(&bias), Pair::new(&bias));
@@ -77,7 +77,7 @@ fn two_that_come_at_once_end_the_bias_together() {
 }
 
 #[test]
-fn who_does_not_wait_is_inside_alone_or_not_at_all() {
+fn try_lock_excludes_the_owner() {
     loom::model(|| {
         let pair = Pair::new(&Bias::new());
         let other = {

@@ -30,7 +30,7 @@ fn completes_concurrently(times: usize, look: fn(Completion, &Outcome)) {
             reclaim();
             let here = cached_nodes();
             // If a node was cached before, this operation has reused it.
-            assert_eq!(here + there, before.max(1), "a node has one keeper");
+            assert_eq!(here + there, before.max(1), "one thread caches a node");
             drop(expected);
             assert_eq!(Arc::strong_count(&cause), 1, "every outcome was dropped");
         }
@@ -38,7 +38,7 @@ fn completes_concurrently(times: usize, look: fn(Completion, &Outcome)) {
 }
 
 #[test]
-fn an_outcome_is_seen_when_it_is_there() {
+fn waiting_thread_sees_the_outcome() {
     completes_concurrently(1, |completion, expected| {
         while completion.outcome().is_none() {
             thread::yield_now();
@@ -48,26 +48,26 @@ fn an_outcome_is_seen_when_it_is_there() {
 }
 
 #[test]
-fn an_outcome_that_may_come_is_all_there_or_not_at_all() {
+fn concurrent_read_sees_all_of_the_outcome_or_nothing() {
     completes_concurrently(1, |completion, expected| {
         assert!(completion.outcome().is_none_or(|seen| seen == expected))
     });
 }
 
 #[test]
-fn an_outcome_that_nobody_waits_for_is_dropped() {
+fn outcome_of_a_detached_operation_is_dropped() {
     completes_concurrently(1, |completion, _| drop(completion));
 }
 
 #[test]
-fn a_node_that_was_kept_serves_again() {
+fn cached_node_is_reused() {
     completes_concurrently(2, |completion, expected| {
         assert!(completion.outcome().is_none_or(|seen| seen == expected))
     });
 }
 
 #[test]
-fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
+fn dropped_completer_cancels_the_operation() {
     loom::model(|| {
         let (completer, completion) = pair();
         let other = thread::spawn(move || {
@@ -84,7 +84,7 @@ fn an_ender_that_is_dropped_ends_the_operation_as_abandoned() {
 
 /// Two threads observe one completion, as threads that share a request do.
 #[test]
-fn an_outcome_is_seen_by_all_who_look() {
+fn two_threads_see_the_outcome() {
     loom::model(|| {
         let (completer, completion) = pair();
         let completion = loom::sync::Arc::new(completion);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_otherwise_is_read_from_the_file() {
+    fn parameters_not_set_otherwise_are_read_from_the_file() {
         let file = "# of this machine\n\nMPJ_SPIN_US=7\n  MPJ_YIELD_US = 9  \nMPJ_COLOUR=red\n";
         let alone = config(file, &[]).unwrap();
         assert_eq!((alone.number(&SPIN_US), alone.number(&YIELD_US)), (7, 9));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_line() {
+    fn invalid_line_is_refused_with_its_number() {
         for (file, why) in [
             ("MPJ_SPIN_US=7\nSPIN=7", "MPJ_CONFIG_FILE: FILE: line 2 is not MPJ_NAME=VALUE: SPIN=7"),
             ("MPJ_SPIN_US", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN_US"),

@@ -88,7 +88,7 @@ mod tests {
     use crate::config::{GROUPS, all};
 
     #[test]
-    fn near_is_a_slip_or_two() {
+    fn closest_name_has_at_most_two_typos() {
         let names = ["SPIN", "YIELD", "SHM_FRAGMENTS"];
         assert_eq!(closest_name("SPINN", names), Some("SPIN"));
         assert_eq!(closest_name("SPNI", names), Some("SPIN"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_variables_are_refused_and_those_of_others_are_not() {
+    fn misspelt_variables_are_refused_and_foreign_ones_ignored() {
         let names = ParameterNames::of(&all(GROUPS));
         let said = |name: &str| {
             names.check("in the environment", [name.to_owned()].into_iter()).map_err(|error| error.why)

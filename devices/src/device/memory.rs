@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_from_1_to_128_bytes() {
+    fn key_has_1_to_128_bytes() {
         let bytes: Vec<u8> = (0..=255).collect();
         for len in [1, 8, 127, 128] {
             assert_eq!(RemoteKey::new(&bytes[..len]).unwrap().as_bytes(), &bytes[..len]);

@@ -26,7 +26,7 @@ impl EventFd {
     pub(super) fn wait(&self, _also: &[BorrowedFd<'_>], _limit: Duration) {
         let mut count = lock(&self.count);
         while *count == 0 {
-            count = self.news.wait(count).expect("models do not go on after a panic");
+            count = self.news.wait(count).expect("models end at a panic");
         }
     }
 

@@ -27,7 +27,6 @@ pub struct WaitReason {
     any: bool,
 }
 
-/// A message: its peer in the channel, the direction, and its tag.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     way: &'static str,

@@ -91,7 +91,6 @@ impl Engine {
         Some(deferred)
     }
 
-    /// Removes a queued frame from an outbox, and returns its credit.
     fn take_queued(&self, peer: &Peer, which: impl Fn(&QueuedFrame) -> bool) -> Option<QueuedFrame> {
         let mut out = peer.outbox();
         let was_idle = out.is_idle();

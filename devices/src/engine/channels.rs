@@ -28,7 +28,6 @@ const REMEMBERED_FREED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     by_context: HashMap<u64, Arc<Channel>>,
-    /// Freed by this rank, with operations that are not complete.
     freeing: Vec<Arc<Channel>>,
     freed: FreedContexts,
     free: Vec<u16>,

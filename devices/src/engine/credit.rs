@@ -143,13 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn few_peers_have_all_from_the_start_and_many_have_less() {
+    fn initial_credit_depends_on_the_number_of_ranks() {
         for (ranks, first) in
             [(1, 8 << 20), (2, 8 << 20), (16, 8 << 20), (128, 1 << 20), (1 << 20, MIN_CREDIT)]
         {
             assert_eq!(credit(&[], ranks).initial, first, "{ranks} ranks");
         }
-        assert_eq!(credit(&[(&EAGER_CREDIT, 1 << 30)], 512).initial, 1 << 30, "who asks for it has it");
+        assert_eq!(
+            credit(&[(&EAGER_CREDIT, 1 << 30)], 512).initial,
+            1 << 30,
+            "an explicit credit is granted in full"
+        );
         assert_eq!(
             credit(&[(&EAGER_CREDIT, 1 << 30), (&EAGER_CREDIT_TOTAL, 1 << 20)], 512).initial,
             MIN_CREDIT
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_grow_within_the_budget_and_no_further_than_they_may() {
+    fn credits_grow_within_budget_and_maximum() {
         let credit = credit(&[(&EAGER_CREDIT_TOTAL, 64 << 20)], 64);
         assert_eq!(credit.initial, 512 << 10);
         let mut credits = [credit.initial; 64];
@@ -173,7 +177,7 @@ mod tests {
         assert_eq!(
             (0..8).map(|_| credit.grow(4 << 20)).sum::<u64>(),
             32 << 20,
-            "what has come back is there"
+            "returned credit is available"
         );
     }
 }

@@ -107,7 +107,6 @@ impl DeviceOps {
         })
     }
 
-    /// Takes all operations out, after the devices were dropped.
     pub(crate) fn drain(&mut self) -> Vec<DeviceOp> {
         self.0.drain()
     }
@@ -138,7 +137,6 @@ impl Engine {
         }
     }
 
-    /// Completes an operation whose memory no peer can access any more.
     pub(crate) fn quiesce_done(&self, token: OpToken) {
         let taken = lock(&self.device_ops).take(token, |it| matches!(it, DeviceOp::Quiesce { .. }));
         let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };

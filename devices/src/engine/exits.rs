@@ -39,7 +39,6 @@ pub(crate) struct ChannelExits {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct PendingExits {
     pub(super) has_dead: bool,
-    /// Members that have exited, each once.
     pub(super) members: Vec<u32>,
 }
 
@@ -222,7 +221,7 @@ mod tests {
     /// 512 ranks leave one after another. Each channel examines each exit once, and each channel of the exited rank
     /// applies it once.
     #[test]
-    fn an_end_troubles_the_channels_of_its_rank_once() {
+    fn exit_is_applied_once_in_each_channel_of_its_rank() {
         const RANKS: u32 = 512;
         let channels = [channel(1, 0..RANKS), channel(2, (0..RANKS).step_by(2)), channel(3, [600, 0, 601])];
         let mut known = KnownExits::default();
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_is_joined_late_is_told_all() {
+    fn late_joined_channel_gets_all_exits() {
         let mut known = KnownExits::default();
         let late = Channel::new(7, &Bias::new());
         for (rank, exit) in
@@ -259,7 +258,7 @@ mod tests {
         late.join(Group::Range { first: 0, len: 9 }, 0, 0);
         assert_eq!((known.update_channel(&late), late.has_exits()), (3, true));
         assert_eq!(late.exits().take_due(), Some(PendingExits { has_dead: false, members: vec![3, 4] }));
-        assert_eq!(late.exits().closing(), 1, "3 still takes part here");
+        assert_eq!(late.exits().closing(), 1, "rank 3 still takes part in this context");
         learn(&mut known, 8, Exit::Died("".into()));
         known.update_channel(&late);
         late.exits().mark_all_due();

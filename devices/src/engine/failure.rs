@@ -57,7 +57,6 @@ impl Engine {
         self.fail_blamed();
     }
 
-    /// Returns the peers that have died in the middle of an incoming body.
     pub(super) fn dead_mid_body(&self, inboxes: &PeerTable<Inbox>) -> Vec<PeerId> {
         let mut dead = self.dead_ranks();
         dead.retain(|peer| inboxes.get(*peer).is_some_and(Inbox::is_mid_body));

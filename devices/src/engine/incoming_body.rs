@@ -27,7 +27,6 @@ pub(super) enum IncomingBody {
         notify: Option<u64>,
         at: usize,
     },
-    /// An unexpected eager message.
     Unexpected {
         head: Head,
         kind: FrameKind,
@@ -51,11 +50,20 @@ pub(super) enum IncomingBody {
 
 pub(super) enum StreamedBody {
     /// An eager message that has matched a receive.
-    Message { context: u64, tag: i32, bytes: usize },
-    /// A frame.
-    Frame { kind: FrameKind, head: Head, bytes: usize },
-    /// A piece that the device has written to the receive.
-    Piece { context: u64, bytes: usize },
+    Message {
+        context: u64,
+        tag: i32,
+        bytes: usize,
+    },
+    Frame {
+        kind: FrameKind,
+        head: Head,
+        bytes: usize,
+    },
+    Piece {
+        context: u64,
+        bytes: usize,
+    },
     /// Nothing to record, or recorded already.
     Nothing,
 }

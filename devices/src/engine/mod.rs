@@ -101,7 +101,6 @@ pub struct Engine {
     pub(crate) peers: PeerTable<Peer>,
     received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
-    /// Operations that devices are executing.
     device_ops: Mutex<DeviceOps>,
     /// Decides which thread the locks between a send and its receive are biased to.
     bias: Arc<Bias>,

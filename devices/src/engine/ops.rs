@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_to_a_device_fails_only_when_it_comes_back() {
+    fn receive_fails_only_after_the_device_write() {
         let mut memory = [0; 100];
         let (mut ops, number, completion) = receive(&mut memory);
         assert!(ops.begin_device_write(number, PEER, 0, 60).is_some());
@@ -345,16 +345,16 @@ mod tests {
         assert!(ops.take_failed(|_| Some(Fault::Cancelled)).is_empty(), "the first fault stays");
         assert!(!ops.is_empty() && completion.outcome().is_none());
         let WriteDone::Failed(op, fault) = ops.end_device_write(number, PEER, Some(60)) else {
-            panic!("it had failed")
+            panic!("it has failed")
         };
         assert_eq!(fault, FREED);
         op.complete(Err(fault));
         assert!(ops.is_empty() && completion.outcome().is_some());
-        assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending), "it is gone");
+        assert!(matches!(ops.end_device_write(number, PEER, Some(0)), WriteDone::Pending), "it is removed");
     }
 
     #[test]
-    fn what_comes_back_whole_goes_on() {
+    fn receive_continues_after_a_device_write() {
         let mut memory = [0; 100];
         let (mut ops, number, _completion) = receive(&mut memory);
         for (at, len) in [(1, 10), (0, 101), (0, usize::MAX), (usize::MAX, 1)] {
@@ -363,7 +363,7 @@ mod tests {
         assert!(ops.begin_device_write(number, PeerId(4), 0, 10).is_none(), "another peer's");
         assert!(ops.begin_device_write(number, PEER, 0, 60).is_some());
         assert!(matches!(ops.end_device_write(number, PeerId(4), Some(60)), WriteDone::Pending));
-        assert!(ops.get(number, PEER).is_none(), "still lent");
+        assert!(ops.get(number, PEER).is_none(), "a device still owns it");
         assert!(matches!(ops.end_device_write(number, PEER, Some(60)), WriteDone::Pending));
         assert!(ops.begin_device_write(number, PEER, 60, 39).is_some());
         assert!(matches!(ops.end_device_write(number, PEER, Some(39)), WriteDone::Pending));
@@ -374,11 +374,11 @@ mod tests {
 
     /// A receive with several device writes at once, which end in any order.
     #[test]
-    fn a_receive_is_lent_until_the_last_move_has_ended() {
+    fn device_owns_a_receive_until_its_last_write() {
         for (failing, fails) in [(None, false), (Some(1), false), (None, true), (Some(0), true)] {
             let mut memory = [0; 100];
             let (mut ops, number, _completion) = receive(&mut memory);
-            assert!(ops.add_device_write(number, PEER, 0, 10).is_none(), "not lent yet");
+            assert!(ops.add_device_write(number, PEER, 0, 10).is_none(), "no device owns it yet");
             assert!(ops.begin_device_write(number, PEER, 0, 100).is_some());
             for at in [0, 40, 80] {
                 let len = 40.min(100 - at);
@@ -392,9 +392,9 @@ mod tests {
             for (i, len) in [20, 40].into_iter().enumerate() {
                 let landed = (failing != Some(i)).then_some(len);
                 assert!(matches!(ops.end_device_write(number, PEER, landed), WriteDone::Pending));
-                assert!(ops.get(number, PEER).is_none(), "still lent");
+                assert!(ops.get(number, PEER).is_none(), "a device still owns it");
                 if fails || failing == Some(i) {
-                    assert!(ops.add_device_write(number, PEER, 0, 1).is_none(), "no more moves");
+                    assert!(ops.add_device_write(number, PEER, 0, 1).is_none(), "no more writes");
                 }
             }
             match ops.end_device_write(number, PEER, Some(40)) {
@@ -403,7 +403,7 @@ mod tests {
                     assert!(!fails && failing.is_some() && ops.get(number, PEER).is_some())
                 }
                 WriteDone::Complete(recv) => assert!(!fails && failing.is_none() && recv.received == 100),
-                WriteDone::Refetch { .. } | WriteDone::Pending => panic!("the last move has ended"),
+                WriteDone::Refetch { .. } | WriteDone::Pending => panic!("the last write has ended"),
             }
         }
     }

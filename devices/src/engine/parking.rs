@@ -14,7 +14,6 @@ use crate::sync::{Condvar, Mutex, lock};
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(64);
 
-/// The limit of a thread's next wait.
 #[derive(Debug)]
 pub(super) struct ParkBackoff(Duration);
 

@@ -71,7 +71,6 @@ pub(crate) struct Peer {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct BodyCount(Arc<AtomicUsize>);
 
-/// Counts as one body until it is dropped.
 #[derive(Debug)]
 pub(crate) struct BodyCountGuard(BodyCount);
 
@@ -202,7 +201,6 @@ impl Outbox {
         }
     }
 
-    /// Posts a frame that was queued, or will be queued if this fails.
     #[inline]
     pub(crate) fn post_frame(&mut self, frame: &QueuedFrame, coalesce: Coalesce) -> Result<(), PostError> {
         match &frame.key {

@@ -115,7 +115,6 @@ impl Engine {
         let MatchedMessage { channel, unexpected } = message;
         let Receive { mut receiving, completion } = receive;
         receiving.target().or_path(self.path);
-        // The channel may have been freed since.
         lock(&self.freed_traffic).note_unexpected(&unexpected);
         self.deliver_unexpected(&channel, unexpected, receiving);
         completion

@@ -31,13 +31,11 @@ impl Engine {
         }
     }
 
-    /// Sends a NACK for a message of the peer that will not be received.
     pub(crate) fn nack_message(&self, to: PeerId, context: u64, op: u64) {
         self.trace_refused(to, context, op);
         self.send_nack(to, context, op, 1);
     }
 
-    /// Sends a NACK for a receive of the peer, because the body that it waits for was cancelled.
     pub(crate) fn nack_cts(&self, to: PeerId, context: u64, op: u64) {
         self.send_nack(to, context, op, 0);
     }
@@ -117,7 +115,6 @@ impl Engine {
     pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {
-            // All of its credit was reclaimed.
             return Some(());
         }
         if out.credit_recalled == 0 || bytes > out.credit_recalled {

@@ -291,7 +291,6 @@ impl Engine {
         })
     }
 
-    /// Returns whether a message that could be sent eagerly should be got by its receiver.
     #[inline]
     fn forces_rendezvous(&self, peer: &Peer, source: &Source) -> bool {
         source.path().unwrap_or(self.path) == DataPath::ZeroCopy && self.can_get(peer, source)
@@ -411,7 +410,6 @@ impl Engine {
         self.wake_all();
         match refused {
             None => Ok(started),
-            // The channel was freed in the meantime.
             Some(_) => Err(Fault::Freed),
         }
     }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_never_valid_twice() {
+    fn number_is_never_valid_twice() {
         let mut slab = Slab::default();
         let (a, b) = (slab.insert('a'), slab.insert('b'));
         assert_eq!((slab.take(a), slab.take(a), slab.get(a)), (Some('a'), None, None));

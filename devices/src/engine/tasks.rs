@@ -23,11 +23,9 @@ use crate::deferred_drop;
 const MAX_NESTING: u32 = 16;
 
 thread_local! {
-    /// The number of nested polls of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts as one nested poll of this thread until it is dropped.
 struct NestingGuard;
 
 impl NestingGuard {
@@ -72,7 +70,6 @@ impl TaskList {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the contexts of the tasks, each once.
     pub(super) fn contexts(&self) -> Vec<u64> {
         let mut contexts: Vec<u64> = lock(&self.list).iter().map(|task| task.context).collect();
         contexts.sort_unstable();

@@ -168,7 +168,6 @@ impl Engine {
         trace.instant(name, "end", &[("rank", ArgValue::Number(event.rank.into()))], why);
     }
 
-    /// Returns the name of the device that reaches a peer, if the peer is connected.
     fn device_to(&self, peer: PeerId) -> ArgValue {
         let device = self.peers.get(peer).and_then(|peer| self.device_of(peer));
         ArgValue::Text(device.map_or("not connected", |device| device.name()))
@@ -260,7 +259,6 @@ impl Delivery<'_> {
         Some(Arrival { tag, ..arrival })
     }
 
-    /// Returns the name of the device that delivers the frames.
     fn device(&self) -> ArgValue {
         let is_here = |(_, copied): &(_, &AtomicCount)| std::ptr::eq(*copied, self.copied);
         let device = self.engine.devices.iter().zip(&self.engine.copied_out).find(is_here);

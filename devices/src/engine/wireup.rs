@@ -116,7 +116,6 @@ impl Engine {
         let connected = cards.and_then(|cards| self.connect(id, &cards));
         let mut out = peer.outbox();
         match connected {
-            // The peer has exited meanwhile.
             _ if out.is_closed => 0,
             Ok((device, endpoint)) => {
                 self.attach(peer, &mut out, device, endpoint);
@@ -137,7 +136,6 @@ impl Engine {
         }
     }
 
-    /// Connects to a peer by the device with the highest affinity.
     fn connect(&self, id: PeerId, cards: &[(String, Address)]) -> Result<(usize, Box<dyn Endpoint>), String> {
         let best = self
             .devices
@@ -223,7 +221,6 @@ impl Engine {
         self.site.bell.ring();
     }
 
-    /// Returns the device that reaches a peer, if the peer is connected.
     pub(crate) fn device_of(&self, peer: &Peer) -> Option<&dyn Device> {
         Some(&**self.devices.get(*peer.device.get()?)?)
     }

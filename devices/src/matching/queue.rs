@@ -70,7 +70,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Removes and returns the earliest entry that matches; `keys` are the keys of all matching entries.
     #[inline]
     pub(super) fn take<const KEYS: usize>(
         &mut self,
@@ -191,7 +190,6 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.list.iter().chain(binned)
     }
 
-    /// Removes and returns the first of the `most` earliest entries for which `which` returns true.
     pub(super) fn take_first(&mut self, most: usize, mut which: impl FnMut(&T) -> bool) -> Option<T> {
         let at = match &self.bins {
             None => self.list.iter().take(most).position(which)?,

@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
 
     #[test]
-    fn bins_do_what_plain_lists_do(actions in prop::collection::vec((0..3usize, action()), 0..200)) {
+    fn bins_match_like_plain_lists(actions in prop::collection::vec((0..3usize, action()), 0..200)) {
         let mut channels = [(); 3].map(|()| Channel::new());
         for (channel, action) in &actions {
             let channel = &mut channels[*channel];
@@ -283,7 +283,7 @@ fn long_queues_of_messages_are_binned_and_shrink_again() {
 /// A queue in which some entries stay while many others are added and removed.
 #[test]
 #[cfg_attr(miri, ignore = "20,000 messages take hours")]
-fn a_queue_in_bins_gives_memory_back() {
+fn binned_queue_releases_memory() {
     let mut channel = Channel::new();
     (0..20_000).for_each(|i| channel.act(&Action::Arrive(Choice { source: 0, tag: i }, 1)));
     for i in (100..20_000).rev() {
@@ -298,7 +298,7 @@ fn a_queue_in_bins_gives_memory_back() {
 
 /// Entries that are removed in order are never put into bins, however many there are.
 #[test]
-fn what_comes_in_order_needs_no_bins() {
+fn messages_in_order_are_not_binned() {
     let mut channel = Channel::new();
     (0..EACH).for_each(|i| channel.act(&Action::Post(Choice { source: 0, tag: i }, 1)));
     for tag in 0..EACH {

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_told_while_all_have_it() {
+    fn common_tag_is_known_while_all_messages_have_it() {
         let board = UnexpectedCounters::default();
         for (tag, queued, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
             board.note_arrival(tag, queued);

@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_taken_unasked_than_may_be() {
+    fn implicit_bounce_buffers_are_limited() {
         let stages = BounceBuffers::default();
         let mut held: Vec<BounceBuffer> = std::iter::from_fn(|| stages.try_alloc(MAX_BYTES / 4)).collect();
         assert_eq!(held.len(), 4);
         assert!(stages.try_alloc(1).is_none() && stages.try_alloc(usize::MAX).is_none());
-        assert!(BounceBuffer::alloc(1).is_some(), "who asks for one has it");
+        assert!(BounceBuffer::alloc(1).is_some(), "an explicit one is not limited");
         held.pop();
         assert!(stages.try_alloc(MAX_BYTES / 4 + 1).is_none());
         assert!(stages.try_alloc(MAX_BYTES / 4).is_some());

@@ -90,7 +90,6 @@ impl Source {
         std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
     }
 
-    /// Returns the code of the primitive that the message consists of, unless it is mixed.
     #[inline]
     pub(crate) fn code(&self) -> Option<u8> {
         self.buf.datatype().single_primitive().map(|primitive| primitive as u8)
@@ -133,7 +132,6 @@ impl Source {
         }
     }
 
-    /// Returns `len` bytes from `position` on as a body for a device.
     pub(crate) fn body(&self, position: usize, len: usize) -> Body<'_> {
         match (self.contiguous(), self.buf.pieces()) {
             (Some(bytes), _) => Body::Bytes(&bytes[position..position + len]),

@@ -98,7 +98,6 @@ impl Target {
         self.path
     }
 
-    /// Sets the path that messages to it should take, unless one was chosen before.
     #[inline]
     pub(crate) fn or_path(&mut self, path: DataPath) {
         self.path = self.path.or(Some(path));
@@ -258,7 +257,6 @@ impl Target {
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
     }
 
-    /// Unpacks a complete message from its bounce buffer into the items.
     #[cold]
     fn unpack(&mut self, bytes: usize) {
         let Some(block) = self.block.take() else { return };
@@ -268,7 +266,6 @@ impl Target {
         self.write(0, packed);
     }
 
-    /// Returns whether dropping it has no effect.
     #[inline]
     pub(crate) fn is_trivial_drop(&self) -> bool {
         self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()

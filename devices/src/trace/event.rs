@@ -164,14 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_said_is_quoted() {
+    fn foreign_text_is_quoted() {
         let mut out = String::new();
         quote("a \"b\" \\ c\nd\u{1b}\u{7f}é", &mut out);
         assert_eq!(out, "\"a \\\"b\\\" \\\\ c\\u000ad\\u001b\\u007fé\"");
     }
 
     #[test]
-    fn an_event_is_a_line() {
+    fn event_is_one_line() {
         let (at, end) = (Timestamp(1_002_003), Timestamp(1_002_013));
         let args = [
             ("to", ArgValue::Number(1)),

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_locked_is_not_said_to_be_another_jobs() {
+    fn lock_error_is_not_reported_as_another_job() {
         let why = why_not_ours(TryLockError::Error(ErrorKind::Unsupported.into()));
         assert_eq!(why, "cannot tell whether another job is traced there: unsupported");
         assert_eq!(why_not_ours(TryLockError::WouldBlock), "another job is traced there");

@@ -412,7 +412,7 @@ mod tests {
     /// Threads read the clock before they take the lock: a thread may see the record of one that read the clock later.
     #[test]
     #[cfg_attr(miri, ignore = "Miri lets no test make a file")]
-    fn who_is_late_with_its_clock_records_no_counters() {
+    fn late_clock_reading_records_no_counters() {
         let mut config = Config::default();
         let path = std::env::temp_dir().join(format!("mpj-trace-{}", std::process::id()));
         config.read(&TRACE, path.to_str().unwrap()).unwrap();

@@ -8,15 +8,15 @@ use loom::thread;
 use super::{LONGEST, ParkBackoff, Parking};
 use crate::sync::try_lock;
 
-struct Scene {
+struct ParkedRank {
     parking: Parking,
     news: AtomicBool,
     progress_lock: Mutex<()>,
 }
 
-impl Scene {
+impl ParkedRank {
     fn new() -> Arc<Self> {
-        Arc::new(Scene {
+        Arc::new(ParkedRank {
             parking: Parking::new(),
             news: AtomicBool::new(false),
             progress_lock: Mutex::new(()),
@@ -33,9 +33,9 @@ impl Scene {
 
 /// Threads park for a short time, and one notification follows when all are counted. A thread that is not yet counted
 /// might miss a notification; the limit of its wait covers that.
-fn all_are_told(threads: usize) {
+fn notification_wakes(threads: usize) {
     loom::model(move || {
-        let scene = Scene::new();
+        let scene = ParkedRank::new();
         let parked: Vec<_> = (0..threads)
             .map(|_| {
                 let scene = Arc::clone(&scene);
@@ -48,25 +48,25 @@ fn all_are_told(threads: usize) {
         scene.news.store(true, Ordering::Relaxed);
         scene.parking.notify();
         parked.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(scene.parking.count.load(Ordering::Relaxed), 0, "nobody is counted any more");
+        assert_eq!(scene.parking.count.load(Ordering::Relaxed), 0, "no thread is counted any more");
     });
 }
 
 #[test]
-fn news_between_the_look_and_the_wait_is_not_lost() {
-    all_are_told(1);
+fn notification_between_check_and_wait_is_not_lost() {
+    notification_wakes(1);
 }
 
 #[test]
-fn news_is_for_all_who_wait() {
-    all_are_told(2);
+fn notification_wakes_all_parked_threads() {
+    notification_wakes(2);
 }
 
 /// A condition may notify by itself: other threads, and its own thread, which then checks again.
 #[test]
-fn a_condition_is_asked_without_the_lock() {
+fn condition_runs_without_the_lock() {
     loom::model(|| {
-        let scene = Scene::new();
+        let scene = ParkedRank::new();
         let other = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || scene.wait(ParkBackoff::default()))
@@ -85,9 +85,9 @@ fn a_condition_is_asked_without_the_lock() {
 
 /// The notifying thread does not know whether a thread is counted yet.
 #[test]
-fn news_is_not_missed_by_who_parks_for_long() {
+fn long_park_misses_no_notification() {
     loom::model(|| {
-        let scene = Scene::new();
+        let scene = ParkedRank::new();
         let other = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || scene.wait(ParkBackoff(LONGEST)))
@@ -101,9 +101,9 @@ fn news_is_not_missed_by_who_parks_for_long() {
 /// The parking thread is not notified of new work. It must take over the progress lock, which the other thread
 /// releases.
 #[test]
-fn a_turn_that_is_given_up_is_taken_by_who_parks_for_long() {
+fn long_park_takes_over_the_progress_lock() {
     loom::model(|| {
-        let scene = Scene::new();
+        let scene = ParkedRank::new();
         let progress_lock = scene.progress_lock.lock().unwrap();
         let other = {
             let scene = Arc::clone(&scene);

@@ -35,7 +35,7 @@ impl Task {
 }
 
 /// The `others` run while this thread records a movement: exactly one thread completes the task.
-fn ends_once(others: &'static [fn(&Task) -> bool], waits_for: usize) {
+fn completes_once(others: &'static [fn(&Task) -> bool], waits_for: usize) {
     loom::model(move || {
         let (state, moved, polls) = (PollState::new(), AtomicUsize::new(0), UnsafeCell::new(0));
         let task = Arc::new(Task { state, moved, waits_for, polls });
@@ -53,16 +53,16 @@ fn ends_once(others: &'static [fn(&Task) -> bool], waits_for: usize) {
 }
 
 #[test]
-fn what_two_threads_hear_of_at_once_is_seen() {
-    ends_once(&[Task::note_progress], 2);
+fn progress_of_two_threads_is_seen() {
+    completes_once(&[Task::note_progress], 2);
 }
 
 #[test]
-fn what_three_threads_hear_of_at_once_is_seen() {
-    ends_once(&[Task::note_progress, Task::note_progress], 3);
+fn progress_of_three_threads_is_seen() {
+    completes_once(&[Task::note_progress, Task::note_progress], 3);
 }
 
 #[test]
-fn news_is_seen_beside_one_who_looks_without() {
-    ends_once(&[|task| task.poll(false), Task::note_progress], 2);
+fn progress_is_seen_despite_a_concurrent_poll() {
+    completes_once(&[|task| task.poll(false), Task::note_progress], 2);
 }
