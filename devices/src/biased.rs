@@ -137,8 +137,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads that
-    /// try.
+    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if self.try_lock_biased() {

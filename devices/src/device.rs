@@ -74,9 +74,8 @@ pub struct Caps {
     /// Whether [`Endpoint::get`] and [`Endpoint::put`] accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
     /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if
-    /// `get`, `put` and `post_zcopy` need no registration of local memory. Shorter bodies, and bodies with a layout
-    /// that the device does not support, go through a pool block. With
-    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), only the latter do.
+    /// `get`, `put` and `post_zcopy` need no local registration. Shorter bodies, except with
+    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), and bodies of an unsupported layout go through a pool block.
     pub register_from: Option<usize>,
     /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,

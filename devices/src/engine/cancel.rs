@@ -15,9 +15,8 @@ impl Engine {
     /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive).
     /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A receiver
     ///   that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
-    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. A
-    ///   synchronous message that was posted cannot be called back: its send fails, but the peer might still receive
-    ///   it.
+    /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. The send
+    ///   of a synchronous message that was posted fails, but the peer might still receive the message.
     /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel_receive(channel, completion) {
@@ -45,8 +44,7 @@ impl Engine {
         true
     }
 
-    /// Cancels a rendezvous or synchronous message whose reply has not come. If its receiver views it already, it
-    /// completes.
+    /// Cancels a message that waits for a reply. If its receiver views it already, it completes.
     fn cancel_awaiting_reply(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {

@@ -90,8 +90,7 @@ impl Channels {
 const _: () = assert!(MAX_WIRE_IDS == u16::MAX as usize + 1);
 
 impl Engine {
-    /// Joins the channel `context`, of which this rank is member `rank`. A context is never used again after it was
-    /// freed.
+    /// Joins the channel `context`, of which this rank is member `rank`. A freed context is never used again.
     ///
     /// # Errors
     /// [`Fault::TooManyChannels`], [`Fault::AlreadyJoined`].
@@ -158,8 +157,8 @@ impl Engine {
         channels.free.len() + (MAX_WIRE_IDS - channels.next)
     }
 
-    /// Returns whether no operation needs a channel any more. Queued frames and body streams store their context
-    /// instead.
+    /// Returns whether no operation needs a channel. Queued frames and body streams do not, as they store their
+    /// context.
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);
@@ -174,8 +173,7 @@ impl Engine {
         channels.by_context.get(&context).cloned()
     }
 
-    /// Returns the destination of a message to a context; creates the channel if this rank has not joined the context
-    /// yet.
+    /// Returns the destination of a message; creates the channel if this rank has not joined the context yet.
     pub(super) fn lookup_or_create(&self, context: u64) -> Lookup {
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
         if channels.freed.set.contains(&context) {

@@ -34,8 +34,7 @@ pub(super) struct Delivery<'a> {
 
 /// The destination of an unmatched message.
 pub(super) enum Destination {
-    /// A channel, in which the sender claims to be `rank`. The claim is unchecked if this rank might have joined just
-    /// now.
+    /// A channel, where the sender claims to be `rank`: unchecked if this rank might have joined just now.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
     /// No receiver: this rank has freed the context.
     Freed { context: u64 },
@@ -211,8 +210,7 @@ impl Delivery<'_> {
         let mut ops = channel.ops();
         match ops.get(head.op.get(), from) {
             // No such send. After a death, the channel has failed on both sides, and the peer's receive with it.
-            // Otherwise the send was cancelled, for example because the peer is closing: without a NACK, the peer would
-            // wait for the body for ever.
+            // Otherwise the send was cancelled, and the peer would wait for its body for ever without a NACK.
             None => {
                 drop(ops);
                 if !matches!(channel.broken(), Some(Fault::Dead { .. })) {
@@ -262,8 +260,7 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Returns whether an operation waits for a reply of its peer that ends it; `None` if such a reply breaks the
-    /// protocol.
+    /// Returns whether an operation waits for the reply that ends it; `None` if such a reply breaks the protocol.
     fn is_pending(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
         let seq = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),

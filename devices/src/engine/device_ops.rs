@@ -98,8 +98,8 @@ impl DeviceOps {
         (token, status, device.is_received(registration))
     }
 
-    /// Returns whether a rank can leave without waiting for any of them. It does not wait for memory that exited
-    /// peers may access. Receives are covered by [`Ops`](super::ops::Ops).
+    /// Returns whether a rank can leave without waiting for any of them, except receives, which
+    /// [`Ops`](super::ops::Ops) has.
     pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
             DeviceOp::SendZcopy { peer, .. } => has_exited(*peer),

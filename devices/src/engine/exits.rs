@@ -54,8 +54,7 @@ impl KnownExits {
         self.last.insert(rank, exit);
     }
 
-    /// Records in a channel the exits of its members that are new to it; returns the number of exits that were
-    /// examined.
+    /// Records in a channel the exits of its members that are new to it; returns how many exits were examined.
     fn update_channel(&self, channel: &Channel) -> usize {
         if !channel.is_joined() {
             // The members are unknown. `Engine::join` calls this again.
@@ -192,8 +191,7 @@ impl Engine {
         self.exits_pending.store(true, Ordering::Release);
     }
 
-    /// Schedules the outbox of a new peer to be closed if its rank has exited; the exit might have been applied just
-    /// before.
+    /// Schedules the outbox of a new peer to be closed if its rank has exited, perhaps just before.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
             self.known_exits_mut().closable.push(peer.0);

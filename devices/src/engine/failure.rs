@@ -74,8 +74,7 @@ impl Engine {
         out.credit_given = self.credit.initial;
         out.credit_recalled = 0;
         out.is_closed = true;
-        // Without credit, a sender that has checked the exits before sends an RTS, and that operation fails with the
-        // peer.
+        // Without credit, a sender that has checked the exits before sends an RTS, which fails with the peer.
         out.send_credit = 0;
         out.endpoint.peer_gone();
         out.unflushed = false;
@@ -140,8 +139,7 @@ impl Engine {
         self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns the same fault for a channel without a dead member. It names the first death outside the channel, if
-    /// any.
+    /// Returns the same fault for a channel without a dead member. It names the first death elsewhere, if any.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
@@ -262,8 +260,7 @@ impl Engine {
         }
     }
 
-    /// Fails the messages of a channel that are queued for `peers`, and the bodies that are being sent if `streams` is
-    /// set. Other frames still go: a peer might wait for such a reply.
+    /// Fails the messages queued for `peers`, and their bodies under way if `streams`. Replies to a peer still go.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,
@@ -335,8 +332,7 @@ impl Engine {
             let has_left = |rank| self.exit_of(rank).is_some_and(|exit| exit.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
-        // Read `exits_pending` after the exit. If it is set, frames that the rank sent before its exit might not have
-        // been taken in yet.
+        // Read `exits_pending` after the exit: if it is set, earlier frames of the rank might not have been taken in.
         match rank {
             Some(rank) if !self.exits_pending.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),

@@ -22,9 +22,8 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Maximum number of messages to one receiver that wait for a reply; it stores about 150 bytes for each. The next
-/// message fails instead of waiting, because the receiver might want to receive the last message first: both would
-/// hang.
+/// Maximum number of messages to one receiver that wait for a reply; it stores about 150 bytes for each. The next one
+/// fails instead of waiting: the receiver might want the last message first, and both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a frame that belongs to no context.
@@ -104,8 +103,7 @@ impl Engine {
         self.post_traced(out, &frame.head, bytes, |out| out.post_frame(frame, coalesce))
     }
 
-    /// Marks the outbox for a flush if the endpoint has accepted a frame without writing it out; returns whether it
-    /// has.
+    /// Marks the outbox for a flush if its endpoint has accepted a frame and not written it; returns whether it has.
     #[inline]
     pub(crate) fn note_unflushed(&self, out: &mut Outbox) -> bool {
         let is_unflushed = out.endpoint.has_unflushed();
@@ -165,9 +163,8 @@ impl Engine {
         self.wait_until(|| is_out().then_some(()));
     }
 
-    /// Writes out the frames that the endpoints coalesce, as far as there is space. Call it before waiting for a
-    /// message that was [coalesced](super::Sent::Coalesced), or if there is nothing more to send. Without such frames
-    /// it costs one load.
+    /// Writes out coalesced frames, as far as there is space. Call it before waiting for a message that was
+    /// [coalesced](super::Sent::Coalesced), or if there is nothing more to send. Without such frames it costs one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {

@@ -1,4 +1,4 @@
-//! The receiver's state of one peer: the meaning of its channel numbers, and its use of credit.
+//! The receiver's state of one peer: the meaning of its channel ids, and its use of credit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

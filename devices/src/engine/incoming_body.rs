@@ -33,12 +33,12 @@ pub(super) enum IncomingBody {
         block: Option<DefaultBlock>,
         len: usize,
     },
-    /// A piece of a rendezvous message. `lent` is its length if the device writes it to the receive directly.
+    /// A piece of a rendezvous message. `direct` is its length if the device writes it to the receive directly.
     Data {
         channel: Arc<Channel>,
         number: u64,
         at: usize,
-        lent: Option<usize>,
+        direct: Option<usize>,
     },
     /// The key of an RTS.
     Key {
@@ -80,10 +80,10 @@ impl IncomingBody {
             IncomingBody::Key { head, bytes } => {
                 StreamedBody::Frame { kind: FrameKind::Rts, head: *head, bytes: bytes.len() }
             }
-            IncomingBody::Data { channel, lent: Some(len), .. } => {
+            IncomingBody::Data { channel, direct: Some(len), .. } => {
                 StreamedBody::Piece { context: channel.context, bytes: *len }
             }
-            IncomingBody::Data { lent: None, .. } | IncomingBody::Discard => StreamedBody::Nothing,
+            IncomingBody::Data { direct: None, .. } | IncomingBody::Discard => StreamedBody::Nothing,
         }
     }
 }
@@ -138,8 +138,8 @@ impl Delivery<'_> {
                 // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`, which
                 // checks it.
                 let to = channel.ops().begin_device_write(number, from, at, len);
-                let lent = to.map(|_| len);
-                Some((IncomingBody::Data { channel, number, at, lent }, to))
+                let direct = to.map(|_| len);
+                Some((IncomingBody::Data { channel, number, at, direct }, to))
             }
             FrameKind::Rts if len <= KEY_MAX => Some((IncomingBody::Key { head, bytes: Vec::new() }, None)),
             // Other frames have no body.
@@ -205,7 +205,7 @@ impl Delivery<'_> {
                     self.engine.report_malformed(from);
                 }
             }
-            IncomingBody::Data { channel, number, lent: Some(len), .. } => {
+            IncomingBody::Data { channel, number, direct: Some(len), .. } => {
                 reach(KillPoint::PieceLanded, channel.rank());
                 self.copied.add(len);
                 device_write_done(self.engine, &channel, from, number, len)
@@ -225,7 +225,7 @@ impl Delivery<'_> {
                 let unreachable = || Fault::Unreachable { rank: from.0, why: why.into() };
                 posted.fail(self.engine.first_death_fault(&channel).unwrap_or_else(unreachable));
             }
-            Some(IncomingBody::Data { channel, number, lent: Some(_), .. }) => {
+            Some(IncomingBody::Data { channel, number, direct: Some(_), .. }) => {
                 device_write_done(self.engine, &channel, from, number, 0)
             }
             _ => (),

@@ -212,9 +212,8 @@ impl Engine {
         self.path
     }
 
-    /// Returns the pool of this rank. Its blocks lie in memory that [peers can read in
-    /// place](Device::exportable_storage), if a device has such memory and as long as it has space. Messages in these
-    /// blocks need not be copied.
+    /// Returns the pool of this rank. If a device has [exportable storage](Device::exportable_storage), the blocks lie
+    /// there as long as it has space, and messages in them need not be copied.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
             let sources: Vec<_> =
@@ -315,9 +314,9 @@ impl Engine {
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Returns whether all sends and started receives of this rank have been transferred. An exported message that its
-    /// receiver views counts as received. Memory that a device keeps after the exit of the peer does not count for
-    /// exited peers.
+    /// Returns whether all sends and started receives have been transferred. An exported message that its receiver
+    /// views counts as received. Operations of exited peers (`has_exited`) whose memory a device still keeps do not
+    /// count.
     fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())

@@ -21,8 +21,7 @@ pub(crate) enum Op {
         /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
         _body_count: Option<BodyCountGuard>,
     },
-    /// An eager message that waits for its match. Its frame holds the memory, and might be queued under this sequence
-    /// number.
+    /// An eager message that waits for its match. Its frame holds the memory, and might be queued with number `seq`.
     EagerSync {
         peer: PeerId,
         message: Envelope,
@@ -127,7 +126,7 @@ impl Op {
 ///
 /// # Invariants
 /// 1. A receive that a device owns stays in the table, with its target: [`get`](Self::get) does not return it, and
-///    [`take`](Self::take) and [`take_all`](Self::take_all) leave it there. Only
+///    [`take`](Self::take) and [`take_failed`](Self::take_failed) leave it there. Only
 ///    [`end_device_write`](Self::end_device_write), which is called when a write has ended or will not be made, and
 ///    [`reclaim_all`](Self::reclaim_all), which is called after the devices were dropped, change that. So the user's
 ///    memory is not returned while a device may write to it.
@@ -172,8 +171,7 @@ impl Ops {
         Some(to)
     }
 
-    /// Adds a write of the bytes `at..at + len` to a receive that a device owns; `None` if the receive or a write has
-    /// failed.
+    /// Adds a write of `at..at + len` to a receive that a device owns; `None` if the receive or a write has failed.
     pub(crate) fn add_device_write(
         &mut self,
         number: u64,
@@ -261,8 +259,7 @@ impl Ops {
         picked.into_iter().filter_map(|(number, message)| Some((self.0.take(number)?, message))).collect()
     }
 
-    /// Takes the operations for which `why` returns a fault. A receive that a device owns fails when the device returns
-    /// it.
+    /// Takes the operations for which `why` returns a fault. A receive that a device owns fails after its writes.
     pub(crate) fn take_failed(&mut self, mut why: impl FnMut(&Op) -> Option<Fault>) -> Vec<(Op, Fault)> {
         let mut taken = Vec::new();
         for (number, op) in self.0.iter_mut() {

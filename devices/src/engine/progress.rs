@@ -112,9 +112,8 @@ impl ProgressState {
 }
 
 impl Engine {
-    /// Makes one pass of progress, unless another thread of this rank holds the progress lock, and polls the tasks.
-    /// Never blocks. Returns the number of frames that moved. A thread that calls this repeatedly in vain yields its
-    /// core at times.
+    /// Makes one pass of progress, unless another thread holds the progress lock, and polls the tasks; never blocks.
+    /// Returns the number of frames that moved. A thread that calls this repeatedly in vain yields its core at times.
     pub fn progress(&self) -> usize {
         let moved = self.progress_no_yield();
         if moved == 0 {
@@ -133,8 +132,7 @@ impl Engine {
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
-            // A program that tests rarely can move a frame in each test, so that exits would be applied late without a
-            // second pass.
+            // If each test moves a frame, as when tests are rare, exits would be applied late without a second pass.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut progress, PollSet::All);
             }
@@ -204,8 +202,7 @@ impl Engine {
                 self.exits_pending.store(false, Ordering::Release);
                 self.apply_all_exits();
                 self.parking.notify();
-                // Applying an exit does not fail a receive that a device writes to: `abort_body` makes the device
-                // return it.
+                // This does not fail a receive that a device writes to: `abort_body` makes the device return it.
                 for peer in self.dead_mid_body(inboxes) {
                     for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
                         inlet.abort_body(peer, &mut Delivery { engine: self, inboxes, copied });
@@ -217,8 +214,7 @@ impl Engine {
         moved
     }
 
-    /// Queries which ranks have left, at most once per [`EXIT_QUERY_INTERVAL`]. An orderly exit is not reported
-    /// otherwise.
+    /// Queries which ranks have left, at most once per [`EXIT_QUERY_INTERVAL`]: orderly exits are not reported.
     #[cold]
     fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();

@@ -110,8 +110,7 @@ impl Engine {
         let is_left = !out.gets.is_empty();
         drop(out);
         if is_left {
-            // A thread that sleeps with the progress lock continues the get. A device that is full rings the doorbell
-            // by itself.
+            // A sleeping holder of the progress lock continues the get. A full device rings the doorbell by itself.
             self.site.bell.ring();
         }
         let hold = deferred_drop::DeferDrops::begin();

@@ -131,8 +131,7 @@ impl Engine {
         Some(())
     }
 
-    /// Records eager credit that the receive of an unexpected message has freed, and grants it as `Inbox::free_credit`
-    /// does.
+    /// Frees the credit of an unexpected message, as `Inbox::free_credit` does for matched ones.
     pub(crate) fn free_credit(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant_credit(from, bytes);

@@ -102,8 +102,7 @@ pub struct Stats {
 
 impl Stats {
     /// Returns the number of copies of bodies that this rank has made through devices, or out of buffers of unexpected
-    /// messages. Copies into and out of bounce buffers by [`DataPath::Buffered`](crate::DataPath::Buffered) are not
-    /// included.
+    /// messages; without those of [`DataPath::Buffered`](crate::DataPath::Buffered) into and out of bounce buffers.
     pub fn copies(&self) -> Count {
         let mut all = self.local.to_self;
         all += self.local.unexpected;

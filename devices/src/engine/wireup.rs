@@ -28,8 +28,7 @@ use crate::liveness::Exit;
 use crate::message::{Envelope, Source};
 use crate::site::Callback;
 
-/// How ranks find each other's devices: each rank publishes its cards, and requests those of a peer when it first
-/// sends to the peer.
+/// Publishes a rank's cards, and requests those of a peer when the rank first sends to it.
 pub trait CardExchange: Send + Sync + fmt::Debug {
     /// Publishes this rank's cards: the name and address of each of its devices.
     ///
