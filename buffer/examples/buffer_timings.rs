@@ -1,8 +1,5 @@
-//! Measures the operations of a buffer against the plain copy or loop that does the same.
-//!
-//! `cargo run --release -p mpj-buffer --example buffer_timings`
-//!
-//! The two sides alternate. Of 41 rounds the fastest counts, since other load only adds time.
+//! Measures the operations of a buffer against the plain copy or loop that does the same:
+//! `cargo run --release -p mpj-buffer --example buffer_timings`. Both sides alternate; the fastest of 41 rounds counts.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::cell::RefCell;
@@ -16,7 +13,7 @@ use mpj_buffer::{
 
 type Writing = Buffer<DefaultBlock>;
 
-/// Returns the nanoseconds of one call of each; `bytes` is what a call moves.
+/// Returns the nanoseconds per call of both sides; a call moves `bytes` bytes.
 fn pair(bytes: usize, mut ours: impl FnMut(), mut plain: impl FnMut()) -> (f64, f64) {
     let calls = (1_000_000 / (bytes / 16 + 20)).max(3);
     let time = |call: &mut dyn FnMut()| {
@@ -55,8 +52,7 @@ fn numbers(count: usize) -> Vec<f64> {
     (0..count).map(|i| i as f64).collect()
 }
 
-/// Calls cost some nanoseconds here: loops inside keep the measurement itself out. The buffer goes from hand to hand by
-/// value, as in a loop that sends.
+/// Loops within a measurement, because a call takes a few nanoseconds. The buffer is moved, as in a loop that sends.
 fn small() {
     const ROUNDS: u32 = 1_000_000;
     let mut best = f64::MAX;
@@ -94,12 +90,10 @@ fn small() {
     println!("view_n in the open section         {:>12.1} ns", pair(4000, round, || ()).0 / 100.0);
 }
 
-/// Where the elements of the first section lie in a block. The plain copy goes there, too: lines of a cache are cut the
-/// same way on both sides.
+/// Offset of the elements of the first section. The plain copy goes there too, so that both have the same alignment.
 const FIRST: usize = MESSAGE_HEADER + SECTION_HEADER;
 
-/// Measures `write` alone: many writes into one section, against the same number of copies to the same offsets of a
-/// block of the same size.
+/// Measures `write` alone, against copies of the same number to the same offsets.
 fn calls(src: &[f64]) {
     let bytes = size_of_val(src);
     let times = ((1 << 18) / bytes).clamp(4, 64);
@@ -136,19 +130,18 @@ fn slices() {
         };
         row("write + commit + clear", bytes, pair(bytes, write, copy));
         let write = || {
-            let turned = |b: &mut Writing| {
+            let swapped = |b: &mut Writing| {
                 b.section_with_order::<f64>(FOREIGN).expect("room");
                 b.write(black_box(&src)).expect("room");
             };
-            slot = Some(message(&mut slot, turned).clear());
+            slot = Some(message(&mut slot, swapped).clear());
         };
         let copy = || {
             block.as_uninit_mut()[FIRST..FIRST + bytes].write_copy_of_slice(black_box(&plain));
             black_box(&mut block);
         };
         row("… in the other byte order", bytes, pair(bytes, write, copy));
-        // Out of such a block again, and to the very same place: at some sizes a copy takes a third longer between
-        // places whose addresses end alike.
+        // Both sides copy to the same place: a copy between addresses that end alike takes up to a third longer.
         let back = RefCell::new(numbers(bytes / 8));
         let mut other = message(&mut Some(buffer(src.len())), |b| b.write(&src).expect("room"));
         let from = other.view::<f64>().expect("values");
@@ -218,17 +211,16 @@ fn places() {
         row("write_strided, 8 of 64 (loop)", rows * 64, pair(rows * 64, strided, &mut hand));
         let strided = || {
             let dims = black_box([(rows, 64), (8, 8)]);
-            let turned = |b: &mut Writing| {
+            let swapped = |b: &mut Writing| {
                 b.section_with_order::<f64>(FOREIGN).expect("room");
                 b.write_strided(&src, 0, &dims).expect("room");
             };
-            slot = Some(message(&mut slot, turned).clear());
+            slot = Some(message(&mut slot, swapped).clear());
         };
         row("… in the other byte order", rows * 64, pair(rows * 64, strided, hand));
     }
 }
 
-/// Measures a message of eight slices against the same number of copies to the same offsets.
 fn values(src: &[f64], plain: &[u8]) {
     let bytes = plain.len();
     let mut block = global().alloc(8 * bytes).expect("memory");

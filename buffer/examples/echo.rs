@@ -1,9 +1,5 @@
-//! An echo of buffers between tasks over TCP, with tokio: `cargo run -p mpj-buffer --example echo`.
-//!
-//! Both directions go through the socket's non-blocking calls: [`Receiver::read`] and [`MessageReader::write_to`]
-//! continue where they stopped whenever the socket is ready.
-//!
-//! [`MessageReader::write_to`]: mpj_buffer::MessageReader::write_to
+//! Tasks that send buffers to an echo server over TCP, with tokio: `cargo run -p mpj-buffer --example echo`.
+//! [`Receiver::read`] and `MessageReader::write_to` make non-blocking calls, and continue when the socket is ready.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;
@@ -14,10 +10,10 @@ use mpj_buffer::pool::{DefaultBlock, DefaultPool, global};
 use mpj_buffer::{Buffer, Reading, Received, Receiver};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The most bytes that a message may have.
+/// Maximum length of a message.
 const LIMIT: usize = 16 << 20;
 
-/// A socket of tokio's as a stream that does not block.
+/// A tokio socket as a non-blocking stream.
 struct Ready<'a>(&'a TcpStream);
 
 impl Read for Ready<'_> {
@@ -40,7 +36,6 @@ impl Write for Ready<'_> {
     }
 }
 
-/// Sends a message.
 async fn send(stream: &TcpStream, message: &Buffer<DefaultBlock, Reading>) -> io::Result<()> {
     let mut reader = message.reader();
     loop {
@@ -65,7 +60,7 @@ async fn receive(
     }
 }
 
-/// Sends back what comes, until nothing does.
+/// Returns each message, until the end of the stream.
 async fn echo(stream: TcpStream) -> Result<usize, Box<dyn Error + Send + Sync>> {
     let mut receiver = Receiver::new(global(), LIMIT);
     let mut count = 0;
@@ -76,7 +71,7 @@ async fn echo(stream: TcpStream) -> Result<usize, Box<dyn Error + Send + Sync>> 
     Ok(count)
 }
 
-/// Sends messages of all sizes, and checks what comes back.
+/// Sends messages of all sizes, and checks the replies.
 async fn client(stream: TcpStream, name: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut receiver = Receiver::new(global(), LIMIT);
     for round in 0..20 {
@@ -86,7 +81,7 @@ async fn client(stream: TcpStream, name: usize) -> Result<(), Box<dyn Error + Se
         message.write_object(&numbers)?;
         send(&stream, &message.commit()).await?;
 
-        let mut message = receive(&stream, &mut receiver).await?.ok_or("the server has gone")?;
+        let mut message = receive(&stream, &mut receiver).await?.ok_or("the server closed the connection")?;
         assert_eq!(message.view::<u64>()?, [name as u64, round as u64]);
         assert_eq!(message.read_object::<Vec<f64>>()?, numbers);
     }
@@ -118,6 +113,6 @@ async fn run() -> Result<usize, Box<dyn Error + Send + Sync>> {
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build()?;
-    println!("{} messages have come back", runtime.block_on(run())?);
+    println!("{} messages were returned", runtime.block_on(run())?);
     Ok(())
 }

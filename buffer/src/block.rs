@@ -1,4 +1,4 @@
-//! A block together with the knowledge which of its bytes hold values.
+//! A block that knows which of its bytes are initialised.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 
 use mpj_pool::RawBuffer;
 
-mod spare;
+mod spare_writer;
 
-pub(crate) use self::spare::SpareWriter;
+pub(crate) use self::spare_writer::SpareWriter;
 use crate::Overflow;
 
 /// A block whose bytes `from..to` are initialised.
@@ -17,7 +17,7 @@ use crate::Overflow;
 /// 1. `from <= to <= block.capacity()`.
 /// 2. Bytes `from..to` of the block are initialised.
 ///
-/// Nobody outside gets `&R` or `&mut R` while this lives, so no safe method of `R` can undo invariant 2.
+/// No `&R` or `&mut R` leaves this type while it lives, so no safe method of `R` can break invariant 2.
 pub(crate) struct FilledRange<R> {
     block: R,
     from: usize,
@@ -25,7 +25,7 @@ pub(crate) struct FilledRange<R> {
 }
 
 impl<R: RawBuffer> FilledRange<R> {
-    /// Takes a block of which nothing is known; bytes are pushed from offset `from` on.
+    /// Takes a block without initialised bytes; bytes are appended from offset `from` on.
     pub(crate) fn empty(block: R, from: usize) -> Result<Self, (R, Overflow)> {
         let left = block.capacity();
         if from > left {
@@ -34,7 +34,7 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(Self { block, from, to: from })
     }
 
-    /// Widens the initialised bytes to `from..to`; the caller has checked `to` against the capacity.
+    /// Extends the initialised bytes to `from..to`.
     ///
     /// # Safety
     /// Bytes `self.to..to` of the block are initialised, and `to` is within the block.
@@ -43,7 +43,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to = to;
     }
 
-    /// Returns the address of the next byte, and how many bytes fit.
+    /// Returns the address of the first spare byte, and the number of spare bytes.
     pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
         // SAFETY: invariant 1: within the allocation, or one past its end.
         let at = unsafe { self.block.as_ptr().add(self.to) };
@@ -61,7 +61,6 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to
     }
 
-    /// Returns the number of initialised bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.to - self.from
@@ -80,7 +79,6 @@ impl<R: RawBuffer> FilledRange<R> {
         self.block
     }
 
-    /// Returns the initialised bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `RawBuffer` invariants 1 and 3: one live allocation of `capacity()` bytes; invariant 2 and `&self`
@@ -95,7 +93,6 @@ impl<R: RawBuffer> FilledRange<R> {
         unsafe { all[self.from..self.to].assume_init_ref() }
     }
 
-    /// Returns the initialised bytes for overwriting.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let (from, to) = (self.from, self.to);
@@ -111,13 +108,12 @@ impl<R: RawBuffer> FilledRange<R> {
         let left = spare.len();
         let target = spare.get_mut(..src.len()).ok_or(Overflow { needed: src.len(), left })?;
         target.write_copy_of_slice(src);
-        // The `src.len()` bytes from `to` on have just been written: invariant 2.
+        // The `src.len()` bytes from `to` on were just written: invariant 2.
         self.to += src.len();
         Ok(())
     }
 
-    /// Appends the `count` bytes that `fill` writes. Appends nothing if fewer bytes are left, or if `fill` panics or
-    /// fails.
+    /// Appends the `count` bytes that `fill` writes, or nothing if they do not fit or `fill` panics or fails.
     #[inline]
     pub(crate) fn push_with(
         &mut self,
@@ -128,7 +124,7 @@ impl<R: RawBuffer> FilledRange<R> {
     }
 
     /// As [`push_with`](Self::push_with), with each element swapped to the other byte order.
-    pub(crate) fn push_turned(
+    pub(crate) fn push_swapped(
         &mut self,
         count: usize,
         fill: impl FnOnce(&mut SpareWriter<'_>),
@@ -140,22 +136,22 @@ impl<R: RawBuffer> FilledRange<R> {
     fn push_through(
         &mut self,
         count: usize,
-        is_turned: bool,
+        is_swapped: bool,
         fill: impl FnOnce(&mut SpareWriter<'_>),
     ) -> Result<(), Overflow> {
         let from = self.to;
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
         let overflow = Overflow { needed: count, left };
-        let mut spare = SpareWriter::new(rest.get_mut(..count).ok_or(overflow)?, is_turned);
+        let mut spare = SpareWriter::new(rest.get_mut(..count).ok_or(overflow)?, is_swapped);
         fill(&mut spare);
-        // As many bytes from `to` on hold values as `spare` has counted: invariant 2.
+        // `spare` counts only initialised bytes, from `to` on: invariant 2.
         self.to += spare.filled().ok_or(overflow)?;
         Ok(())
     }
 
-    /// Appends zeros, all or none. For zero bytes the block is not even borrowed for writing: other threads may be
-    /// reading it.
+    /// Appends zeros, all or none. If `count` is 0, the block is not borrowed for writing: other threads may be reading
+    /// it.
     #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
         if count == 0 {
@@ -169,21 +165,21 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Discards all initialised bytes; the next are pushed from offset `from` on, or from the end if the block is
-    /// shorter.
+    /// Discards all initialised bytes; later ones are appended from offset `from` on, or from the end of a shorter
+    /// block.
     #[inline]
     pub(crate) fn restart(&mut self, from: usize) {
         self.from = from.min(self.block.capacity());
         self.to = self.from;
     }
 
-    /// Forgets all initialised bytes but the first `len`.
+    /// Keeps at most the first `len` initialised bytes.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.to = self.to.min(self.from.saturating_add(len));
     }
 
-    /// Returns the next `count` bytes, or as many as fit. They do not count as initialised.
+    /// Returns the next `count` bytes, or fewer if the block ends before. They do not count as initialised.
     #[cfg(feature = "bytes")]
     pub(crate) fn spare(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
         let from = self.to;
@@ -194,8 +190,8 @@ impl<R: RawBuffer> FilledRange<R> {
 
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. Those who get
-        // it write values into it, and `SpareWriter` only from `to` on, never `MaybeUninit::uninit()` below `to`.
+        // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. The callers write
+        // only values into it, and `SpareWriter` only from `to` on, never `MaybeUninit::uninit()` below `to`.
         unsafe {
             core::slice::from_raw_parts_mut(
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),
@@ -207,6 +203,6 @@ impl<R: RawBuffer> FilledRange<R> {
 
 impl<R> fmt::Debug for FilledRange<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Filled").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("FilledRange").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
     }
 }

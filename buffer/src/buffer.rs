@@ -1,4 +1,4 @@
-//! The buffer itself: making one, taking it apart, and what both modes share.
+//! `Buffer`: constructors, and the methods of both modes.
 
 use core::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 
 /// One message: a static part in the block `R`, and a dynamic part in blocks of [`mpj_pool::global`].
 ///
-/// `M` is what may be done with it. A [`Writing`] buffer takes sections; [`commit`](Buffer::commit) makes it a
-/// [`Reading`] one, which gives them out in the same order and can be sent; [`clear`](Buffer::clear) leads back. Using
-/// the wrong mode does not compile:
+/// `M` is the mode. A [`Writing`] buffer takes sections; [`commit`](Buffer::commit) makes it a [`Reading`] buffer,
+/// which returns them in the same order and can be sent; [`clear`](Buffer::clear) makes it a writing one again. A call
+/// in the wrong mode does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use mpj_buffer::Buffer;
@@ -45,26 +45,26 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 /// buffer.write(&[1, 2, 3]).unwrap();
 /// let mut buffer = buffer.commit();
 /// let view: &[i32] = buffer.view().unwrap();
-/// buffer.clear(); // while `view` looks into it
+/// buffer.clear(); // while `view` borrows it
 /// assert_eq!(view, [1, 2, 3]);
 /// ```
 pub struct Buffer<R: RawBuffer, M = Writing> {
     /// Initialised from the first byte of the headroom to the last one of the static part.
     pub(crate) block: FilledRange<R>,
     /// Bytes in front of the message that belong to the device.
-    pub(crate) room: usize,
+    pub(crate) headroom: usize,
     pub(crate) chain: Dynamic,
     pub(crate) mode: M,
 }
 
-/// Returns the offset in its block at which a message with `room` bytes of headroom begins: `room` rounded up to a
-/// multiple of [`ALIGN`]. The headroom lies directly before the message, so that both can be sent in one write.
-pub const fn message_start(room: usize) -> usize {
-    room.saturating_add(ALIGN - 1) / ALIGN * ALIGN
+/// Returns the offset at which a message with `headroom` bytes of headroom begins in its block: `headroom` rounded up
+/// to a multiple of [`ALIGN`]. The headroom lies directly before the message, so that both can be sent in one write.
+pub const fn message_start(headroom: usize) -> usize {
+    headroom.saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// Returns the most bytes that a section of `count` elements adds to a message, header and padding included, or `None`
-/// on overflow. A block for a whole message needs [`MESSAGE_HEADER`] more, and the headroom.
+/// Returns the maximum number of bytes that a section of `count` elements adds to a message, header and padding
+/// included, or `None` on overflow. A block for a message needs [`MESSAGE_HEADER`] bytes more, and the headroom.
 pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
     let Some(payload) = count.checked_mul(size_of::<T>()) else { return None };
     let Some(padded) = payload.checked_next_multiple_of(ALIGN) else { return None };
@@ -72,11 +72,11 @@ pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
 }
 
 impl Buffer<DefaultBlock, Writing> {
-    /// Makes an empty buffer for a static part of at least `bytes` bytes, headers included, in a block of the global
-    /// pool.
+    /// Makes an empty buffer in a block of the global pool, for a static part of at least `bytes` bytes, headers
+    /// included.
     ///
     /// # Errors
-    /// [`AllocError`] if the pool has no such block.
+    /// [`AllocError`] if the pool cannot allocate the block.
     ///
     /// # Examples
     /// ```
@@ -89,50 +89,50 @@ impl Buffer<DefaultBlock, Writing> {
     /// ```
     pub fn with_capacity(bytes: usize) -> Result<Self, AllocError> {
         let pool = mpj_pool::global();
-        // `new` needs room for a header, and `capacity` counts in units of `ALIGN`.
+        // `new` needs a message header, and `capacity` counts in units of `ALIGN`.
         let bytes = align_up(bytes.max(MESSAGE_HEADER), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
-        // Only a pool that returns less than requested gets here.
+        // Only if the pool returned less than requested.
         Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_alloc(), 0, AllocErrorKind::TooLarge))
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Makes an empty buffer of a block.
+    /// Makes an empty buffer in a block.
     ///
     /// # Errors
-    /// The block back, if it is too small for a message header.
+    /// Returns the block if it is too small for a message header.
     pub fn new(block: R) -> Result<Self, FromBlockError<R, Overflow>> {
         Self::with_headroom(block, 0)
     }
 
-    /// Makes an empty buffer with `room` bytes of headroom directly in front of the message, for a device's header.
+    /// Makes an empty buffer with `headroom` bytes of headroom directly in front of the message, for a device's header.
     ///
     /// # Errors
-    /// The block, if it is too small for the headroom, rounded up to [`ALIGN`], and a message header.
-    pub fn with_headroom(block: R, room: usize) -> Result<Self, FromBlockError<R, Overflow>> {
-        let start = message_start(room);
+    /// Returns the block if it is too small for a message header and the headroom, rounded up to [`ALIGN`].
+    pub fn with_headroom(block: R, headroom: usize) -> Result<Self, FromBlockError<R, Overflow>> {
+        let start = message_start(headroom);
         let needed = start.saturating_add(MESSAGE_HEADER);
         let left = block.capacity();
         if needed > left {
             return Err(FromBlockError { block, error: Overflow { needed, left } });
         }
-        let mut block = match FilledRange::empty(block, start - room) {
+        let mut block = match FilledRange::empty(block, start - headroom) {
             Ok(filled) => filled,
             Err((block, error)) => return Err(FromBlockError { block, error }),
         };
-        // `commit` stores the header. Zeros, so that the headroom never exposes old bytes of the pool.
-        match block.push_zeros(room + MESSAGE_HEADER) {
-            Ok(()) => Ok(Self { block, room, chain: Dynamic::default(), mode: Writing::new() }),
+        // `commit` stores the header. Zeros, so that the headroom does not expose old bytes of the pool.
+        match block.push_zeros(headroom + MESSAGE_HEADER) {
+            Ok(()) => Ok(Self { block, headroom, chain: Dynamic::default(), mode: Writing::new() }),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Takes the blocks of the dynamic part from `pool` instead of the global one, from the next block on, also after
-    /// [`clear`](Buffer::clear), which then gives all of them back. The static part may come from any pool:
-    /// [`new`](Self::new) takes its block.
+    /// Allocates later blocks of the dynamic part from `pool` instead of the global pool. After this,
+    /// [`clear`](Buffer::clear) frees all of them. The block of the static part, given to [`new`](Self::new), may come
+    /// from any pool.
     ///
     /// # Examples
     /// ```
@@ -145,7 +145,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// let mut buffer = Buffer::new(pool.alloc(256)?)?;
     /// buffer.set_pool(Arc::clone(&pool));
     /// buffer.write_object("bounded")?;
-    /// assert!(buffer.write_object(&vec![1u8; 2 << 20]).is_err()); // more than the pool may have
+    /// assert!(buffer.write_object(&vec![1u8; 2 << 20]).is_err()); // exceeds the limit of the pool
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_pool<P: Pool + 'static>(&mut self, pool: Arc<P>)
@@ -157,21 +157,21 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Takes a block into which a device has received a whole message, without copying.
+    /// Makes a message of a block into which a device has received it, without copying.
     ///
     /// # Errors
-    /// The block back, if the bytes are not exactly one message: every header is checked, nothing is believed.
+    /// Returns the block if the bytes are not exactly one message. Every header is checked.
     ///
     /// # Safety
-    /// If `message_start(room) + len` is at most the capacity of `block`, the `len` bytes from `message_start(room)` on
-    /// are initialised.
+    /// If `message_start(headroom) + len` is at most the capacity of `block`, the `len` bytes from
+    /// `message_start(headroom)` on are initialised.
     #[expect(unsafe_code, reason = "only the caller knows how many bytes have arrived")]
     pub unsafe fn from_block(
         block: R,
-        room: usize,
+        headroom: usize,
         len: usize,
     ) -> Result<Self, FromBlockError<R, FormatError>> {
-        let start = message_start(room);
+        let start = message_start(headroom);
         let left = block.capacity();
         let end = match start.checked_add(len).filter(|end| *end <= left) {
             Some(end) => end,
@@ -179,23 +179,23 @@ impl<R: RawBuffer> Buffer<R, Reading> {
                 let needed = (start as u64).saturating_add(len as u64);
                 return Err(FromBlockError {
                     block,
-                    error: FormatError::BlockTooSmall { needed, left: left as u64 },
+                    error: FormatError::BlockTooSmall { needed, available: left as u64 },
                 });
             }
         };
-        let too_small = FormatError::BlockTooSmall { needed: end as u64, left: left as u64 };
-        let mut block = match FilledRange::empty(block, start - room) {
+        let too_small = FormatError::BlockTooSmall { needed: end as u64, available: left as u64 };
+        let mut block = match FilledRange::empty(block, start - headroom) {
             Ok(filled) => filled,
             Err((block, _)) => return Err(FromBlockError { block, error: too_small }),
         };
-        if block.push_zeros(room).is_err() {
+        if block.push_zeros(headroom).is_err() {
             return Err(FromBlockError { block: block.into_block(), error: too_small });
         }
         // SAFETY: the caller promises that `start..end` is initialised, and `end` was checked against the capacity; the
-        // headroom, which ends at `start`, has just been pushed.
+        // headroom, which ends at `start`, was just written.
         unsafe { block.assume_filled(end) };
-        match validate::message(&block.bytes()[room..]) {
-            Ok(layout) => Ok(Self::checked(block, room, layout)),
+        match validate::message(&block.bytes()[headroom..]) {
+            Ok(layout) => Ok(Self::checked(block, headroom, layout)),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
@@ -203,13 +203,14 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Copies a whole message into a block.
     ///
     /// # Errors
-    /// The block back, if it is too small or the bytes are not exactly one message.
+    /// Returns the block if it is too small or the bytes are not exactly one message.
     pub fn from_bytes(block: R, bytes: &[u8]) -> Result<Self, FromBlockError<R, FormatError>> {
         let layout = match validate::message(bytes) {
             Ok(layout) => layout,
             Err(error) => return Err(FromBlockError { block, error }),
         };
-        let error = FormatError::BlockTooSmall { needed: bytes.len() as u64, left: block.capacity() as u64 };
+        let error =
+            FormatError::BlockTooSmall { needed: bytes.len() as u64, available: block.capacity() as u64 };
         let mut block = match FilledRange::empty(block, 0) {
             Ok(filled) => filled,
             Err((block, _)) => return Err(FromBlockError { block, error }),
@@ -220,73 +221,72 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         }
     }
 
-    pub(crate) fn checked(block: FilledRange<R>, room: usize, layout: CheckedMessage) -> Self {
+    pub(crate) fn checked(block: FilledRange<R>, headroom: usize, layout: CheckedMessage) -> Self {
         let mode = Reading::new(layout.order, layout.sections_end);
-        Self { block, room, chain: Dynamic::default(), mode }
+        Self { block, headroom, chain: Dynamic::default(), mode }
     }
 }
 
 impl<R: RawBuffer, M> Buffer<R, M> {
-    /// Discards the message and makes the block ready for another one, with the same headroom.
+    /// Discards the message and prepares the block for another one with the same headroom.
     ///
-    /// Blocks of the dynamic part are returned to their pool, except one of at most 160 KiB in which the next message
-    /// begins. So a buffer that has held objects keeps up to that much memory until it is dropped, or taken apart by
-    /// [`into_block`](Self::into_block). Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all returned.
+    /// Frees the blocks of the dynamic part, except one of at most 160 KiB of the global pool, in which the next
+    /// message begins. The buffer keeps that block until it is dropped, or until [`into_block`](Self::into_block).
+    /// Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all freed.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
-        let Self { mut block, room, chain, .. } = self;
-        // Every buffer has had a message header, so these bytes are initialised.
-        block.truncate(room + MESSAGE_HEADER);
-        Buffer { block, room, chain: chain.cleared(), mode: Writing::new() }
+        let Self { mut block, headroom, chain, .. } = self;
+        // Every buffer has a message header, so these bytes are initialised.
+        block.truncate(headroom + MESSAGE_HEADER);
+        Buffer { block, headroom, chain: chain.cleared(), mode: Writing::new() }
     }
 
-    /// Gives the block back.
+    /// Returns the block, and discards the message.
     pub fn into_block(self) -> R {
         self.block.into_block()
     }
 
     /// Returns the headroom in front of the message.
-    pub fn room(&self) -> &[u8] {
-        &self.block.bytes()[..self.room]
+    pub fn headroom(&self) -> &[u8] {
+        &self.block.bytes()[..self.headroom]
     }
 
     /// Returns the headroom in front of the message, for a device to write its header.
-    pub fn room_mut(&mut self) -> &mut [u8] {
-        match self.room {
-            // Other handles may be reading its block.
+    pub fn headroom_mut(&mut self) -> &mut [u8] {
+        match self.headroom {
+            // Other handles may be reading the block.
             0 => &mut [],
-            room => &mut self.block.bytes_mut()[..room],
+            headroom => &mut self.block.bytes_mut()[..headroom],
         }
     }
 
-    /// Returns the key of the shared region of the static part, and the offset of the message there.
+    /// Returns the key of the shared memory region of the static part, and the offset of the message in that region.
     pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
         let (key, block) = self.block.region_offset()?;
-        Some((key, block.checked_add(message_start(self.room))?))
+        Some((key, block.checked_add(message_start(self.headroom))?))
     }
 
-    /// Returns the region of the static part, which a device registers once for all its blocks.
+    /// Returns the memory region of the static part, which a device registers once for all blocks in it.
     pub fn region(&self) -> Option<&Region> {
         self.block.region()
     }
 
-    /// Returns the most bytes that the static part can have.
+    /// Returns the capacity of the static part in bytes, headers included.
     #[inline]
     pub fn capacity(&self) -> usize {
-        // Whole units only, so that padding in front of the dynamic part always fits.
-        (self.block.capacity() - message_start(self.room)) / ALIGN * ALIGN
+        // A multiple of `ALIGN`, so that padding in front of the dynamic part always fits.
+        (self.block.capacity() - message_start(self.headroom)) / ALIGN * ALIGN
     }
 
     /// Returns the bytes of the static part, from the message header on.
     #[inline]
     pub(crate) fn static_part(&self) -> &[u8] {
-        &self.block.bytes()[self.room..]
+        &self.block.bytes()[self.headroom..]
     }
 
-    /// Returns the length of the static part.
     #[inline]
-    pub(crate) fn fixed_len(&self) -> usize {
-        self.block.len() - self.room
+    pub(crate) fn static_len(&self) -> usize {
+        self.block.len() - self.headroom
     }
 }
 
@@ -294,8 +294,8 @@ impl<R: RawBuffer, M: fmt::Debug> fmt::Debug for Buffer<R, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("capacity", &self.capacity())
-            .field("room", &self.room)
-            .field("fixed", &self.fixed_len())
+            .field("headroom", &self.headroom)
+            .field("static_part", &self.static_len())
             .field("dynamic", &self.chain.len())
             .field("mode", &self.mode)
             .finish()

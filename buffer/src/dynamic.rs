@@ -6,8 +6,8 @@
 //! │ its header │ len │ value     │0│ len ││ │ …rest of a value │0│ len │ value│
 //! └────────────┴─────┴───────────┴─┴─────┴┘ └──────────────────┴─┴─────┴──────┴┄
 //! ```
-//! Chunks laid end to end are the bytes on the wire. A value may be split between chunks; a length never is, because
-//! records and chunk ends both lie at multiples of 8. A cleared buffer keeps one chunk for its next message.
+//! The chunks in order are the bytes on the wire. A value may be split between chunks. A length never is, because
+//! records and chunk ends lie at multiples of 8. A cleared buffer keeps one chunk for its next message.
 
 use core::ptr::NonNull;
 use std::borrow::Cow;
@@ -22,52 +22,49 @@ pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
 use crate::header::{RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, SectionHeader, align_up};
 
-/// Bytes of the first chunk; a page, since most messages with objects hold few and small ones.
+/// A page, because most messages with objects hold few small ones.
 const FIRST_CHUNK: usize = 4096;
-/// Chunks double up to this.
+/// Chunk sizes double up to this.
 const MAX_CHUNK: usize = 4 << 20;
-/// Largest size of one chunk: a value of 4 MiB with the headers before it. Larger values are split.
+/// Largest chunk: a value of 4 MiB with the headers before it. Larger values are split.
 const MAX_WHOLE: usize = MAX_CHUNK + FIRST_CHUNK;
-/// The largest chunk that stays with a cleared buffer, such as one for a value of 128 KiB. Below this, allocating and
-/// freeing a block costs a tenth of copying its content, or more; above, a few percent.
+/// Largest chunk that a cleared buffer keeps. Allocating and freeing a smaller block costs a tenth of copying its
+/// content, or more; a larger one, a few percent.
 const MAX_KEPT: usize = 160 << 10;
-/// Bytes that stay unused in front of the first chunk, if its block has a page.
+/// Unused bytes at the front of the first chunk, if its block has at least a page.
 ///
-/// Blocks begin at a page; large vectors at a page, or 16 bytes after one. Without the lead the first value would lie
-/// 24 bytes after a page, just above its source modulo 4096. There loads wait for unrelated stores with the same low
-/// address bits: the copy takes a sixth longer.
+/// Blocks begin at a page; large vectors at a page or 16 bytes after it. Without the offset a vector's destination
+/// would be 24 bytes into a page, slightly above its source modulo 4096. Loads would wait for unrelated stores with the
+/// same low address bits: the copy would take a sixth longer.
 const CHUNK_OFFSET: usize = 64;
 
 #[derive(Debug)]
 struct Chunk {
-    /// Place of the first byte in the chain.
+    /// Offset of the first byte in the chain.
     start: usize,
     bytes: FilledRange<ChunkBlock>,
 }
 
-/// The dynamic part of a buffer: a chain, once something has been written to it.
-///
-/// One word, since buffers go from hand to hand by value, and most have nothing here.
+/// The dynamic part of a buffer: a chain once it has been written to. One word, because buffers are moved, and most
+/// have no chain.
 #[derive(Default, Debug)]
 pub(crate) struct Dynamic(Option<Box<Chain>>);
 
 impl Dynamic {
-    /// Returns the chain, for writing.
-    pub(crate) fn grown(&mut self) -> &mut Chain {
+    pub(crate) fn get_or_create(&mut self) -> &mut Chain {
         self.0.get_or_insert_default()
     }
 
-    /// Takes chunks from `source` from now on.
+    /// Allocates later chunks from `source`.
     pub(crate) fn set_source(&mut self, source: Arc<dyn ChunkPool>) {
-        let chain = self.grown();
+        let chain = self.get_or_create();
         if chain.complete == 0 {
-            // A kept chunk belongs to another pool.
+            // The kept chunk belongs to another pool.
             (chain.full, chain.tail) = (Vec::new(), None);
         }
         chain.source = Some(source);
     }
 
-    /// Forgets all records.
     #[inline]
     pub(crate) fn cleared(mut self) -> Self {
         if let Some(chain) = &mut self.0
@@ -78,7 +75,6 @@ impl Dynamic {
         self
     }
 
-    /// Ends writing.
     #[inline]
     pub(crate) fn finish(&mut self) {
         if let Some(chain) = &mut self.0
@@ -88,69 +84,63 @@ impl Dynamic {
         }
     }
 
-    /// Returns the bytes of header and whole records, 0 without records.
+    /// Returns the bytes of the header and the complete records, 0 without records.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |chain| chain.complete)
     }
 
-    /// Returns the bytes, chunk by chunk.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().flat_map(|chain| chain.full.iter().chain(&chain.tail)).map(|chunk| chunk.bytes.bytes())
     }
 
-    /// Returns the bytes of chunk number `index`.
     pub(crate) fn chunk(&self, index: usize) -> Option<&[u8]> {
         self.0.as_ref()?.chunk(index)
     }
 
-    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they end beyond the part.
     pub(crate) fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         self.0.as_ref()?.get(at, len)
     }
 
-    /// Returns `len` bytes from `at` on, or `None` if they are not all there, or not in one chunk.
     pub(crate) fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
         self.0.as_ref()?.get_whole(at, len)
     }
 }
 
-/// The growing chain.
-///
 /// # Invariants
-/// 1. Laid end to end, the chunks of `full` and `tail` are the chain: each starts where the one before ends.
-/// 2. Bytes `0..complete` are a section header and whole records. Bytes after them belong to a record whose value was
-///    rejected; they are removed when the next record begins or the message is committed. Before the first record there
-///    is at most an empty chunk, kept from the previous message.
+/// 1. The chunks of `full` and `tail` in order are the chain: each starts where the one before ends.
+/// 2. Bytes `0..complete` are a section header and complete records. Bytes after them belong to a failed record; they
+///    are removed when the next record begins or the message is committed. Before the first record there is at most an
+///    empty chunk, kept from the previous message.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
     full: Vec<Chunk>,
-    /// The chunk that is being filled: on its own, so that a push finds it at once.
+    /// The chunk that is being filled: a separate field, so that a push finds it at once.
     tail: Option<Chunk>,
     complete: usize,
-    /// Why a push of the record being written failed. Kept here because a codec, or a value, may see it as an error of
-    /// its own, or as none.
+    /// Why a push of the current record failed. Stored here because a codec or a `Serialize` may replace or drop the
+    /// error.
     pub(crate) failure: Option<AllocError>,
-    /// Whether a sink of the record being written was left by a panic; the bytes that it pushed are not counted.
+    /// Whether a panic left a writer of the current record; the bytes that it pushed are not counted.
     pub(crate) poisoned: bool,
-    /// The pool of the chunks; `None` is the global pool.
+    /// `None` is the global pool.
     source: Option<Arc<dyn ChunkPool>>,
 }
 
 impl Chain {
-    /// Returns the bytes pushed, including those of a record that is not complete.
+    /// Returns the number of bytes, including those of an incomplete record.
     fn written(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
-    /// Appends one record. `fill` pushes its value, whose length is about `hint` if that is not 0. On an error the
+    /// Appends a record whose value `fill` pushes. `hint` is the value's approximate length, or 0. On an error the
     /// chain is unchanged.
     pub(crate) fn record<E: From<AllocError>>(
         &mut self,
         hint: usize,
         fill: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Also undoes a record whose `fill` panicked.
+        // Also removes a record whose `fill` panicked.
         self.rollback();
         (self.failure, self.poisoned) = (None, false);
         if self.complete == 0 {
@@ -161,7 +151,7 @@ impl Chain {
             self.push(&[0; RECORD_ALIGN][..padding])?;
         }
         let start = self.written();
-        // The value's length is stored after it is known.
+        // Stored once the length of the value is known.
         if let Err(error) = self.push_length(hint) {
             self.rollback();
             return Err(error.into());
@@ -177,8 +167,8 @@ impl Chain {
         result
     }
 
-    /// Makes room for the length of a value, and for the value too if it has `hint` bytes and one chunk of the global
-    /// pool can hold it. So whether a value can be viewed does not depend on earlier messages.
+    /// Reserves memory for the length of a value. If the value has `hint` bytes and fits one chunk of the global pool,
+    /// reserves memory for it too, so that whether it can be viewed does not depend on earlier messages.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
         let needed = hint.saturating_add(RECORD_HEADER);
@@ -188,21 +178,22 @@ impl Chain {
         self.push(&[0; RECORD_HEADER])
     }
 
-    /// Begins the part, of which at least `needed` bytes follow, in the kept chunk if that is large enough.
+    /// Begins the part, in the kept chunk if that holds `needed` bytes.
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
-        // A value that is split in any case takes whole chunks after the first.
-        let here = if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER + RECORD_HEADER };
-        if self.left() < here {
+        // A value that will be split anyway fills whole chunks after the first.
+        let minimum =
+            if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER + RECORD_HEADER };
+        if self.left() < minimum {
             self.tail = None;
-            self.grow(here + CHUNK_OFFSET)?;
+            self.grow(minimum + CHUNK_OFFSET)?;
         }
-        // Its length is stored by `finish`.
+        // `finish` stores the length.
         self.push(&SectionHeader::dynamic_bytes(0))
     }
 
-    /// Discards all records. Chunks are returned to their pool, except the last chunk of the global pool that is not
-    /// too large. Chunks of another pool are all returned, because that pool may be bounded.
+    /// Discards all records, and frees all chunks except one of the global pool that is not too large. Chunks of
+    /// another pool are all freed, because that pool may be bounded.
     #[inline(never)]
     fn clear(&mut self) {
         self.complete = 0;
@@ -218,7 +209,6 @@ impl Chain {
         self.full.clear();
     }
 
-    /// Appends bytes to the record being written.
     #[inline]
     pub(crate) fn push(&mut self, src: &[u8]) -> Result<(), AllocError> {
         if let Some(tail) = &mut self.tail
@@ -229,7 +219,6 @@ impl Chain {
         self.push_split(src)
     }
 
-    /// Returns the address of the next byte in the tail, and how many bytes fit.
     pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
         self.tail.as_ref().map_or((NonNull::dangling(), 0), |tail| tail.bytes.window())
     }
@@ -241,37 +230,36 @@ impl Chain {
     pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
         if let Some(tail) = &mut self.tail {
             let end = tail.bytes.end() + count;
-            // SAFETY: the caller promises it for the first bytes of the window, which are those after the end.
+            // SAFETY: the caller's promise, and the window begins at the end of the initialised bytes.
             unsafe { tail.bytes.assume_filled(end) };
         }
     }
 
-    /// Appends bytes of which not all fit the tail.
     #[cold]
     fn push_split(&mut self, src: &[u8]) -> Result<(), AllocError> {
-        let (mut now, mut later) = src.split_at(here(self.written(), self.left(), src.len()));
+        let (mut now, mut later) = src.split_at(bytes_for_tail(self.written(), self.left(), src.len()));
         loop {
             if let Some(tail) = &mut self.tail
                 && tail.bytes.push(now).is_err()
             {
-                return Ok(()); // Impossible: no more than is left.
+                return Ok(()); // Impossible: at most `left` bytes.
             }
             if later.is_empty() {
                 return Ok(());
             }
             self.grow(later.len())?;
-            // A new chunk has room, so it is filled.
+            // Fill the new chunk.
             (now, later) = later.split_at(self.left().min(later.len()));
         }
     }
 
-    /// Returns how many bytes fit the tail.
+    /// Returns the spare bytes of the tail.
     #[inline]
     fn left(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end())
     }
 
-    /// Drops the rest of a rejected value, and stores the length of the whole in its header.
+    /// Removes a failed record, and stores the length of the part in its header.
     fn finish(&mut self) {
         self.rollback();
         if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
@@ -279,7 +267,6 @@ impl Chain {
         }
     }
 
-    /// Returns the bytes of chunk number `index`.
     fn chunk(&self, index: usize) -> Option<&[u8]> {
         let chunk = match index.checked_sub(self.full.len()) {
             None => self.full.get(index),
@@ -289,7 +276,7 @@ impl Chain {
         chunk.map(|chunk| chunk.bytes.bytes())
     }
 
-    /// Returns `len` bytes from `at` on, joined if they lie in several chunks, or `None` if they end beyond the part.
+    /// Returns `len` bytes from `at` on, joined if several chunks hold them, or `None` if they end beyond the part.
     fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
@@ -309,7 +296,7 @@ impl Chain {
         Some(Cow::Owned(joined))
     }
 
-    /// Returns `len` bytes from `at` on, or `None` if they are not all there, or not in one chunk.
+    /// Returns `len` bytes from `at` on, or `None` if no single chunk holds all of them.
     fn get_whole(&self, at: usize, len: usize) -> Option<&[u8]> {
         let end = at.checked_add(len).filter(|end| *end <= self.complete)?;
         let tail = self.tail.as_ref()?;
@@ -325,25 +312,25 @@ impl Chain {
     fn grow(&mut self, needed: usize) -> Result<(), AllocError> {
         let double = self.tail.as_ref().map_or(FIRST_CHUNK, |tail| tail.bytes.capacity().saturating_mul(2));
         let size = if needed <= MAX_WHOLE { double.min(MAX_CHUNK).max(needed) } else { MAX_CHUNK };
-        let piece = source::alloc_chunk(self.source.as_deref(), size)?;
+        let block = source::alloc_chunk(self.source.as_deref(), size)?;
         let start = self.written();
-        let lead = if start == 0 && piece.capacity() >= FIRST_CHUNK { CHUNK_OFFSET } else { 0 };
-        if let Ok(bytes) = FilledRange::empty(piece, lead) {
+        let offset = if start == 0 && block.capacity() >= FIRST_CHUNK { CHUNK_OFFSET } else { 0 };
+        if let Ok(bytes) = FilledRange::empty(block, offset) {
             self.full.extend(self.tail.replace(Chunk { start, bytes }));
         }
         Ok(())
     }
 
-    /// Drops the rest of a rejected value.
+    /// Removes a failed record.
     #[inline]
     fn rollback(&mut self) {
         if self.written() > self.complete {
-            self.shorten();
+            self.trim_tail();
         }
     }
 
     #[cold]
-    fn shorten(&mut self) {
+    fn trim_tail(&mut self) {
         while let Some(tail) = &mut self.tail
             && tail.start + tail.bytes.len() > self.complete
         {
@@ -355,7 +342,7 @@ impl Chain {
         }
     }
 
-    /// Overwrites bytes in one chunk: headers of 8 and 16 bytes, the latter only at the front.
+    /// Overwrites bytes of one chunk: the length of a record, or the header at the front.
     fn store(&mut self, at: usize, bytes: &[u8]) {
         let full = &mut self.full;
         let chunk = match &mut self.tail {
@@ -372,12 +359,11 @@ impl Chain {
     }
 }
 
-/// Returns how many of `len` bytes go to the chunk that has room for `left` bytes, after `written` bytes.
+/// Returns how many of `len` bytes the tail takes, which has `left` spare bytes and ends at `written`.
 ///
-/// If only a small part of a long value fits, this is just enough to reach the next position of a length: the other
-/// bytes then keep their alignment. A copy whose source and destination addresses differ slightly in their low bits
-/// takes a fifth longer.
-fn here(written: usize, left: usize, len: usize) -> usize {
+/// If only a small part of a long value fits, the tail takes just enough to reach a multiple of `RECORD_ALIGN`, so that
+/// the rest keeps its alignment: a copy between addresses that differ slightly in their low bits takes a fifth longer.
+fn bytes_for_tail(written: usize, left: usize, len: usize) -> usize {
     if left < len && left <= len / 16 {
         align_up(written, RECORD_ALIGN).map_or(left, |next| (next - written).min(left))
     } else {

@@ -1,4 +1,4 @@
-//! Slices of primitives in the dynamic part: of any length, while the static part stays as small as its headers.
+//! Slices of primitives in the dynamic part, of any length; the static part only has their section header.
 
 use mpj_pool::RawBuffer;
 
@@ -8,11 +8,10 @@ use crate::read::contiguous_bytes;
 use crate::{Buffer, CodecError, Element, ReadError, Reading, WriteError, Writing};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends a slice as one value to the dynamic part, which grows as it must; [`write`](Self::write) puts elements
-    /// into the static part.
+    /// Appends a slice as one value to the dynamic part, which grows as needed.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing is written then.
+    /// [`WriteError`]; then nothing was written.
     ///
     /// # Examples
     /// ```
@@ -31,7 +30,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             self.fits(0)?;
         }
         let bytes: &[u8] = bytemuck::cast_slice(src);
-        let chain = self.chain.grown();
+        let chain = self.chain.get_or_create();
         chain.record(bytes.len(), |chain| chain.push(bytes).map_err(WriteError::Alloc))?;
         if !self.is_open(tag) {
             self.open(tag)?;
@@ -45,7 +44,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic).
     ///
     /// # Errors
-    /// [`ReadError`]; the slice is still unread then.
+    /// [`ReadError`]; then the slice is still unread.
     pub fn read_dynamic<T: Element>(&mut self) -> Result<Vec<T>, ReadError> {
         self.slice::<T, _>(|bytes, swap| raw::elements(bytes, swap).map_err(invalid::<T>))
     }
@@ -53,8 +52,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic), which must have `dst.len()` elements.
     ///
     /// # Errors
-    /// As [`read_dynamic`](Self::read_dynamic), and [`ReadError::Length`]; neither `dst` nor the buffer has changed
-    /// then.
+    /// As [`read_dynamic`](Self::read_dynamic), and [`ReadError::Length`]; then `dst` and the buffer are unchanged.
     pub fn read_dynamic_into<T: Element>(&mut self, dst: &mut [T]) -> Result<(), ReadError> {
         self.slice::<T, _>(|bytes, swap| {
             let found = bytes.len() / size_of::<T>();
@@ -67,18 +65,18 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         })
     }
 
-    /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic) in place.
+    /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic), in place.
     ///
     /// # Errors
     /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (only
-    /// 8 bytes are guaranteed), or not contiguous, or the message has the other byte order.
+    /// 8 bytes are guaranteed), not contiguous, or in the other byte order.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let kind = T::KIND;
         if size_of::<T>() > 1 && self.mode.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
         }
-        let bytes = contiguous_bytes(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
+        let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
         whole::<T>(bytes)?;
         T::check(bytes, false).map_err(invalid::<T>)?;
         let view = bytemuck::checked::try_cast_slice(bytes).map_err(|_| ReadError::Misaligned { kind })?;
@@ -86,7 +84,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(view)
     }
 
-    /// Takes the next slice: `take` gets its bytes, and whether to swap them.
+    /// Reads the next slice: `take` gets its bytes, and whether to swap them.
     fn slice<T: Element, V>(
         &mut self,
         take: impl FnOnce(&[u8], bool) -> Result<V, ReadError>,
@@ -100,7 +98,6 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Checks that the bytes are a whole number of elements.
 fn whole<T: Element>(bytes: &[u8]) -> Result<(), ReadError> {
     match bytes.len() % size_of::<T>() {
         0 => Ok(()),

@@ -1,4 +1,4 @@
-//! The primitive types and the kinds that name them on the wire.
+//! The primitive types and their codes on the wire.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use bytemuck::{CheckedBitPattern, NoUninit};
 
 use crate::swap;
 
-/// The type of the elements of a section. The discriminants are wire values and never change.
+/// Element type of a section. The discriminants are wire values and never change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -34,12 +34,12 @@ pub enum ElementKind {
     Complex32 = 17,
     /// Real and imaginary part as `f64`; `num_complex::Complex64` with feature `num-complex`.
     Complex64 = 18,
-    /// Values written by a codec; they lie in the dynamic part.
+    /// Values written by a codec, in the dynamic part.
     Object = 32,
 }
 
 impl ElementKind {
-    /// Every kind, in the order of the codes.
+    /// All kinds, in the order of their codes.
     pub const ALL: [ElementKind; 19] = {
         use ElementKind::*;
         [
@@ -73,7 +73,7 @@ impl ElementKind {
         })
     }
 
-    /// Returns the bytes of one element, 0 for objects.
+    /// Returns the size of one element in bytes, 0 for objects.
     #[inline]
     pub const fn size(self) -> usize {
         SIZES[self as usize] as usize
@@ -89,7 +89,7 @@ const _: () = {
     }
 };
 
-/// A table, since a match becomes a jump that is hard to foresee.
+// A table, because a `match` compiles to a jump that is hard to predict.
 const SIZES: [u8; 33] = {
     let mut sizes = [0; 33];
     let mut kind = 0;
@@ -127,13 +127,11 @@ impl fmt::Display for ElementKind {
     }
 }
 
-/// A primitive that sections hold as it lies in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16`
-/// and `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
+/// A primitive that sections store as in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16` and
+/// `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
 ///
-/// `usize` and `isize` are left out on purpose: their width is that of the machine, and a message may be read on
-/// another one. Write them as `u64` and `i64`.
-///
-/// Sealed: a kind is part of the wire format. Structs travel through `mpj-datatypes` or as objects.
+/// `usize` and `isize` are no elements, because their width depends on the machine: use `u64` and `i64`. The trait is
+/// sealed, because a kind is part of the wire format. Structures are sent through `mpj-datatypes` or as objects.
 pub trait Element: private::WireElement + NoUninit + CheckedBitPattern {
     /// The kind on the wire.
     const KIND: ElementKind;
@@ -142,31 +140,29 @@ pub trait Element: private::WireElement + NoUninit + CheckedBitPattern {
 pub(crate) mod private {
     use bytemuck::NoUninit;
 
-    /// Copies elements out of wire bytes, and turns them for the wire.
+    /// Converts elements from and to wire bytes.
     #[expect(unnameable_types, reason = "seals `Element`")]
     pub trait WireElement: Sized {
         /// Returns the index of the first invalid element as the error.
         fn check(src: &[u8], swap: bool) -> Result<(), usize>;
 
-        /// Returns the element whose bytes are `src`. Bytes that [`check`](Self::check) would reject give an
-        /// unspecified element.
+        /// Returns the element with the bytes `src`; unspecified if [`check`](Self::check) would reject them.
         fn take(src: &[u8], swap: bool) -> Self;
 
-        /// Fills `dst` from `src`, both of the same length in bytes, as `take` would.
+        /// Fills `dst` from `src`, which has the same length in bytes.
         fn load(src: &[u8], dst: &mut [Self], swap: bool);
 
-        /// The element in the other byte order, which might be an invalid value of its own type. Of the same size.
-        type Turned: NoUninit;
+        /// The element in the other byte order, of the same size; it might not be a valid value of the type itself.
+        type Swapped: NoUninit;
 
-        /// Returns the element with its bytes in the other order.
-        fn turned(self) -> Self::Turned;
+        fn swapped(self) -> Self::Swapped;
     }
 }
 
 use private::WireElement;
 
 macro_rules! plain {
-    ($($type:ty, $kind:ident, $swap:path, $turned:expr;)*) => {$(
+    ($($type:ty, $kind:ident, $swap:path, $swapped:expr;)*) => {$(
         impl Element for $type {
             const KIND: ElementKind = ElementKind::$kind;
         }
@@ -180,7 +176,7 @@ macro_rules! plain {
             #[inline]
             fn take(src: &[u8], swap: bool) -> Self {
                 let element: Self = bytemuck::pod_read_unaligned(src);
-                if swap { element.turned() } else { element }
+                if swap { element.swapped() } else { element }
             }
 
             #[inline]
@@ -189,12 +185,12 @@ macro_rules! plain {
                 if swap { $swap(src, dst) } else { dst.copy_from_slice(src) }
             }
 
-            type Turned = Self;
+            type Swapped = Self;
 
             #[inline]
-            fn turned(self) -> Self {
-                let turned: fn(Self) -> Self = $turned;
-                turned(self)
+            fn swapped(self) -> Self {
+                let swapped: fn(Self) -> Self = $swapped;
+                swapped(self)
             }
         }
 
@@ -213,8 +209,8 @@ plain! {
     u64, U64, swap::copy8, u64::swap_bytes;
     i128, I128, swap::copy16, i128::swap_bytes;
     u128, U128, swap::copy16, u128::swap_bytes;
-    f32, F32, swap::copy4, f32_turned;
-    f64, F64, swap::copy8, f64_turned;
+    f32, F32, swap::copy4, f32_swapped;
+    f64, F64, swap::copy8, f64_swapped;
 }
 
 #[cfg(feature = "half")]
@@ -225,15 +221,15 @@ plain! {
 
 #[cfg(feature = "num-complex")]
 plain! {
-    num_complex::Complex32, Complex32, swap::copy4, |x| Self::new(f32_turned(x.re), f32_turned(x.im));
-    num_complex::Complex64, Complex64, swap::copy8, |x| Self::new(f64_turned(x.re), f64_turned(x.im));
+    num_complex::Complex32, Complex32, swap::copy4, |x| Self::new(f32_swapped(x.re), f32_swapped(x.im));
+    num_complex::Complex64, Complex64, swap::copy8, |x| Self::new(f64_swapped(x.re), f64_swapped(x.im));
 }
 
-fn f32_turned(x: f32) -> f32 {
+fn f32_swapped(x: f32) -> f32 {
     f32::from_bits(x.to_bits().swap_bytes())
 }
 
-fn f64_turned(x: f64) -> f64 {
+fn f64_swapped(x: f64) -> f64 {
     f64::from_bits(x.to_bits().swap_bytes())
 }
 
@@ -243,7 +239,7 @@ impl Element for bool {
 
 impl WireElement for bool {
     fn check(src: &[u8], _swap: bool) -> Result<(), usize> {
-        // First without an exit in the middle, many bytes at a time.
+        // First without an early exit, many bytes at a time.
         if src.iter().fold(0, |all, b| all | *b) <= 1 {
             return Ok(());
         }
@@ -259,10 +255,10 @@ impl WireElement for bool {
         dst.iter_mut().zip(src).for_each(|(x, b)| *x = *b == 1);
     }
 
-    type Turned = Self;
+    type Swapped = Self;
 
     #[inline]
-    fn turned(self) -> Self {
+    fn swapped(self) -> Self {
         self
     }
 }
@@ -294,10 +290,10 @@ impl WireElement for char {
         dst.iter_mut().zip(codes).for_each(|(x, code)| *x = Self::take(code, swap));
     }
 
-    type Turned = u32;
+    type Swapped = u32;
 
     #[inline]
-    fn turned(self) -> u32 {
+    fn swapped(self) -> u32 {
         u32::from(self).swap_bytes()
     }
 }

@@ -1,7 +1,4 @@
-//! The errors: one small `Copy` enum per operation, with the sizes that explain it.
-//!
-//! An operation checks the mode by type, then the section, then the length, then the values. A failed operation leaves
-//! the buffer and the caller's slice exactly as they were, so that the caller can try something else.
+//! Error types. A failed operation leaves the buffer and the caller's slice unchanged.
 
 use mpj_pool::AllocError;
 pub use mpj_pool::Overflow;
@@ -10,68 +7,68 @@ use crate::ElementKind;
 
 mod text;
 
-/// A block that could not become a buffer, returned together with the reason.
+/// The block that could not become a buffer, and why.
 pub struct FromBlockError<R, E> {
-    /// The block, unchanged in length and place.
+    /// The block, unchanged.
     pub block: R,
     /// The reason.
     pub error: E,
 }
 
-/// A place outside of the slice that elements come from or go to. Nothing was copied.
+/// An index or region outside of the slice. Nothing was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IndexError {
     /// An index is negative, or not below the length of the slice.
     Index {
-        /// Its place among the indices.
+        /// Position of the index in the list.
         position: usize,
-        /// The index; `i64::MAX` also stands for all greater ones.
+        /// The index; larger ones than `i64::MAX` are reported as `i64::MAX`.
         index: i64,
         /// Length of the slice.
         len: usize,
     },
-    /// A strided region reaches out of the slice.
+    /// A strided region exceeds the slice.
     Region {
-        /// Index of its lowest element; an index beyond the range of `i64` is given as the nearest end of the range.
+        /// Index of its lowest element, clamped to the range of `i64`.
         lowest: i64,
-        /// Index of its highest element.
+        /// Index of its highest element, clamped to the range of `i64`.
         highest: i64,
         /// Length of the slice.
         len: usize,
     },
 }
 
-/// Bytes that are not a message of this format. Offsets count from the first byte of the message.
+/// The bytes are not a valid message. Offsets count from the first byte of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes end before something that a header announces.
+    /// The message ends before a part that a header announces.
     Truncated {
-        /// Offset of what is cut off.
+        /// Offset of the part.
         at: u64,
-        /// Bytes it needs.
+        /// Length of the part.
         needed: u64,
-        /// Bytes that are left there.
+        /// Bytes from that offset to the end.
         available: u64,
     },
-    /// More bytes are there than the message announces.
+    /// The message is longer than its header announces.
     Trailing {
         /// Length in the message header.
         total: u64,
-        /// Bytes that were given.
+        /// Bytes present.
         given: u64,
     },
-    /// The first four bytes are not those of a message.
+    /// The first four bytes are not the magic number.
     Magic {
-        /// The bytes found there.
+        /// The first four bytes.
         found: [u8; 4],
     },
-    /// The message is of a version that this build does not know.
+    /// This build does not support the format version of the message.
     Version {
         /// Version in the header.
         found: u8,
-        /// Newest version that is understood.
+        /// Newest supported version.
         newest: u8,
     },
     /// The byte order mark is neither little nor big.
@@ -79,50 +76,50 @@ pub enum FormatError {
         /// The mark.
         found: u8,
     },
-    /// A flag is set that this version does not define, or one that contradicts the sections.
+    /// A flag is undefined in this version, or contradicts the sections.
     Flags {
         /// The flags.
         found: u8,
     },
-    /// A section is of no known kind.
+    /// The kind of a section is unknown.
     UnknownKind {
         /// Offset of the section header.
         at: u64,
         /// The kind byte.
         found: u8,
     },
-    /// Encoding, codec, schema or element size of a section do not fit its kind.
+    /// The encoding, codec, schema or element size of a section does not match its kind.
     BadSection {
         /// Offset of the section header.
         at: u64,
         /// The kind byte.
         kind: u8,
     },
-    /// A count multiplied by its element size is larger than any memory.
+    /// The size of a section overflows.
     TooLarge {
         /// Offset of the section header.
         at: u64,
         /// The count.
         count: u64,
     },
-    /// A byte that must be zero is not.
+    /// A padding byte is not zero.
     Padding {
         /// Offset of the byte.
         at: u64,
     },
-    /// The number of objects in the object sections differs from that in the dynamic part.
-    Objects {
+    /// The number of records in the dynamic part differs from the number of objects in the sections.
+    ObjectCount {
         /// Sum of the counts in the section headers.
         announced: u64,
-        /// Records that are really there.
+        /// Number of records.
         found: u64,
     },
-    /// The block has fewer bytes than the message and its headroom.
+    /// The block is smaller than the message and its headroom.
     BlockTooSmall {
-        /// Bytes that the block must have, headroom included.
+        /// Bytes of the message and its headroom.
         needed: u64,
-        /// Bytes of the block.
-        left: u64,
+        /// Capacity of the block.
+        available: u64,
     },
 }
 
@@ -130,7 +127,7 @@ pub enum FormatError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The codec cannot express this value or this type.
+    /// The codec does not support this value or type.
     Unsupported,
     /// The value's own `Serialize` or `Deserialize` returned an error.
     Custom,
@@ -145,15 +142,15 @@ pub enum CodecError {
     },
     /// The value is nested too deep.
     TooDeep {
-        /// How many levels there may be.
+        /// Maximum depth.
         limit: u32,
     },
-    /// Sequences announce too many elements that take no bytes.
-    TooManyEmpty {
-        /// How many there may be in one value.
+    /// The sequences of the value have too many zero-sized elements.
+    TooManyZeroSized {
+        /// Maximum number in one value.
         limit: u32,
     },
-    /// No memory could be had for the dynamic part.
+    /// The pool has no memory left for the dynamic part.
     NoMemory,
 }
 
@@ -161,13 +158,13 @@ pub enum CodecError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The static part has no room for the elements, or for the section header.
+    /// The static part is too small for the elements, or for the section header.
     Overflow(Overflow),
-    /// An element lies outside of the slice.
-    Place(IndexError),
+    /// An index or region is outside of the slice.
+    Index(IndexError),
     /// The codec rejected the value.
     Codec(CodecError),
-    /// The pool had no block for the dynamic part.
+    /// The pool could not allocate a block for the dynamic part.
     Alloc(AllocError),
 }
 
@@ -175,45 +172,45 @@ pub enum WriteError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The section holds another kind.
+    /// The section has another kind.
     WrongType {
         /// Kind that was requested.
         expected: ElementKind,
         /// Kind of the section.
         found: ElementKind,
     },
-    /// The section's objects were written by another codec.
+    /// The objects of the section were written by another codec.
     WrongCodec {
         /// Id that was requested.
         expected: u8,
         /// Id in the section header.
         found: u8,
     },
-    /// The section's objects are of another schema.
+    /// The objects of the section have another schema.
     WrongSchema {
         /// Hash that was requested.
         expected: u8,
         /// Hash in the section header.
         found: u8,
     },
-    /// The section has fewer elements left than were requested.
+    /// The section has fewer unread elements than requested.
     PastSection {
         /// Elements that were requested.
         needed: u64,
-        /// Elements left.
-        left: u64,
+        /// Unread elements.
+        available: u64,
     },
-    /// The open section still has elements: read them, or call `skip_section`.
+    /// The open section has unread elements: read them, or call `skip_section`.
     Unread {
         /// Kind of the open section.
         kind: ElementKind,
-        /// Elements left.
+        /// Unread elements.
         left: u64,
     },
     /// The message has no further section.
     End,
-    /// An element is not a valid value of its type: a bool that is neither 0 nor 1, or a char outside Unicode's scalar
-    /// values.
+    /// An element is invalid for its type: a bool that is neither 0 nor 1, or a char that is not a Unicode scalar
+    /// value.
     Invalid {
         /// Kind of the element.
         kind: ElementKind,
@@ -230,24 +227,23 @@ pub enum ReadError {
         /// Kind that was requested.
         kind: ElementKind,
     },
-    /// An element is to go outside of the slice.
-    Place(IndexError),
-    /// A view is impossible because the value lies in several blocks of a message that has not left this process;
-    /// `read` works.
+    /// An index or region is outside of the slice.
+    Index(IndexError),
+    /// A view is impossible because several blocks of a message written by this process hold the value; `read` works.
     Split {
         /// Bytes of the value.
         len: usize,
     },
-    /// The length of the slice differs from the number of elements that were written with one call.
+    /// The length of the slice differs from that of the slice written.
     Length {
-        /// Elements of the slice.
+        /// Elements of the caller's slice.
         expected: usize,
         /// Elements that were written.
         found: usize,
     },
     /// The codec rejected the record.
     Codec(CodecError),
-    /// The message itself is broken.
+    /// The message is invalid.
     Format(FormatError),
 }
 
@@ -259,13 +255,13 @@ impl From<Overflow> for WriteError {
 
 impl From<IndexError> for WriteError {
     fn from(e: IndexError) -> Self {
-        Self::Place(e)
+        Self::Index(e)
     }
 }
 
 impl From<IndexError> for ReadError {
     fn from(e: IndexError) -> Self {
-        Self::Place(e)
+        Self::Index(e)
     }
 }
 

@@ -1,5 +1,4 @@
-//! Message and section headers, byte by byte. This crate's `README.md` specifies the format; `check` walks a whole
-//! message.
+//! Message and section headers. `README.md` specifies the format; `validate` checks a whole message.
 
 use core::fmt;
 
@@ -13,7 +12,7 @@ pub const MESSAGE_HEADER: usize = 16;
 pub const SECTION_HEADER: usize = 16;
 /// Payloads begin at multiples of this, counted from the start of the message.
 pub const ALIGN: usize = 16;
-/// Newest format version that this build reads, and the one it writes.
+/// The format version: the newest that this build reads, and the one that it writes.
 pub const VERSION: u8 = 1;
 
 /// Records of the dynamic part begin at multiples of this.
@@ -21,21 +20,19 @@ pub(crate) const RECORD_ALIGN: usize = 8;
 /// Bytes in front of each value in the dynamic part.
 pub(crate) const RECORD_HEADER: usize = 8;
 
-/// Place of the count in a section header.
+/// Offset of the count in a section header.
 pub(crate) const COUNT_AT: usize = 8;
 
 const MAGIC: [u8; 4] = *b"mpjb";
-/// The message ends with a dynamic part.
 const FLAG_DYNAMIC: u8 = 1;
-/// Kind byte of the dynamic part; users never see it.
+/// Kind byte of the dynamic part; not part of the API.
 const KIND_DYNAMIC: u8 = 33;
 /// Elements follow the section header.
 const IN_PLACE: u8 = 0;
 /// Elements are records in the dynamic part.
 const IN_RECORDS: u8 = 1;
-/// Bit of the encoding: the elements are in the other byte order than the message header names. It must be 0 for kinds
-/// of one byte.
-const TURNED: u8 = 2;
+/// Bit of the encoding: elements have the other byte order than byte 5 of the message. Must be 0 for one-byte kinds.
+const SWAPPED: u8 = 2;
 
 /// Codec id of slices of primitives; their schema is their kind.
 const SLICES: u8 = 3;
@@ -64,7 +61,7 @@ struct RawSection {
 
 const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<RawSection>() == SECTION_HEADER);
 
-/// A message header whose fields are checked one by one; `total` is not verified yet.
+/// A message header with valid fields, except `total`, which is not checked yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageHeader {
     pub(crate) order: ByteOrder,
@@ -81,7 +78,7 @@ impl MessageHeader {
                 available: bytes.len() as u64,
             });
         };
-        // The magic and the version come first: a later version may define every other byte differently.
+        // Magic and version first: a later version may define every other byte differently.
         if raw.magic != MAGIC {
             return Err(FormatError::Magic { found: raw.magic });
         }
@@ -98,7 +95,6 @@ impl MessageHeader {
         Ok(Self { order, dynamic: raw.flags & FLAG_DYNAMIC != 0, total: order.u64(raw.total) })
     }
 
-    /// Returns the bytes, in native order.
     #[inline]
     pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER] {
         zerocopy::transmute!(RawMessage {
@@ -112,7 +108,7 @@ impl MessageHeader {
     }
 }
 
-/// The description of a section.
+/// Description of a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Section {
@@ -124,14 +120,13 @@ pub struct Section {
     pub schema: u8,
     /// The byte order of its elements.
     pub byte_order: ByteOrder,
-    /// Number of elements; in a section that `peek` returns, of those still unread.
+    /// Number of elements; of unread elements if the section is from `peek`.
     pub count: u64,
 }
 
-/// A section header: that of a section the user wrote, or that of the dynamic part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SectionHeader {
-    /// The tag does not contain the byte order.
+    /// `tag` never has the bit of the byte order.
     Section {
         tag: SectionTag,
         kind: ElementKind,
@@ -143,7 +138,7 @@ pub(crate) enum SectionHeader {
     },
 }
 
-/// The kind, encoding, codec and schema of a section in one word, as they lie at the front of its header.
+/// Kind, encoding, codec and schema in one word, as in the first four bytes of a section header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SectionTag(u32);
 
@@ -151,27 +146,23 @@ impl SectionTag {
     /// The tag of no section.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns the tag of a section of primitives.
     pub(crate) const fn of<T: Element>() -> Self {
         Self(u32::from_ne_bytes([T::KIND as u8, IN_PLACE, 0, 0]))
     }
 
-    /// Returns the tag of the same section in the other byte order.
-    pub(crate) const fn turned(self) -> Self {
-        Self(self.0 | u32::from_ne_bytes([0, TURNED, 0, 0]))
+    pub(crate) const fn swapped(self) -> Self {
+        Self(self.0 | u32::from_ne_bytes([0, SWAPPED, 0, 0]))
     }
 
-    /// Returns the tag of a section of objects.
     pub(crate) const fn objects(codec: u8, schema: u8) -> Self {
         Self(u32::from_ne_bytes([ElementKind::Object as u8, IN_RECORDS, codec, schema]))
     }
 
-    /// Returns the tag of a section of slices of primitives in the dynamic part.
     pub(crate) const fn slices<T: Element>() -> Self {
         Self::objects(SLICES, T::KIND as u8)
     }
 
-    /// Returns the kind; every tag but `NONE` has one.
+    /// Every tag except `NONE` has a kind.
     #[inline]
     pub(crate) fn kind(self) -> ElementKind {
         ElementKind::from_code(self.0.to_ne_bytes()[0]).unwrap_or(ElementKind::Object)
@@ -189,7 +180,7 @@ impl SectionTag {
         Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), byte_order, count }
     }
 
-    /// Returns the count of a header in a message of byte order `order`, if it is that of such a section.
+    /// Returns the count of a header in a message of order `order`, if the header has this tag.
     #[inline(always)]
     pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER], order: ByteOrder) -> Option<u64> {
         let raw: RawSection = zerocopy::transmute!(*header);
@@ -198,7 +189,6 @@ impl SectionTag {
         same.then(|| order.u64(raw.count))
     }
 
-    /// Returns the bytes of a section header, in native order.
     #[inline]
     pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER] {
         let [kind, encoding, codec, schema] = self.0.to_ne_bytes();
@@ -222,14 +212,13 @@ impl fmt::Debug for SectionTag {
     }
 }
 
-/// Returns the bytes of `count` elements of `kind`, or `None` if no memory is that large.
+/// Returns the bytes of `count` elements, or `None` on overflow.
 #[inline]
 pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
     usize::try_from(count).ok()?.checked_mul(kind.size())
 }
 
 impl SectionHeader {
-    /// Returns the header of a dynamic part with `len` bytes after it, in native order.
     pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
         zerocopy::transmute!(RawSection {
             kind: KIND_DYNAMIC,
@@ -241,7 +230,7 @@ impl SectionHeader {
         })
     }
 
-    /// Reads the header at the front of `bytes`, which lie at `at` in the message. The count is not verified yet.
+    /// Parses the header at the front of `bytes`, which begin at `at` in the message. The count is not checked yet.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], at: usize, order: ByteOrder) -> Result<Self, FormatError> {
         let at = at as u64;
@@ -260,11 +249,11 @@ impl SectionHeader {
         }
         let kind =
             ElementKind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
-        let turned = raw.encoding & TURNED != 0;
-        let encoding = raw.encoding & !TURNED;
+        let swapped = raw.encoding & SWAPPED != 0;
+        let encoding = raw.encoding & !SWAPPED;
         let tag = SectionTag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
         let fits = element as usize == kind.size()
-            && !(turned && element <= 1)
+            && !(swapped && element <= 1)
             && if kind == ElementKind::Object {
                 encoding == IN_RECORDS && raw.codec != 0
             } else {
@@ -273,12 +262,11 @@ impl SectionHeader {
         if !fits {
             return Err(bad);
         }
-        let order = if turned { order.other() } else { order };
+        let order = if swapped { order.other() } else { order };
         Ok(Self::Section { tag, kind, order, count })
     }
 }
 
-/// Returns `at` rounded up to a multiple of `unit`, or `None` beyond the end of all memory.
 pub(crate) fn align_up(at: usize, unit: usize) -> Option<usize> {
     at.checked_next_multiple_of(unit)
 }

@@ -1,7 +1,7 @@
 //! Typed, sectioned message buffers on pooled memory.
 //!
-//! A [`Buffer`] is one message. It is written section by section, committed, read back in the same order, and cleared:
-//! the vocabulary of MPJ Express' mpjbuf, with the run-time state made a type.
+//! A [`Buffer`] is one message. It is written section by section, committed, read back in the same order, and cleared,
+//! as in MPJ Express' mpjbuf. The state (writing or reading) is part of the type.
 //!
 //! ```
 //! use mpj_buffer::Buffer;
@@ -13,9 +13,9 @@
 //! message.write_object(&("ranks", vec![0u8, 1]))?; // any serde value, of any size
 //! let mut message = message.commit();
 //!
-//! // What a device does: send the pieces in one go, here into a vector…
+//! // A device sends the segments in one call, here into a vector.
 //! let wire: Vec<u8> = message.segments().flatten().copied().collect();
-//! // …and on the other side take the bytes, which are not trusted.
+//! // The receiver makes a message of the bytes, which are not trusted.
 //! let block = message.clear().into_block();
 //! let mut message = Buffer::from_bytes(block, &wire)?;
 //!
@@ -31,58 +31,60 @@
 //!
 //! # On the wire
 //! ```text
-//!  device's   0        16       32                                  multiples of 16
+//!            0        16       32                                  multiples of 16
 //! ┌ ─ ─ ─ ─ ┬────────┬────────┬─────────────┬─┬────────┬─────────┬─┬────────┬─────┬─────────┬─┬─────┬───────┐
-//!    room    message  section  i32 × 4       0 section  f64 × 2   0 dynamic  len   object    0 len   object
+//!  headroom  message  section  i32 × 4       0 section  f64 × 2   0 dynamic  len   object    0 len   object
 //! └ ─ ─ ─ ─ ┴────────┴────────┴─────────────┴─┴────────┴─────────┴─┴────────┴─────┴─────────┴─┴─────┴───────┘
 //!           ╰────────────────── static part: one block ────────────╯╰──── dynamic part: a chain of blocks ───╯
 //!
 //!  message  "mpjb" magic │ version u8 │ order u8 │ flags u8 │ 0 │ total length u64
 //!  section  kind u8 │ encoding u8 │ codec u8 │ schema u8 │ element size u32 │ count u64
 //! ```
-//! Numbers are in the byte order of the writer, which the header names; a section may be in the other one. A reader of
-//! the other order swaps them. This crate's `README.md` specifies the bytes, and `tests/suite/golden.rs` pins them.
+//! Numbers are in the byte order of the writer, which the header names; a section may have the other one. `README.md`
+//! of this crate specifies the bytes, `tests/suite/golden.rs` tests them.
 //!
 //! # Over sockets
 //! | stream | send | receive |
 //! |---|---|---|
-//! | blocks: `TcpStream`, a pipe, a file | [`Buffer::write_to`], with one call | [`Buffer::read_from`], into a pool's block of the right size, up to a limit |
-//! | does not block: mio, tokio | [`MessageReader::write_to`], which knows how far it is | [`Receiver`], fed or reading, in any pieces |
+//! | blocking: `TcpStream`, a pipe, a file | [`Buffer::write_to`], in one call | [`Buffer::read_from`], into a pool block of the right size, up to a limit |
+//! | non-blocking: mio, tokio | [`MessageReader::write_to`], which keeps its position | [`Receiver`], which takes bytes in any portions |
 //! | `bytes::Buf` (feature `bytes`) | [`Buffer::reader`], `into_bytes` | [`Receiver::feed`], `Buffer::from_buf` |
 //!
-//! `examples/echo.rs` sends buffers between tokio's tasks.
+//! `examples/echo.rs` sends buffers between tokio tasks.
 //!
 //! # Guarantees
-//! * Untrusted bytes are safe: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before
-//!   anything is read, and no input panics.
-//! * A failed call changes nothing: not the buffer, not the caller's slice.
-//! * Bytes that were not written are never sent: headroom and padding are zeros, never the old content of the pool's
-//!   block.
-//! * Lengths are 64 bits wide.
+//! * Untrusted bytes are safe: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything is
+//!   read, and no input causes a panic.
+//! * A failed call changes nothing: neither the buffer nor the caller's slice.
+//! * Memory that was not written is never sent: headroom and padding are zeros.
+//! * Lengths have 64 bits.
 //!
 //! # Features
 //! * `half`: `half::f16` and `bf16` as elements;
 //! * `num-complex`: `Complex32` and `Complex64` as elements;
 //! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
 //!
-//! None is on by default. `cargo test` turns them on: `cargo test -p mpj-buffer`. Nothing here compiles C.
+//! None is enabled by default, except by `cargo test -p mpj-buffer`. No feature compiles C.
 //!
 //! # Platforms
-//! Those of its pool, of 32 and 64 bits and either byte order; the bytes of a message are the same everywhere.
+//! Those of the pool: 32 and 64 bits, either byte order. The bytes of a message are the same everywhere.
 //!
 //! # Where to read next
-//! [`Buffer`], then `README.md` (the format), then `src/check.rs` (what is checked). Unsafe code is in `src/block.rs`,
-//! `src/block/spare.rs`, `src/dynamic.rs`, `src/codec/sink.rs`, `src/codec/text.rs`, `src/swap.rs` and
-//! `src/stream/bytes.rs`, and in `from_block`, whose caller vouches for received bytes.
+//! [`Buffer`], then `README.md` (the format), then `src/validate.rs` (the checks). Unsafe code is in `src/block.rs`,
+//! `src/block/spare_writer.rs`, `src/dynamic.rs`, `src/codec/writer.rs`, `src/codec/utf8.rs`, `src/swap.rs`,
+//! `src/stream/bytes.rs`, and `from_block`, whose caller vouches for the received bytes.
 
 #[expect(
     unsafe_code,
-    reason = "turns the initialised part of a block into a slice, calls what AVX2 was found for; proofs inside"
+    reason = "turns the initialised part of a block into a slice, calls AVX2 code after detection; proofs inside"
 )]
 mod block;
 mod buffer;
 pub mod codec;
-#[expect(unsafe_code, reason = "a block of one of two types is a block; counts what the sink has pushed")]
+#[expect(
+    unsafe_code,
+    reason = "implements RawBuffer for a block of either of two types; counts bytes pushed by a codec"
+)]
 mod dynamic;
 mod dynamic_slice;
 mod element;
@@ -94,7 +96,7 @@ mod read;
 mod scatter_gather;
 mod segments;
 mod stream;
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls what AVX2 was found for"))]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls AVX2 code after detection"))]
 mod swap;
 mod validate;
 mod write;

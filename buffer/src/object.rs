@@ -1,4 +1,4 @@
-//! Objects: values of any serde type, in the dynamic part.
+//! Objects: serde values in the dynamic part.
 
 use mpj_pool::RawBuffer;
 use serde::de::DeserializeOwned;
@@ -10,36 +10,35 @@ use crate::read::contiguous_bytes;
 use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends an object, written by [`Postcard`], to the open section; if that is not of such objects, opens a new
+    /// Appends an object, encoded by [`Postcard`], to the open section if that has such objects, otherwise to a new
     /// one.
     ///
-    /// Only the 16 bytes of a section header lie in the static part; the value goes to the dynamic part, straight from
-    /// serde, without a copy in between.
+    /// Only a section header of 16 bytes goes to the static part. serde writes the value directly to the dynamic part.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing is written then.
+    /// [`WriteError`]; then nothing was written.
     pub fn write_object<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), WriteError> {
         self.write_object_with::<Postcard, T>(value)
     }
 
-    /// Appends an object as [`write_object`](Self::write_object) does, written by the codec `C`.
+    /// Appends an object as [`write_object`](Self::write_object) does, encoded by the codec `C`.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing is written then.
+    /// [`WriteError`]; then nothing was written.
     pub fn write_object_with<C: Codec, T: Serialize + ?Sized>(
         &mut self,
         value: &T,
     ) -> Result<(), WriteError> {
-        const { assert!(C::ID != 0, "0 is the id of no codec") };
+        const { assert!(C::ID != 0, "a codec must not have the id 0") };
         let tag = SectionTag::objects(C::ID, C::schema::<T>());
-        // First the value, then its section: a rejected value leaves no empty section.
+        // The value before its section header, so that a failed value leaves no empty section.
         if !self.is_open(tag) {
             self.fits(0)?;
         }
-        self.chain.grown().record(0, |chain| {
-            let mut sink = RecordWriter::new(chain);
-            let encoded = C::encode(value, &mut sink);
-            sink.finish();
+        self.chain.get_or_create().record(0, |chain| {
+            let mut writer = RecordWriter::new(chain);
+            let encoded = C::encode(value, &mut writer);
+            writer.finish();
             match chain.failure {
                 Some(error) => Err(WriteError::Alloc(error)),
                 None if chain.poisoned => Err(WriteError::Codec(CodecError::Custom)),
@@ -53,18 +52,18 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Opens a new section of objects written by [`Postcard`] without a schema, also if such a one is open. The reader
-    /// must then call its own `object_section` at the same place.
+    /// Opens a new section of objects encoded by [`Postcard`] without a schema, even if the open one has such objects.
+    /// The reader must call its own `object_section` at the same position.
     ///
     /// # Errors
-    /// [`Overflow`] if the static part has no room for the header.
+    /// [`Overflow`] if the static part is too small for the header.
     pub fn object_section(&mut self) -> Result<(), Overflow> {
         self.open(SectionTag::objects(Postcard::ID, 0))
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Opens the next section, which must be of objects written by [`Postcard`], and returns the number of them.
+    /// Opens the next section, which must have objects encoded by [`Postcard`], and returns their number.
     ///
     /// # Errors
     /// As [`section`](Self::section), [`ReadError::WrongCodec`].
@@ -75,7 +74,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads an object written by [`write_object`](Buffer::write_object).
     ///
     /// # Errors
-    /// [`ReadError`]; the object is still unread then, and can be read as another type.
+    /// [`ReadError`]; then the object is still unread, and can be read as another type.
     pub fn read_object<T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
         self.read_object_with::<Postcard, T>()
     }
@@ -83,21 +82,21 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads an object written by the codec `C`.
     ///
     /// # Errors
-    /// [`ReadError`]; the object is still unread then.
+    /// [`ReadError`]; then the object is still unread.
     pub fn read_object_with<C: Codec, T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
-        // Borrowed, unless the value lies in several chunks of a message that has never left this process.
+        // Borrowed, except from a message written by this process if several chunks hold the value.
         let bytes = self.range(value.at, value.len)?;
         let object = C::decode(&bytes).map_err(ReadError::Codec)?;
         self.mode.finish_record(value);
         Ok(object)
     }
 
-    /// Reads an object written by the codec `C` that borrows from the message: strings and bytes are not copied.
+    /// Decodes an object written by the codec `C` that borrows from the message: strings and bytes are not copied.
     ///
     /// # Errors
-    /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous.
-    /// In a received message every value is.
+    /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous. In a
+    /// received message every value is contiguous.
     ///
     /// # Examples
     /// ```
@@ -112,8 +111,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// ```
     pub fn view_object_with<'a, C: Codec, T: Deserialize<'a>>(&'a mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
-        // Not through a method of `self`: the mode changes while the value is held.
-        let bytes = contiguous_bytes(&self.block.bytes()[self.room..], &self.chain, value.at, value.len)?;
+        // Not through a method of `self`: the mode changes while the value is borrowed.
+        let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
         let object = C::decode(bytes).map_err(ReadError::Codec)?;
         self.mode.finish_record(value);
         Ok(object)

@@ -1,16 +1,14 @@
-//! The two byte orders.
+//! Byte order.
 
 use core::fmt;
 
-/// The order of the bytes of a number.
-///
-/// Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE);
+/// Order of the bytes of a number. Messages are written in the order of the machine, [`NATIVE`](Self::NATIVE);
 /// [`section_with_order`](crate::Buffer::section_with_order) opens a section in the other one. Readers accept both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ByteOrder {
     /// The lowest byte first.
     Little,
-    /// The highest byte first, as "network order" has it.
+    /// The highest byte first: network order.
     Big,
 }
 
@@ -18,7 +16,6 @@ impl ByteOrder {
     /// The order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
-    /// Returns the other byte order.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Little => Self::Big,
@@ -26,13 +23,12 @@ impl ByteOrder {
         }
     }
 
-    /// Returns whether numbers of this order must be swapped here.
     #[inline]
     pub(crate) fn is_foreign(self) -> bool {
         self != Self::NATIVE
     }
 
-    /// Returns the order that a message's mark names; the mark is what Python's `struct` calls it.
+    /// Returns the order of a message's byte 5, which has the character that Python's `struct` uses.
     pub(crate) fn from_mark(mark: u8) -> Option<Self> {
         match mark {
             b'<' => Some(Self::Little),

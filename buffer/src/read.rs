@@ -1,8 +1,5 @@
-//! Reading: walking the sections in the order in which they were written.
-//!
-//! The rule is the mirror of writing: the calls that wrote a message, with `read` for `write`, read it. Elements come
-//! from the open section; a call for another kind opens the next section, which must be of that kind, once the open one
-//! is used up.
+//! Reading: the calls that wrote a message, with `read` for `write`, read it. The table in `README.md` shows which
+//! section a call reads.
 
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::RawBuffer;
@@ -11,19 +8,18 @@ mod cursor;
 
 pub use self::cursor::Reading;
 pub(crate) use self::cursor::contiguous_bytes;
-use self::cursor::{OpenSection, part};
+use self::cursor::{OpenSection, static_bytes};
 use crate::header::{MESSAGE_HEADER, SectionTag};
 use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
     ///
-    /// Bytes are swapped if the section has the other byte order: because the message comes from a machine of that
-    /// order, or because the section was opened in it.
+    /// Elements are swapped if their section has the other byte order.
     ///
     /// # Errors
-    /// [`ReadError`] if the kind differs, if the section has fewer elements left, or if an element is not a valid value
-    /// of its type. Then neither `dst` nor the buffer has changed.
+    /// [`ReadError`] if the kind differs, if the section has fewer unread elements, or if an element is invalid for its
+    /// type. Then `dst` and the buffer are unchanged.
     #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
         self.consume::<T>(dst.len(), |bytes, swap| {
@@ -32,21 +28,21 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         })
     }
 
-    /// Returns the rest of the open section, or of the next one, in place, without a copy. It counts as read.
+    /// Returns the rest of the open section, or the next section, in place. It counts as read.
     ///
     /// # Errors
     /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
-    /// is in the other byte order.
+    /// has the other byte order.
     #[inline]
     pub fn view<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let open = self.target(SectionTag::of::<T>())?;
         self.view_open(open, open.left)
     }
 
-    /// Returns the next `count` elements in place, as [`view`](Self::view) does with all.
+    /// Returns the next `count` elements in place, as [`view`](Self::view) does.
     ///
     /// # Errors
-    /// As `view`, and [`ReadError::PastSection`] if fewer are left.
+    /// As `view`, and [`ReadError::PastSection`] if the section has fewer unread elements.
     #[inline]
     pub fn view_n<T: Element>(&mut self, count: usize) -> Result<&[T], ReadError> {
         let open = self.target(SectionTag::of::<T>())?;
@@ -56,18 +52,18 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     #[inline(always)]
     fn view_open<T: Element>(&mut self, mut open: OpenSection, count: u64) -> Result<&[T], ReadError> {
         let kind = T::KIND;
-        let past = ReadError::PastSection { needed: count, left: open.left };
+        let past = ReadError::PastSection { needed: count, available: open.left };
         open.left = open.left.checked_sub(count).ok_or(past)?;
         open.touched |= count > 0;
         if size_of::<T>() > 1 && open.order.is_foreign() {
             return Err(ReadError::ForeignOrder { kind });
         }
-        // Not through `fixed_range`, which borrows all of `self`: the mode changes while the view is held.
-        let fixed = &self.block.bytes()[self.room..];
-        // Cannot wrap: `open.left` elements lay before `open.end`.
+        // Not through `static_range`, which borrows all of `self`: the mode changes while the view is borrowed.
+        let static_part = &self.block.bytes()[self.headroom..];
+        // Cannot wrap: `open.left` elements were before `open.end`.
         let from = open.at;
         open.at += count as usize * size_of::<T>();
-        let bytes = part(fixed, from, open.at)?;
+        let bytes = static_bytes(static_part, from, open.at)?;
         let view = checked::try_cast_slice(bytes).map_err(|error| match error {
             CheckedCastError::InvalidBitPattern => {
                 ReadError::Invalid { kind, index: first_invalid::<T>(bytes) }
@@ -78,20 +74,19 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(view)
     }
 
-    /// Opens the next section, which must be of `T`, and returns the number of its elements.
+    /// Opens the next section, which must have elements of `T`, and returns their number.
     ///
     /// # Errors
-    /// [`ReadError::Unread`] if the open section has elements left, [`ReadError::WrongType`], [`ReadError::End`].
+    /// [`ReadError::Unread`] if the open section has unread elements, [`ReadError::WrongType`], [`ReadError::End`].
     pub fn section<T: Element>(&mut self) -> Result<u64, ReadError> {
         self.open_next(SectionTag::of::<T>())
     }
 
-    /// Skips `count` of the elements that [`peek`](Self::peek) shows: of the rest of the open section, or of the next
-    /// one. They count as read.
+    /// Skips `count` elements of the section that [`peek`](Self::peek) returns. They count as read.
     ///
     /// # Errors
-    /// [`ReadError::PastSection`] if the section has fewer elements, [`ReadError::End`] if the message has no further
-    /// section. Then nothing is skipped.
+    /// [`ReadError::PastSection`] if the section has fewer elements, [`ReadError::End`] if no section
+    /// follows. Then nothing is skipped.
     ///
     /// # Examples
     /// ```
@@ -104,37 +99,36 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn skip(&mut self, count: u64) -> Result<(), ReadError> {
-        let mut open = self.shown()?;
-        let past = ReadError::PastSection { needed: count, left: open.left };
+        let mut open = self.current_section()?;
+        let past = ReadError::PastSection { needed: count, available: open.left };
         open.left = open.left.checked_sub(count).ok_or(past)?;
         open.touched |= count > 0;
-        self.mode.record = self.behind(open.tag, count)?;
-        // Cannot wrap: `open.left` elements lay before `open.end`.
+        self.mode.record = self.record_after(open.tag, count)?;
+        // Cannot wrap: `open.left` elements were before `open.end`.
         open.at += count as usize * open.tag.kind().size();
         self.mode.enter(open);
         Ok(())
     }
 
-    /// Skips all elements that [`peek`](Self::peek) shows: the rest of the open section, or the whole next one.
-    /// Afterwards no section is open.
+    /// Skips all elements of the section that [`peek`](Self::peek) returns. Then no section is open.
     ///
     /// # Errors
-    /// [`ReadError::End`] if the message has no further section.
+    /// [`ReadError::End`] if no section follows.
     pub fn skip_section(&mut self) -> Result<(), ReadError> {
-        let open = self.shown()?;
-        self.mode.record = self.behind(open.tag, open.left)?;
+        let open = self.current_section()?;
+        self.mode.record = self.record_after(open.tag, open.left)?;
         self.mode.next = open.end;
         self.mode.open = OpenSection::NONE;
         Ok(())
     }
 
-    /// Returns what is unread of the open section, or the next one.
-    fn shown(&self) -> Result<OpenSection, ReadError> {
+    /// Returns the open section if it has unread elements, otherwise the next one.
+    fn current_section(&self) -> Result<OpenSection, ReadError> {
         if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
     }
 
-    /// Returns the position of the next record after `count` elements of a section of `tag`.
-    fn behind(&self, tag: SectionTag, count: u64) -> Result<usize, ReadError> {
+    /// Returns the offset of the record after `count` elements of a section of `tag`.
+    fn record_after(&self, tag: SectionTag, count: u64) -> Result<usize, ReadError> {
         let mut record = self.mode.record;
         if tag.kind() == ElementKind::Object {
             for _ in 0..count {
@@ -145,12 +139,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(record)
     }
 
-    /// Returns what is still unread of the open section, or the next section, or `None` at the end.
+    /// Returns the unread rest of the open section, or the next section, or `None` at the end.
     pub fn peek(&self) -> Option<Section> {
-        self.shown().ok().map(|open| open.section())
+        self.current_section().ok().map(|open| open.section())
     }
 
-    /// Returns the kind of what [`peek`](Self::peek) shows.
+    /// Returns the kind of the section that [`peek`](Self::peek) returns.
     pub fn kind(&self) -> Option<ElementKind> {
         self.peek().map(|section| section.kind)
     }
@@ -160,7 +154,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.mode.open.left
     }
 
-    /// Returns all sections of the message, whatever has been read, with their counts.
+    /// Returns all sections of the message with their counts, whether they have been read or not.
     ///
     /// # Examples
     /// ```
@@ -187,8 +181,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.mode = Reading::new(self.mode.order, self.mode.sections_end);
     }
 
-    /// Takes `count` elements of `T`, all of them values: `take` gets their bytes, and whether to swap them. They count
-    /// as read if it succeeds.
+    /// Reads `count` valid elements of `T`: `take` gets their bytes, and whether to swap them. They count as read if it
+    /// succeeds.
     #[inline]
     pub(crate) fn consume<T: Element>(
         &mut self,
@@ -196,12 +190,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         take: impl FnOnce(&[u8], bool) -> Result<(), ReadError>,
     ) -> Result<usize, ReadError> {
         let mut open = self.target(SectionTag::of::<T>())?;
-        let past = ReadError::PastSection { needed: count as u64, left: open.left };
+        let past = ReadError::PastSection { needed: count as u64, available: open.left };
         open.left = open.left.checked_sub(count as u64).ok_or(past)?;
         open.touched |= count > 0;
-        // Cannot wrap: `open.left` elements lie before `open.end`.
+        // Cannot wrap: `open.left` elements are before `open.end`.
         let end = open.at + count * size_of::<T>();
-        let src = self.fixed_range(open.at, end)?;
+        let src = self.static_range(open.at, end)?;
         let swap = open.order.is_foreign();
         T::check(src, swap).map_err(|index| ReadError::Invalid { kind: T::KIND, index })?;
         take(src, swap)?;
@@ -211,7 +205,6 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Returns the index of the first invalid element.
 fn first_invalid<T: Element>(bytes: &[u8]) -> usize {
     let valid = |element: &[u8]| checked::try_pod_read_unaligned::<T>(element).is_ok();
     bytes.chunks_exact(size_of::<T>()).position(|element| !valid(element)).unwrap_or(0)

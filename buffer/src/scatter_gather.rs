@@ -1,6 +1,5 @@
-//! Elements that are not adjacent: lists of indices, and strided regions of any rank.
-//!
-//! All places are checked before the first element is copied, so that a failed call has touched nothing.
+//! Elements that are not contiguous: lists of indices, and strided regions of any rank. All positions are checked
+//! before the first element is copied, so that a failed call changes nothing.
 
 mod index;
 mod strided;

@@ -1,31 +1,31 @@
-//! A committed message as bytes: in pieces for one gathering write, or copied into one place.
+//! A committed message as bytes: as segments for a gathering write, or copied.
 
 use mpj_pool::RawBuffer;
 
 use crate::{Buffer, Overflow, Reading};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Returns the bytes of the message on the wire, static part and dynamic part.
+    /// Returns the length of the message on the wire.
     pub fn len(&self) -> usize {
-        self.fixed_len() + self.chain.len()
+        self.static_len() + self.chain.len()
     }
 
-    /// Returns the message in pieces which, laid end to end, are its bytes on the wire: the static part, then each
-    /// block of the dynamic part. None is empty.
+    /// Returns the message as non-empty segments, which are its bytes on the wire in order: the static part, then each
+    /// block of the dynamic part.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         core::iter::once(self.static_part()).chain(self.dynamic())
     }
 
-    /// Returns the pieces as [`segments`](Self::segments) does, with the headroom in front of the first one: device
-    /// header and message in one write.
-    pub fn segments_with_room(&self) -> impl Iterator<Item = &[u8]> {
+    /// Returns the segments as [`segments`](Self::segments) does, with the headroom in front of the first, so that
+    /// device header and message can be sent in one write.
+    pub fn segments_with_headroom(&self) -> impl Iterator<Item = &[u8]> {
         core::iter::once(self.block.bytes()).chain(self.dynamic())
     }
 
     /// Copies the message to the front of `dst` and returns its length.
     ///
     /// # Errors
-    /// [`Overflow`] if `dst` is shorter; it is untouched then.
+    /// [`Overflow`] if `dst` is shorter; then it is unchanged.
     pub fn copy_to(&self, dst: &mut [u8]) -> Result<usize, Overflow> {
         let (needed, left) = (self.len(), dst.len());
         let mut rest = dst.get_mut(..needed).ok_or(Overflow { needed, left })?;

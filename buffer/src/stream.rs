@@ -1,6 +1,5 @@
-//! Messages and sections as streams: `std::io`, and the `bytes` crate with feature `bytes`.
-//!
-//! A section of bytes is read through its view: `&[u8]` is [`Read`], `BufRead` and `bytes::Buf` already.
+//! Messages and sections as streams of `std::io`, and of the `bytes` crate with feature `bytes`. To read a section of
+//! bytes as a stream, use its view: `&[u8]` implements [`Read`], `BufRead` and `bytes::Buf`.
 
 use core::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -20,52 +19,52 @@ mod receive;
 
 pub use self::receive::{ReceiveError, Received, Receiver};
 
-/// The most pieces that one call writes: those of a message of 200 MiB.
-const PIECES: usize = 64;
+/// Maximum number of segments per write: those of a message of 200 MiB.
+const MAX_SLICES: usize = 64;
 
-/// The bytes of a message in order, as [`Read`]; with feature `bytes` as `bytes::Buf`, too.
+/// The bytes of a message as [`Read`]; with feature `bytes` also as `bytes::Buf`.
 #[derive(Clone)]
 pub struct MessageReader<'a> {
     chain: &'a Dynamic,
-    /// The unread bytes of the current piece.
-    piece: &'a [u8],
-    /// The chunk of the chain that comes next.
+    /// The unread bytes of the current segment.
+    segment: &'a [u8],
+    /// Index of the next chunk.
     next: usize,
-    left: usize,
+    remaining: usize,
 }
 
 impl MessageReader<'_> {
     /// Returns the number of unread bytes.
-    pub fn left(&self) -> usize {
-        self.left
+    pub fn remaining(&self) -> usize {
+        self.remaining
     }
 
-    /// Steps over bytes, not beyond the end of the message.
+    /// Advances, at most to the end of the message.
     fn step(&mut self, mut count: usize) {
-        self.left = self.left.saturating_sub(count);
-        while count >= self.piece.len() {
-            count -= self.piece.len();
-            let Some(piece) = self.chain.chunk(self.next) else {
-                self.piece = &[];
+        self.remaining = self.remaining.saturating_sub(count);
+        while count >= self.segment.len() {
+            count -= self.segment.len();
+            let Some(segment) = self.chain.chunk(self.next) else {
+                self.segment = &[];
                 return;
             };
-            (self.piece, self.next) = (piece, self.next + 1);
+            (self.segment, self.next) = (segment, self.next + 1);
         }
-        self.piece = &self.piece[count..];
+        self.segment = &self.segment[count..];
     }
 
-    /// Puts the unread pieces into `slices`, as many as it holds; returns how many that are.
-    fn pieces<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    /// Fills `slices` with the unread segments, and returns how many slices were filled.
+    fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let later = (self.next..).map_while(|index| self.chain.chunk(index));
-        let pieces = core::iter::once(self.piece).chain(later).filter(|piece| !piece.is_empty());
-        slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
+        let segments = core::iter::once(self.segment).chain(later).filter(|segment| !segment.is_empty());
+        slices.iter_mut().zip(segments).map(|(slice, segment)| *slice = IoSlice::new(segment)).count()
     }
 
-    /// Writes the unread bytes to a stream, many pieces a call. Bytes that the stream has taken count as read even if
-    /// it fails later, so a non-blocking stream can be written to again when it is ready.
+    /// Writes the unread bytes to a stream, several segments per call. Bytes that the stream has accepted count as read
+    /// even if it fails later, so that the call can be repeated when a non-blocking stream is ready.
     ///
     /// # Errors
-    /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it takes no bytes.
+    /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it accepts no bytes.
     ///
     /// # Examples
     /// ```
@@ -90,9 +89,9 @@ impl MessageReader<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write_to(&mut self, mut out: impl Write) -> io::Result<()> {
-        while self.left > 0 {
-            let mut slices = [IoSlice::new(&[]); PIECES];
-            let count = self.pieces(&mut slices);
+        while self.remaining > 0 {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let count = self.fill_slices(&mut slices);
             match out.write_vectored(&slices[..count]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => self.step(written),
@@ -106,8 +105,8 @@ impl MessageReader<'_> {
 
 impl Read for MessageReader<'_> {
     fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
-        let count = self.piece.len().min(dst.len());
-        dst[..count].copy_from_slice(&self.piece[..count]);
+        let count = self.segment.len().min(dst.len());
+        dst[..count].copy_from_slice(&self.segment[..count]);
         self.step(count);
         Ok(count)
     }
@@ -115,38 +114,38 @@ impl Read for MessageReader<'_> {
 
 impl fmt::Debug for MessageReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MessageReader").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("MessageReader").field("remaining", &self.remaining).finish_non_exhaustive()
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Returns the bytes of the message as a stream, whatever has been read of its sections.
+    /// Returns the bytes of the whole message as a stream.
     pub fn reader(&self) -> MessageReader<'_> {
-        MessageReader { chain: &self.chain, piece: self.static_part(), next: 0, left: self.len() }
+        MessageReader { chain: &self.chain, segment: self.static_part(), next: 0, remaining: self.len() }
     }
 
-    /// Writes the message to a stream: with one call, if the stream takes all its pieces at once.
+    /// Writes the message to a stream, in one call if the stream accepts all segments at once.
     ///
     /// # Errors
-    /// The error of `out`; [`ErrorKind::WriteZero`] if it takes no bytes. For a non-blocking stream use
-    /// [`reader`](Self::reader), which remembers its position.
+    /// The error of `out`; [`ErrorKind::WriteZero`] if it accepts no bytes. For a non-blocking stream use
+    /// [`reader`](Self::reader), which keeps its position.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         self.reader().write_to(out)
     }
 }
 
-/// Appends bytes to a section as [`Write`]; with feature `bytes` as `bytes::BufMut`, too.
+/// Appends bytes to a section as [`Write`]; with feature `bytes` also as `bytes::BufMut`.
 #[derive(Debug)]
 pub struct ByteWriter<'a, R: RawBuffer> {
     buffer: &'a mut Buffer<R, Writing>,
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Returns a stream that appends bytes to the open section of `u8`, or to a new one if none is open. When the block
-    /// is full the stream takes no more bytes, and [`write_all`](Write::write_all) returns an error.
+    /// Returns a stream that appends bytes to the open section of `u8`, or to a new one. When the block is full, the
+    /// stream accepts no more bytes, and [`write_all`](Write::write_all) returns an error.
     ///
     /// # Errors
-    /// [`Overflow`] if the static part has no room for the header.
+    /// [`Overflow`] if the static part is too small for the header.
     ///
     /// # Examples
     /// ```

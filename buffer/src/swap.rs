@@ -1,23 +1,21 @@
-//! Copying while reversing the bytes of each element: one pass, at the width of the machine's vectors.
-//!
-//! The loops are plain; the compiler makes byte shuffles of them. Those of 32 bytes are chosen at run time, since the
-//! x86-64 that every machine has can only shift.
+//! Copies that reverse the bytes of each element. The compiler turns the plain loops into byte shuffles. AVX2 is
+//! selected at run time, because baseline x86-64 has no byte shuffle.
 
 macro_rules! kernels {
-    ($($name:ident $wide:ident $plain:ident $unit:ident)*) => {$(
+    ($($name:ident $avx2:ident $plain:ident $unit:ident)*) => {$(
         /// Copies `src` to `dst`, of the same length, with the bytes of each unit reversed.
         pub(crate) fn $name(src: &[u8], dst: &mut [u8]) {
             #[cfg(target_arch = "x86_64")]
             if src.len() >= 64 && is_x86_feature_detected!("avx2") {
                 // SAFETY: this processor has AVX2, which is all that the function needs.
-                return unsafe { $wide(src, dst) };
+                return unsafe { $avx2(src, dst) };
             }
             $plain(src, dst);
         }
 
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2")]
-        fn $wide(src: &[u8], dst: &mut [u8]) {
+        fn $avx2(src: &[u8], dst: &mut [u8]) {
             $plain(src, dst);
         }
 
@@ -32,13 +30,12 @@ macro_rules! kernels {
 }
 
 kernels! {
-    copy2 wide2 plain2 u16
-    copy4 wide4 plain4 u32
-    copy8 wide8 plain8 u64
-    copy16 wide16 plain16 u128
+    copy2 copy2_avx2 plain2 u16
+    copy4 copy4_avx2 plain4 u32
+    copy8 copy8_avx2 plain8 u64
+    copy16 copy16_avx2 plain16 u128
 }
 
-/// Copies bytes, which have no order.
 pub(crate) fn copy1(src: &[u8], dst: &mut [u8]) {
     dst.copy_from_slice(src);
 }
@@ -48,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_up_to_three_vectors() {
+    fn copies_of_up_to_three_vectors_reverse_each_element() {
         type Kernel = fn(&[u8], &mut [u8]);
         let kernels: [(usize, Kernel); 5] = [(1, copy1), (2, copy2), (4, copy4), (8, copy8), (16, copy16)];
         for (unit, kernel) in kernels {

@@ -1,18 +1,15 @@
-//! The walk over a whole message that came from outside: after it every offset and count in it is true.
-//!
-//! Cost: one step per section and per object record, none per element. Values of elements (bool, char) and of objects
-//! are checked when they are read.
+//! Validation of a received message: afterwards all offsets and counts in it are correct. It takes one step per section
+//! and per record, none per element. Elements (bool, char) and objects are checked when they are read.
 
 use crate::header::{
     self, ALIGN, MESSAGE_HEADER, MessageHeader, RECORD_ALIGN, RECORD_HEADER, SectionHeader, align_up,
 };
 use crate::{ByteOrder, FormatError, SECTION_HEADER};
 
-/// The locations of the parts of a checked message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckedMessage {
     pub(crate) order: ByteOrder,
-    /// End of the sections: where the dynamic part begins, or the end of the message.
+    /// Offset of the dynamic part, or of the end of the message.
     pub(crate) sections_end: usize,
 }
 
@@ -33,7 +30,7 @@ pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
         let (start, rest) = padded(bytes, at, ALIGN)?;
         match SectionHeader::parse(rest, start, head.order)? {
             SectionHeader::Dynamic { len } => {
-                // The dynamic part is the last one, and its flag lets a reader know before it gets there.
+                // The flag announces the dynamic part, which is the last section.
                 if !head.dynamic {
                     return Err(FormatError::Flags { found: 0 });
                 }
@@ -66,12 +63,12 @@ pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
         return Err(FormatError::Flags { found: 1 });
     }
     if announced != 0 {
-        return Err(FormatError::Objects { announced, found: 0 });
+        return Err(FormatError::ObjectCount { announced, found: 0 });
     }
     Ok(CheckedMessage { order: head.order, sections_end: bytes.len() })
 }
 
-/// Checks that the records from `at` to the end are as many as the object sections announce.
+/// Checks the records from `at` to the end, and that their number is `announced`.
 fn records(bytes: &[u8], mut at: usize, order: ByteOrder, announced: u64) -> Result<(), FormatError> {
     let mut found = 0u64;
     while at < bytes.len() {
@@ -85,10 +82,10 @@ fn records(bytes: &[u8], mut at: usize, order: ByteOrder, announced: u64) -> Res
         at = value + record_len(order.u64(*head), value, bytes.len())?;
         found += 1;
     }
-    if found == announced { Ok(()) } else { Err(FormatError::Objects { announced, found }) }
+    if found == announced { Ok(()) } else { Err(FormatError::ObjectCount { announced, found }) }
 }
 
-/// Returns the length of the value at `at`, as its record header gives it, if a message of `total` bytes can hold it.
+/// Returns the length of the value at `at` if a message of `total` bytes can hold it.
 pub(crate) fn record_len(len: u64, at: usize, total: usize) -> Result<usize, FormatError> {
     let left = total.saturating_sub(at);
     usize::try_from(len).ok().filter(|len| *len <= left).ok_or(FormatError::Truncated {
@@ -98,7 +95,7 @@ pub(crate) fn record_len(len: u64, at: usize, total: usize) -> Result<usize, For
     })
 }
 
-/// Steps over the zero bytes between `at` and the next multiple of `unit`; returns that and the bytes from there on.
+/// Checks the padding from `at` to the next multiple of `unit`; returns that offset and the bytes from there.
 fn padded(bytes: &[u8], at: usize, unit: usize) -> Result<(usize, &[u8]), FormatError> {
     let truncated = FormatError::Truncated {
         at: at as u64,

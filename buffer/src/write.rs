@@ -1,4 +1,4 @@
-//! Writing: appending elements to the open section, opening sections, closing the message.
+//! Writing: appends elements, opens sections, commits the message.
 
 use mpj_pool::RawBuffer;
 
@@ -10,11 +10,11 @@ use crate::{Buffer, ByteOrder, Element, Overflow};
 /// The mode of a buffer that takes sections.
 #[derive(Debug)]
 pub struct Writing {
-    /// The tag of the open section; `NONE` if no section is open.
+    /// Tag of the open section; `NONE` if none is open.
     tag: SectionTag,
-    /// Offset of its header in the message.
+    /// Offset of the header of the open section.
     at: usize,
-    /// Elements written to it. They reach its header when it is closed.
+    /// Elements of the open section. Stored in its header when it is closed.
     count: u64,
 }
 
@@ -25,21 +25,19 @@ impl Writing {
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends elements to the open section. If no section is open, or the open one is of another kind, opens a new
-    /// one.
+    /// Appends elements to the open section if that has the same kind, otherwise to a new one.
     ///
     /// # Errors
-    /// [`Overflow`] if the static part has no room; nothing is written then.
+    /// [`Overflow`] if the static part is too small; then nothing was written.
     #[inline]
     pub fn write<T: Element>(&mut self, src: &[T]) -> Result<(), Overflow> {
         self.append::<T>(src.len(), |spare| spare.put(src))
     }
 
-    /// Appends `count` elements that `next` makes, from the number of each: written straight into the block.
+    /// Appends `count` elements, `next(0)`, `next(1)`, …, and stores them directly in the block.
     ///
     /// # Errors
-    /// [`Overflow`] if the static part has no room; nothing is written, and `next` is not called, then. Nothing is
-    /// written if `next` panics.
+    /// [`Overflow`] if the static part is too small; then `next` was not called. Nothing is written if `next` panics.
     ///
     /// # Examples
     /// ```
@@ -57,20 +55,18 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
     }
 
-    /// Opens a new section, also if one of the same kind is open. The reader must then call
-    /// its own `section` at the same place.
+    /// Opens a new section, even if the open one has the same kind. The reader must call its own `section` at the same
+    /// position.
     ///
     /// # Errors
-    /// [`Overflow`] if the static part has no room for the header.
+    /// [`Overflow`] if the static part is too small for the header.
     pub fn section<T: Element>(&mut self) -> Result<(), Overflow> {
         self.open(SectionTag::of::<T>())
     }
 
     /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. Methods that
-    /// append to it swap the elements; other sections keep the order of this machine.
-    ///
-    /// A receiver of that order can then view the elements in place. The reader must call its own
-    /// `section` at the same place; that takes either order.
+    /// append to it swap the elements. A receiver of that order can view them in place. The reader calls
+    /// `section` for either order.
     ///
     /// # Errors
     /// As `section`.
@@ -91,49 +87,47 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn section_with_order<T: Element>(&mut self, order: ByteOrder) -> Result<(), Overflow> {
-        // Single bytes have no order.
-        let turned = order.is_foreign() && size_of::<T>() > 1;
-        self.open(if turned { SectionTag::of::<T>().turned() } else { SectionTag::of::<T>() })
+        let swapped = order.is_foreign() && size_of::<T>() > 1;
+        self.open(if swapped { SectionTag::of::<T>().swapped() } else { SectionTag::of::<T>() })
     }
 
-    /// Ends writing. The message can be read, and sent, from now on.
+    /// Ends writing. Then the message can be read and sent.
     #[inline]
     pub fn commit(mut self) -> Buffer<R, Reading> {
         self.close();
         self.chain.finish();
         if self.chain.len() > 0 {
-            // Fits: `capacity` is a multiple of `ALIGN`, and the static part is not longer.
-            let padding = self.fixed_len().wrapping_neg() % ALIGN;
+            // Fits, because `capacity` is a multiple of `ALIGN`.
+            let padding = self.static_len().wrapping_neg() % ALIGN;
             if padding > 0 {
                 let padded = self.block.push_zeros(padding);
                 debug_assert_eq!(padded, Ok(()));
             }
         }
-        let sections_end = self.fixed_len();
+        let sections_end = self.static_len();
         let total = sections_end + self.chain.len();
         self.store(0, &MessageHeader::bytes(self.chain.len() > 0, total));
-        let Self { block, room, chain, .. } = self;
-        Buffer { block, room, chain, mode: Reading::new(ByteOrder::NATIVE, sections_end) }
+        let Self { block, headroom, chain, .. } = self;
+        Buffer { block, headroom, chain, mode: Reading::new(ByteOrder::NATIVE, sections_end) }
     }
 
-    /// Returns the bytes of the static part so far, headers and padding included.
+    /// Returns the length of the static part so far, headers and padding included.
     pub fn len(&self) -> usize {
-        self.fixed_len()
+        self.static_len()
     }
 
-    /// Returns whether nothing has been written yet, not even an empty section.
+    /// Returns whether no section has been written or opened.
     pub fn is_empty(&self) -> bool {
         self.mode.tag == SectionTag::NONE
     }
 
-    /// Returns how many more bytes of elements the open section can take, which is the unused rest of the static part.
+    /// Returns the unused bytes of the static part: how many bytes the open section can still take.
     pub fn remaining_capacity(&self) -> usize {
-        self.capacity() - self.fixed_len()
+        self.capacity() - self.static_len()
     }
 
-    /// Appends `count` elements, all of which `fill` puts; a section is opened for them if need be.
-    ///
-    /// Nothing has changed until `fill` has returned.
+    /// Appends `count` elements, all of which `fill` puts, to the open section or a new one. Nothing changes before
+    /// `fill` has returned.
     #[inline]
     pub(crate) fn append<T: Element>(
         &mut self,
@@ -148,11 +142,11 @@ impl<R: RawBuffer> Buffer<R, Writing> {
                 return Err(Overflow { needed: bytes, left });
             }
             self.block.push_with(bytes, fill)?;
-        } else if self.is_open(tag.turned()) {
-            self.append_turned(bytes, fill)?;
+        } else if self.is_open(tag.swapped()) {
+            self.append_swapped(bytes, fill)?;
         } else {
             let padding = self.fits(bytes)?;
-            let at = self.fixed_len() + padding;
+            let at = self.static_len() + padding;
             self.block.push_with(padding + SECTION_HEADER + bytes, |spare| {
                 spare.pad(padding);
                 spare.put(&tag.header(0));
@@ -165,9 +159,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Appends elements of `bytes` bytes to the open section, which has the other byte order.
     #[cold]
-    fn append_turned(
+    fn append_swapped(
         &mut self,
         bytes: usize,
         fill: impl FnOnce(&mut SpareWriter<'_>),
@@ -176,7 +169,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if bytes > left {
             return Err(Overflow { needed: bytes, left });
         }
-        self.block.push_turned(bytes, fill)
+        self.block.push_swapped(bytes, fill)
     }
 
     #[inline]
@@ -184,10 +177,9 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.mode.tag == tag
     }
 
-    /// Opens a section if its header fits.
     pub(crate) fn open(&mut self, tag: SectionTag) -> Result<(), Overflow> {
         let padding = self.fits(0)?;
-        let at = self.fixed_len() + padding;
+        let at = self.static_len() + padding;
         self.block.push_with(padding + SECTION_HEADER, |spare| {
             spare.pad(padding);
             spare.put(&tag.header(0));
@@ -197,16 +189,15 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Checks that a new section of `bytes` bytes fits; returns the padding in front of its header.
+    /// Returns the padding in front of the header of a new section of `bytes` bytes, if that fits.
     #[inline]
     pub(crate) fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
-        let (len, left) = (self.fixed_len(), self.remaining_capacity());
+        let (len, left) = (self.static_len(), self.remaining_capacity());
         let padding = align_up(len, ALIGN).map_or(0, |start| start - len);
         let needed = bytes.saturating_add(padding + SECTION_HEADER);
         if needed > left { Err(Overflow { needed, left }) } else { Ok(padding) }
     }
 
-    /// Counts elements of the open section.
     #[inline]
     pub(crate) fn count(&mut self, more: u64) {
         self.mode.count += more;
@@ -219,10 +210,9 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         }
     }
 
-    /// Overwrites bytes of the static part.
     #[inline]
     fn store(&mut self, at: usize, bytes: &[u8]) {
-        let from = self.room + at;
+        let from = self.headroom + at;
         if let Some(target) = self.block.bytes_mut().get_mut(from..from + bytes.len()) {
             target.copy_from_slice(bytes);
         }

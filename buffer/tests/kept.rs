@@ -1,4 +1,4 @@
-//! How much of the global pool a cleared buffer holds. In a process of its own, in which no other test uses the pool.
+//! The memory of the global pool that a cleared buffer keeps. In its own process, so that no other test uses the pool.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         assert_eq!(now, blocks + 1, "{size}");
         assert!(granted > bytes && granted <= bytes + MOST, "{size}: {}", granted - bytes);
     }
-    // One value in a chunk of its own that is too large.
+    // A single value, in a chunk that is too large to keep.
     let mut other = Buffer::with_capacity(64).unwrap();
     let before = held();
     other.write_dynamic(&vec![1u8; 1 << 20]).unwrap();
     drop(other.commit().clear());
     assert!(held().0 < before.0);
 
-    // The same chunk serves message after message, also the second one of a first message.
+    // Each message uses the kept chunk again, also if the first message needed a second chunk.
     let allocs = || global().stats().allocs;
     let mut other = Buffer::with_capacity(64).unwrap();
     let mut before = 0;
@@ -39,7 +39,7 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         other.write_object("first").unwrap();
         other.write_dynamic(&[1u8; 60_000]).unwrap();
         other = other.commit().clear();
-        // By then it is one that holds a whole message.
+        // By now the kept chunk holds a whole message.
         if round == 2 {
             before = allocs();
         }
@@ -49,12 +49,12 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
 
     let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), Heap::create));
     buffer.set_pool(Arc::clone(&pool));
-    assert_eq!(held(), (blocks, bytes), "what was kept is of the other pool");
+    assert_eq!(held(), (blocks, bytes), "the kept chunk was of the other pool");
     for _ in 0..3 {
         buffer.write_object("elsewhere").unwrap();
         assert_eq!((held(), pool.stats().live_blocks), ((blocks, bytes), 1));
         buffer = buffer.commit().clear();
-        assert_eq!(pool.stats().live_blocks, 0, "a pool of one's own gets all back");
+        assert_eq!(pool.stats().live_blocks, 0, "all blocks of a pool set by set_pool are freed");
     }
     drop(buffer);
     assert_eq!(held().0, blocks - 1);
@@ -65,7 +65,7 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         buffer.write_dynamic(&[1u8; 100_000]).unwrap();
         let (blocks, before) = held();
         let bytes = buffer.commit().clear().commit().into_bytes();
-        assert!(held().0 < blocks && held().1 <= before - 100_000, "`Bytes` hold no more than the message");
+        assert!(held().0 < blocks && held().1 <= before - 100_000, "`Bytes` keep only the message");
         drop(bytes);
     }
 }

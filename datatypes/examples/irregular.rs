@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(())
         })?;
         let pack = fastest(&mut || {
-            Packer::new(&datatype, &memory, 0, items)?.fill_bytes(black_box(&mut packed));
+            Packer::new(&datatype, &memory, 0, items)?.pack_into_bytes(black_box(&mut packed));
             Ok(())
         })?;
         let unpack = fastest(&mut || {

@@ -7,7 +7,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 impl Node {
-    /// Returns the job for the packed bytes of `count` items from `position` on, at most `room` bytes.
+    /// Returns the kernel arguments for the packed bytes of `count` items from `position` on, at most `capacity` bytes.
     #[inline]
     pub(crate) fn kernel_args(
         &self,
@@ -15,9 +15,9 @@ impl Node {
         count: usize,
         position: usize,
         packed: *mut u8,
-        room: usize,
+        capacity: usize,
     ) -> KernelArgs {
-        let len = self.size.saturating_mul(count).saturating_sub(position).min(room);
+        let len = self.size.saturating_mul(count).saturating_sub(position).min(capacity);
         KernelArgs { user, packed, len, position, count, stride: self.extent.extent() }
     }
 }

@@ -20,7 +20,7 @@
 //!
 //! mod fake {
 //!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
-//!     pub mod derived {
+//!     pub mod derive_support {
 //!         pub trait Received<'a> {}
 //!         impl<T> Received<'_> for T {}
 //!         pub trait Sent<'a> {}
@@ -55,7 +55,7 @@
 //! # }
 //! mod fake {
 //!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
-//!     pub mod derived {
+//!     pub mod derive_support {
 //!         pub trait Received<'a> {}
 //!         impl<T> Received<'_> for T {}
 //!         pub trait Sent<'a> {}
@@ -70,13 +70,13 @@
 //! ```
 //! ```compile_fail,E0200
 //! # struct Sent(u8);
-//! impl mpj_datatypes::derived::Received<'_> for Sent {}
+//! impl mpj_datatypes::derive_support::Received<'_> for Sent {}
 //! ```
 //! Nor does the macro implement another unsafe trait:
 //! ```compile_fail,E0407
 //! mod fake {
 //!     pub use std::marker::Send as Receivable;
-//!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, derived};
+//!     pub use mpj_datatypes::{Datatype, Equivalent, Primitive, derive_support};
 //! }
 //!
 //! #[repr(C)]

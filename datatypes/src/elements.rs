@@ -87,12 +87,12 @@ impl Datatype {
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let row = Datatype::of::<f64>().contiguous(3)?;
-    /// assert_eq!(row.items_in(48), Some(2));
-    /// assert_eq!(row.items_in(40), None);
+    /// assert_eq!(row.item_count_in(48), Some(2));
+    /// assert_eq!(row.item_count_in(40), None);
     /// assert_eq!(row.element_count_in(2, 40), Some(5));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
-    pub fn items_in(&self, bytes: usize) -> Option<usize> {
+    pub fn item_count_in(&self, bytes: usize) -> Option<usize> {
         match (bytes, self.size()) {
             (0, _) => Some(0),
             (_, 0) => None,
@@ -107,11 +107,11 @@ impl Datatype {
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let pair = Datatype::structure(&[(1, 0, Datatype::of::<i16>()), (1, 8, Datatype::of::<f64>())])?;
-    /// assert_eq!(pair.bytes_of(5, 3), Some(12));
-    /// assert_eq!(pair.bytes_of(1, 3), None);
+    /// assert_eq!(pair.bytes_of_elements(5, 3), Some(12));
+    /// assert_eq!(pair.bytes_of_elements(1, 3), None);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
-    pub fn bytes_of(&self, count: usize, leaves: u64) -> Option<usize> {
+    pub fn bytes_of_elements(&self, count: usize, leaves: u64) -> Option<usize> {
         let mut done = 0usize;
         let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
         while left > 0 {

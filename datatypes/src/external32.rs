@@ -110,11 +110,11 @@ impl Packer<'_> {
     /// use mpj_datatypes::Packer;
     /// let numbers = [0x0102u16, 0x0304];
     /// let mut portable = [0; 4];
-    /// Packer::of_slice(&numbers)?.fill_external32(&mut portable);
+    /// Packer::of_slice(&numbers)?.pack_external32_into(&mut portable);
     /// assert_eq!(portable, [1, 2, 3, 4]);
     /// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
     /// ```
-    pub fn fill_external32(&mut self, out: &mut [u8]) -> usize {
+    pub fn pack_external32_into(&mut self, out: &mut [u8]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
         // SAFETY: the bytes named were checked when the packer was made, are initialised, and are borrowed.
         let n = unsafe { datatype.pack_external32(at, count, position, slice_bounds::view_mut(out)) };
@@ -134,13 +134,13 @@ impl Unpacker<'_> {
     /// use mpj_datatypes::Unpacker;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut numbers = [0u32; 1];
-    /// let mut unpacker = Unpacker::typed(&mut numbers)?;
-    /// unpacker.feed_external32(&[0, 0, 1])?;
-    /// unpacker.feed_external32(&[2])?;
+    /// let mut unpacker = Unpacker::of_slice(&mut numbers)?;
+    /// unpacker.unpack_external32_from(&[0, 0, 1])?;
+    /// unpacker.unpack_external32_from(&[2])?;
     /// assert_eq!(numbers, [258]);
     /// # Ok(()) }
     /// ```
-    pub fn feed_external32(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
+    pub fn unpack_external32_from(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
         let room = self.remaining();
         if input.len() > room {
             return Err(TooLongError { given: input.len(), capacity: room });

@@ -126,7 +126,7 @@ impl Walk {
             let inner = match self.stack.last_mut()? {
                 Frame::Strided { base, strided, at } => {
                     let run = Run { offset: *base, len: strided.block };
-                    if !turn(strided, base, at) {
+                    if !advance_odometer(strided, base, at) {
                         self.stack.pop();
                     }
                     return Some(run);
@@ -176,7 +176,7 @@ impl Walk {
 }
 
 /// Moves to the next block; false at the end.
-fn turn(strided: &Strided, base: &mut i64, at: &mut [usize; LEVELS]) -> bool {
+fn advance_odometer(strided: &Strided, base: &mut i64, at: &mut [usize; LEVELS]) -> bool {
     for (level, i) in strided.nest().iter().zip(at).rev() {
         *i += 1;
         *base = base.wrapping_add(level.stride);

@@ -13,7 +13,7 @@
 //! let column = Datatype::of::<u8>().vector(4, 1, 4)?;
 //! let mut packer = Packer::new(&column, &matrix, 0, 1)?;
 //! let mut packed = [0u8; 4];
-//! assert_eq!(packer.fill_bytes(&mut packed), 4);
+//! assert_eq!(packer.pack_into_bytes(&mut packed), 4);
 //!
 //! let mut row = [0u8; 4];
 //! Unpacker::new(&Datatype::of::<u8>(), &mut row, 0, 4)?.unpack_from(&packed)?;

@@ -15,11 +15,11 @@ impl Datatype {
     /// use mpj_datatypes::{Datatype, Run};
     /// use ndarray::{Array2, s};
     /// let grid = Array2::<f32>::zeros((4, 5));
-    /// let inner = Datatype::of_view(&grid.slice(s![1..3, 1..;2]))?;
+    /// let inner = Datatype::of_array_view(&grid.slice(s![1..3, 1..;2]))?;
     /// assert_eq!(inner.element_count(), 4);
     /// assert_eq!(inner.runs(1).nth(1), Some(Run { offset: 8, len: 4 }));
     /// // A view that runs backwards begins at its origin, too.
-    /// assert_eq!(Datatype::of_view(&grid.slice(s![..;-1, 0]))?.byte_bounds(1)?, (-60, 4));
+    /// assert_eq!(Datatype::of_array_view(&grid.slice(s![..;-1, 0]))?.byte_bounds(1)?, (-60, 4));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     pub fn of_array_view<T: Equivalent, D: Dimension>(
@@ -43,7 +43,7 @@ impl<'a> Packer<'a> {
     /// Starts to pack all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// As [`Datatype::of_view`].
+    /// As [`Datatype::of_array_view`].
     ///
     /// # Examples
     /// ```
@@ -51,7 +51,7 @@ impl<'a> Packer<'a> {
     /// use ndarray::array;
     /// let matrix = array![[1u8, 2, 3], [4, 5, 6]];
     /// let mut packed = [0; 6];
-    /// Packer::view(matrix.t())?.fill_bytes(&mut packed);
+    /// Packer::view(matrix.t())?.pack_into_bytes(&mut packed);
     /// assert_eq!(packed, [1, 4, 2, 5, 3, 6]);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
@@ -66,7 +66,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] for types that [need a check](Datatype::needs_validation), as for [`Unpacker::typed`].
+    /// [`OutOfRangeError`] for types that [need a check](Datatype::needs_validation), as for [`Unpacker::of_slice`].
     ///
     /// # Examples
     /// ```

@@ -97,7 +97,7 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
         element_count: 1,
         signature: Signature::of(p),
         leaves: PrimitiveSet::One(p),
-        needs_validation: p.needs_check(),
+        needs_validation: p.needs_validation(),
         extent: Extent::of(p),
         plan: Plan::block(0, p.size()),
         depth: 0,
@@ -262,7 +262,7 @@ impl Datatype {
     #[inline]
     pub fn needs_validation(&self) -> bool {
         match &self.0 {
-            Handle::Primitive(primitive) => primitive.needs_check(),
+            Handle::Primitive(primitive) => primitive.needs_validation(),
             Handle::Shared(node) => node.needs_validation,
         }
     }

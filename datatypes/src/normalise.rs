@@ -26,7 +26,7 @@ pub(crate) fn nest(plan: &Plan, mut levels: &[Loop]) -> Plan {
     let mut plan = absorb_loops(plan, &mut levels);
     while let [level, outer @ ..] = levels {
         levels = outer;
-        plan = absorb_loops(&again(&plan, *level), &mut levels);
+        plan = absorb_loops(&wrap_in_loop(&plan, *level), &mut levels);
     }
     plan
 }
@@ -42,7 +42,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
         } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
             // The bytes follow on: a longer block, or below more steps of the outermost loop.
             block *= level.count;
-        } else if depth > 0 && continues(nest[0], level.stride) {
+        } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
         } else if depth < LEVELS {
             nest.copy_within(0..depth, 1);
@@ -58,7 +58,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
 }
 
 /// Returns a loop around a plan that has no room for one more.
-fn again(plan: &Plan, level: Loop) -> Plan {
+fn wrap_in_loop(plan: &Plan, level: Loop) -> Plan {
     let Loop { count, stride } = level;
     if count == 1 {
         return plan.clone();
@@ -67,7 +67,7 @@ fn again(plan: &Plan, level: Loop) -> Plan {
         Body::Runs(_) | Body::Blocks(_) => {
             let runs = plan.blocks().unwrap_or(usize::MAX);
             if count.saturating_mul(runs) > UNROLLED {
-                return around(plan, level);
+                return make_repeat(plan, level);
             }
             let mut assembly = PlanBuilder::new();
             for i in 0..count as i64 {
@@ -75,21 +75,21 @@ fn again(plan: &Plan, level: Loop) -> Plan {
             }
             assembly.finish()
         }
-        Body::Repeat(inner) if continues(inner.level, stride) => {
+        Body::Repeat(inner) if extends_loop(inner.level, stride) => {
             let level = Loop { count: inner.level.count * count, stride: inner.level.stride };
             let body = Body::Repeat(Arc::new(Repeat { level, body: inner.body.clone() }));
             Plan::new(plan.offset, plan.size * count, body)
         }
-        _ => around(plan, level),
+        _ => make_repeat(plan, level),
     }
 }
 
 /// Whether a next round of the loop, `stride` bytes on, just continues its steps.
-fn continues(level: Loop, stride: i64) -> bool {
+fn extends_loop(level: Loop, stride: i64) -> bool {
     i64::try_from(level.count).ok().and_then(|n| n.checked_mul(level.stride)) == Some(stride)
 }
 
-fn around(plan: &Plan, level: Loop) -> Plan {
+fn make_repeat(plan: &Plan, level: Loop) -> Plan {
     let body = plan.clone().shifted(plan.offset.wrapping_neg());
     Plan::new(plan.offset, plan.size * level.count, Body::Repeat(Arc::new(Repeat { level, body })))
 }

@@ -78,77 +78,77 @@ fn listed(plan: &Plan) -> usize {
     }
 }
 
-/// Looks for a byte that is named twice by a plan at `base`, with what is `left`.
-fn search(plan: &Plan, base: i64, left: &mut SearchBudget) -> Result<(), OverlapError> {
+/// Looks for a byte that is named twice by a plan at `base`, within `budget`.
+fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
         Body::Empty => Ok(()),
-        Body::Strided(strided) => in_loops(strided, base, &mut left.steps),
+        Body::Strided(strided) => search_loops(strided, base, &mut budget.steps),
         Body::Blocks(list) => {
-            in_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
+            search_list((0..list.offsets.len()).map(|i| (base.wrapping_add(list.offsets.get(i)), list.block)))
         }
         Body::Runs(list) => {
             let len = |i: usize| list.ends[i] - list.start(i);
-            in_list((0..list.ends.len()).map(|i| (base.wrapping_add(list.offsets[i]), len(i))))
+            search_list((0..list.ends.len()).map(|i| (base.wrapping_add(list.offsets[i]), len(i))))
         }
         Body::Items(items) => {
             let mut places: Vec<_> = (0..items.offsets.len()).map(|i| items.offsets.get(i)).collect();
-            search(&items.body, base.wrapping_add(places[0]), left)?;
+            search(&items.body, base.wrapping_add(places[0]), budget)?;
             let (low, high) = hull(&items.body, 0);
             places.sort_unstable();
-            let apart = places.windows(2).all(|p| i128::from(p[1]) - i128::from(p[0]) >= high - low);
-            if apart { Ok(()) } else { one_by_one(plan, base, left) }
+            let disjoint = places.windows(2).all(|p| i128::from(p[1]) - i128::from(p[0]) >= high - low);
+            if disjoint { Ok(()) } else { search_pieces(plan, base, budget) }
         }
         Body::Sequence(sequence) => {
             let mut hulls = Vec::with_capacity(sequence.parts.len());
             for part in &sequence.parts {
-                search(part, base, left)?;
+                search(part, base, budget)?;
                 hulls.push(hull(part, base));
             }
             hulls.sort_unstable();
-            let apart = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-            if apart {
+            let disjoint = hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+            if disjoint {
                 return Ok(());
             }
-            in_lanes(plan, base, left).unwrap_or_else(|| one_by_one(plan, base, left))
+            search_strided_pieces(plan, base, budget).unwrap_or_else(|| search_pieces(plan, base, budget))
         }
         Body::Repeat(repeat) => {
-            search(&repeat.body, base, left)?;
+            search(&repeat.body, base, budget)?;
             let (low, high) = hull(&repeat.body, base);
             let Loop { count, stride } = repeat.level;
             let distance = i128::from(stride).abs();
             if distance >= high - low {
                 return Ok(());
             }
-            if let Some(known) = in_lanes(plan, base, left) {
+            if let Some(known) = search_strided_pieces(plan, base, budget) {
                 return known;
             }
             // Rounds further apart than this cannot overlap.
             let rounds = (high - low).checked_div(distance).map_or(2, |n| n + 1);
             let count = usize::try_from(rounds).map_or(count, |rounds| count.min(rounds));
             let nearest = normalise::repeat(&repeat.body, count, stride);
-            one_by_one(&nearest, base.wrapping_add(nearest.offset), left)
+            search_pieces(&nearest, base.wrapping_add(nearest.offset), budget)
         }
     }
 }
 
 /// Looks at all pieces, if they are not too many.
-fn one_by_one(plan: &Plan, base: i64, left: &mut SearchBudget) -> Result<(), OverlapError> {
+fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
     // Not the runs: one run may be made of any number of pieces.
     for run in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
-        let Some(rest) = left.pieces.checked_sub(1) else { return Ok(()) };
-        left.pieces = rest;
+        let Some(rest) = budget.pieces.checked_sub(1) else { return Ok(()) };
+        budget.pieces = rest;
         pieces.push((run.offset, run.len));
     }
-    in_list(pieces.into_iter())
+    search_list(pieces.into_iter())
 }
 
 /// A piece that is repeated in steps of one length, from `start` on.
 #[derive(Clone, Copy)]
 struct StridedPiece {
     /// Its position within a step; a step is at most 2^63 long, and the piece no longer than one.
-    place: u64,
+    residue: u64,
     start: i64,
     len: usize,
     count: usize,
@@ -157,7 +157,7 @@ struct StridedPiece {
 /// Decides for loops side by side whose steps all have the same length, such as those of real and imaginary parts, or
 /// of columns. If their pieces lie in separate lanes, no number of steps leads from one into another. Returns `None` if
 /// that does not decide.
-fn in_lanes(plan: &Plan, base: i64, left: &SearchBudget) -> Option<Result<(), OverlapError>> {
+fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();
     let parts = match &plan.body {
@@ -178,22 +178,22 @@ fn in_lanes(plan: &Plan, base: i64, left: &SearchBudget) -> Option<Result<(), Ov
         // If the loop goes backwards, the lowest round is the last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
         for piece in crate::iov::pieces(&round, lowest) {
-            if lanes.len() == left.pieces || piece.len as u64 > length {
+            if lanes.len() == budget.pieces || piece.len as u64 > length {
                 return None;
             }
-            let place = i128::from(piece.offset).rem_euclid(length.into()) as u64;
-            lanes.push(StridedPiece { place, start: piece.offset, len: piece.len, count });
+            let residue = i128::from(piece.offset).rem_euclid(length.into()) as u64;
+            lanes.push(StridedPiece { residue, start: piece.offset, len: piece.len, count });
         }
     }
-    lanes.sort_unstable_by_key(|lane| (lane.place, lane.start));
+    lanes.sort_unstable_by_key(|lane| (lane.residue, lane.start));
     let (distance, first, last) = (distance?, *lanes.first()?, *lanes.last()?);
     if lanes.len() == 1 {
         return Some(Ok(()));
     }
-    let around = (last, StridedPiece { place: first.place + distance, ..first });
+    let wrapped = (last, StridedPiece { residue: first.residue + distance, ..first });
     let next = lanes.windows(2).map(|pair| (pair[0], pair[1]));
     let mut close =
-        next.chain([around]).filter(|(one, other)| one.place + one.len as u64 > other.place).peekable();
+        next.chain([wrapped]).filter(|(one, other)| one.residue + one.len as u64 > other.residue).peekable();
     if close.peek().is_none() {
         return Some(Ok(()));
     }
@@ -204,11 +204,11 @@ fn in_lanes(plan: &Plan, base: i64, left: &SearchBudget) -> Option<Result<(), Ov
 
 /// Returns a byte that is in both pieces, of which each has gone some steps.
 fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
-    let apart = i128::from(other.start) - i128::from(one.start);
-    let steps = apart.div_euclid(distance);
+    let gap = i128::from(other.start) - i128::from(one.start);
+    let steps = gap.div_euclid(distance);
     [steps, steps + 1].into_iter().find_map(|steps| {
         // Steps of the one, or of the other if below 0.
-        let ahead = steps * distance - apart;
+        let ahead = steps * distance - gap;
         let touch = ahead < other.len as i128 && -ahead < one.len as i128;
         let taken = steps > -(other.count as i128) && steps < one.count as i128;
         if !touch || !taken {
@@ -219,14 +219,14 @@ fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
     })
 }
 
-fn in_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), OverlapError> {
+fn search_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), OverlapError> {
     let end = |(at, len): (i64, usize)| i128::from(at) + len as i128;
     // Most lists are in order.
     let mut reached = i128::MIN;
     let in_order = pieces.clone().all(|piece| {
-        let apart = i128::from(piece.0) >= reached;
+        let disjoint = i128::from(piece.0) >= reached;
         reached = end(piece);
-        apart
+        disjoint
     });
     if in_order {
         return Ok(());
@@ -270,7 +270,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
 }
 
 /// Two blocks of a nest overlap if and only if there are steps, not all 0, that lead less than a block away.
-fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), OverlapError> {
+fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), OverlapError> {
     let mut loops = [(0i128, 0i128); LEVELS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
         *place = (i128::from(level.stride).abs(), level.count as i128);
@@ -282,17 +282,17 @@ fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), Overla
     let mut reach = strided.block as i128;
     let nested = order.iter().all(|i| {
         let (stride, count) = loops[*i];
-        let apart = stride >= reach;
+        let disjoint = stride >= reach;
         reach += stride * (count - 1);
-        apart
+        disjoint
     });
     if nested {
         return Ok(());
     }
     let mut search =
-        Steps { loops, order, reach: strided.block as i128 - 1, left: *left, taken: [0; LEVELS] };
+        StrideSearch { loops, order, reach: strided.block as i128 - 1, budget: *budget, taken: [0; LEVELS] };
     let found = search.find(order.len(), 0, false);
-    *left = search.left;
+    *budget = search.budget;
     if !found {
         return Ok(());
     }
@@ -311,18 +311,18 @@ fn in_loops(strided: &Strided, base: i64, left: &mut usize) -> Result<(), Overla
 }
 
 /// A search for steps that lead nearly nowhere, from the longest stride to the shortest.
-struct Steps<'a> {
+struct StrideSearch<'a> {
     /// The length of a stride and its count.
     loops: [(i128, i128); LEVELS],
     /// Loops, the shortest stride first.
     order: &'a [usize],
     /// How far away is still an overlap.
     reach: i128,
-    left: usize,
+    budget: usize,
     taken: [i64; LEVELS],
 }
 
-impl Steps<'_> {
+impl StrideSearch<'_> {
     /// Returns whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` means that `at` is
     /// not the starting position. Also returns false when the budget of steps is used up.
     fn find(&mut self, depth: usize, at: i128, moved: bool) -> bool {
@@ -339,8 +339,8 @@ impl Steps<'_> {
         let low = (-within - at).div_euclid(stride) + i128::from((-within - at).rem_euclid(stride) != 0);
         let high = (within - at).div_euclid(stride);
         for steps in low.max(1 - count)..=high.min(count - 1) {
-            let Some(left) = self.left.checked_sub(1) else { return false };
-            self.left = left;
+            let Some(budget) = self.budget.checked_sub(1) else { return false };
+            self.budget = budget;
             self.taken[i] = steps as i64;
             if self.find(last, at + steps * stride, moved || steps != 0) {
                 return true;

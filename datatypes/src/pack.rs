@@ -42,13 +42,13 @@ impl Datatype {
     ) -> usize {
         let packed = out.as_mut_ptr().cast();
         let node = self.node();
-        let job = node.kernel_args(src.cast_mut(), count, position, packed, out.len());
-        if job.len > 0 {
-            // SAFETY: the job ends with the items and with `out`, which is exclusive; the caller promises the bytes in
+        let args = node.kernel_args(src.cast_mut(), count, position, packed, out.len());
+        if args.len > 0 {
+            // SAFETY: `args` ends with the items and with `out`, which is exclusive; the caller promises the bytes in
             // memory, which packing only reads.
-            unsafe { kernels::pack(&node.plan, job) };
+            unsafe { kernels::pack(&node.plan, args) };
         }
-        job.len
+        args.len
     }
 }
 
@@ -62,9 +62,9 @@ impl Datatype {
 /// let column = Datatype::of::<u8>().vector(3, 1, 4)?;
 /// let mut packer = Packer::new(&column, &matrix, 1, 1)?;
 /// let mut cell = [0; 2];
-/// assert_eq!(packer.fill_bytes(&mut cell), 2);
+/// assert_eq!(packer.pack_into_bytes(&mut cell), 2);
 /// assert_eq!((cell, packer.remaining()), ([1, 5], 1));
-/// assert_eq!(packer.fill_bytes(&mut cell), 1);
+/// assert_eq!(packer.pack_into_bytes(&mut cell), 1);
 /// assert_eq!(cell[0], 9);
 /// # Ok(()) }
 /// ```
@@ -142,7 +142,7 @@ impl<'a> Packer<'a> {
 
     /// The same as [`fill`](Packer::pack_into) for memory that is initialised already.
     #[inline]
-    pub fn fill_bytes(&mut self, out: &mut [u8]) -> usize {
+    pub fn pack_into_bytes(&mut self, out: &mut [u8]) -> usize {
         self.pack_into(slice_bounds::view_mut(out))
     }
 

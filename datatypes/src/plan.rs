@@ -22,13 +22,13 @@ pub(crate) struct Loop {
 /// # Invariants
 /// 1. `block > 0`, `depth <= LEVELS`, and the counts of the first `depth` levels are at least 2.
 /// 2. `levels[..depth]` are ordered from the outermost to the innermost; the rest are `count: 1, stride: 0`.
-/// 3. `sheets` are the kernels (pack, unpack) for these blocks and loops.
+/// 3. `tiles` are the kernels (pack, unpack) for these blocks and loops.
 #[derive(Clone, Debug)]
 pub(crate) struct Strided {
     pub(crate) block: usize,
     pub(crate) depth: usize,
     pub(crate) levels: [Loop; LEVELS],
-    pub(crate) sheets: (TileKernel, TileKernel),
+    pub(crate) tiles: (TileKernel, TileKernel),
 }
 
 impl Strided {
@@ -36,8 +36,8 @@ impl Strided {
     pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
         let mut levels = [Loop { count: 1, stride: 0 }; LEVELS];
         levels[..nest.len()].copy_from_slice(nest);
-        let sheets = kernels::sheets(block, nest);
-        Strided { block, depth: nest.len(), levels, sheets }
+        let tiles = kernels::tiles(block, nest);
+        Strided { block, depth: nest.len(), levels, tiles }
     }
 
     /// The loops that are in use, outermost first.

@@ -41,7 +41,7 @@ impl<T: bytemuck::Pod> PodElement<T> {
     }
 
     /// Returns a slice as elements that can be received.
-    pub fn of_mut(slice: &mut [T]) -> &mut [Self] {
+    pub fn wrap_slice_mut(slice: &mut [T]) -> &mut [Self] {
         bytemuck::TransparentWrapper::wrap_slice_mut(slice)
     }
 }

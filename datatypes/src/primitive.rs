@@ -153,7 +153,7 @@ impl Primitive {
 
     /// Returns whether some bit patterns are invalid, so that received bytes must be checked.
     #[inline]
-    pub const fn needs_check(self) -> bool {
+    pub const fn needs_validation(self) -> bool {
         matches!(self, Primitive::Bool | Primitive::Char)
     }
 }

@@ -23,13 +23,13 @@ impl Datatype {
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
         let packed = input.as_ptr().cast_mut();
         let node = self.node();
-        let job = node.kernel_args(dst, count, position, packed, input.len());
-        if job.len > 0 {
-            // SAFETY: the job ends with the items and with `input`, which unpacking only reads; the caller promises the
+        let args = node.kernel_args(dst, count, position, packed, input.len());
+        if args.len > 0 {
+            // SAFETY: `args` ends with the items and with `input`, which unpacking only reads; the caller promises the
             // bytes in memory.
-            unsafe { kernels::unpack(&node.plan, job) };
+            unsafe { kernels::unpack(&node.plan, args) };
         }
-        job.len
+        args.len
     }
 }
 
@@ -75,7 +75,7 @@ impl<'a> Unpacker<'a> {
     /// # Errors
     /// [`OutOfRangeError`] if a named byte lies outside of `dst`.
     #[inline]
-    pub fn uninit(
+    pub fn new_uninit(
         datatype: &'a Datatype,
         dst: &'a mut [MaybeUninit<u8>],
         origin: usize,
@@ -110,8 +110,8 @@ impl<'a> Unpacker<'a> {
     /// # Errors
     /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also
     /// for types that [need a check](Datatype::needs_validation): an unpacker can be forgotten half-way, which must not
-    /// expose an unchecked `bool`. Unpack such types into `MaybeUninit` with [`Unpacker::uninit`].
-    pub fn typed<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRangeError> {
+    /// expose an unchecked `bool`. Unpack such types into `MaybeUninit` with [`Unpacker::new_uninit`].
+    pub fn of_slice<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRangeError> {
         let datatype = T::datatype();
         let (count, available) = (dst.len(), size_of_val(dst));
         if datatype.needs_validation() {

@@ -50,7 +50,7 @@ fn blocks_of_arrays_and_packers_need_no_other_crate(world: World) -> mpj::Result
     let bytes: Vec<u8> = (0..20).collect();
     let mut packed = [0u8; 10];
     let every_second = Datatype::of::<u8>().vector(10, 1, 2)?;
-    assert_eq!(Packer::new(&every_second, &bytes, 0, 1)?.fill_bytes(&mut packed), 10);
+    assert_eq!(Packer::new(&every_second, &bytes, 0, 1)?.pack_into_bytes(&mut packed), 10);
     assert_eq!(packed, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
     Ok(())
 }

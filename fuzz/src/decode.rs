@@ -74,7 +74,7 @@ fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let value = match decoded {
         Ok(value) => value,
         Err(CodecError::TooDeep { limit }) => return assert_eq!(limit, MAX_DEPTH),
-        Err(CodecError::TooManyEmpty { limit }) => return assert_eq!(limit, MAX_ZERO_SIZED),
+        Err(CodecError::TooManyZeroSized { limit }) => return assert_eq!(limit, MAX_ZERO_SIZED),
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let first = encoded::<C, T>(&value);

@@ -116,13 +116,13 @@ fn query(datatype: &Datatype, input: &mut Input<'_>) {
         }
         assert!(total <= packed as u128);
         let leaves = input.edge();
-        if let Some(bytes) = datatype.bytes_of(count, leaves) {
+        if let Some(bytes) = datatype.bytes_of_elements(count, leaves) {
             assert!(bytes <= packed);
             assert_eq!(datatype.element_count_in(count, bytes), Some(leaves));
             assert!(datatype.signature_prefix(count, leaves).is_some());
         }
         let _ = datatype.element_count_in(count, input.edge() as usize);
-        let _ = datatype.items_in(input.edge() as usize);
+        let _ = datatype.item_count_in(input.edge() as usize);
     } else {
         assert_eq!(datatype.runs(count).next(), None);
     }
@@ -140,7 +140,7 @@ fn query(datatype: &Datatype, input: &mut Input<'_>) {
     }
     if let Ok(mut packer) = packer {
         let mut some = [0; 512];
-        assert_eq!(packer.remaining().min(512), packer.fill_bytes(&mut some));
+        assert_eq!(packer.remaining().min(512), packer.pack_into_bytes(&mut some));
     }
     if let Ok(mut unpacker) = Unpacker::new(datatype, &mut memory, origin, count) {
         let len = unpacker.remaining().min(512);

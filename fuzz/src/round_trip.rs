@@ -129,8 +129,10 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
     fn read(&self, buffer: &mut Buffer<DefaultBlock, Reading>, native: bool, choice: usize) {
         let count = self.all.len();
         if choice == 5 && (self.dynamic() || count > 0) {
-            let past =
-                ReadError::PastSection { needed: u64::MAX, left: buffer.peek().expect("a section").count };
+            let past = ReadError::PastSection {
+                needed: u64::MAX,
+                available: buffer.peek().expect("a section").count,
+            };
             assert_eq!(buffer.skip(u64::MAX), Err(past));
             return buffer.skip(if self.dynamic() { 1 } else { count as u64 }).expect("elements");
         }
@@ -176,7 +178,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                     let mut wrong = indices.clone();
                     wrong[count - 1] = -1 - first;
                     let (before, refused) = (room.clone(), buffer.scatter(&mut room, &wrong));
-                    assert!(matches!(refused, Err(ReadError::Place(_))), "{refused:?}");
+                    assert!(matches!(refused, Err(ReadError::Index(_))), "{refused:?}");
                     assert_eq!(cast_slice::<T, u8>(&room), cast_slice::<T, u8>(&before));
                 }
                 assert_eq!(buffer.scatter(&mut room, &indices), Ok(count));

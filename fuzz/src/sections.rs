@@ -132,7 +132,7 @@ fn drain(buffer: &mut Buffer<DefaultBlock, Reading>, message: &Message) {
         ($foreign:ident, $type:ty, $zero:expr) => {{
             let count = buffer.section::<$type>().expect("the section that peek returned");
             let mut one: [$type; 1] = [$zero];
-            let past = ReadError::PastSection { needed: count + 1, left: count };
+            let past = ReadError::PastSection { needed: count + 1, available: count };
             assert_eq!(buffer.scatter(&mut one, &vec![0usize; count as usize + 1]), Err(past));
             assert_eq!(buffer.read_strided(&mut one, 0, &[(count as usize + 1, 0)]), Err(past));
             let mut all: Vec<$type> = vec![$zero; count as usize];

@@ -145,7 +145,7 @@ fn check_properties(datatype: &Datatype, one: &Model, count: usize, model: &Mode
     assert_eq!((datatype.true_lb(), datatype.true_extent()), (low, high - low));
     assert_eq!((datatype.lb(), datatype.extent()), (one.lb(), one.extent()));
     assert_eq!(datatype.signature(), one.signature());
-    assert_eq!(datatype.needs_validation(), one.leaves.iter().any(|leaf| leaf.1.needs_check()));
+    assert_eq!(datatype.needs_validation(), one.leaves.iter().any(|leaf| leaf.1.needs_validation()));
     assert_eq!(datatype.byte_bounds(count), Ok(model.touched()));
     assert_eq!(datatype.packed_size(count), Ok(model.bytes().len()));
     let dense = (0..3 * datatype.size() as i64).eq(one.items(3).bytes());
@@ -211,7 +211,7 @@ fn check_copies(datatype: &Datatype, count: usize, model: &Model, input: &mut In
     let mut got = vec![0xee; expected.len() + 70];
     let mut at = 0;
     for chunk in chunks.into_iter().cycle() {
-        let n = packer.fill_bytes(&mut got[at..at + chunk.min(expected.len() - at)]);
+        let n = packer.pack_into_bytes(&mut got[at..at + chunk.min(expected.len() - at)]);
         at += n;
         if packer.remaining() == 0 {
             break;
@@ -260,14 +260,14 @@ fn check_external32(datatype: &Datatype, count: usize, model: &Model, input: &mu
     let chunk = 1 + input.below(70);
     let mut packer = Packer::new(datatype, &data, origin, count).expect("inside");
     let mut got = vec![0; expected.len()];
-    got.chunks_mut(chunk).for_each(|part| assert_eq!(packer.fill_external32(part), part.len()));
+    got.chunks_mut(chunk).for_each(|part| assert_eq!(packer.pack_external32_into(part), part.len()));
     assert_eq!((&got, packer.remaining()), (&expected, 0));
     let mut memory = vec![0xee; data.len()];
     let mut expected = memory.clone();
     model.bytes().iter().for_each(|at| expected[place(origin, *at)] = data[place(origin, *at)]);
     let chunk = 1 + input.below(70);
     let mut unpacker = Unpacker::new(datatype, &mut memory, origin, count).expect("inside");
-    got.chunks(chunk).for_each(|part| assert_eq!(unpacker.feed_external32(part), Ok(part.len())));
+    got.chunks(chunk).for_each(|part| assert_eq!(unpacker.unpack_external32_from(part), Ok(part.len())));
     assert_eq!(memory, expected);
 }
 
@@ -277,7 +277,7 @@ fn check_prefixes(datatype: &Datatype, count: usize, model: &Model) {
     for (i, leaf) in model.leaves.iter().enumerate() {
         if i < 40 || i + 8 > leaves {
             assert_eq!(datatype.element_count_in(count, bytes), Some(i as u64));
-            assert_eq!(datatype.bytes_of(count, i as u64), Some(bytes));
+            assert_eq!(datatype.bytes_of_elements(count, i as u64), Some(bytes));
             assert_eq!(datatype.signature_prefix(count, i as u64), Some(signature));
             for inside in 1..leaf.1.size() {
                 assert_eq!(datatype.element_count_in(count, bytes + inside), None);
@@ -288,10 +288,10 @@ fn check_prefixes(datatype: &Datatype, count: usize, model: &Model) {
     }
     assert_eq!(datatype.element_count_in(count, bytes), Some(leaves as u64));
     assert_eq!(datatype.element_count_in(count, bytes + 1), None);
-    assert_eq!(datatype.bytes_of(count, leaves as u64 + 1), None);
+    assert_eq!(datatype.bytes_of_elements(count, leaves as u64 + 1), None);
     assert_eq!(datatype.signature_prefix(count, leaves as u64 + 1), None);
     if datatype.size() > 0 {
-        assert_eq!(datatype.items_in(bytes), Some(count));
+        assert_eq!(datatype.item_count_in(bytes), Some(count));
     }
 }
 
@@ -335,7 +335,7 @@ fn check_transpack(from: (&Datatype, usize, &Model), to: (&Datatype, usize, &Mod
     let (skip, fed) = (input.below(bytes.len() + 1), input.below(to_bytes.len() + 1));
     let mut expected = memory.clone();
     let mut packer = Packer::new(from.0, &data, origin, from.1).expect("inside");
-    packer.fill_bytes(&mut vec![0; skip]);
+    packer.pack_into_bytes(&mut vec![0; skip]);
     let mut unpacker = Unpacker::new(to.0, &mut memory, to_origin, to.1).expect("inside");
     unpacker.unpack_from(&vec![7; fed]).expect("inside");
     let n = packer.remaining().min(unpacker.remaining());

@@ -1,7 +1,5 @@
-//! [`Limits`] around a deserializer that has none.
-//!
-//! [`Guard`] wraps the deserializer, and everything serde hands back and forth below it, so that each nested value
-//! passes through it.
+//! Enforces [`Limits`] for a deserializer that has none: [`LimitGuard`] wraps it and every visitor, seed and access
+//! below it, so that each nested value passes through a guard.
 
 use core::fmt;
 
@@ -9,12 +7,12 @@ use serde::de::{self, DeserializeSeed, Deserializer, Error, Visitor};
 
 use super::limits::Limits;
 
-/// Something of serde's, guarded.
+/// A deserializer, visitor, seed or access with limits.
 pub(super) struct LimitGuard<'g, T> {
     inner: T,
     limits: &'g Limits,
-    /// Whether the number of elements is read from the bytes, and all so far were zero-sized. False for the fields of a
-    /// type, whose number is fixed.
+    /// Whether the number of elements is read from the bytes, and all elements so far were zero-sized. False for the
+    /// fields of a type, whose number is fixed.
     announced: bool,
 }
 
@@ -39,7 +37,7 @@ macro_rules! leaves {
     )*};
 }
 
-/// Values made of values; all but structs and tuples take bytes of their own.
+// Composite values; all but structs and tuples have bytes of their own.
 macro_rules! nests {
     ($($method:ident ($($arg:ident: $type:ty),*) $moved:literal $announced:literal;)*) => {$(
         #[inline]

@@ -11,9 +11,9 @@ use crate::CodecError;
 pub(super) struct Limits {
     depth: Cell<u32>,
     zero_sized: Cell<u32>,
-    /// For how many further elements sequences may reserve memory.
-    room: Cell<usize>,
-    /// Whether anything that takes bytes has been read since this was last cleared.
+    /// Elements that memory may still be reserved for.
+    byte_budget: Cell<usize>,
+    /// Whether bytes have been read since this was last cleared.
     pub(super) moved: Cell<bool>,
     failure: Cell<Option<CodecError>>,
 }
@@ -24,23 +24,23 @@ impl Limits {
         Self {
             depth: Cell::new(MAX_DEPTH),
             zero_sized: Cell::new(MAX_ZERO_SIZED),
-            room: Cell::new(bytes),
+            byte_budget: Cell::new(bytes),
             moved: Cell::new(false),
             failure: Cell::new(None),
         }
     }
 
-    /// Returns which limit was exceeded, if one was.
+    /// Returns the limit that was exceeded, if any.
     pub(super) fn failure(&self) -> Option<CodecError> {
         self.failure.get()
     }
 
-    /// Returns for how many elements memory may be reserved if `announced` are announced. In a valid value each has at
-    /// least one byte. Forged lengths in nested sequences could otherwise reserve memory for all bytes at every level.
+    /// Returns the number of elements to reserve memory for if `announced` are announced. In a valid value each has at
+    /// least one byte. Otherwise false lengths of nested sequences would reserve memory for all bytes at every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
-        let room = self.room.get();
-        let hint = announced.min(room);
-        self.room.set(room - hint);
+        let byte_budget = self.byte_budget.get();
+        let hint = announced.min(byte_budget);
+        self.byte_budget.set(byte_budget - hint);
         hint
     }
 
@@ -61,9 +61,9 @@ impl Limits {
         value
     }
 
-    /// Reads an element of a sequence whose length is read from the bytes, and counts it if it is zero-sized; returns
-    /// whether it took any bytes. Elements of one type all take bytes or all take none, so the first that does ends the
-    /// counting.
+    /// Reads an element of a sequence whose length is read from the bytes, counts it if it is zero-sized, and returns
+    /// whether it has bytes. All elements of a type have bytes or none has, so the caller stops counting at the first
+    /// that has.
     #[inline]
     pub(super) fn element<T, E: Error>(
         &self,
@@ -75,10 +75,10 @@ impl Limits {
         if value.is_some() && !moved {
             match self.zero_sized.get().checked_sub(1) {
                 Some(empty) => self.zero_sized.set(empty),
-                None => return Err(self.fail(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })),
+                None => return Err(self.fail(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })),
             }
         }
-        // Left as true, also for the sequence around this one: its length took bytes.
+        // `moved` is now true for the enclosing sequence too: the length of this one has bytes.
         Ok((value, moved))
     }
 }

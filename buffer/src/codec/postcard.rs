@@ -1,4 +1,4 @@
-//! The default codec: compact, of no byte order, specified at <https://postcard.jamesmunns.com>.
+//! The default codec: compact, without byte order, specified at <https://postcard.jamesmunns.com>.
 
 use postcard::Error;
 use postcard::ser_flavors::Flavor;
@@ -32,7 +32,7 @@ impl Codec for Postcard {
     }
 }
 
-/// Pushes straight into the chain: no vector in between.
+/// Pushes into the message, without a vector in between.
 struct SinkFlavor<'a, 'b>(&'a mut RecordWriter<'b>);
 
 impl Flavor for SinkFlavor<'_, '_> {

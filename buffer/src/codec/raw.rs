@@ -1,10 +1,7 @@
-//! Primitives inside serde values, in one piece: serde itself would hand them over one by one.
+//! Slices of primitives inside serde values, copied as a whole; serde would serialize element by element.
 //!
-//! They are written as a byte string, with elements in little endian: on a little-endian machine a slice is copied as
-//! it is.
-//!
-//! Take [`Raw`] to write a slice, [`RawVec`] to read it, or `#[serde(with = "mpj_buffer::raw")]` at a field that is a
-//! vector of primitives:
+//! The elements are written as a byte string, in little endian. Use [`Raw`] to write a slice, [`RawVec`] to read it, or
+//! `#[serde(with = "mpj_buffer::raw")]` at a field that is a vector of primitives:
 //!
 //! ```
 //! use mpj_buffer::{Buffer, Fixed};
@@ -32,7 +29,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Element;
 
-/// A borrowed slice of primitives that serde writes in one piece; [`RawVec`] reads it.
+/// A borrowed slice of primitives that is serialized as a byte string; [`RawVec`] deserializes it.
 ///
 /// # Examples
 /// ```
@@ -48,11 +45,11 @@ use crate::Element;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw<'a, T>(pub &'a [T]);
 
-/// A vector of primitives that serde writes and reads in one piece.
+/// A vector of primitives that is serialized and deserialized as a byte string.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RawVec<T>(pub Vec<T>);
 
-/// Writes the elements in one piece.
+/// Serializes the elements as a byte string.
 ///
 /// # Errors
 /// The error of `serializer`.
@@ -60,23 +57,21 @@ pub fn serialize<T: Element, S: Serializer>(elements: &[T], serializer: S) -> Re
     serializer.serialize_bytes(&to_le_bytes(elements))
 }
 
-/// Reads elements that were written in one piece.
+/// Deserializes elements from a byte string.
 ///
 /// # Errors
-/// The error of `deserializer`; an error if the bytes end within an element, or if an element is not a valid value of
-/// its type.
+/// The error of `deserializer`; an error if the bytes end within an element, or if an element is invalid for its type.
 pub fn deserialize<'de, T: Element, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     deserializer.deserialize_bytes(Bytes(PhantomData))
 }
 
-/// Returns the bytes of the elements in little endian.
 fn to_le_bytes<T: Element>(elements: &[T]) -> Cow<'_, [u8]> {
     let bytes = bytemuck::cast_slice(elements);
     if cfg!(target_endian = "little") || size_of::<T>() == 1 {
         return Cow::Borrowed(bytes);
     }
-    let turned: Vec<T::Turned> = elements.iter().map(|element| element.turned()).collect();
-    Cow::Owned(bytemuck::cast_slice(&turned).to_vec())
+    let swapped: Vec<T::Swapped> = elements.iter().map(|element| element.swapped()).collect();
+    Cow::Owned(bytemuck::cast_slice(&swapped).to_vec())
 }
 
 struct Bytes<T>(PhantomData<T>);
@@ -92,7 +87,8 @@ impl<T: Element> Visitor<'_> for Bytes<T> {
         if !bytes.len().is_multiple_of(size_of::<T>()) {
             return Err(E::invalid_length(bytes.len(), &self));
         }
-        elements(bytes, cfg!(target_endian = "big")).map_err(|_| E::custom(format_args!("no {}", T::KIND)))
+        elements(bytes, cfg!(target_endian = "big"))
+            .map_err(|index| E::custom(format_args!("element {index} is not a valid {}", T::KIND)))
     }
 }
 
@@ -100,7 +96,7 @@ impl<T: Element> Visitor<'_> for Bytes<T> {
 pub(crate) fn elements<T: Element>(bytes: &[u8], swap: bool) -> Result<Vec<T>, usize> {
     T::check(bytes, swap)?;
     let elements = bytes.chunks_exact(size_of::<T>());
-    // Two loops, of which the compiler makes a plain copy of the second.
+    // Two loops, of which the compiler turns the second into a plain copy.
     Ok(if swap {
         elements.map(|b| T::take(b, true)).collect()
     } else {

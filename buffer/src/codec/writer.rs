@@ -1,7 +1,5 @@
-//! Where codecs push their bytes: a pointer into the block that is being filled, and how much is left there.
-//!
-//! serde calls once for every number, so a push is all that counts. Through the chain it is twelve instructions,
-//! through this cursor six.
+//! The cursor through which codecs push bytes into the chain. serde makes a call for every number: a push takes six
+//! instructions here, twelve through the chain.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -9,21 +7,21 @@ use core::ptr::NonNull;
 use crate::CodecError;
 use crate::dynamic::Chain;
 
-/// Where a codec pushes the bytes of one value: the end of the message's dynamic part.
+/// Writer of one encoded value, at the end of the message's dynamic part.
 pub struct RecordWriter<'a> {
     chain: &'a mut Chain,
     cursor: Cursor,
-    /// Whether the sink has called the chain for room since this was last cleared.
+    /// Whether a push went through the chain since this was last cleared.
     split: bool,
 }
 
-/// Two words, so that it is passed and returned in registers.
+/// Position in the chain's tail: two words, passed in registers.
 ///
 /// # Invariants
-/// 1. `at` and the `left - 1` bytes after it are the end of the chain's tail, or `left` is 0. The sink that holds the
-///    cursor borrows the chain mutably, so no other code uses them; no two sinks hold cursors into the same bytes.
+/// 1. `at` and the `left - 1` bytes after it are the end of the chain's tail, or `left` is 0. The writer that holds the
+///    cursor borrows the chain mutably, so no other code uses them; no two writers have cursors into the same bytes.
 /// 2. `left` was at most the length of the chain's `window` when that was last read, and the bytes from there to `at`
-///    hold values that were pushed; the chain does not count them yet.
+///    hold pushed values that the chain does not count yet.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: NonNull<u8>,
@@ -31,7 +29,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor to nowhere: the next push calls the chain.
+    /// Without bytes: the next push calls the chain.
     const NOWHERE: Self = Self { at: NonNull::dangling(), left: 0 };
 
     fn of(chain: &Chain) -> Self {
@@ -40,7 +38,7 @@ impl Cursor {
     }
 
     fn store(self, chain: &mut Chain) {
-        // The code that took the cursor away has not put it back.
+        // A local cursor was not stored back: `push` of `with_local_cursor` panicked.
         chain.poisoned |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
@@ -54,7 +52,7 @@ impl<'a> RecordWriter<'a> {
         Self { cursor: Cursor::of(chain), chain, split: false }
     }
 
-    /// Tells the chain what was pushed.
+    /// Makes the chain count the pushed bytes.
     pub(crate) fn finish(self) {
         self.cursor.store(self.chain);
     }
@@ -62,19 +60,20 @@ impl<'a> RecordWriter<'a> {
     /// Appends bytes.
     ///
     /// # Errors
-    /// [`CodecError::NoMemory`] if the pool has no block left; the record is lost then, whatever the codec makes of it.
+    /// [`CodecError::NoMemory`] if the pool has no memory left. Then the record is discarded even if the codec returns
+    /// `Ok`.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
         if self.fits(bytes) {
             return Ok(());
         }
-        // The cursor is passed and returned by value: in a loop that pushes numbers it can stay in registers.
+        // Passed and returned by value, so that the cursor can stay in registers.
         self.cursor = push_split(self.chain, self.cursor, bytes);
         self.split = true;
         self.pushed()
     }
 
-    /// Appends the bytes of a number, as [`push`](Self::push) does. They stay in a register, too.
+    /// Appends the bytes of a number, as [`push`](Self::push) does, from a register.
     ///
     /// # Errors
     /// As `push`.
@@ -88,15 +87,12 @@ impl<'a> RecordWriter<'a> {
         self.pushed()
     }
 
-    /// Appends the length of a byte string in 64 bits, little endian, and the string.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
+    /// Appends a length in 64 bits, little endian, and the bytes; fails as [`push`](Self::push) does.
     #[inline(always)]
     pub(super) fn push_counted(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
         let count = (bytes.len() as u64).to_le_bytes();
         let Cursor { at, left } = self.cursor;
-        // Room for both is checked once. The sum does not overflow: no slice has more than `isize::MAX` bytes.
+        // One check for both. The sum does not overflow: no slice has more than `isize::MAX` bytes.
         if count.len() + bytes.len() > left {
             self.push_array(count)?;
             return self.push(bytes);
@@ -105,7 +101,8 @@ impl<'a> RecordWriter<'a> {
         unsafe { at.as_ptr().copy_from_nonoverlapping(count.as_ptr(), count.len()) };
         // SAFETY: invariant 1: the result is within the block, or one past its end.
         let at = unsafe { at.add(count.len()) };
-        // SAFETY: invariant 1: after the eight there is room for all of `bytes`, which is borrowed from elsewhere.
+        // SAFETY: invariant 1: the remaining `left - 8` bytes can take all of `bytes`, which is borrowed from
+        // elsewhere.
         unsafe { copy_short(at, bytes) };
         // SAFETY: as above.
         let at = unsafe { at.add(bytes.len()) };
@@ -131,14 +128,12 @@ impl<'a> RecordWriter<'a> {
         true
     }
 
-    /// Returns whether the chain has taken all so far.
     fn pushed(&self) -> Result<(), CodecError> {
         if self.chain.failure.is_none() { Ok(()) } else { Err(CodecError::NoMemory) }
     }
 
-    /// Pushes what `push` makes of each item.
-    ///
-    /// The inner loop ends when the chain was called for room: without a call in it, the compiler can vectorize it.
+    /// Calls `push` for each item. The inner loop contains no call, so that the compiler can vectorize it: it ends when
+    /// a push went through the chain.
     #[inline(always)]
     pub(super) fn each<T>(
         &mut self,
@@ -159,25 +154,22 @@ impl<'a> RecordWriter<'a> {
         })
     }
 
-    /// Runs `push` with a sink of its own, which lies on the stack of the caller alone: where everything is inlined,
-    /// its cursor stays in registers.
+    /// Runs `push` with a writer on the stack of the caller, so that its cursor stays in registers after inlining.
     ///
-    /// If `push` panics, and the panic is caught while the value is still being written, the record is rejected at its
-    /// end.
+    /// If `push` panics, and the panic is caught while the value is still being written, the record fails at its end.
     #[inline(always)]
     pub(super) fn with_local_cursor<T>(&mut self, push: impl FnOnce(&mut RecordWriter<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.
         let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
         let mut sink = RecordWriter { chain: self.chain, cursor, split: false };
         let result = push(&mut sink);
-        // Where `push` has panicked this is not done, and `settle` will notice.
+        // Not reached if `push` panics; `store` detects that.
         self.cursor = sink.cursor;
         result
     }
 }
 
-/// Copies bytes without a call if they are few: a piece from the front and one of the same size from the end, which may
-/// overlap.
+/// Copies short slices without a call, in two equal parts from the front and the end, which may overlap.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes.len()` bytes, and these do not overlap `bytes`.
@@ -202,12 +194,12 @@ unsafe fn copy_short(to: NonNull<u8>, bytes: &[u8]) {
 #[inline(always)]
 unsafe fn copy_ends<const N: usize>(to: NonNull<u8>, bytes: &[u8]) {
     let behind = bytes.len() - N;
-    // SAFETY: the caller's promise: there are at least `N` bytes here and there.
+    // SAFETY: the caller's promise: `bytes` and `to` have at least `N` bytes.
     unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
     let end = bytes[behind..].as_ptr();
     // SAFETY: the caller's promise: `behind + N` bytes can be written.
     let to = unsafe { to.add(behind) };
-    // SAFETY: as above: these are the last `N`, there and here.
+    // SAFETY: as above: these are the last `N` bytes of both.
     unsafe { to.as_ptr().copy_from_nonoverlapping(end, N) };
 }
 
@@ -229,6 +221,6 @@ fn push_array_split<const N: usize>(chain: &mut Chain, cursor: Cursor, bytes: [u
 
 impl fmt::Debug for RecordWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").field("left", &self.cursor.left).finish_non_exhaustive()
+        f.debug_struct("RecordWriter").field("left", &self.cursor.left).finish_non_exhaustive()
     }
 }

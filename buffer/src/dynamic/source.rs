@@ -1,4 +1,4 @@
-//! The source of a chain's chunks: the global pool, called directly, or any other pool.
+//! Where chunks are allocated: the global pool, called directly, or any other pool.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -7,9 +7,9 @@ use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region
 
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
-/// A pool behind a trait object.
+/// A pool as a trait object.
 pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
-    /// Returns a block for `len` bytes, or for as many as the pool has in one piece.
+    /// Returns a block for `len` bytes, or a smaller one if the pool has none so large.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;
 }
 
@@ -22,31 +22,30 @@ where
     }
 }
 
-/// Returns a block of about `len` bytes, enough for a section header.
+/// Returns a block of about `len` bytes, large enough for a section header.
 pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
-    let piece = match source {
+    let block = match source {
         Some(source) => ChunkBlock::Other(source.block(len)?),
         None => {
             let pool = mpj_pool::global();
             ChunkBlock::Global(pool.alloc(len.min(pool.max_alloc()))?)
         }
     };
-    let left = piece.capacity();
+    let left = block.capacity();
     if left < SECTION_HEADER {
         Err(AllocError::new(len, left, 0, AllocErrorKind::TooLarge))
     } else {
-        Ok(piece)
+        Ok(block)
     }
 }
 
-/// A block of the chain.
 pub(super) enum ChunkBlock {
     Global(DefaultBlock),
     Other(Box<dyn RawBuffer + Sync>),
 }
 
-// SAFETY: both are blocks that keep the contract; their last few bytes are not used, so that a record's length is never
-// split between two, which leaves points 1 to 3 as they are.
+// SAFETY: both variants are blocks that fulfil the contract. Their last few bytes are not used, so that a record's
+// length is never split; points 1 to 3 hold for the shorter capacity.
 unsafe impl RawBuffer for ChunkBlock {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {

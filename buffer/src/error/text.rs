@@ -9,10 +9,10 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index { position, index, len } => {
-                write!(f, "index {index}, number {position} of them, is outside of {len} elements")
+                write!(f, "index {index} (at position {position}) is out of range for {len} elements")
             }
             Self::Region { lowest, highest, len } => {
-                write!(f, "a region from {lowest} to {highest} is outside of {len} elements")
+                write!(f, "region from {lowest} to {highest} is out of range for {len} elements")
             }
         }
     }
@@ -21,25 +21,31 @@ impl fmt::Display for IndexError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { at, needed, available: left } => {
-                write!(f, "message cut off at byte {at}: {needed} bytes needed, {left} left")
+            Self::Truncated { at, needed, available } => {
+                write!(f, "message truncated at byte {at}: {needed} bytes expected, {available} available")
             }
-            Self::Trailing { total, given } => write!(f, "message of {total} bytes, but {given} were given"),
+            Self::Trailing { total, given } => {
+                write!(f, "expected a message of {total} bytes, found {given}")
+            }
             Self::Magic { found } => write!(f, "not a message: it starts with {found:02x?}"),
             Self::Version { found, newest } => {
-                write!(f, "message of version {found}; this build knows 1 to {newest}")
+                write!(f, "unsupported message version {found}: this build supports 1 to {newest}")
             }
             Self::ByteOrder { found } => write!(f, "unknown byte order mark {found:#04x}"),
-            Self::Flags { found } => write!(f, "impossible message flags {found:#04x}"),
-            Self::UnknownKind { at, found } => write!(f, "section at byte {at} is of unknown kind {found}"),
+            Self::Flags { found } => write!(f, "invalid message flags {found:#04x}"),
+            Self::UnknownKind { at, found } => write!(f, "section at byte {at} has the unknown kind {found}"),
             Self::BadSection { at, kind } => {
-                write!(f, "header of kind {kind} at byte {at} contradicts itself")
+                write!(f, "invalid header of kind {kind} at byte {at}")
             }
-            Self::TooLarge { at, count } => write!(f, "section at byte {at} announces {count} elements"),
+            Self::TooLarge { at, count } => {
+                write!(f, "section at byte {at} announces {count} elements, which exceed any memory")
+            }
             Self::Padding { at } => write!(f, "byte {at} must be zero"),
-            Self::Objects { announced, found } => write!(f, "{announced} objects announced, {found} there"),
-            Self::BlockTooSmall { needed, left } => {
-                write!(f, "{needed} bytes said to lie in a block of {left}")
+            Self::ObjectCount { announced, found } => {
+                write!(f, "{announced} objects announced, {found} found")
+            }
+            Self::BlockTooSmall { needed, available } => {
+                write!(f, "message of {needed} bytes is longer than its block ({available})")
             }
         }
     }
@@ -48,13 +54,13 @@ impl fmt::Display for FormatError {
 impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsupported => f.write_str("the codec cannot express the value"),
-            Self::Custom => f.write_str("the value's own serde code refused"),
+            Self::Unsupported => f.write_str("the codec does not support the value"),
+            Self::Custom => f.write_str("the Serialize or Deserialize implementation returned an error"),
             Self::Truncated => f.write_str("the record ends within the value"),
-            Self::Malformed => f.write_str("the record is no value of this type"),
-            Self::Trailing { left } => write!(f, "{left} bytes behind the value"),
+            Self::Malformed => f.write_str("invalid encoding for this type"),
+            Self::Trailing { left } => write!(f, "{left} trailing bytes after the value"),
             Self::TooDeep { limit } => write!(f, "the value is nested deeper than {limit} levels"),
-            Self::TooManyEmpty { limit } => write!(f, "more than {limit} elements that take no bytes"),
+            Self::TooManyZeroSized { limit } => write!(f, "more than {limit} zero-sized elements"),
             Self::NoMemory => f.write_str("no memory for the dynamic part"),
         }
     }
@@ -64,7 +70,7 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overflow(e) => e.fmt(f),
-            Self::Place(e) => e.fmt(f),
+            Self::Index(e) => e.fmt(f),
             Self::Codec(e) => e.fmt(f),
             Self::Alloc(e) => e.fmt(f),
         }
@@ -74,22 +80,30 @@ impl fmt::Display for WriteError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongType { expected, found } => write!(f, "section of {found}, not {expected}"),
-            Self::WrongCodec { expected, found } => write!(f, "objects of codec {found}, not {expected}"),
-            Self::WrongSchema { expected, found } => write!(f, "objects of schema {found}, not {expected}"),
-            Self::PastSection { needed, left } => {
-                write!(f, "{needed} elements needed, {left} left in the section")
+            Self::WrongType { expected, found } => {
+                write!(f, "expected a section of {expected}, found {found}")
+            }
+            Self::WrongCodec { expected, found } => {
+                write!(f, "expected objects of codec {expected}, found codec {found}")
+            }
+            Self::WrongSchema { expected, found } => {
+                write!(f, "expected objects of schema {expected}, found schema {found}")
+            }
+            Self::PastSection { needed, available } => {
+                write!(f, "{needed} elements requested, {available} unread in the section")
             }
             Self::Unread { kind, left } => write!(f, "{left} elements of {kind} are still unread"),
             Self::End => f.write_str("no further section"),
-            Self::Invalid { kind, index } => write!(f, "element {index} is no {kind}"),
+            Self::Invalid { kind, index } => write!(f, "element {index} is not a valid {kind}"),
             Self::Misaligned { kind } => write!(f, "the block is not aligned for a view of {kind}"),
             Self::ForeignOrder { kind } => {
-                write!(f, "no view of {kind}: the section is in the other byte order")
+                write!(f, "cannot view {kind}: the section has the other byte order")
             }
-            Self::Place(e) => e.fmt(f),
-            Self::Split { len } => write!(f, "no view: the {len} bytes lie in several blocks"),
-            Self::Length { expected, found } => write!(f, "{found} elements were written, not {expected}"),
+            Self::Index(e) => e.fmt(f),
+            Self::Split { len } => write!(f, "cannot view {len} bytes: they are split over several blocks"),
+            Self::Length { expected, found } => {
+                write!(f, "expected a slice of {expected} elements, found {found}")
+            }
             Self::Codec(e) => e.fmt(f),
             Self::Format(e) => e.fmt(f),
         }
@@ -98,7 +112,7 @@ impl fmt::Display for ReadError {
 
 impl<R, E: fmt::Debug> fmt::Debug for FromBlockError<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("FromBlockError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 

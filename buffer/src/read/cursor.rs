@@ -1,4 +1,4 @@
-//! The common steps of all reading: the open section, the next one, and the location of bytes.
+//! State of a reader: the open section, the next section and the next record.
 
 use std::borrow::Cow;
 
@@ -13,47 +13,44 @@ use crate::header::{
 use crate::validate;
 use crate::{Buffer, ByteOrder, FormatError, ReadError};
 
-/// The mode of a buffer whose message is complete.
+/// The mode of a committed or received buffer.
 #[derive(Debug)]
 pub struct Reading {
-    /// The byte order of headers, and of elements unless their section has another.
+    /// Byte order of headers, and of elements unless their section has the other.
     pub(crate) order: ByteOrder,
-    /// Where the dynamic part begins, or the end of the message.
+    /// Offset of the dynamic part, or of the end of the message.
     pub(super) sections_end: usize,
     pub(crate) open: OpenSection,
     /// Offset of the section after the open one, before padding.
     pub(super) next: usize,
-    /// Where the next record of the dynamic part begins, before padding.
+    /// Offset of the next record, before padding.
     pub(crate) record: usize,
 }
 
-/// The section that is being read. All offsets count from the start of the message.
+/// The section that is being read. Offsets count from the start of the message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenSection {
     pub(super) tag: SectionTag,
-    /// The byte order of its elements.
     pub(super) order: ByteOrder,
-    /// Whether any of its elements has been read.
     pub(crate) touched: bool,
-    /// Elements left.
+    /// Unread elements.
     pub(crate) left: u64,
-    /// The next element, unless they are objects.
+    /// Offset of the next element, except for objects.
     pub(super) at: usize,
-    /// The end of the payload.
+    /// Offset of the end of the payload.
     pub(super) end: usize,
 }
 
 impl OpenSection {
-    /// Stands for "no section is open": a section of no kind, without elements.
+    /// No section is open.
     pub(super) const NONE: Self =
         Self { tag: SectionTag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
 
-    /// Returns the description of the unread rest.
     pub(super) fn section(&self) -> Section {
         self.tag.section(self.order, self.left)
     }
 
-    /// Returns why elements of another kind cannot be read while some of this one are left.
+    /// Returns the error of a read of another kind while this section has unread elements.
     #[cold]
     fn closed_to(&self, want: SectionTag) -> ReadError {
         if self.touched {
@@ -63,11 +60,11 @@ impl OpenSection {
     }
 }
 
-/// An object that is about to be read.
+/// A record that is about to be read.
 pub(crate) struct RecordRef {
-    /// Its section when it is read.
+    /// The open section after this read.
     open: OpenSection,
-    /// Where its bytes begin in the message, and how many they are.
+    /// Offset and length of the value in the message.
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
@@ -75,7 +72,7 @@ pub(crate) struct RecordRef {
 impl Reading {
     #[inline]
     pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
-        // Saturating: a message without a dynamic part has no record that could be read there.
+        // Saturating: without a dynamic part no record is read from there.
         let record = sections_end.saturating_add(SECTION_HEADER);
         Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER, record }
     }
@@ -93,10 +90,10 @@ impl Reading {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Returns the section from which elements of `want` are to be read, without opening it.
+    /// Returns the section to read elements of `want` from, without opening it.
     ///
-    /// The result must stay in registers. So the function is always inlined, and the open section is copied field by
-    /// field: a copy of the whole would wait for the stores that have just changed a part of it.
+    /// The result must stay in registers. So this is always inlined, and the open section is copied field by field: a
+    /// copy of the whole structure would wait for preceding stores to single fields.
     #[inline(always)]
     pub(crate) fn target(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
         if self.mode.open.tag == want {
@@ -113,8 +110,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(OpenSection { tag, order, touched, left, at, end })
     }
 
-    /// Reads the header after the open section if it is one of `want` in the order of the message, the usual case, with
-    /// a few comparisons.
+    /// Returns the next section if it has the tag `want` in the byte order of the message: the usual case, checked by a
+    /// few comparisons.
     #[inline(always)]
     fn next_of(&self, want: SectionTag) -> Option<OpenSection> {
         let Reading { order, sections_end, .. } = self.mode;
@@ -125,7 +122,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
 
-    /// Reads the header after the open section, of any kind.
+    /// Returns the next section, or why it has not the tag `want`.
     #[inline(never)]
     fn next_or_why(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
         let next = self.next()?;
@@ -145,20 +142,19 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(next.left)
     }
 
-    /// Reads the header after the open section.
-    ///
-    /// The whole message was checked before; every step is checked again here, so that no reader has to trust that.
+    /// Parses the header after the open section. Received messages were checked as a whole; each step is checked again,
+    /// so that no reader depends on that.
     #[inline]
     pub(super) fn next(&self) -> Result<OpenSection, ReadError> {
         self.next_at(self.mode.next)
     }
 
-    /// Reads the header after `at`.
+    /// Parses the header after `at`.
     #[inline]
     pub(super) fn next_at(&self, at: usize) -> Result<OpenSection, ReadError> {
         let end = self.mode.sections_end;
         let at = align_up(at, ALIGN).filter(|at| *at < end).ok_or(ReadError::End)?;
-        let head = SectionHeader::parse(self.fixed_range(at, end)?, at, self.mode.order)?;
+        let head = SectionHeader::parse(self.static_range(at, end)?, at, self.mode.order)?;
         let SectionHeader::Section { tag, kind, order, count } = head else {
             return Err(ReadError::End);
         };
@@ -168,16 +164,16 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(OpenSection { tag, order, touched: false, left: count, at: start, end: payload_end })
     }
 
-    /// Returns the next object of a section of `tag`; it counts as read when it is given to `Reading::took`.
+    /// Returns the next record of a section of `tag`; it counts as read after `Reading::finish_record`.
     pub(crate) fn next_value(&self, tag: SectionTag) -> Result<RecordRef, ReadError> {
         let mut open = self.target(tag)?;
-        open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, left: 0 })?;
+        open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, available: 0 })?;
         open.touched = true;
         let (at, len) = self.record(self.mode.record)?;
         Ok(RecordRef { open, at, len })
     }
 
-    /// Returns where the value of the record at `at` begins, and its length.
+    /// Returns the offset and the length of the value of the record at `at`.
     pub(crate) fn record(&self, at: usize) -> Result<(usize, usize), ReadError> {
         let left = self.len().saturating_sub(at);
         let missing =
@@ -194,16 +190,16 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 
     #[inline]
-    pub(super) fn fixed_range(&self, from: usize, to: usize) -> Result<&[u8], FormatError> {
-        part(self.static_part(), from, to)
+    pub(super) fn static_range(&self, from: usize, to: usize) -> Result<&[u8], FormatError> {
+        static_bytes(self.static_part(), from, to)
     }
 
-    /// Returns bytes of the message as it is on the wire, from the block or the chain.
+    /// Returns bytes of the message from the block or the chain.
     pub(crate) fn range(&self, at: usize, len: usize) -> Result<Cow<'_, [u8]>, FormatError> {
-        // A message that was written here has its dynamic part in the chain, one that arrived has it in the block.
-        let fixed = self.fixed_len();
-        let found = if at >= fixed && self.chain.len() > 0 {
-            self.chain.get(at - fixed, len)
+        // Only a message written by this process has its dynamic part in the chain.
+        let static_len = self.static_len();
+        let found = if at >= static_len && self.chain.len() > 0 {
+            self.chain.get(at - static_len, len)
         } else {
             at.checked_add(len).and_then(|end| self.static_part().get(at..end)).map(Cow::Borrowed)
         };
@@ -212,26 +208,25 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Returns bytes of the message, whose static part ends where the chain begins, if they are contiguous.
+/// Returns bytes of the message if they are contiguous. The chain follows the static part.
 pub(crate) fn contiguous_bytes<'a>(
-    fixed: &'a [u8],
+    static_part: &'a [u8],
     chain: &'a Dynamic,
     at: usize,
     len: usize,
 ) -> Result<&'a [u8], ReadError> {
-    let found = match at.checked_sub(fixed.len()) {
+    let found = match at.checked_sub(static_part.len()) {
         Some(at) if chain.len() > 0 => chain.get_whole(at, len),
-        _ => at.checked_add(len).and_then(|end| fixed.get(at..end)),
+        _ => at.checked_add(len).and_then(|end| static_part.get(at..end)),
     };
     found.ok_or(ReadError::Split { len })
 }
 
-/// Returns bytes of the static part.
-pub(super) fn part(fixed: &[u8], from: usize, to: usize) -> Result<&[u8], FormatError> {
-    fixed.get(from..to).ok_or(FormatError::Truncated {
+pub(super) fn static_bytes(static_part: &[u8], from: usize, to: usize) -> Result<&[u8], FormatError> {
+    static_part.get(from..to).ok_or(FormatError::Truncated {
         at: from as u64,
         needed: to.saturating_sub(from) as u64,
-        available: fixed.len().saturating_sub(from) as u64,
+        available: static_part.len().saturating_sub(from) as u64,
     })
 }
 

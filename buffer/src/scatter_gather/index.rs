@@ -4,20 +4,19 @@ use mpj_pool::RawBuffer;
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
-/// An integer that names an element of a slice: `usize`, `u64`, `u32`, `i64` or `i32`. A negative index is out of
-/// range.
+/// Integer type of an index: `usize`, `u64`, `u32`, `i64` or `i32`. A negative index is out of range.
 ///
-/// Sealed: the cheap check relies on the properties of these five types.
+/// Sealed, because the check relies on properties of these five types.
 pub trait IndexInt: private::Wide {}
 
 mod private {
     #[expect(unnameable_types, reason = "seals `IndexInt`")]
     pub trait Wide: Copy {
-        /// Returns the index; a negative one becomes greater than any length.
-        fn wide(self) -> u64;
+        /// Returns the index; a negative one becomes larger than any length.
+        fn to_u64(self) -> u64;
 
         /// Returns the index for an error message.
-        fn shown(self) -> i64;
+        fn to_i64(self) -> i64;
     }
 }
 
@@ -27,11 +26,11 @@ macro_rules! indices {
 
         impl private::Wide for $type {
             #[inline]
-            fn wide(self) -> u64 {
+            fn to_u64(self) -> u64 {
                 self as u64
             }
 
-            fn shown(self) -> i64 {
+            fn to_i64(self) -> i64 {
                 i64::try_from(self).unwrap_or(i64::MAX)
             }
         }
@@ -40,26 +39,25 @@ macro_rules! indices {
 
 indices! { usize u64 u32 i64 i32 }
 
-/// Checks that all indices are below `len`.
 fn check<I: IndexInt>(indices: &[I], len: usize) -> Result<(), IndexError> {
-    // No exit in the middle, so that the loop can take many at a time; slices are shorter than 2^63, so a wrong index
-    // is known by the sign of the difference.
+    // No early exit, so that the loop vectorizes. Slices are shorter than 2^63, so that the sign of the difference
+    // tells whether an index is in range.
     let bound = len as u64;
-    let good = indices.iter().fold(true, |good, index| good & (index.wide() < bound));
+    let good = indices.iter().fold(true, |good, index| good & (index.to_u64() < bound));
     if good {
         return Ok(());
     }
-    let wrong = indices.iter().position(|index| index.wide() >= bound);
+    let wrong = indices.iter().position(|index| index.to_u64() >= bound);
     let position = wrong.unwrap_or(0);
-    Err(IndexError::Index { position, index: indices[position].shown(), len })
+    Err(IndexError::Index { position, index: indices[position].to_i64(), len })
 }
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends `src[i]` for each index `i`, as [`write`](Self::write) appends a slice. Indices may come more than once.
+    /// Appends `src[i]` for each index `i`, as [`write`](Self::write) appends a slice. An index may be repeated.
     ///
     /// # Errors
-    /// [`WriteError::Place`] if an index lies outside of `src`, [`WriteError::Overflow`] if the static part has no
-    /// room; nothing is written then.
+    /// [`WriteError::Index`] if an index is out of range for `src`, [`WriteError::Overflow`] if the static part is too
+    /// small. Then nothing was written.
     ///
     /// # Examples
     /// ```
@@ -73,9 +71,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn gather<T: Element, I: IndexInt>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
-        // One pass: an invalid index ends the append, which then has no effect. The second pass finds the index for the
-        // error.
-        let chosen = |index: I| src.get(usize::try_from(index.wide()).ok()?).copied();
+        // An invalid index fails the append. Only then a second pass finds it for the error.
+        let chosen = |index: I| src.get(usize::try_from(index.to_u64()).ok()?).copied();
         let appended = self.append::<T>(indices.len(), |spare| spare.put_all(indices, chosen));
         appended.or_else(|full| {
             check(indices, src.len())?;
@@ -86,11 +83,11 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Reading> {
     /// Reads one element into `dst[i]` for each index `i`, as [`read`](Self::read) fills a slice, and returns their
-    /// number. Where an index comes more than once, the last element stays.
+    /// number. If an index is repeated, the last element remains.
     ///
     /// # Errors
-    /// As `read`, and [`ReadError::Place`] if an index lies outside of `dst`. Neither `dst` nor the buffer has changed
-    /// then.
+    /// As `read`, and [`ReadError::Index`] if an index is out of range for `dst`. Then `dst` and the buffer are
+    /// unchanged.
     pub fn scatter<T: Element, I: IndexInt>(
         &mut self,
         dst: &mut [T],
@@ -98,18 +95,18 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ) -> Result<usize, ReadError> {
         self.consume::<T>(indices.len(), |bytes, swap| {
             check(indices, dst.len())?;
-            spread(bytes, dst, indices, swap);
+            scatter_elements(bytes, dst, indices, swap);
             Ok(())
         })
     }
 }
 
-fn spread<T: Element, I: IndexInt>(bytes: &[u8], dst: &mut [T], indices: &[I], swap: bool) {
-    // Two loops, so that neither tests the byte order for each element.
+fn scatter_elements<T: Element, I: IndexInt>(bytes: &[u8], dst: &mut [T], indices: &[I], swap: bool) {
+    // Two loops, so that neither tests the byte order per element.
     let elements = bytes.chunks_exact(size_of::<T>()).zip(indices);
     if swap {
-        elements.for_each(|(bytes, index)| dst[index.wide() as usize] = T::take(bytes, true));
+        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::take(bytes, true));
     } else {
-        elements.for_each(|(bytes, index)| dst[index.wide() as usize] = T::take(bytes, false));
+        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::take(bytes, false));
     }
 }

@@ -1,37 +1,36 @@
-//! Strided regions: rows, columns, faces and sub-blocks of arrays of any rank, forwards, backwards or repeated.
+//! Strided regions of arrays of any rank: rows, columns, faces and sub-blocks, also backwards or repeated.
 
 use mpj_pool::RawBuffer;
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
-/// More dimensions of two elements and more than this have no volume that a `usize` can count.
-const MOST: usize = usize::BITS as usize;
+/// Maximum number of dimensions with an extent of 2 or more: the volume of more would exceed a `usize`.
+const MAX_DIMS: usize = usize::BITS as usize;
 
-/// Memory for the dimensions of a region. It is kept outside of the region, since moving both would cost more than a
-/// small copy.
-const ROOM: [(usize, isize); MOST] = [(1, 0); MOST];
+/// Memory for the dimensions of a region, outside of it, because moving a large structure costs more.
+const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
 
-/// A checked region: every element that [`runs`](Self::runs) names lies in the slice.
+/// A checked region: every index of [`runs`](Self::runs) is in range.
 struct StridedRegion<'a> {
     start: usize,
     volume: usize,
-    /// Dimensions of at least two elements; neighbours that continue each other are merged. The innermost is the last.
+    /// Dimensions with an extent of 2 or more, the innermost last; dimensions that continue each other are merged.
     dims: &'a [(usize, isize)],
 }
 
 impl<'a> StridedRegion<'a> {
-    /// Checks a region of a slice of `len` elements; its dimensions are stored in `room`.
+    /// Checks a region of a slice of `len` elements; stores its dimensions in `storage`.
     fn check(
         len: usize,
         start: usize,
         dims: &[(usize, isize)],
-        room: &'a mut [(usize, isize); MOST],
+        storage: &'a mut [(usize, isize); MAX_DIMS],
     ) -> Result<Self, IndexError> {
         if dims.iter().any(|(extent, _)| *extent == 0) {
             return Ok(Self { start, volume: 0, dims: &[] });
         }
         let (mut volume, mut rank) = (1usize, 0usize);
-        // A product of a usize and an isize fits an i128; a sum at its end is out of every slice anyway.
+        // The product of a usize and an isize fits an i128; a saturated sum is out of range anyway.
         let (mut lowest, mut highest) = (start as i128, start as i128);
         for (extent, stride) in dims {
             let reach = (*extent as i128 - 1) * *stride as i128;
@@ -39,19 +38,19 @@ impl<'a> StridedRegion<'a> {
             *side = side.saturating_add(reach);
         }
         if lowest < 0 || highest >= len as i128 {
-            let shown =
+            let to_i64 =
                 |index: i128| i64::try_from(index).unwrap_or(if index < 0 { i64::MIN } else { i64::MAX });
-            return Err(IndexError::Region { lowest: shown(lowest), highest: shown(highest), len });
+            return Err(IndexError::Region { lowest: to_i64(lowest), highest: to_i64(highest), len });
         }
         for &(extent, stride) in dims.iter().filter(|(extent, _)| *extent > 1) {
-            // Saturated, it is more than fits any block; the caller compares.
+            // If it saturates, the volume exceeds any block, which the caller checks.
             volume = volume.saturating_mul(extent);
-            match rank.checked_sub(1).map(|last| &mut room[last]) {
+            match rank.checked_sub(1).map(|last| &mut storage[last]) {
                 Some(outer) if Some(outer.1) == stride.checked_mul(extent as isize) && outer.1 != 0 => {
                     *outer = (outer.0 * extent, stride);
                 }
-                _ if rank < MOST => {
-                    room[rank] = (extent, stride);
+                _ if rank < MAX_DIMS => {
+                    storage[rank] = (extent, stride);
                     rank += 1;
                 }
                 _ => {
@@ -60,35 +59,34 @@ impl<'a> StridedRegion<'a> {
                 }
             }
         }
-        Ok(Self { start, volume, dims: &room[..rank] })
+        Ok(Self { start, volume, dims: &storage[..rank] })
     }
 
-    /// Returns the innermost dimension: the number of elements and their distance.
+    /// Returns the innermost dimension.
     fn run(&self) -> (usize, isize) {
         self.dims.last().copied().unwrap_or((1, 1))
     }
 
-    /// Calls `each` with the first index of every run, in order.
     fn runs(&self, mut each: impl FnMut(usize)) {
         if self.volume == 0 {
             return;
         }
         let outer = self.dims.split_last().map_or(self.dims, |(_, outer)| outer);
         let mut at = self.start;
-        // The innermost of the outer dimensions has a loop of its own: most regions have only that one.
+        // The innermost of the outer dimensions has its own loop: most regions have no other.
         let (rows, step) = outer.last().copied().unwrap_or((1, 0));
         let planes = outer.len().saturating_sub(1);
         let mut plane = |mut row: usize| {
             for _ in 0..rows {
                 each(row);
-                // It wraps only past the last row, where it is not used.
+                // Wraps only after the last row.
                 row = row.wrapping_add_signed(step);
             }
         };
         if planes == 0 {
             return plane(at);
         }
-        let mut counts = [0usize; MOST];
+        let mut counts = [0usize; MAX_DIMS];
         loop {
             plane(at);
             let mut d = planes;
@@ -113,13 +111,13 @@ impl<'a> StridedRegion<'a> {
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Appends a strided region of `src`, as [`write`](Self::write) appends a slice.
     ///
-    /// `dims` are pairs of an extent and a stride, both in elements, the outermost dimension first: the last one runs
-    /// fastest. The region begins at `src[start]`; strides may be negative, or 0 to repeat. Without dimensions the
-    /// region is that one element; with an extent of 0 it is empty.
+    /// `dims` are (extent, stride) pairs in elements, the outermost dimension first. The region begins at `src[start]`.
+    /// Strides may be negative, or 0 to repeat. Without dimensions the region is one element; with an extent of 0 it is
+    /// empty.
     ///
     /// # Errors
-    /// [`WriteError::Place`] if the region reaches out of `src`, [`WriteError::Overflow`] if the static part has no
-    /// room; nothing is written then.
+    /// [`WriteError::Index`] if the region exceeds `src`, [`WriteError::Overflow`] if the static part is too small.
+    /// Then nothing was written.
     ///
     /// # Examples
     /// ```
@@ -139,36 +137,35 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         start: usize,
         dims: &[(usize, isize)],
     ) -> Result<(), WriteError> {
-        let mut room = ROOM;
-        let region = StridedRegion::check(src.len(), start, dims, &mut room)?;
+        let mut storage = NO_DIMS;
+        let region = StridedRegion::check(src.len(), start, dims, &mut storage)?;
         let (extent, stride) = region.run();
         let run = |at: usize| (0..extent).map(move |i| src[at.wrapping_add_signed(stride * i as isize)]);
-        self.append::<T>(region.volume, |spare| match (stride, spare.is_turned()) {
+        self.append::<T>(region.volume, |spare| match (stride, spare.is_swapped()) {
             (1, false) => region.runs(|at| spare.put_slice_as_is(&src[at..at + extent])),
             (1, true) => region.runs(|at| spare.put(&src[at..at + extent])),
             (_, false) => region.runs(|at| spare.put_as_is(run(at))),
-            (_, true) => region.runs(|at| spare.put_as_is(run(at).map(T::turned))),
+            (_, true) => region.runs(|at| spare.put_as_is(run(at).map(T::swapped))),
         })?;
         Ok(())
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Reads into a strided region of `dst`, as [`read`](Self::read) fills a slice, and returns the number of elements;
-    /// [`write_strided`](Buffer::write_strided) describes regions. If a position occurs more than once, the last
-    /// element stays.
+    /// Reads into a strided region of `dst`, which is given as for [`write_strided`](Buffer::write_strided), and
+    /// returns the number of elements. If a position is repeated, the last element remains.
     ///
     /// # Errors
-    /// As `read`, and [`ReadError::Place`] if the region reaches out of `dst`. Neither `dst` nor the buffer has changed
-    /// then.
+    /// As [`read`](Self::read), and [`ReadError::Index`] if the region exceeds `dst`. Then `dst` and the buffer are
+    /// unchanged.
     pub fn read_strided<T: Element>(
         &mut self,
         dst: &mut [T],
         start: usize,
         dims: &[(usize, isize)],
     ) -> Result<usize, ReadError> {
-        let mut room = ROOM;
-        let region = StridedRegion::check(dst.len(), start, dims, &mut room)?;
+        let mut storage = NO_DIMS;
+        let region = StridedRegion::check(dst.len(), start, dims, &mut storage)?;
         let (extent, stride) = region.run();
         self.consume::<T>(region.volume, |mut bytes, swap| {
             let mut next = |count: usize| {

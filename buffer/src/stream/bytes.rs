@@ -1,4 +1,4 @@
-//! The traits of the `bytes` crate.
+//! Implementations of the traits of the `bytes` crate.
 
 use std::io::IoSlice;
 
@@ -13,15 +13,15 @@ use crate::{Buffer, FormatError, FromBlockError, Reading, validate};
 
 impl Buf for MessageReader<'_> {
     fn remaining(&self) -> usize {
-        self.left
+        self.remaining
     }
 
     fn chunk(&self) -> &[u8] {
-        self.piece
+        self.segment
     }
 
     fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
-        self.pieces(dst)
+        self.fill_slices(dst)
     }
 
     /// Stops at the end of the message.
@@ -52,7 +52,7 @@ unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     }
 }
 
-/// Keeps the block of a message alive for `Bytes`.
+/// Owns the block of a message for `Bytes`.
 struct Owner<R: RawBuffer>(Buffer<R, Reading>);
 
 impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
@@ -62,25 +62,27 @@ impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
 }
 
 impl<R: RawBuffer + 'static> Buffer<R, Reading> {
-    /// Returns the bytes of the message; they are copied only if they lie in several pieces. The block lives as long as
-    /// they do.
+    /// Returns the bytes of the message, with a copy only if there is a dynamic part in the chain. The block lives as
+    /// long as the bytes.
     pub fn into_bytes(self) -> Bytes {
         if self.chain.len() > 0 {
             return Bytes::from(self.to_vec());
         }
-        // Without the block that `clear` has kept.
+        // Without the chunk that `clear` has kept.
         Bytes::from_owner(Owner(Self { chain: Dynamic::default(), ..self }))
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Copies a whole message into a block, from a source in any number of pieces.
+    /// Copies a message into a block, from a source of any number of segments.
     ///
     /// # Errors
-    /// The block back, if it is too small or the bytes are not exactly one message.
+    /// Returns the block if it is too small or the bytes are not exactly one message.
     pub fn from_buf(block: R, mut message: impl Buf) -> Result<Self, FromBlockError<R, FormatError>> {
-        let error =
-            FormatError::BlockTooSmall { needed: message.remaining() as u64, left: block.capacity() as u64 };
+        let error = FormatError::BlockTooSmall {
+            needed: message.remaining() as u64,
+            available: block.capacity() as u64,
+        };
         let mut block = match FilledRange::empty(block, 0) {
             Ok(filled) => filled,
             Err((block, _)) => return Err(FromBlockError { block, error }),

@@ -1,11 +1,10 @@
-//! Messages from streams: from a blocking one by [`Buffer::read_from`], piece by piece from any other by a
-//! [`Receiver`].
+//! Messages from streams: [`Buffer::read_from`] for blocking streams, [`Receiver`] for others.
 //!
 //! ```text
-//!             16 bytes there                 all there
+//!          16 bytes received              all received
 //!  header ──────────────────────► body ───────────────────► message, header
-//!    │    length ≤ limit, a block   │      every header right
-//!    ╰─► refused, header kept       ╰─► refused, dropped
+//!    │    length ≤ limit, a block   │      all headers valid
+//!    ╰─► error, header kept         ╰─► error, message dropped
 //! ```
 
 use core::error::Error;
@@ -19,8 +18,8 @@ use crate::header::{MESSAGE_HEADER, MessageHeader};
 use crate::validate;
 use crate::{Buffer, FormatError, Reading};
 
-/// At once this much is read.
-const STEP: usize = 64 << 10;
+/// Maximum number of bytes per read.
+const READ_LEN: usize = 64 << 10;
 
 /// Why no message was received.
 #[derive(Debug)]
@@ -30,16 +29,16 @@ pub enum ReceiveError {
     Io(io::Error),
     /// The bytes are not a message.
     Format(FormatError),
-    /// The header announces more bytes than a message may have here.
+    /// The header announces more bytes than the limit.
     TooLong {
         /// Length that the header announces.
         len: u64,
-        /// The most bytes that were allowed.
+        /// The limit.
         limit: usize,
         /// The message header that was read.
         header: [u8; MESSAGE_HEADER],
     },
-    /// The pool had no block for the message.
+    /// The pool could not allocate a block for the message.
     Alloc {
         /// The error of the pool.
         error: AllocError,
@@ -53,7 +52,9 @@ impl fmt::Display for ReceiveError {
         match self {
             Self::Io(e) => e.fmt(f),
             Self::Format(e) => e.fmt(f),
-            Self::TooLong { len, limit, .. } => write!(f, "message of {len} bytes where {limit} are allowed"),
+            Self::TooLong { len, limit, .. } => {
+                write!(f, "message of {len} bytes exceeds the limit of {limit}")
+            }
             Self::Alloc { error, .. } => error.fmt(f),
         }
     }
@@ -76,8 +77,7 @@ impl From<io::Error> for ReceiveError {
     }
 }
 
-/// Returns the stream's own error unchanged. An invalid message is `InvalidData`, and a pool without a block is
-/// `OutOfMemory`. So functions that return an [`io::Result`] can use `?`.
+/// Returns the stream's own error unchanged. An invalid message is `InvalidData`, a failed allocation is `OutOfMemory`.
 impl From<ReceiveError> for io::Error {
     fn from(e: ReceiveError) -> Self {
         match e {
@@ -90,7 +90,7 @@ impl From<ReceiveError> for io::Error {
     }
 }
 
-/// A message of which the length is known and a part is there.
+/// A message of known length, received in part.
 ///
 /// # Invariants
 /// 1. `bytes.len() <= total <= bytes.capacity()`.
@@ -100,7 +100,7 @@ struct MessageBody<R> {
 }
 
 impl<R: RawBuffer> MessageBody<R> {
-    /// Takes a block for the message that the header announces, which is put there.
+    /// Allocates a block for the message that the header announces, and stores the header there.
     fn open<P: Pool<Block = R>>(
         header: [u8; MESSAGE_HEADER],
         pool: &P,
@@ -115,7 +115,7 @@ impl<R: RawBuffer> MessageBody<R> {
             return Err(ReceiveError::TooLong { len, limit, header });
         };
         let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
-        // Only a pool that returns less than requested gets here.
+        // Only if the pool returned less than requested.
         let short = AllocError::new(total, block.capacity(), 0, AllocErrorKind::TooLarge);
         let short = ReceiveError::Alloc { error: short, header };
         if block.capacity() < total {
@@ -132,7 +132,7 @@ impl<R: RawBuffer> MessageBody<R> {
         self.total - self.bytes.len()
     }
 
-    /// Takes what belongs to the message from the front of `input`.
+    /// Takes bytes of the message from the front of `input`.
     fn take(&mut self, input: &mut &[u8]) {
         let (now, later) = input.split_at(self.missing().min(input.len()));
         let pushed = self.bytes.push(now);
@@ -140,7 +140,7 @@ impl<R: RawBuffer> MessageBody<R> {
         *input = later;
     }
 
-    /// Checks the message, all of which is there.
+    /// Checks the message, which is complete.
     fn close(self) -> Result<Buffer<R, Reading>, ReceiveError> {
         let layout = validate::message(self.bytes.bytes()).map_err(ReceiveError::Format)?;
         Ok(Buffer::checked(self.bytes, 0, layout))
@@ -160,13 +160,12 @@ impl<R: RawBuffer> Write for MessageBody<R> {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Reads one message from a blocking stream into a block of `pool`: it reads no bytes
-    /// beyond the message, so that another one may follow.
+    /// Reads one message from a blocking stream into a block of `pool`. Reads no bytes after the message.
     ///
     /// # Errors
     /// [`ReceiveError`] if the stream fails or ends, if the bytes are not a message, if its header announces more than
-    /// `limit` bytes, or if the pool has no block for them. The length is checked before a block is allocated. The
-    /// header that was read is in the error: `header.chain(stream)` restores the stream.
+    /// `limit` bytes, or if the pool cannot allocate a block for them. The length is checked before the allocation. The
+    /// error contains the header: `header.chain(stream)` restores the stream.
     ///
     /// # Examples
     /// ```
@@ -181,7 +180,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// buffer.commit().write_to(&mut wire)?;
     /// let mut stream = &wire[..];
     /// let Err(ReceiveError::TooLong { len, header, .. }) = Buffer::read_from(&mut stream, global(), 20) else {
-    ///     panic!("35 bytes are no more than 20");
+    ///     panic!("35 bytes exceed the limit of 20");
     /// };
     /// let mut buffer = Buffer::read_from(header.chain(stream), global(), len as usize)?;
     /// assert_eq!(buffer.view::<u8>()?, [1, 2, 3]);
@@ -196,12 +195,12 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
-        // `copy` reads into memory of its own, or of the writer, which need not be zeroed.
+        // `copy` reads into memory of its own, or of the writer, which it need not zero.
         let mut rest = stream.take(missing as u64);
-        if missing < STEP / 4 {
+        if missing < READ_LEN / 4 {
             io::copy(&mut rest, &mut body)?;
         } else {
-            let mut writer = BufWriter::with_capacity(STEP, &mut body);
+            let mut writer = BufWriter::with_capacity(READ_LEN, &mut body);
             io::copy(&mut rest, &mut writer)?;
             writer.flush()?;
         }
@@ -215,27 +214,25 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 /// The result of one read by a [`Receiver`].
 #[derive(Debug)]
 pub enum Received<R: RawBuffer> {
-    /// A whole message.
+    /// A complete message.
     Message(Buffer<R, Reading>),
-    /// No more bytes for now: read again when the stream is ready.
+    /// No more bytes are available: read again when the stream is ready.
     Pending,
     /// The end of the stream, between two messages.
     End,
 }
 
-/// Receives messages from a stream as bytes arrive, in pieces of any size: for non-blocking sockets, and for async
-/// runtimes.
+/// Receives messages from a stream in portions of any size: for non-blocking sockets and async runtimes.
 ///
-/// The caller feeds it with bytes, or it reads them itself. It never waits, and it holds at most one block, of at most
-/// `limit` bytes, whatever a peer announces.
+/// The caller feeds it bytes, or it reads them itself. It never waits, and it has at most one block, of at most `limit`
+/// bytes, whatever a peer announces.
 ///
 /// # Errors
-/// The next call after a [`ReceiveError`]:
+/// After a [`ReceiveError`]:
 /// * `TooLong`, `Alloc`: the header is kept. Repeat the call after [`set_limit`](Self::set_limit), or when the pool has
-///   room again; it continues where it stopped.
+///   memory again; it continues where it stopped.
 /// * `Format`: if the header was invalid, every further call returns the same error, because the start of the next
-///   message is unknown. If the rest of the message was invalid, the message has been dropped, and the next call begins
-///   with the next one.
+///   message is unknown. Otherwise the message is dropped, and the next call begins with the next message.
 /// * `Io`: depends on the stream.
 ///
 /// # Examples
@@ -252,9 +249,9 @@ pub enum Received<R: RawBuffer> {
 ///
 /// let mut receiver = Receiver::new(global(), 1 << 20);
 /// let mut numbers = Vec::new();
-/// for mut piece in wire.chunks(50) {
-///     // A piece may end within a message, and hold several.
-///     while let Some(mut message) = receiver.feed(&mut piece)? {
+/// for mut portion in wire.chunks(50) {
+///     // A portion may end within a message, or contain several.
+///     while let Some(mut message) = receiver.feed(&mut portion)? {
 ///         numbers.extend_from_slice(message.view::<u64>()?);
 ///     }
 /// }
@@ -271,16 +268,15 @@ pub struct Receiver<P: Pool> {
     ahead: ReadAhead,
 }
 
-/// The message that is coming in.
 struct Partial<R> {
     header: [u8; MESSAGE_HEADER],
-    /// Bytes of the header that are there.
+    /// Bytes of the header that were received.
     have: usize,
-    /// Once the header is there and allowed.
+    /// `Some` after the header was accepted.
     body: Option<MessageBody<R>>,
 }
 
-/// Bytes that were read; `memory[from..to]` is not consumed by a message yet.
+/// Bytes that were read; no message has consumed `memory[from..to]` yet.
 #[derive(Default)]
 struct ReadAhead {
     memory: Vec<u8>,
@@ -291,7 +287,7 @@ struct ReadAhead {
 impl<R: RawBuffer> Partial<R> {
     const EMPTY: Self = Self { header: [0; MESSAGE_HEADER], have: 0, body: None };
 
-    /// Takes what belongs to the message from the front of `input`; returns the message once it is whole.
+    /// Takes bytes of the message from the front of `input`; returns the message once it is complete.
     fn feed<P: Pool<Block = R>>(
         &mut self,
         input: &mut &[u8],
@@ -322,27 +318,27 @@ impl<R: RawBuffer> Partial<R> {
 }
 
 impl<P: Pool> Receiver<P> {
-    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, or a reference to one, or an
+    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`, which may be a reference or an
     /// `Arc`.
     pub fn new(pool: P, limit: usize) -> Self {
         Self { pool, limit, partial: Partial::EMPTY, ahead: ReadAhead::default() }
     }
 
-    /// Allows messages of at most `limit` bytes from now on, except for a message whose block is allocated already.
+    /// Sets the limit, except for a message whose block is already allocated.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Returns whether a part of a message is held, so that a stream that ends here has been cut off.
+    /// Returns whether a part of a message was received: then the end of the stream would truncate it.
     pub fn has_partial_message(&self) -> bool {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }
 
-    /// Takes bytes from the front of `input`, up to the end of one message, which is returned when it is complete.
-    /// `None` means that all bytes were taken and more are needed.
+    /// Takes bytes from the front of `input`, up to the end of one message, and returns that message. `None` means that
+    /// all bytes were taken and more are needed.
     ///
     /// # Errors
-    /// Those of the [type](Self#errors), except `Io`. `input` begins with the first byte that was not taken.
+    /// Those of the [type](Self#errors), except `Io`. Then `input` begins with the first byte that was not taken.
     pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
         match self.next_ahead()? {
             None => self.partial.feed(input, &self.pool, self.limit),
@@ -353,9 +349,8 @@ impl<P: Pool> Receiver<P> {
     /// Returns the next message of a stream, which may be non-blocking. Bytes read beyond the message are kept for the
     /// next call.
     ///
-    /// Bytes pass through 64 KiB of memory that the receiver makes for its first call; several short messages come with
-    /// one call of the system. A server with very many connections reads into memory that they share, and calls
-    /// [`feed`](Self::feed).
+    /// Bytes pass through 64 KiB of memory, allocated by the first call, so that one system call reads several short
+    /// messages. A server with very many connections can read into shared memory and call [`feed`](Self::feed).
     ///
     /// # Errors
     /// Those of the [type](Self#errors); an end within a message is [`ErrorKind::UnexpectedEof`].
@@ -375,7 +370,7 @@ impl<P: Pool> Receiver<P> {
     /// let mut message = Buffer::with_capacity(256)?;
     /// message.write_object("no hurry")?;
     /// message.commit().write_to(&out)?;
-    /// let Received::Message(mut message) = receiver.read(&into)? else { panic!("it has come") };
+    /// let Received::Message(mut message) = receiver.read(&into)? else { panic!("no message") };
     /// assert_eq!(message.read_object::<String>()?, "no hurry");
     ///
     /// drop(out);
@@ -388,14 +383,14 @@ impl<P: Pool> Receiver<P> {
                 return Ok(Received::Message(message));
             }
             if self.ahead.memory.is_empty() {
-                self.ahead.memory.resize(STEP, 0);
+                self.ahead.memory.resize(READ_LEN, 0);
             }
             match stream.read(&mut self.ahead.memory) {
                 Ok(0) if self.has_partial_message() => {
                     return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(0) => return Ok(Received::End),
-                Ok(count) => (self.ahead.from, self.ahead.to) = (0, count.min(STEP)),
+                Ok(count) => (self.ahead.from, self.ahead.to) = (0, count.min(READ_LEN)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Pending),
                 Err(e) => return Err(ReceiveError::Io(e)),
@@ -403,7 +398,7 @@ impl<P: Pool> Receiver<P> {
         }
     }
 
-    /// Takes what was read before. When it returns no message, nothing of that is left.
+    /// Consumes bytes that were read ahead: all of them if it returns no message.
     fn next_ahead(&mut self) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
         let Self { pool, limit, partial, ahead } = self;
         let mut input = &ahead.memory[ahead.from..ahead.to];
@@ -417,7 +412,7 @@ impl<P: Pool> fmt::Debug for Receiver<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")
             .field("limit", &self.limit)
-            .field("is_midway", &self.has_partial_message())
+            .field("has_partial_message", &self.has_partial_message())
             .finish_non_exhaustive()
     }
 }

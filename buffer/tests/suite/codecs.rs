@@ -86,13 +86,13 @@ fn through<C: Codec>() {
 }
 
 #[test]
-fn every_type_comes_back() {
+fn all_types_round_trip() {
     through::<Postcard>();
     through::<Fixed>();
 }
 
 #[test]
-fn the_fixed_form_is_as_documented() {
+fn fixed_encoding_is_as_documented() {
     let expected: &[u8] = &[
         1, // true
         0xfe, 0xff, // -2i16
@@ -126,13 +126,12 @@ enum Chain {
 struct Endless(Box<Endless>);
 
 #[test]
-fn nesting_ends_somewhere() {
+fn nesting_beyond_the_limit_is_an_error() {
     let deep = |levels: usize| {
         let mut value = Nested(vec![]);
         (0..levels).for_each(|_| value = Nested(vec![core::mem::replace(&mut value, Nested(vec![]))]));
         value
     };
-    // Each level is a struct and a sequence.
     let most = MAX_DEPTH as usize / 2 - 1;
     for levels in [0, 5, most] {
         assert_eq!(decoded::<Fixed, Nested>(&encoded::<Fixed>(&deep(levels))).unwrap(), deep(levels));
@@ -143,7 +142,6 @@ fn nesting_ends_somewhere() {
     assert_eq!(buffer.write_object_with::<Fixed, _>(&deep(most + 1)), Err(WriteError::Codec(too_deep)));
     assert!(buffer.is_empty());
     assert_eq!(decoded::<Postcard, Nested>(&encoded::<Postcard>(&deep(most + 1))), Err(too_deep));
-    // Input that no writer produces.
     assert_eq!(decoded::<Postcard, Nested>(&[1; 1_000_000]), Err(too_deep));
     assert_eq!(decoded::<Fixed, Nested>(&1u64.to_le_bytes().repeat(100_000)), Err(too_deep));
     assert!(decoded::<Postcard, Chain>(&[1; 1_000_000]).is_err_and(|e| e == too_deep));
@@ -152,7 +150,6 @@ fn nesting_ends_somewhere() {
     assert!(decoded::<Fixed, Endless>(&[]).is_err_and(|e| e == too_deep));
 }
 
-/// A length as each codec writes it.
 fn claim<C: Codec>(count: u64) -> Vec<u8> {
     encoded::<C>(&count)
 }
@@ -166,7 +163,7 @@ fn claims<C: Codec>() {
         assert!(decoded::<C, RawVec<f64>>(&bytes).is_err());
         assert!(decoded::<C, BTreeMap<u64, u64>>(&bytes).is_err());
     }
-    let too_many = Err(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED });
+    let too_many = Err(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED });
     for count in [u64::from(MAX_ZERO_SIZED) + 1, 1 << 60, u64::MAX] {
         let bytes = claim::<C>(count);
         assert_eq!(decoded::<C, Vec<()>>(&bytes), too_many.map(|()| vec![]));
@@ -179,7 +176,7 @@ fn claims<C: Codec>() {
     }
     let empty = vec![(); MAX_ZERO_SIZED as usize];
     assert_eq!(decoded::<C, Vec<()>>(&encoded::<C>(&empty)), Ok(empty));
-    // Fields without bytes are not counted, nor are sequences that are empty.
+    // Fields without bytes and empty sequences are not counted.
     let many = vec![(1u8, (), Unit); 2 * MAX_ZERO_SIZED as usize];
     assert_eq!(decoded::<C, Vec<(u8, (), Unit)>>(&encoded::<C>(&many)).map(|back| back == many), Ok(true));
     let many: Vec<Vec<()>> = vec![vec![]; 2 * MAX_ZERO_SIZED as usize];
@@ -187,7 +184,7 @@ fn claims<C: Codec>() {
 }
 
 #[test]
-fn claims_are_bounded_by_what_is_there() {
+fn false_lengths_are_bounded_by_the_bytes() {
     claims::<Postcard>();
     claims::<Fixed>();
 }
@@ -221,7 +218,7 @@ fn raw_through<T: Element + PartialEq + Debug>(values: &[T]) {
         buffer.read_dynamic_into(&mut back).unwrap();
         assert_eq!(back, values);
         assert_eq!(buffer.read_dynamic::<T>(), Ok(vec![]));
-        assert_eq!(buffer.read_dynamic::<T>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
+        assert_eq!(buffer.read_dynamic::<T>(), Err(ReadError::PastSection { needed: 1, available: 0 }));
         buffer.rewind();
         if size_of::<T>() <= 8 {
             assert_eq!(buffer.view_dynamic::<T>(), Ok(values));
@@ -234,7 +231,7 @@ fn remote_again(buffer: &mut Buffer<Heap, Reading>) -> Buffer<Heap, Reading> {
 }
 
 #[test]
-fn slices_in_one_piece() {
+fn slices_round_trip_in_the_dynamic_part() {
     raw_through(&[i8::MIN, 1]);
     raw_through(&[1u8, 2, 3]);
     raw_through(&[-1i16, 2]);
@@ -252,8 +249,8 @@ fn slices_in_one_piece() {
 }
 
 #[test]
-fn slices_of_strangers() {
-    // A string's bytes as elements: too few, and none of their type.
+fn invalid_slices_are_errors() {
+    // The bytes of a string as elements: a partial element, and invalid elements.
     let odd = encoded::<Fixed>("abc");
     assert_eq!(decoded::<Fixed, RawVec<u16>>(&odd), Err(CodecError::Malformed));
     assert_eq!(decoded::<Fixed, RawVec<bool>>(&odd), Err(CodecError::Custom));
@@ -293,7 +290,7 @@ fn slices_of_strangers() {
 }
 
 #[test]
-fn the_other_byte_order_in_the_dynamic_part() {
+fn dynamic_part_in_the_other_byte_order_is_swapped() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write_dynamic(&[0x0102u16, 0x0304]).unwrap();
     let mut wire = buffer.commit().to_vec();
@@ -311,7 +308,7 @@ fn the_other_byte_order_in_the_dynamic_part() {
 }
 
 #[test]
-fn large_values_are_split_here_and_whole_elsewhere() {
+fn large_values_are_split_by_the_writer_and_contiguous_at_the_receiver() {
     let values: Vec<u64> = (0..2_000_000).collect();
     let mut buffer = Buffer::new(Heap::new(128)).unwrap();
     buffer.write_dynamic(&values).unwrap();
@@ -328,10 +325,10 @@ fn large_values_are_split_here_and_whole_elsewhere() {
 }
 
 #[test]
-fn sequences_on_both_sides_of_a_chunks_end() {
+fn sequences_may_cross_the_end_of_a_chunk() {
     type Mixed = (u8, Vec<u16>, [f64; 3], String);
     for count in 0..40 {
-        // Each count moves the end of the first chunk, of about 4 KiB, to another field of some element.
+        // Each count moves the end of the first chunk to another field of an element.
         let mixed = |i: u16| (i as u8, (0..i % 5).collect(), [0.5, f64::from(i), -1.0], "x".repeat(count));
         let values: (Vec<u8>, Vec<Mixed>) = (vec![1; count], (0..300).map(mixed).collect());
         assert_eq!(decoded::<Fixed, _>(&encoded::<Fixed>(&values)), Ok(values));
@@ -344,7 +341,7 @@ fn sequences_on_both_sides_of_a_chunks_end() {
 }
 
 #[test]
-fn the_dynamic_part_of_a_pool_of_ones_own() {
+fn set_pool_allocates_and_frees_the_dynamic_part() {
     let pool = Arc::new(Buddy::growing(Growth::default().limit(1 << 20), mpj_buffer::pool::Heap::create));
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.set_pool(Arc::clone(&pool));
@@ -355,11 +352,11 @@ fn the_dynamic_part_of_a_pool_of_ones_own() {
         let numbers = vec![0u64; 1 << 18];
         assert!(matches!(buffer.write_object_with::<Fixed, _>(&numbers), Err(WriteError::Alloc(_))));
         buffer.write_object(&value).unwrap();
-        assert!(pool.alloc(1 << 20).is_err(), "a part of it is taken");
+        assert!(pool.alloc(1 << 20).is_err(), "a part of the pool is in use");
         let mut reading = buffer.commit();
         assert_eq!(reading.read_object::<Vec<u8>>().unwrap(), value);
         buffer = reading.clear();
-        assert!(pool.alloc(1 << 20).is_ok(), "all of it is back");
+        assert!(pool.alloc(1 << 20).is_ok(), "all blocks are free");
     }
 }
 
@@ -383,7 +380,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn noise_is_no_value_and_no_panic(bytes in vec(prop_oneof![0u8..4, any::<u8>()], 0..200)) {
+    fn random_bytes_do_not_panic(bytes in vec(prop_oneof![0u8..4, any::<u8>()], 0..200)) {
         decodes::<Postcard>(&bytes);
         decodes::<Fixed>(&bytes);
     }

@@ -1,4 +1,4 @@
-//! Blocks for tests: heap memory full of a poison byte, aligned or deliberately not.
+//! Blocks for tests: poisoned heap memory, aligned or misaligned.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(unsafe_code, reason = "implements the raw block contract")]
 
@@ -6,14 +6,14 @@ use core::ptr::NonNull;
 
 use mpj_buffer::pool::{AllocError, Pool, PoolStats, RawBuffer};
 
-/// The value of unwritten bytes, which must never appear on the wire.
+/// Value of unwritten bytes, which must never be sent.
 pub(crate) const POISON: u8 = 0xA5;
 
 #[repr(align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Line([u8; 64]);
 
-/// A heap block whose first byte lies `skew` bytes after a multiple of 64.
+/// A heap block that begins `skew` bytes after a multiple of 64.
 #[derive(Debug)]
 pub(crate) struct Heap {
     lines: Vec<Line>,
@@ -30,7 +30,6 @@ impl Heap {
         Self { lines: vec![Line([POISON; 64]); (len + skew).div_ceil(64).max(1)], skew, len }
     }
 
-    /// A block that begins with `bytes`.
     pub(crate) fn holding(bytes: &[u8], len: usize) -> Self {
         let mut heap = Self::new(len);
         for (to, from) in heap.as_uninit_mut().iter_mut().zip(bytes) {
@@ -54,13 +53,13 @@ unsafe impl RawBuffer for Heap {
     }
 }
 
-/// A pool of short blocks only, so that long values lie in many.
+/// A pool of short blocks, so that long values are split.
 #[derive(Debug)]
-pub(crate) struct Pieces {
-    pub(crate) most: usize,
+pub(crate) struct ShortBlocks {
+    pub(crate) max: usize,
 }
 
-impl Pool for Pieces {
+impl Pool for ShortBlocks {
     type Block = Heap;
 
     fn alloc(&self, len: usize) -> Result<Heap, AllocError> {
@@ -68,7 +67,7 @@ impl Pool for Pieces {
     }
 
     fn max_alloc(&self) -> usize {
-        self.most
+        self.max
     }
 
     fn stats(&self) -> PoolStats {

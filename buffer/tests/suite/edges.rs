@@ -1,4 +1,4 @@
-//! Full blocks, wrong calls, odd room: each is an error with sizes, and changes nothing.
+//! Full blocks, wrong calls and odd headroom.
 
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::RawBuffer;
@@ -9,7 +9,7 @@ use mpj_buffer::{
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
 #[test]
-fn a_block_is_filled_to_its_last_byte() {
+fn a_block_can_be_filled_to_its_last_byte() {
     let mut buffer = Buffer::new(Heap::new(96)).unwrap();
     assert_eq!((buffer.capacity(), buffer.remaining_capacity(), buffer.len()), (96, 80, 16));
     assert_eq!(buffer.write(&[0u64; 9]), Err(Overflow { needed: 88, left: 80 }));
@@ -28,7 +28,7 @@ fn a_block_is_filled_to_its_last_byte() {
 }
 
 #[test]
-fn a_block_too_small_comes_back() {
+fn a_block_that_is_too_small_is_returned() {
     let refused = Buffer::new(Heap::new(15)).unwrap_err();
     assert_eq!(refused.error, Overflow { needed: 16, left: 15 });
     let refused = Buffer::with_headroom(refused.block, 1).unwrap_err();
@@ -41,7 +41,7 @@ fn a_block_too_small_comes_back() {
 }
 
 #[test]
-fn sections_begin_and_end_where_the_writer_said() {
+fn reader_sees_the_sections_of_the_writer() {
     let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
     buffer.write(&[1i32, 2]).unwrap();
     buffer.section::<i32>().unwrap();
@@ -55,19 +55,18 @@ fn sections_begin_and_end_where_the_writer_said() {
     let mut two = [0i32; 2];
     assert_eq!(buffer.remaining(), 0);
     assert_eq!(buffer.read(&mut two), Ok(2));
-    // The next section is of the same kind, but it is another one.
-    assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, left: 0 }));
+    assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, available: 0 }));
     assert_eq!(buffer.section::<i32>(), Ok(0));
     assert_eq!(buffer.section::<i32>(), Ok(1));
     let wrong = ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::I32 };
     assert_eq!(buffer.read::<f32>(&mut []), Err(wrong));
     assert_eq!(buffer.section::<f32>(), Err(ReadError::Unread { kind: ElementKind::I32, left: 1 }));
-    assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, left: 1 }));
+    assert_eq!(buffer.read(&mut two), Err(ReadError::PastSection { needed: 2, available: 1 }));
     assert_eq!(buffer.read(&mut two[..1]), Ok(1));
     assert_eq!(two, [3, 2]);
     assert_eq!(buffer.read::<f32>(&mut []), Ok(0));
     assert_eq!(buffer.object_section(), Ok(0));
-    assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
+    assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, available: 0 }));
     let wrong = ReadError::WrongType { expected: ElementKind::I8, found: ElementKind::U8 };
     assert_eq!(buffer.section::<i8>(), Err(wrong));
     assert_eq!(buffer.read(&mut [0u8]), Ok(1));
@@ -77,7 +76,7 @@ fn sections_begin_and_end_where_the_writer_said() {
 }
 
 #[test]
-fn unread_elements_must_be_skipped_on_purpose() {
+fn unread_elements_must_be_skipped() {
     let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
     buffer.write(&[1i64, 2, 3]).unwrap();
     buffer.write_object("a").unwrap();
@@ -96,7 +95,7 @@ fn unread_elements_must_be_skipped_on_purpose() {
     assert_eq!(buffer.read_object::<String>().unwrap(), "a");
     assert_eq!(buffer.read(&mut [0u16]), Err(ReadError::Unread { kind: ElementKind::Object, left: 1 }));
     buffer.skip_section().unwrap();
-    // No section is open now, so the next one is skipped as a whole.
+    // Now no section is open, so `skip_section` skips the next one.
     assert_eq!(buffer.kind(), Some(ElementKind::U16));
     buffer.skip_section().unwrap();
     assert_eq!(buffer.read_object::<String>().unwrap(), "c");
@@ -111,7 +110,7 @@ fn unread_elements_must_be_skipped_on_purpose() {
 }
 
 #[test]
-fn elements_are_skipped_by_number() {
+fn skip_counts_elements_as_read() {
     let mut buffer = Buffer::new(Heap::new(1024)).unwrap();
     buffer.write(&[1u16, 2, 3]).unwrap();
     buffer.section_with_order::<u32>(FOREIGN).unwrap();
@@ -122,10 +121,10 @@ fn elements_are_skipped_by_number() {
     buffer.write(&[6u8]).unwrap();
     let mut buffer = buffer.commit();
     for _ in 0..2 {
-        assert_eq!(buffer.skip(4), Err(ReadError::PastSection { needed: 4, left: 3 }));
-        assert_eq!(buffer.skip(u64::MAX), Err(ReadError::PastSection { needed: u64::MAX, left: 3 }));
+        assert_eq!(buffer.skip(4), Err(ReadError::PastSection { needed: 4, available: 3 }));
+        assert_eq!(buffer.skip(u64::MAX), Err(ReadError::PastSection { needed: u64::MAX, available: 3 }));
         buffer.skip(2).unwrap();
-        assert_eq!(buffer.skip(2), Err(ReadError::PastSection { needed: 2, left: 1 }));
+        assert_eq!(buffer.skip(2), Err(ReadError::PastSection { needed: 2, available: 1 }));
         assert_eq!(buffer.section::<u32>(), Err(ReadError::Unread { kind: ElementKind::U16, left: 1 }));
         assert_eq!(buffer.view::<u16>(), Ok(&[3][..]));
         buffer.skip(1).unwrap();
@@ -137,7 +136,6 @@ fn elements_are_skipped_by_number() {
         assert_eq!((buffer.skip(0), buffer.skip(1)), (Err(ReadError::End), Err(ReadError::End)));
         buffer.rewind();
     }
-    // Sections after skipped objects find their own objects.
     buffer.skip_section().unwrap();
     buffer.skip_section().unwrap();
     buffer.skip(1).unwrap();
@@ -145,25 +143,24 @@ fn elements_are_skipped_by_number() {
 }
 
 #[test]
-fn odd_room_lies_directly_in_front_of_an_aligned_message() {
-    for room in [0, 1, 7, 15, 16, 17, 48] {
-        assert_eq!(message_start(room) % 16, 0);
-        let mut buffer = Buffer::with_headroom(Heap::new(256), room).unwrap();
-        assert!(buffer.room().iter().all(|b| *b == 0), "no old bytes");
-        buffer.room_mut().fill(0xEE);
+fn headroom_lies_directly_before_the_aligned_message() {
+    for headroom in [0, 1, 7, 15, 16, 17, 48] {
+        assert_eq!(message_start(headroom) % 16, 0);
+        let mut buffer = Buffer::with_headroom(Heap::new(256), headroom).unwrap();
+        assert!(buffer.headroom().iter().all(|b| *b == 0), "old bytes in the headroom");
+        buffer.headroom_mut().fill(0xEE);
         buffer.write(&[1u128, 2]).unwrap();
         let mut buffer = buffer.commit();
         assert_eq!(buffer.view::<u128>(), Ok(&[1, 2][..]));
-        let framed: Vec<u8> = buffer.segments_with_room().flatten().copied().collect();
+        let framed: Vec<u8> = buffer.segments_with_headroom().flatten().copied().collect();
         let message = buffer.to_vec();
-        assert_eq!(framed[..room], vec![0xEE; room][..]);
-        assert_eq!(framed[room..], message);
-        assert_eq!(buffer.segments_with_room().count(), 1);
+        assert_eq!(framed[..headroom], vec![0xEE; headroom][..]);
+        assert_eq!(framed[headroom..], message);
+        assert_eq!(buffer.segments_with_headroom().count(), 1);
 
-        // Room and capacity are the same after the buffer has been cleared.
         let mut buffer = buffer.clear();
-        assert_eq!(buffer.room(), vec![0xEE; room]);
-        assert_eq!(buffer.capacity(), 256 - message_start(room));
+        assert_eq!(buffer.headroom(), vec![0xEE; headroom]);
+        assert_eq!(buffer.capacity(), 256 - message_start(headroom));
         buffer.write(&[1u128, 2]).unwrap();
         assert_eq!(buffer.commit().to_vec(), message);
     }
@@ -176,28 +173,29 @@ fn a_received_block_is_checked_and_can_be_reused() {
     buffer.write(&[1u32, 2, 3]).unwrap();
     buffer.write_object(&(1u8, "x")).unwrap();
     let wire = buffer.commit().to_vec();
-    for room in [0, 5, 16] {
-        let mut frame = vec![POISON; message_start(room)];
+    for headroom in [0, 5, 16] {
+        let mut frame = vec![POISON; message_start(headroom)];
         frame.extend_from_slice(&wire);
-        // SAFETY: the whole block holds values.
-        let mut buffer = unsafe { Buffer::from_block(Heap::holding(&frame, 256), room, wire.len()) }.unwrap();
+        // SAFETY: the whole block is initialised.
+        let mut buffer =
+            unsafe { Buffer::from_block(Heap::holding(&frame, 256), headroom, wire.len()) }.unwrap();
         assert_eq!(buffer.view::<u32>(), Ok(&[1, 2, 3][..]));
         assert_eq!(buffer.read_object(), Ok((1u8, String::from("x"))));
-        assert_eq!(buffer.room(), vec![0; room]);
+        assert_eq!(buffer.headroom(), vec![0; headroom]);
         assert_eq!(buffer.to_vec(), wire);
         let mut buffer = buffer.clear();
         buffer.write(&[true]).unwrap();
         assert_eq!(buffer.commit().view::<bool>(), Ok(&[true][..]));
     }
-    for (room, len) in [(0, 257), (0, usize::MAX), (usize::MAX, 1), (240, 17), (300, 0)] {
-        // SAFETY: nothing is promised, since it does not fit.
-        let refused = unsafe { Buffer::from_block(Heap::new(256), room, len) }.unwrap_err();
-        assert!(matches!(refused.error, FormatError::BlockTooSmall { left: 256, .. }), "{refused}");
+    for (headroom, len) in [(0, 257), (0, usize::MAX), (usize::MAX, 1), (240, 17), (300, 0)] {
+        // SAFETY: no bytes need to be initialised, because they exceed the block.
+        let refused = unsafe { Buffer::from_block(Heap::new(256), headroom, len) }.unwrap_err();
+        assert!(matches!(refused.error, FormatError::BlockTooSmall { available: 256, .. }), "{refused}");
         assert_eq!(refused.block.capacity(), 256);
     }
     let refused = Buffer::from_bytes(Heap::new(wire.len() - 1), &wire).unwrap_err();
     let needed = wire.len() as u64;
-    assert_eq!(refused.error, FormatError::BlockTooSmall { needed, left: needed - 1 });
+    assert_eq!(refused.error, FormatError::BlockTooSmall { needed, available: needed - 1 });
 }
 
 #[test]
@@ -218,7 +216,7 @@ fn padding_is_zero_and_lengths_are_as_documented() {
 }
 
 #[test]
-fn copying_needs_the_whole_room() {
+fn copy_to_a_short_slice_is_an_error() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write(&[5u8]).unwrap();
     let buffer = buffer.commit();

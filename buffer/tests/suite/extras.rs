@@ -1,4 +1,4 @@
-//! Elements that come with a feature: half-width floats and complex numbers.
+//! Elements of features: half-width floats and complex numbers.
 #![cfg(all(feature = "half", feature = "num-complex"))]
 
 use core::fmt::Debug;
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use mpj_buffer::{Buffer, Element, ReadError};
 use num_complex::{Complex32, Complex64};
 
-/// `unit` is what is swapped: the parts of a complex number, not the whole.
+/// `unit` is the width that is swapped: the parts of a complex number.
 fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
     buffer.write(values).unwrap();
@@ -32,7 +32,7 @@ fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
 }
 
 #[test]
-fn halves_and_complex_numbers() {
+fn halves_and_complex_numbers_round_trip() {
     through(&[f16::from_f32(1.5), f16::MIN, f16::INFINITY], f16::ZERO, 2);
     through(&[bf16::from_f32(-1.5), bf16::MAX, bf16::EPSILON], bf16::ZERO, 2);
     through(&[Complex32::new(1.0, -2.0), Complex32::new(0.5, f32::MAX)], Complex32::default(), 4);

@@ -1,9 +1,9 @@
-//! The bytes of the format, held fixed: the hexdump in README.md is what is written and what is read.
+//! Tests the bytes of the format against the hex dumps in README.md.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, ReadError, Reading};
 
-/// Returns the bytes of the dump in README.md whose fence is called `name`.
+/// Returns the bytes of the dump whose fence in README.md is named `name`.
 fn dump(name: &str) -> Vec<u8> {
     let readme = include_str!("../../README.md");
     let (_, rest) = readme.split_once(&format!("```{name}\n")).expect("the dump");
@@ -18,7 +18,7 @@ fn dump(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Writes the message of both dumps.
+/// Returns the message of the first two dumps.
 fn written() -> Buffer<Heap, Reading> {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write(&[1u8, 2]).unwrap();
@@ -40,11 +40,11 @@ fn check(mut buffer: Buffer<Heap, Reading>) {
     assert_eq!(buffer.read_object(), Ok((300u32, true)));
     assert_eq!(buffer.read(&mut doubles), Ok(1));
     assert_eq!(doubles, [1.5]);
-    assert_eq!(buffer.read(&mut doubles), Err(ReadError::PastSection { needed: 1, left: 0 }));
+    assert_eq!(buffer.read(&mut doubles), Err(ReadError::PastSection { needed: 1, available: 0 }));
 }
 
 #[test]
-fn native_bytes_are_those_of_the_dump() {
+fn native_bytes_equal_the_dump() {
     let native = if cfg!(target_endian = "little") { "golden-little" } else { "golden-big" };
     let buffer = written();
     assert_eq!(buffer.to_vec(), dump(native), "{:02x?}", buffer.to_vec());
@@ -52,14 +52,14 @@ fn native_bytes_are_those_of_the_dump() {
 }
 
 #[test]
-fn both_orders_are_read_everywhere() {
+fn messages_of_both_byte_orders_are_read() {
     for name in ["golden-little", "golden-big"] {
         check(Buffer::from_bytes(Heap::new(256), &dump(name)).unwrap());
     }
 }
 
 #[test]
-fn a_section_in_the_other_order() {
+fn section_in_the_other_order_equals_the_dump() {
     if cfg!(target_endian = "little") {
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.section_with_order::<u16>(ByteOrder::Big).unwrap();

@@ -1,4 +1,4 @@
-//! Untrusted bytes: every header field, every truncation, and noise. Errors only, never a panic.
+//! Untrusted bytes cause errors, never a panic.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ElementKind, FormatError, ReadError, Reading};
@@ -23,14 +23,14 @@ fn open(bytes: &[u8]) -> Result<Buffer<Heap, Reading>, FormatError> {
     Buffer::from_bytes(Heap::new(bytes.len()), bytes).map_err(|refused| refused.error)
 }
 
-/// Reads a message with every method. No content may cause a panic.
+/// Reads a message with every method.
 fn drain(buffer: &mut Buffer<Heap, Reading>) {
     let sections = buffer.sections().count();
     macro_rules! elements {
         ($type:ty, $zero:expr) => {{
-            let count = buffer.section::<$type>().expect("what peek showed");
+            let count = buffer.section::<$type>().expect("the kind that peek returned");
             let mut one: [$type; 1] = [$zero];
-            let past = ReadError::PastSection { needed: count + 1, left: count };
+            let past = ReadError::PastSection { needed: count + 1, available: count };
             assert_eq!(buffer.scatter(&mut one, &vec![0usize; count as usize + 1]), Err(past));
             assert_eq!(buffer.read_strided(&mut one, 0, &[(count as usize + 1, 0)]), Err(past));
             let mut all: Vec<$type> = vec![$zero; count as usize];
@@ -87,12 +87,12 @@ fn drain(buffer: &mut Buffer<Heap, Reading>) {
 }
 
 #[test]
-fn the_sample_itself_is_fine() {
+fn sample_is_valid() {
     drain(&mut open(&sample()).unwrap());
 }
 
 #[test]
-fn every_lie_has_its_error() {
+fn each_corrupted_field_has_its_error() {
     use FormatError::*;
     let huge = (1u64 << 63).to_ne_bytes();
     let max = u64::MAX.to_ne_bytes();
@@ -135,8 +135,8 @@ fn every_lie_has_its_error() {
         ("object in place", 81, &[0], BadSection { at: 80, kind: 32 }),
         ("object without codec", 82, &[0], BadSection { at: 80, kind: 32 }),
         ("element size of objects", 84, &[1; 4], BadSection { at: 80, kind: 32 }),
-        ("more objects", 88, &n(2), Objects { announced: 3, found: 2 }),
-        ("fewer objects", 88, &n(0), Objects { announced: 1, found: 2 }),
+        ("more objects", 88, &n(2), ObjectCount { announced: 3, found: 2 }),
+        ("fewer objects", 88, &n(0), ObjectCount { announced: 1, found: 2 }),
         ("objects max", 88, &max, TooLarge { at: 128, count: 1 }),
         ("dynamic encoding", 145, &[1], BadSection { at: 144, kind: 33 }),
         ("dynamic too long", 152, &n(28), Truncated { at: 160, needed: 28, available: 27 }),
@@ -145,7 +145,7 @@ fn every_lie_has_its_error() {
         ("record too long", 160, &n(20), Truncated { at: 168, needed: 20, available: 19 }),
         ("record huge", 160, &max, Truncated { at: 168, needed: u64::MAX, available: 19 }),
         ("record shorter", 160, &n(4), Padding { at: 172 }),
-        ("record swallows the next", 160, &n(19), Objects { announced: 2, found: 1 }),
+        ("record swallows the next", 160, &n(19), ObjectCount { announced: 2, found: 1 }),
         ("padding of records", 174, &[1], Padding { at: 174 }),
         ("last record shorter", 176, &n(2), Truncated { at: 186, needed: 6, available: 1 }),
     ];
@@ -163,7 +163,7 @@ fn every_truncation_is_an_error() {
     for len in 0..wire.len() {
         let mut bytes = wire[..len].to_vec();
         assert!(open(&bytes).is_err(), "{len}");
-        // With a header that gives the shortened length: if the message is accepted, it can be read to its end.
+        // With the shortened length in the header: if the message is valid, it can be read to its end.
         if len >= 16 {
             bytes[8..16].copy_from_slice(&(len as u64).to_ne_bytes());
             if let Ok(mut buffer) = open(&bytes) {
@@ -174,7 +174,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn every_byte_may_be_wrong() {
+fn changed_bytes_do_not_panic() {
     let wire = sample();
     let values: &[u8] = if cfg!(miri) { &[0, 0xff] } else { &[0, 1, 2, 8, 13, 14, 32, 33, 0x7f, 0x80, 0xff] };
     for at in 0..wire.len() {
@@ -188,8 +188,8 @@ fn every_byte_may_be_wrong() {
     }
 }
 
-/// A header-shaped piece: likelier to get deep into the walk than noise.
-fn piece() -> impl Strategy<Value = Vec<u8>> {
+/// Bytes with the shape of a header, which pass more checks than random bytes.
+fn section_like() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![1u8..19, Just(32u8), Just(33), any::<u8>()];
     let count = prop_oneof![0u64..8, any::<u64>(), Just(1 << 63), Just(u64::MAX)];
     let element = prop_oneof![Just(0u32), Just(1), Just(2), Just(4), Just(8), Just(16), any::<u32>()];
@@ -213,17 +213,17 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn noise_never_panics(bytes in vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_errors(bytes in vec(any::<u8>(), 0..300)) {
         prop_assert!(open(&bytes).is_err());
     }
 
     #[test]
-    fn noise_behind_a_good_header_never_panics(
-        pieces in vec(piece(), 0..6),
+    fn random_sections_do_not_panic(
+        sections in vec(section_like(), 0..6),
         order in prop_oneof![Just(b'<'), Just(b'>')],
         flags in 0u8..2,
     ) {
-        let body = pieces.concat();
+        let body = sections.concat();
         let mut bytes = b"mpjb\x01".to_vec();
         bytes.extend([order, flags, 0]);
         let total = (16 + body.len()) as u64;
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn patched_messages_never_panic(patches in vec((0usize..187, any::<u8>()), 1..6)) {
+    fn patched_messages_do_not_panic(patches in vec((0usize..187, any::<u8>()), 1..6)) {
         let mut bytes = sample();
         for (at, value) in patches {
             bytes[at] = value;

@@ -1,4 +1,4 @@
-//! The kinds as the format's description has them.
+//! README.md lists all element kinds.
 
 use mpj_buffer::ElementKind;
 
@@ -9,6 +9,6 @@ fn the_readme_names_every_kind_with_its_number() {
     for kind in ElementKind::ALL {
         let (code, name) = ((kind as u8).to_string(), kind.to_string());
         let found = words.windows(2).any(|pair| pair == [code.as_str(), name.as_str()]);
-        assert!(found, "the README does not say that {code} is {name}");
+        assert!(found, "README.md must list {code} {name}");
     }
 }

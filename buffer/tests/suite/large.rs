@@ -1,12 +1,12 @@
 //! More than 4 GiB in one section.
-#![allow(unsafe_code, reason = "a block that is taken back holds a whole message")]
+#![allow(unsafe_code, reason = "the block contains a whole message")]
 
 use mpj_buffer::pool::{Pool, global};
 use mpj_buffer::{Buffer, MESSAGE_HEADER, Overflow, ReadError, Section, section_len};
 
 const COUNT: usize = (5 << 30) / 8;
 
-/// Returns the bytes of memory that can be had without taking any from others.
+/// Returns the free memory in bytes.
 fn available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -17,7 +17,7 @@ fn available() -> u64 {
 #[test]
 #[ignore = "takes 5 GiB of memory and some seconds; run it with --ignored"]
 fn five_gib_in_a_section() {
-    assert!(available() > 7 << 30, "only {} bytes of memory are free", available());
+    assert!(available() > 7 << 30, "need 7 GiB of free memory, have {} bytes", available());
     let bytes = MESSAGE_HEADER + section_len::<u64>(COUNT).unwrap() + section_len::<u8>(3).unwrap();
     let mut buffer = Buffer::with_capacity(bytes).unwrap();
     buffer.fill_with(COUNT, |i| i as u64 * 3).unwrap();
@@ -29,16 +29,15 @@ fn five_gib_in_a_section() {
     let len = message.len();
     assert_eq!(len, 16 + 16 + 8 * COUNT + 16 + 3);
 
-    // As a device hands it over: the block, and how many bytes of it are the message.
-    // SAFETY: the block holds the message that it was taken from.
+    // SAFETY: the block contains the message that it was taken from.
     let message = unsafe { Buffer::from_block(message.into_block(), 0, len) };
     let mut message = message.map_err(|refused| refused.error).unwrap();
     let sections: Vec<Section> = message.sections().collect();
     assert_eq!(sections.iter().map(|s| s.count).collect::<Vec<_>>(), [COUNT as u64, 3]);
     let mut one = [0u64; 1];
-    let past = ReadError::PastSection { needed: COUNT as u64 + 1, left: COUNT as u64 };
+    let past = ReadError::PastSection { needed: COUNT as u64 + 1, available: COUNT as u64 };
     assert_eq!(message.view_n::<u64>(COUNT + 1), Err(past));
-    // The last element that lies below 4 GiB, and its neighbours; then the end.
+    // An element below 4 GiB and its neighbours, then the end.
     let edge = (4 << 30) / 8 - 2;
     assert_eq!(message.view_n::<u64>(edge).map(<[u64]>::len), Ok(edge));
     let next = edge as u64;

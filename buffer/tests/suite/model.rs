@@ -1,12 +1,11 @@
-//! Random operations against a model: written values are read back, in this process and after a copy, in both byte
-//! orders.
+//! Random operations against a model: written values are read back in both byte orders, here and after a copy.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, WriteError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One call. The reader makes the same ones as the writer.
+/// One call, which writer and reader make alike.
 #[derive(Clone, Debug)]
 enum Operation {
     Bytes(Vec<u8>),
@@ -45,7 +44,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 impl Operation {
-    /// Returns the kind, the bytes of elements, and whether a section is opened in any case.
+    /// Returns the kind, the bytes of the elements, and whether the call always opens a section.
     fn shape(&self) -> (ElementKind, usize, bool) {
         use Operation::*;
         match self {
@@ -116,7 +115,7 @@ impl Operation {
     }
 }
 
-/// The expected content of the static part.
+/// Model of the static part.
 #[derive(Debug)]
 struct Model {
     capacity: usize,
@@ -147,14 +146,14 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_values_are_read(
         operations in vec(operation(), 0..40),
         capacity in 1usize..80,
-        room in 0usize..50,
+        headroom in 0usize..50,
         skew in 0usize..2,
     ) {
-        let start = room.next_multiple_of(16);
-        let mut buffer = Buffer::with_headroom(Heap::skewed(start + capacity * 16, skew), room).unwrap();
+        let start = headroom.next_multiple_of(16);
+        let mut buffer = Buffer::with_headroom(Heap::skewed(start + capacity * 16, skew), headroom).unwrap();
         let mut model = Model { capacity: capacity * 16, len: 16, open: None };
         let mut written = Vec::new();
         for operation in operations {
@@ -178,7 +177,6 @@ proptest! {
             prop_assert_eq!(buffer.peek(), None);
             prop_assert_eq!(buffer.skip_section(), Err(ReadError::End));
 
-            // The same message once more, by its own description.
             buffer.rewind();
             while buffer.peek().is_some() {
                 buffer.skip_section().unwrap();

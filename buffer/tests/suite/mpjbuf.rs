@@ -1,12 +1,12 @@
-//! The defects of MPJ Express' mpjbuf (0.44), each shown not to be here, and what was right about it kept.
+//! Defects of MPJ Express' mpjbuf (0.44), which this crate does not have.
 
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::{Pool, RawBuffer};
 use mpj_buffer::{Buffer, ElementKind, Overflow, ReadError, SECTION_HEADER, WriteError, pool, section_len};
 
-/// There, three bytes of every section header are whatever the pool's block held before.
+/// mpjbuf sends three old bytes of the pool's block in each section header.
 #[test]
-fn no_byte_of_an_earlier_message_leaks() {
+fn messages_contain_no_old_bytes() {
     let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
     buffer.write(&[0x11u8, 2, 3]).unwrap();
     buffer.write(&[0x0102_0304i32, 5]).unwrap();
@@ -17,9 +17,9 @@ fn no_byte_of_an_earlier_message_leaks() {
     assert!(!buffer.commit().to_vec().contains(&POISON));
 }
 
-/// There, the property says little endian, the wire is big endian, and the reader's flag for swapping is ignored.
+/// mpjbuf's property says little endian, its bytes are big endian, and the reader ignores its flag for swapping.
 #[test]
-fn the_byte_order_is_the_one_the_header_names() {
+fn byte_order_is_that_of_the_header() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write(&[0x0102_0304i32]).unwrap();
     let wire = buffer.commit().to_vec();
@@ -35,12 +35,12 @@ fn the_byte_order_is_the_one_the_header_names() {
     assert_eq!(value, [0x0102_0304]);
 }
 
-/// There, a buffer for 100 bytes accepts 127, and one with room in front overflows with another exception.
+/// In mpjbuf a buffer for 100 bytes accepts 127, and one with headroom overflows with another exception.
 #[test]
-fn capacity_counts_the_room_and_not_the_blocks_rest() {
-    for room in [0, 9, 24] {
-        let mut buffer = Buffer::with_headroom(Heap::new(128), room).unwrap();
-        let left = 128 - mpj_buffer::message_start(room) - 16 - SECTION_HEADER;
+fn capacity_counts_the_headroom_and_not_the_rest_of_the_block() {
+    for headroom in [0, 9, 24] {
+        let mut buffer = Buffer::with_headroom(Heap::new(128), headroom).unwrap();
+        let left = 128 - mpj_buffer::message_start(headroom) - 16 - SECTION_HEADER;
         let needed = left + 1 + SECTION_HEADER;
         assert_eq!(buffer.write(&vec![1u8; left + 1]), Err(Overflow { needed, left: left + SECTION_HEADER }));
         buffer.write(&vec![1u8; left]).unwrap();
@@ -48,7 +48,7 @@ fn capacity_counts_the_room_and_not_the_blocks_rest() {
     }
 }
 
-/// There, every pooled buffer begins at an odd address.
+/// In mpjbuf every pooled buffer begins at an odd address.
 #[test]
 fn sections_of_pooled_buffers_can_be_viewed_as_any_type() {
     for bytes in [48, 64, 100, 1000, 5000, 100_000] {
@@ -59,23 +59,23 @@ fn sections_of_pooled_buffers_can_be_viewed_as_any_type() {
     }
 }
 
-/// There, a bad index throws in mid-copy, with the elements before it copied already.
+/// In mpjbuf a bad index throws after the elements before it were copied.
 #[test]
 fn gather_and_scatter_are_all_or_nothing() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
-    assert!(matches!(buffer.gather(&[1u8, 2], &[0, 1, 2]), Err(WriteError::Place(_))));
+    assert!(matches!(buffer.gather(&[1u8, 2], &[0, 1, 2]), Err(WriteError::Index(_))));
     assert!(buffer.is_empty());
     buffer.write(&[1u8, 2, 3]).unwrap();
     let mut buffer = buffer.commit();
     let mut dst = [0u8; 2];
-    assert!(matches!(buffer.scatter(&mut dst, &[0, 1, 2]), Err(ReadError::Place(_))));
+    assert!(matches!(buffer.scatter(&mut dst, &[0, 1, 2]), Err(ReadError::Index(_))));
     assert_eq!(dst, [0, 0]);
 }
 
-/// There, dimension 0 is outermost too, but datatypes call it with the block innermost first: (3, 2, 4) of 0..11
-/// arrives as 0 4 8 1 5 9. The order here is that of MPI's vectors.
+/// In mpjbuf dimension 0 is outermost too, but datatypes pass the block innermost first: (3, 2, 4) of 0..11 arrives as
+/// 0 4 8 1 5 9. This crate has the order of MPI's vectors.
 #[test]
-fn a_vector_type_is_its_counts_from_the_outside_in() {
+fn vector_type_has_its_dimensions_from_the_outermost_in() {
     let numbers: Vec<i32> = (0..12).collect();
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
     buffer.write_strided(&numbers, 0, &[(3, 4), (2, 1)]).unwrap(); // vector(3, 2, 4)
@@ -87,9 +87,9 @@ fn a_vector_type_is_its_counts_from_the_outside_in() {
     assert_eq!(buffer.view_n::<i32>(4), Ok(&[0, 2, 3, 5][..]));
 }
 
-/// There, three elements that arrive for vector(3, 2, 4) land at 0, 1, 2.
+/// In mpjbuf three elements received as vector(3, 2, 4) go to 0, 1, 2.
 #[test]
-fn a_short_message_fills_the_front_of_a_vector() {
+fn short_message_fills_the_front_of_a_vector() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write(&[7i32, 8, 9]).unwrap();
     let mut buffer = buffer.commit();
@@ -99,9 +99,9 @@ fn a_short_message_fills_the_front_of_a_vector() {
     assert_eq!(target, [7, 8, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// There, the packed size grows with each call: 20, 32, 44, 56.
+/// In mpjbuf the packed size grows with each call: 20, 32, 44, 56.
 #[test]
-fn the_length_of_a_section_is_a_function_of_type_and_count() {
+fn section_length_depends_only_on_type_and_count() {
     let once = section_len::<i32>(3).unwrap();
     assert_eq!((once, section_len::<i32>(3)), (32, Some(once)));
     let mut buffer = Buffer::new(Heap::new(16 + once)).unwrap();
@@ -111,7 +111,7 @@ fn the_length_of_a_section_is_a_function_of_type_and_count() {
     }
 }
 
-/// There, a scattered section of objects falls back to reading as many as its strides have, side by side.
+/// mpjbuf reads a scattered section of objects as contiguous, and takes the number from the strides.
 #[test]
 fn objects_are_counted_as_objects() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
@@ -121,22 +121,20 @@ fn objects_are_counted_as_objects() {
     let mut buffer = buffer.commit();
     assert_eq!(buffer.object_section(), Ok(5));
     assert_eq!((0..5).map(|_| buffer.read_object::<u8>().unwrap()).sum::<u8>(), 10);
-    assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
+    assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, available: 0 }));
 }
 
-/// Kept: a wrong type is an error. There it is wrapped three deep in others.
 #[test]
-fn a_wrong_type_is_an_error_by_name() {
+fn wrong_type_is_an_error_that_names_both() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write(&[1i32]).unwrap();
     let mut buffer = buffer.commit();
     let error = ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::I32 };
     assert_eq!(buffer.read(&mut [0f32]), Err(error));
-    assert_eq!(error.to_string(), "section of i32, not f32");
+    assert_eq!(error.to_string(), "expected a section of f32, found i32");
 }
 
-/// There, lengths are 32 bits wide; here even the number of elements is more than that. Needs 5 GiB:
-/// `cargo test -p mpj-buffer --release -- --ignored`.
+/// In mpjbuf lengths have 32 bits. Needs 5 GiB: `cargo test -p mpj-buffer --release -- --ignored`.
 #[test]
 #[ignore = "needs 5 GiB of memory"]
 fn a_section_of_five_gibibytes() {

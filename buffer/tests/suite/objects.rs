@@ -1,4 +1,4 @@
-//! The dynamic part: values larger than a chunk, rejected values, other codecs.
+//! Objects: values larger than a chunk, failed writes, other codecs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn values_of_all_sizes_in_a_small_block() {
         for n in sizes {
             assert_eq!(buffer.read_object(), Ok(value(n)));
         }
-        assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, left: 0 }));
+        assert_eq!(buffer.read_object::<u8>(), Err(ReadError::PastSection { needed: 1, available: 0 }));
         buffer.rewind();
         buffer.skip_section().unwrap();
         assert_eq!(buffer.read_object::<u8>(), Err(ReadError::End));
@@ -47,8 +47,7 @@ fn values_of_all_sizes_in_a_small_block() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many bytes")]
-fn a_value_of_many_chunks() {
-    // The largest chunk has 4 MiB.
+fn value_may_span_many_chunks() {
     let values: Vec<u8> = (0..100 << 20).map(|i| (i >> 12) as u8).collect();
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write_object("in front").unwrap();
@@ -60,7 +59,7 @@ fn a_value_of_many_chunks() {
 }
 
 #[test]
-fn values_of_no_bytes() {
+fn zero_sized_values_round_trip() {
     for count in [1, 2, 501, 502, 503, 504, 509, 510, 511, 512] {
         let mut buffer = Buffer::new(Heap::new(64)).unwrap();
         for _ in 0..count {
@@ -78,7 +77,7 @@ fn values_of_no_bytes() {
 }
 
 #[test]
-fn a_value_read_as_another_type_is_still_there() {
+fn value_read_as_another_type_remains_unread() {
     let shape = Shape::Group(vec![Shape::Dot, Shape::Line { from: (0.0, 1.0), to: (2.0, 3.0) }]);
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write(&[1.0f32]).unwrap();
@@ -91,11 +90,11 @@ fn a_value_read_as_another_type_is_still_there() {
         Err(ReadError::Codec(CodecError::Trailing { left })) if left > 0
     ));
     assert!(matches!(buffer.read_object::<[u64; 32]>(), Err(ReadError::Codec(_))));
-    assert_eq!(buffer.remaining(), 0, "the section is not even open");
+    assert_eq!(buffer.remaining(), 0, "the section is not open yet");
     assert_eq!(buffer.read_object(), Ok(shape));
 }
 
-/// Writes some of itself, then refuses or panics.
+/// Serializes some elements, then fails or panics.
 struct Spoilt {
     bytes: usize,
     panics: bool,
@@ -108,12 +107,12 @@ impl Serialize for Spoilt {
             seq.serialize_element(&0xABu8)?;
         }
         assert!(!self.panics, "a value that panics");
-        Err(S::Error::custom("a value that refuses"))
+        Err(S::Error::custom("a value that fails"))
     }
 }
 
 #[test]
-fn a_refused_value_leaves_no_trace() {
+fn failed_value_leaves_no_trace() {
     for bytes in [0, 10, 4096, 50_000] {
         for panics in [false, true] {
             let spoil = |buffer: &mut Buffer<Heap>| {
@@ -140,7 +139,7 @@ fn a_refused_value_leaves_no_trace() {
 }
 
 #[test]
-fn a_slice_is_in_one_piece_whatever_was_said_before() {
+fn slices_are_contiguous_whatever_precedes_them() {
     let mut buffer = Buffer::with_capacity(256).unwrap();
     let sizes = [(10, 200_000), (10_000, 200_000), (3000, 60_000), (1, 3 << 20), (70_000, 4 << 20)];
     for (first, then) in sizes.repeat(3) {
@@ -148,8 +147,8 @@ fn a_slice_is_in_one_piece_whatever_was_said_before() {
         buffer.write_dynamic(&vec![1u8; then]).unwrap();
         let mut reader = buffer.commit();
         assert_eq!(reader.read_object::<Vec<u8>>().unwrap().len(), first);
-        assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then), "behind {first}");
-        // The first in a message, after a kept block that is too small.
+        assert_eq!(reader.view_dynamic::<u8>().map(<[u8]>::len), Ok(then), "after {first}");
+        // The first value of a message, after a kept chunk that is too small.
         buffer = reader.clear();
         buffer.write_dynamic(&vec![2u8; then]).unwrap();
         let mut reader = buffer.commit();
@@ -161,7 +160,7 @@ fn a_slice_is_in_one_piece_whatever_was_said_before() {
 }
 
 #[test]
-fn what_is_refused_gives_its_blocks_back_at_once() {
+fn failed_write_frees_its_blocks() {
     let pool = Arc::new(Buddy::growing(Growth::default(), mpj_buffer::pool::Heap::create));
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
     buffer.set_pool(pool.clone());
@@ -174,8 +173,8 @@ fn what_is_refused_gives_its_blocks_back_at_once() {
 }
 
 #[test]
-fn a_buffer_says_the_same_whatever_it_has_said_before() {
-    // One chunk, the same one again, a larger one, many, too large a one to keep; and messages without objects.
+fn reused_buffer_writes_the_same_bytes_as_a_new_one() {
+    // One chunk, the same chunk, a larger one, several, one that is too large to keep; and messages without objects.
     let sizes: &[&[usize]] = &[
         &[10],
         &[],
@@ -227,13 +226,13 @@ fn a_buffer_says_the_same_whatever_it_has_said_before() {
             assert_eq!((wire == fresh.commit().to_vec(), streamed == wire), (true, true), "{sizes:?}");
             buffer = reading.clear();
         }
-        // Also without having been committed.
+        // Also without a commit.
         fill(&mut buffer, &[100, 200]);
         buffer = buffer.clear();
     }
 }
 
-/// A pool whose blocks have no more bytes than this.
+/// A pool with a maximum block length.
 #[derive(Debug)]
 struct Short(usize);
 
@@ -259,7 +258,7 @@ impl Pool for Short {
 }
 
 #[test]
-fn a_pool_of_short_blocks() {
+fn dynamic_part_may_consist_of_short_blocks() {
     let mut usual = Buffer::new(Heap::new(256)).unwrap();
     let fill = |buffer: &mut Buffer<Heap>| {
         buffer.write_object("a few bytes").unwrap();
@@ -280,7 +279,7 @@ fn a_pool_of_short_blocks() {
     }
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.set_pool(Arc::new(Short(15)));
-    assert!(matches!(buffer.write_object("no place for a header"), Err(WriteError::Alloc(_))));
+    assert!(matches!(buffer.write_object("no space for a header"), Err(WriteError::Alloc(_))));
     assert!(buffer.is_empty());
 }
 
@@ -307,7 +306,7 @@ impl Codec for Sized {
 }
 
 #[test]
-fn codecs_and_schemas_are_kept_apart() {
+fn codecs_and_schemas_are_distinguished() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write_object(&1u8).unwrap();
     buffer.write_object_with::<Sized, _>(&2u8).unwrap();

@@ -1,4 +1,4 @@
-//! Sections of both byte orders in one message, with every method that appends to them or reads them.
+//! Sections of both byte orders in one message, with all methods that append or read.
 
 use core::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,9 +9,9 @@ use mpj_buffer::{Buffer, ByteOrder, Element, ElementKind, Overflow, ReadError, R
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
-/// Returns the message as a machine of the other byte order writes it: all headers turned, which are given by their
-/// offsets, but no element.
-fn headers_turned(message: &Buffer<Heap, Reading>, headers: &[usize]) -> Buffer<Heap, Reading> {
+/// Returns the message as a machine of the other byte order writes it: with the headers at these offsets swapped, and
+/// the same elements.
+fn with_swapped_headers(message: &Buffer<Heap, Reading>, headers: &[usize]) -> Buffer<Heap, Reading> {
     let mut wire = message.to_vec();
     wire[5] ^= b'<' ^ b'>';
     wire[8..16].reverse();
@@ -54,16 +54,16 @@ fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
     assert_eq!(listed, [(kind, 5 * count as u64, order), (kind, count as u64, ByteOrder::NATIVE)]);
     let mut remote = Buffer::from_bytes(Heap::new(wire.len()), &wire).unwrap();
     if size > 1 {
-        let mut stranger = headers_turned(&local, &[16, second]);
-        let listed: Vec<_> = stranger.sections().map(|s| s.byte_order).collect();
+        let mut foreign = with_swapped_headers(&local, &[16, second]);
+        let listed: Vec<_> = foreign.sections().map(|s| s.byte_order).collect();
         assert_eq!(listed, [FOREIGN, ByteOrder::NATIVE]);
-        read(&mut stranger, values, zero);
+        read(&mut foreign, values, zero);
     }
     read(&mut local, values, zero);
     read(&mut remote, values, zero);
 }
 
-/// Reads the message in every way.
+/// Reads the message with all methods.
 fn read<T: Element + PartialEq + Debug>(buffer: &mut Buffer<Heap, Reading>, values: &[T], zero: T) {
     let (kind, count) = (T::KIND, values.len());
     let mut back = vec![zero; count];
@@ -92,8 +92,8 @@ fn read<T: Element + PartialEq + Debug>(buffer: &mut Buffer<Heap, Reading>, valu
 }
 
 #[test]
-fn every_kind_in_both_orders() {
-    // Shorter than the 64 bytes from which vectors are used, and longer.
+fn all_kinds_round_trip_in_both_orders() {
+    // Shorter and longer than 64 bytes, from which AVX2 is used.
     for count in [2, 38, 1026] {
         macro_rules! numbers {
             ($($type:ident)*) => {$(
@@ -122,8 +122,8 @@ fn every_kind_in_both_orders() {
     }
 }
 
-/// Writes the values in either order and compares the bytes with `big`; reads them as written here,
-/// and as written by a machine of the other order.
+/// Writes the values in both orders and compares the bytes with `big`; reads them as written by machines of both
+/// orders.
 fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T, big: &[u8]) {
     let mut little = big.to_vec();
     little.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
@@ -138,20 +138,20 @@ fn bytes_of_both_orders<T: Element + PartialEq + Debug>(values: [T; 2], zero: T,
         let wire = here.to_vec();
         let (written, others) = wire[32..].split_at(bytes.len());
         assert_eq!(written, bytes, "{order}");
-        let mut turned = values;
-        turned.reverse();
+        let mut reversed = values;
+        reversed.reverse();
         for other in others.chunks(bytes.len()) {
             let (first, second) = bytes.split_at(size_of::<T>());
             assert_eq!(other, [second, first].concat(), "{order}");
         }
-        for buffer in [&mut headers_turned(&here, &[16]), &mut here] {
+        for buffer in [&mut with_swapped_headers(&here, &[16]), &mut here] {
             assert_eq!(buffer.peek().map(|section| section.byte_order), Some(order));
             let mut back = [zero; 2];
             assert_eq!((buffer.read(&mut back), back), (Ok(2), values));
             assert_eq!((buffer.scatter(&mut back, &[1, 0]), back), (Ok(2), values));
             match order == ByteOrder::NATIVE {
-                true => assert_eq!(buffer.view::<T>().unwrap(), turned),
-                false => assert_eq!((buffer.read_strided(&mut back, 0, &[(2, 1)]), back), (Ok(2), turned)),
+                true => assert_eq!(buffer.view::<T>().unwrap(), reversed),
+                false => assert_eq!((buffer.read_strided(&mut back, 0, &[(2, 1)]), back), (Ok(2), reversed)),
             }
         }
     }
@@ -196,14 +196,14 @@ fn other_sections_keep_the_order_of_the_machine() {
 }
 
 #[test]
-fn a_failed_call_leaves_a_turned_section_as_it_was() {
+fn failed_call_leaves_a_swapped_section_unchanged() {
     let mut buffer = Buffer::new(Heap::new(48)).unwrap();
     buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&[1u32, 2]).unwrap();
     assert_eq!(buffer.write(&[0u32; 3]), Err(Overflow { needed: 12, left: 8 }));
     assert_eq!(buffer.section_with_order::<u16>(FOREIGN), Err(Overflow { needed: 24, left: 8 }));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        buffer.fill_with(2, |i| if i == 0 { 9u32 } else { panic!("as asked") })
+        buffer.fill_with(2, |i| if i == 0 { 9u32 } else { panic!("a closure that panics") })
     }));
     assert!(panicked.is_err());
     buffer.write(&[3u32]).unwrap();

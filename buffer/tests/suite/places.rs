@@ -1,4 +1,4 @@
-//! Gather, scatter and strided regions against simple loops.
+//! Gather, scatter and strided regions, compared with simple loops.
 
 use core::fmt::Debug;
 
@@ -9,7 +9,7 @@ use mpj_buffer::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Returns the index of every element of a region in order, or nothing if one is outside: mpjbuf's definition.
+/// Returns the indices of a region in order, or `None` if one is out of range: the definition of mpjbuf.
 fn naive(len: usize, start: usize, dims: &[(usize, isize)]) -> Option<Vec<usize>> {
     let mut places = vec![start as i128];
     for (extent, stride) in dims {
@@ -29,8 +29,8 @@ fn other_order(wire: &[u8], element: usize) -> Vec<u8> {
     bytes
 }
 
-fn every_way<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize, dims: &[(usize, isize)]) {
-    let Some(places) = naive(values.len(), start, dims) else { panic!("outside") };
+fn all_methods<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize, dims: &[(usize, isize)]) {
+    let Some(places) = naive(values.len(), start, dims) else { panic!("out of range") };
     let expected: Vec<T> = places.iter().map(|at| values[*at]).collect();
     for skew in [0, 1] {
         let mut strided = Buffer::new(Heap::skewed(4096, skew)).unwrap();
@@ -67,23 +67,23 @@ fn every_way<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize
 }
 
 #[test]
-fn every_primitive_at_every_place() {
+fn all_primitives_are_gathered_and_scattered() {
     let dims: &[(usize, isize)] = &[(2, 8), (3, 2)];
     let n = 1..=16u8;
-    every_way(&n.clone().map(|i| i as i8).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(i16::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(u16::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(i32::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(u32::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(i64::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(u64::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(i128::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(u128::from).collect::<Vec<_>>(), 0, 1, dims);
-    every_way(&n.clone().map(f32::from).collect::<Vec<_>>(), 0.0, 1, dims);
-    every_way(&n.clone().map(f64::from).collect::<Vec<_>>(), 0.0, 1, dims);
-    every_way(&n.clone().map(|i| i % 3 == 0).collect::<Vec<_>>(), false, 1, dims);
-    every_way(&n.map(char::from).collect::<Vec<_>>(), 'x', 1, dims);
+    all_methods(&n.clone().map(|i| i as i8).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(i16::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(u16::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(i32::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(u32::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(i64::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(u64::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(i128::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(u128::from).collect::<Vec<_>>(), 0, 1, dims);
+    all_methods(&n.clone().map(f32::from).collect::<Vec<_>>(), 0.0, 1, dims);
+    all_methods(&n.clone().map(f64::from).collect::<Vec<_>>(), 0.0, 1, dims);
+    all_methods(&n.clone().map(|i| i % 3 == 0).collect::<Vec<_>>(), false, 1, dims);
+    all_methods(&n.map(char::from).collect::<Vec<_>>(), 'x', 1, dims);
 }
 
 #[test]
@@ -106,20 +106,20 @@ fn indices_of_every_type() {
 }
 
 #[test]
-fn a_bad_index_is_found_before_the_first_copy() {
+fn bad_index_is_found_before_the_first_copy() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     let bad = |position, index| IndexError::Index { position, index, len: 3 };
     let src = [1u32, 2, 3];
-    assert_eq!(buffer.gather(&src, &[0, 1, 3]), Err(WriteError::Place(bad(2, 3))));
-    assert_eq!(buffer.gather(&src, &[0i32, -1, 7]), Err(WriteError::Place(bad(1, -1))));
-    assert_eq!(buffer.gather(&src, &[i64::MIN]), Err(WriteError::Place(bad(0, i64::MIN))));
-    assert_eq!(buffer.gather(&src, &[u64::MAX]), Err(WriteError::Place(bad(0, i64::MAX))));
-    assert_eq!(buffer.gather(&src, &[usize::MAX]), Err(WriteError::Place(bad(0, i64::MAX))));
+    assert_eq!(buffer.gather(&src, &[0, 1, 3]), Err(WriteError::Index(bad(2, 3))));
+    assert_eq!(buffer.gather(&src, &[0i32, -1, 7]), Err(WriteError::Index(bad(1, -1))));
+    assert_eq!(buffer.gather(&src, &[i64::MIN]), Err(WriteError::Index(bad(0, i64::MIN))));
+    assert_eq!(buffer.gather(&src, &[u64::MAX]), Err(WriteError::Index(bad(0, i64::MAX))));
+    assert_eq!(buffer.gather(&src, &[usize::MAX]), Err(WriteError::Index(bad(0, i64::MAX))));
     assert_eq!(
         buffer.gather::<u8, u32>(&[], &[0]),
-        Err(WriteError::Place(IndexError::Index { position: 0, index: 0, len: 0 }))
+        Err(WriteError::Index(IndexError::Index { position: 0, index: 0, len: 0 }))
     );
-    assert!(buffer.is_empty() && buffer.len() == 16, "nothing was opened");
+    assert!(buffer.is_empty() && buffer.len() == 16, "no section was opened");
     let many = vec![0u32; 100];
     assert_eq!(buffer.gather(&src, &many), Err(WriteError::Overflow(Overflow { needed: 416, left: 240 })));
     assert!(buffer.is_empty());
@@ -127,8 +127,8 @@ fn a_bad_index_is_found_before_the_first_copy() {
     buffer.write(&src).unwrap();
     let mut buffer = buffer.commit();
     let mut dst = [7u32; 3];
-    assert_eq!(buffer.scatter(&mut dst, &[0, 1, 3]), Err(ReadError::Place(bad(2, 3))));
-    assert_eq!(buffer.scatter(&mut dst, &[0; 4]), Err(ReadError::PastSection { needed: 4, left: 3 }));
+    assert_eq!(buffer.scatter(&mut dst, &[0, 1, 3]), Err(ReadError::Index(bad(2, 3))));
+    assert_eq!(buffer.scatter(&mut dst, &[0; 4]), Err(ReadError::PastSection { needed: 4, available: 3 }));
     assert_eq!(
         buffer.scatter(&mut [0f32], &[0]),
         Err(ReadError::WrongType { expected: ElementKind::F32, found: ElementKind::U32 })
@@ -139,7 +139,7 @@ fn a_bad_index_is_found_before_the_first_copy() {
 }
 
 #[test]
-fn a_bad_index_is_found_wherever_it_stands() {
+fn bad_index_is_found_at_any_position() {
     const FOREIGN: ByteOrder =
         if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
     let src: Vec<u64> = (0..50).map(|i| i * 0x0102_0304).collect();
@@ -156,7 +156,7 @@ fn a_bad_index_is_found_wherever_it_stands() {
                     let mut indices = good.clone();
                     indices[position] = wrong;
                     let error = IndexError::Index { position, index: wrong.into(), len: 50 };
-                    assert_eq!(buffer.gather(&src, &indices), Err(WriteError::Place(error)));
+                    assert_eq!(buffer.gather(&src, &indices), Err(WriteError::Index(error)));
                     assert_eq!(buffer.len(), before);
                 }
             }
@@ -171,7 +171,7 @@ fn a_bad_index_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn a_region_outside_is_an_error_without_a_copy() {
+fn region_out_of_range_is_an_error_without_a_copy() {
     const MAX: usize = usize::MAX;
     let src = [1u16, 2, 3, 4];
     type Case<'a> = (usize, &'a [(usize, isize)], i64, i64);
@@ -191,11 +191,11 @@ fn a_region_outside_is_an_error_without_a_copy() {
     let mut dst = [9u16; 4];
     for (start, dims, lowest, highest) in cases {
         let error = IndexError::Region { lowest: *lowest, highest: *highest, len: 4 };
-        assert_eq!(writing.write_strided(&src, *start, dims), Err(WriteError::Place(error)), "{dims:?}");
+        assert_eq!(writing.write_strided(&src, *start, dims), Err(WriteError::Index(error)), "{dims:?}");
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.write(&src).unwrap();
         let mut buffer = buffer.commit();
-        assert_eq!(buffer.read_strided(&mut dst, *start, dims), Err(ReadError::Place(error)));
+        assert_eq!(buffer.read_strided(&mut dst, *start, dims), Err(ReadError::Index(error)));
         assert_eq!((dst, buffer.remaining()), ([9; 4], 0));
         assert!(!error.to_string().is_empty());
     }
@@ -203,7 +203,7 @@ fn a_region_outside_is_an_error_without_a_copy() {
 }
 
 #[test]
-fn volumes_that_no_memory_has() {
+fn huge_volumes_are_overflows() {
     const MAX: usize = usize::MAX;
     let huge: &[&[(usize, isize)]] = &[
         &[(MAX, 0)],
@@ -228,9 +228,9 @@ fn volumes_that_no_memory_has() {
     let mut buffer = buffer.commit();
     for dims in huge {
         let result = buffer.read_strided(&mut [0u64], 0, dims);
-        assert!(matches!(result, Err(ReadError::PastSection { left: 1, .. })));
+        assert!(matches!(result, Err(ReadError::PastSection { available: 1, .. })));
     }
-    // Empty, or of one element, however many dimensions there are.
+    // Empty or of one element, with any number of dimensions.
     assert_eq!(buffer.read_strided(&mut [0u64], 9, &[(MAX, 1), (0, 1), (MAX, -1)]), Ok(0));
     let mut one = [0u64];
     assert_eq!(buffer.read_strided(&mut one, 0, &[(1, isize::MIN); 100_000]), Ok(1));
@@ -238,13 +238,13 @@ fn volumes_that_no_memory_has() {
 }
 
 #[test]
-fn repeated_places_keep_the_last_element() {
+fn repeated_positions_keep_the_last_element() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write_strided(&[5i64], 0, &[(2, 0), (3, 0)]).unwrap();
     buffer.fill_with(3, |i| i as i64).unwrap();
     let mut buffer = buffer.commit();
     assert_eq!(buffer.view_n::<i64>(4), Ok(&[5; 4][..]));
-    assert_eq!(buffer.view_n::<i64>(6), Err(ReadError::PastSection { needed: 6, left: 5 }));
+    assert_eq!(buffer.view_n::<i64>(6), Err(ReadError::PastSection { needed: 6, available: 5 }));
     assert_eq!(buffer.view_n::<i64>(2), Ok(&[5; 2][..]));
     let mut last = [9i64; 2];
     assert_eq!(buffer.read_strided(&mut last, 1, &[(3, 0)]), Ok(3));
@@ -273,7 +273,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn regions_are_those_of_the_definition(
+    fn regions_match_the_definition(
         len in 1usize..60,
         start in 0usize..60,
         dims in vec((0usize..5, -12isize..13), 0..5),
@@ -282,10 +282,10 @@ proptest! {
         let volume: usize = dims.iter().map(|(extent, _)| extent).product();
         let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
         match naive(len, start, &dims) {
-            Some(_) => every_way(&values, 0, start, &dims),
+            Some(_) => all_methods(&values, 0, start, &dims),
             None => {
                 let refused = buffer.write_strided(&values, start, &dims);
-                prop_assert!(matches!(refused, Err(WriteError::Place(_))), "{:?} {}", refused, volume);
+                prop_assert!(matches!(refused, Err(WriteError::Index(_))), "{:?} {}", refused, volume);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Messages that come in pieces, from friends and from others.
+//! Messages received in portions, valid or not.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const LIMIT: usize = 1 << 20;
 
-/// A message with `bytes` bytes in its static part, and `objects` objects of two bytes a number.
+/// A message with `bytes` bytes in its static part, and an object of `objects` numbers of two bytes.
 fn message(bytes: usize, objects: usize) -> Vec<u8> {
     let mut buffer = Buffer::new(Heap::new(bytes + 128)).unwrap();
     let payload: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
@@ -22,7 +22,7 @@ fn message(bytes: usize, objects: usize) -> Vec<u8> {
     buffer.commit().to_vec()
 }
 
-/// All messages in `pieces`, and what ended them.
+/// Returns all messages in `pieces`, and the error that ended them.
 fn feed<P: Pool>(receiver: &mut Receiver<P>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<ReceiveError>) {
     let mut got = Vec::new();
     for mut piece in pieces.iter().copied() {
@@ -37,7 +37,7 @@ fn feed<P: Pool>(receiver: &mut Receiver<P>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>,
     (got, None)
 }
 
-/// A socket that does not block: gives the pieces one by one, and has nothing between them.
+/// A non-blocking socket that has no data before each piece.
 struct Socket<'a> {
     pieces: Vec<&'a [u8]>,
     ready: bool,
@@ -74,7 +74,7 @@ fn read<P: Pool>(
 }
 
 #[test]
-fn one_byte_at_a_time() {
+fn bytes_may_arrive_one_by_one() {
     let sent = [message(0, 0), message(100, 30), message(17, 0)];
     let wire = sent.concat();
     let mut receiver = Receiver::new(global(), LIMIT);
@@ -96,7 +96,7 @@ fn one_byte_at_a_time() {
 }
 
 #[test]
-fn several_messages_in_one_read() {
+fn one_read_may_return_several_messages() {
     let sent: Vec<_> = (0..300).map(|i| message(i, i % 3)).collect();
     let wire = sent.concat();
     let mut calls = 0;
@@ -120,7 +120,7 @@ impl Read for Counted<'_> {
 }
 
 #[test]
-fn a_cut_off_end_is_told_from_an_end() {
+fn truncated_message_differs_from_the_end_of_the_stream() {
     let wire = message(50, 3);
     for len in 1..wire.len() {
         let mut socket = Socket { pieces: vec![&wire[..len]], ready: false };
@@ -138,7 +138,7 @@ fn a_cut_off_end_is_told_from_an_end() {
 }
 
 #[test]
-fn a_message_that_is_too_long_waits_for_a_higher_limit() {
+fn message_that_is_too_long_waits_for_a_higher_limit() {
     let sent = [message(10, 0), message(1000, 0), message(20, 0)];
     let wire = sent.concat();
     let pool = Arc::new(Magazine::growing(Growth::default(), mpj_buffer::pool::Heap::create));
@@ -149,7 +149,7 @@ fn a_message_that_is_too_long_waits_for_a_higher_limit() {
         let error = receiver.feed(&mut rest).unwrap_err();
         assert!(matches!(&error, ReceiveError::TooLong { len, header, .. }
             if *len == sent[1].len() as u64 && *header == sent[1][..16]));
-        assert_eq!(pool.stats().live_blocks, 0, "no block before the length is allowed");
+        assert_eq!(pool.stats().live_blocks, 0, "a block before the length was accepted");
     }
     receiver.set_limit(sent[1].len());
     let (got, error) = feed(&mut receiver, &[rest]);
@@ -158,7 +158,7 @@ fn a_message_that_is_too_long_waits_for_a_higher_limit() {
 }
 
 #[test]
-fn a_message_waits_for_a_block() {
+fn message_waits_for_a_block() {
     let wire = message(20_000, 0);
     let pool = Magazine::growing(Growth::default().limit(1 << 20), mpj_buffer::pool::Heap::create);
     let mut held = Vec::new();
@@ -177,7 +177,7 @@ fn a_message_waits_for_a_block() {
 }
 
 #[test]
-fn a_stream_of_something_else_is_refused_for_good() {
+fn stream_that_is_not_a_message_keeps_failing() {
     let mut receiver = Receiver::new(global(), LIMIT);
     let mut rest = &b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..];
     for _ in 0..3 {
@@ -187,7 +187,7 @@ fn a_stream_of_something_else_is_refused_for_good() {
 }
 
 #[test]
-fn a_message_that_is_broken_inside_is_dropped() {
+fn invalid_message_is_dropped() {
     let (good, mut bad) = (message(5, 0), message(5, 0));
     bad[16] = 99;
     let wire = [&bad[..], &good].concat();
@@ -199,7 +199,7 @@ fn a_message_that_is_broken_inside_is_dropped() {
 }
 
 #[test]
-fn a_length_that_nobody_sends_costs_one_block() {
+fn announced_length_allocates_one_block() {
     let pool = Magazine::growing(Growth::default(), mpj_buffer::pool::Heap::create);
     let mut wire = message(0, 0);
     wire[8..16].copy_from_slice(&(LIMIT as u64).to_ne_bytes());
@@ -212,7 +212,7 @@ fn a_length_that_nobody_sends_costs_one_block() {
     assert_eq!(pool.stats().live_blocks, 0);
 }
 
-/// Cuts `wire` at the given places.
+/// Splits `wire` at the given places.
 fn cut(wire: &[u8], mut places: Vec<usize>) -> Vec<&[u8]> {
     places.iter_mut().for_each(|place| *place %= wire.len() + 1);
     places.sort_unstable();
@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn however_it_is_split_the_messages_are_the_same(
+    fn messages_do_not_depend_on_the_portions(
         sizes in vec((0usize..3000, 0usize..40), 0..8),
         places in vec(any::<usize>(), 0..30),
         truncated in proptest::option::of(any::<usize>()),
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_an_error_or_not_enough(
+    fn random_bytes_are_an_error_or_incomplete(
         good in 0usize..3,
         bytes in vec(any::<u8>(), 0..200),
         places in vec(any::<usize>(), 0..10),
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wrong_byte_is_seen_the_same_in_pieces_and_in_one(
+    fn wrong_byte_gives_the_same_result_in_portions(
         at in any::<usize>(),
         value in any::<u8>(),
         places in vec(any::<usize>(), 0..10),
@@ -298,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn errors_of_a_receive_are_io_errors_by_question_mark() {
+fn receive_errors_convert_to_io_errors() {
     fn read(limit: usize, wire: &[u8]) -> std::io::Result<()> {
         let mut receiver = Receiver::new(global(), limit);
         let mut rest = wire;
@@ -308,7 +308,7 @@ fn errors_of_a_receive_are_io_errors_by_question_mark() {
     let wire = message(1000, 0);
     let error = read(100, &wire).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
-    assert!(error.to_string().contains("where 100 are allowed"), "{error}");
+    assert!(error.to_string().contains("exceeds the limit of 100"), "{error}");
     assert_eq!(read(LIMIT, &[0xff; 64]).unwrap_err().kind(), ErrorKind::InvalidData);
     let lost = ReceiveError::Io(ErrorKind::ConnectionReset.into());
     assert_eq!(std::io::Error::from(lost).kind(), ErrorKind::ConnectionReset);

@@ -1,4 +1,4 @@
-//! No announced length reserves more memory than the bytes that are there can fill, in all.
+//! Lengths reserve no more memory in all than the available bytes can fill.
 
 use core::cell::Cell;
 use core::fmt;
@@ -7,11 +7,11 @@ use mpj_buffer::{Codec, CodecError, Fixed, Postcard};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
 thread_local! {
-    /// For how many elements room would have been made.
-    static ROOM: Cell<usize> = const { Cell::new(0) };
+    /// Number of elements that memory would have been reserved for.
+    static RESERVED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A nest of sequences that counts what a vector would reserve.
+/// Nested sequences that count what a vector would reserve.
 struct Nest;
 
 impl<'de> Deserialize<'de> for Nest {
@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Nest {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Nest, A::Error> {
-                ROOM.set(ROOM.get() + seq.size_hint().unwrap_or(0));
+                RESERVED.set(RESERVED.get() + seq.size_hint().unwrap_or(0));
                 while seq.next_element::<Nest>()?.is_some() {}
                 Ok(Nest)
             }
@@ -37,25 +37,25 @@ impl<'de> Deserialize<'de> for Nest {
 }
 
 fn reserved<C: Codec>(bytes: &[u8]) -> (usize, Result<(), CodecError>) {
-    ROOM.set(0);
+    RESERVED.set(0);
     let done = C::decode::<Nest>(bytes).map(drop);
-    (ROOM.get(), done)
+    (RESERVED.get(), done)
 }
 
 #[test]
-fn a_lie_at_every_level_reserves_no_more_than_one() {
-    // Each level announces as many elements as the value has bytes, but contains one.
+fn nested_false_lengths_do_not_multiply_allocation() {
+    // Each level announces one element per byte of the value, but contains one.
     let bytes = 10_000u64.to_le_bytes().repeat(1250);
-    let (room, done) = reserved::<Fixed>(&bytes);
-    assert!(done.is_err() && room <= bytes.len(), "{room} elements for {} bytes", bytes.len());
+    let (count, done) = reserved::<Fixed>(&bytes);
+    assert!(done.is_err() && count <= bytes.len(), "{count} elements for {} bytes", bytes.len());
     // 10 000 as a varint.
     let bytes = [0x90, 0x4e].repeat(5000);
-    let (room, done) = reserved::<Postcard>(&bytes);
-    assert!(done.is_err() && room <= bytes.len(), "{room} elements for {} bytes", bytes.len());
+    let (count, done) = reserved::<Postcard>(&bytes);
+    assert!(done.is_err() && count <= bytes.len(), "{count} elements for {} bytes", bytes.len());
 }
 
 #[test]
-fn the_truth_reserves_what_it_needs() {
+fn true_lengths_reserve_all_elements() {
     // Three sequences of three empty ones each.
     let bytes = [3u8, 3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0];
     assert_eq!(reserved::<Postcard>(&bytes), (12, Ok(())));

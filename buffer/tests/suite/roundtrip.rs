@@ -1,4 +1,4 @@
-//! Every primitive comes out of a buffer unchanged, in both byte orders, aligned or not.
+//! All primitives round trip, in both byte orders, aligned or not.
 
 use core::fmt::Debug;
 
@@ -37,7 +37,7 @@ fn through<T: Element + Debug + PartialEq>(values: &[T], zero: T) {
     }
 }
 
-/// Turns a message of one section into what a machine of the other byte order would have sent.
+/// Returns a message of one section as a machine of the other byte order would have sent it.
 fn swapped(wire: &[u8], element: usize) -> Vec<u8> {
     let mut bytes = wire.to_vec();
     bytes[5] = if bytes[5] == b'<' { b'>' } else { b'<' };
@@ -49,7 +49,7 @@ fn swapped(wire: &[u8], element: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_primitive() {
+fn all_primitives_round_trip() {
     through(&[i8::MIN, -1, 0, 1, i8::MAX], 0);
     through(&[0, 1, u8::MAX], 0);
     through(&[i16::MIN, -2, 0x0102, i16::MAX], 0);
@@ -102,7 +102,7 @@ fn signalling_nans_keep_their_bits_in_both_orders() {
 }
 
 #[test]
-fn bools_and_chars_are_checked_before_the_target_is_touched() {
+fn bools_and_chars_are_checked_before_the_copy() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write(&[true, true, true]).unwrap();
     buffer.write(&['a', 'b', 'c']).unwrap();

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use crate::common::{Heap, Pieces};
+use crate::common::{Heap, ShortBlocks};
 use mpj_buffer::pool::{AllocError, Growth, Magazine, Pool, global};
 use mpj_buffer::{Buffer, FormatError, Overflow, Reading, ReceiveError};
 
@@ -18,7 +18,7 @@ fn sample(objects: usize) -> Buffer<Heap, Reading> {
     buffer.commit()
 }
 
-/// Gives a few bytes at a time, and fails at the end of `left`.
+/// Returns at max seven bytes per read.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {
@@ -40,7 +40,7 @@ fn messages_follow_each_other_in_a_stream() {
         let mut read = Vec::new();
         expected.reader().read_to_end(&mut read).unwrap();
         assert_eq!(read, expected.to_vec());
-        assert_eq!(expected.reader().left(), expected.len());
+        assert_eq!(expected.reader().remaining(), expected.len());
         let got = Buffer::read_from(&mut slow, global(), 100_000).unwrap();
         assert_eq!(got.to_vec(), expected.to_vec());
     }
@@ -48,10 +48,10 @@ fn messages_follow_each_other_in_a_stream() {
     assert!(matches!(refused, ReceiveError::Io(e) if e.kind() == ErrorKind::UnexpectedEof));
 }
 
-/// Takes at most `most` bytes a call, and every third call is interrupted.
+/// Accepts at max `max` bytes per call; every third call is interrupted.
 struct Taking {
     bytes: Vec<u8>,
-    most: usize,
+    max: usize,
     calls: usize,
 }
 
@@ -67,7 +67,7 @@ impl Write for Taking {
         }
         let before = self.bytes.len();
         for piece in pieces {
-            let left = self.most - (self.bytes.len() - before);
+            let left = self.max - (self.bytes.len() - before);
             self.bytes.extend(piece.iter().take(left));
         }
         Ok(self.bytes.len() - before)
@@ -79,33 +79,33 @@ impl Write for Taking {
 }
 
 #[test]
-fn a_message_of_many_pieces_is_one_write() {
+fn message_of_many_segments_is_one_write() {
     let message = sample(40);
     assert!(message.segments().count() > 5);
-    let mut out = Taking { bytes: Vec::new(), most: usize::MAX, calls: 0 };
+    let mut out = Taking { bytes: Vec::new(), max: usize::MAX, calls: 0 };
     message.write_to(&mut out).unwrap();
     assert_eq!((out.calls, out.bytes), (1, message.to_vec()));
 }
 
 #[test]
-fn writes_that_take_a_part_are_gone_on_with() {
+fn short_writes_are_continued() {
     let message = sample(4);
-    for most in [1, 15, 16, 17, 4095, 4096, 4097, 30_000] {
-        let mut out = Taking { bytes: Vec::new(), most, calls: 0 };
+    for max in [1, 15, 16, 17, 4095, 4096, 4097, 30_000] {
+        let mut out = Taking { bytes: Vec::new(), max, calls: 0 };
         message.write_to(&mut out).unwrap();
-        assert_eq!(out.bytes, message.to_vec(), "{most}");
+        assert_eq!(out.bytes, message.to_vec(), "{max}");
     }
-    let mut nothing = Taking { bytes: Vec::new(), most: 0, calls: 0 };
+    let mut nothing = Taking { bytes: Vec::new(), max: 0, calls: 0 };
     assert_eq!(message.write_to(&mut nothing).unwrap_err().kind(), ErrorKind::WriteZero);
 }
 
 #[test]
-fn more_pieces_than_the_system_takes_at_once() {
+fn more_segments_than_the_system_accepts_are_written() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
-    buffer.set_pool(Arc::new(Pieces { most: 64 }));
+    buffer.set_pool(Arc::new(ShortBlocks { max: 64 }));
     buffer.write_dynamic(&[0x5a5a_u16; 100_000]).unwrap();
     let message = buffer.commit();
-    assert!(message.segments().count() > 3000, "1024 is what the system takes");
+    assert!(message.segments().count() > 3000, "the system accepts 1024 per call");
     let (out, into) = UnixStream::pair().unwrap();
     let receiving = std::thread::spawn(move || Buffer::read_from(&into, global(), 1 << 20));
     message.write_to(&out).unwrap();
@@ -114,7 +114,7 @@ fn more_pieces_than_the_system_takes_at_once() {
 }
 
 #[test]
-fn a_stream_that_does_not_block_is_written_to_again() {
+fn write_to_a_nonblocking_stream_can_be_repeated() {
     let message = sample(100);
     let (out, mut into) = UnixStream::pair().unwrap();
     out.set_nonblocking(true).unwrap();
@@ -132,7 +132,7 @@ fn a_stream_that_does_not_block_is_written_to_again() {
 }
 
 #[test]
-fn what_is_too_long_or_no_message_is_refused() {
+fn invalid_and_too_long_messages_are_errors() {
     let read = |bytes: &[u8], limit| Buffer::read_from(bytes, global(), limit);
     let wire = sample(1).to_vec();
     for len in 0..wire.len() {
@@ -157,7 +157,7 @@ fn what_is_too_long_or_no_message_is_refused() {
 }
 
 #[test]
-fn the_header_of_a_message_that_is_too_long_is_given_back() {
+fn error_of_a_long_message_contains_the_header() {
     let wire = sample(1).to_vec();
     let mut stream = &wire[..];
     let Err(ReceiveError::TooLong { len, limit, header }) =
@@ -171,7 +171,7 @@ fn the_header_of_a_message_that_is_too_long_is_given_back() {
 }
 
 #[test]
-fn the_header_is_given_back_when_the_pool_is_empty() {
+fn error_of_an_empty_pool_contains_the_header() {
     let wire = sample(10).to_vec();
     let pool = Magazine::growing(Growth::default().limit(1 << 20), mpj_buffer::pool::Heap::create);
     let mut held = Vec::new();
@@ -180,18 +180,18 @@ fn the_header_is_given_back_when_the_pool_is_empty() {
     }
     let mut stream = &wire[..];
     let Err(ReceiveError::Alloc { header, .. }) = Buffer::read_from(&mut stream, &pool, 1 << 20) else {
-        panic!("no block is left");
+        panic!("the pool is not empty");
     };
     held.clear();
     let message = Buffer::read_from(header.chain(stream), &pool, 1 << 20).unwrap();
     assert_eq!(message.to_vec(), wire);
 }
 
-/// Returns less than requested, against its contract.
+/// A defective pool that returns less than requested.
 #[derive(Debug)]
-struct Mean;
+struct ShortByOne;
 
-impl Pool for Mean {
+impl Pool for ShortByOne {
     type Block = Heap;
 
     fn alloc(&self, len: usize) -> Result<Heap, AllocError> {
@@ -212,13 +212,13 @@ impl Pool for Mean {
 }
 
 #[test]
-fn a_block_that_is_too_short_is_no_block() {
+fn block_that_is_too_short_is_an_error() {
     let wire = sample(0).to_vec();
-    assert!(matches!(Buffer::read_from(&wire[..], &Mean, 1 << 20), Err(ReceiveError::Alloc { .. })));
+    assert!(matches!(Buffer::read_from(&wire[..], &ShortByOne, 1 << 20), Err(ReceiveError::Alloc { .. })));
 }
 
 #[test]
-fn a_section_of_bytes_is_a_stream() {
+fn section_of_bytes_is_a_stream() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     write!(buffer.byte_writer().unwrap(), "{:>4}", 12).unwrap();
     buffer.write(b"!").unwrap();
@@ -236,7 +236,7 @@ fn a_section_of_bytes_is_a_stream() {
 
 #[cfg(feature = "bytes")]
 #[test]
-fn the_traits_of_bytes() {
+fn bytes_traits_read_and_write_messages() {
     use bytes::{Buf, BufMut};
 
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();

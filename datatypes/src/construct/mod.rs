@@ -52,7 +52,7 @@ struct TypeBuilder {
     elements: u64,
     signature: Signature,
     leaves: PrimitiveSet,
-    needs_check: bool,
+    needs_validation: bool,
     hull: BoundsBuilder,
     assembly: PlanBuilder,
     depth: usize,
@@ -65,7 +65,7 @@ impl TypeBuilder {
             elements: 0,
             signature: Signature::EMPTY,
             leaves: PrimitiveSet::None,
-            needs_check: false,
+            needs_validation: false,
             hull: BoundsBuilder::new(),
             assembly: PlanBuilder::new(),
             depth: 0,
@@ -168,7 +168,7 @@ impl TypeBuilder {
         self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
         self.leaves = self.leaves.and(node.leaves);
-        self.needs_check |= node.needs_validation;
+        self.needs_validation |= node.needs_validation;
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl TypeBuilder {
             element_count: self.elements,
             signature: self.signature,
             leaves: self.leaves,
-            needs_validation: self.needs_check,
+            needs_validation: self.needs_validation,
             extent: self.hull.finish()?,
             plan: self.assembly.finish(),
             depth: self.depth,

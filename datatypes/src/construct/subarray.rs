@@ -36,7 +36,7 @@ pub struct Subrange {
 }
 
 /// Arrays of at most this many dimensions need no list of their loops.
-const FEW: usize = 8;
+const INLINE_DIMS: usize = 8;
 
 impl Datatype {
     /// Returns the type of a block of an array of items: in dimension `d` the array is `sizes[d]` long, and the block
@@ -73,7 +73,7 @@ impl Datatype {
         let ranges: Arc<[Subrange]> =
             numbers.map(|((&size, &sub), &start)| Subrange { size, sub_size: sub, start }).collect();
         let (mut displacement, mut whole) = (0i64, self.extent());
-        let (mut few, mut many) = ([Loop { count: 1, stride: 0 }; FEW], Vec::new());
+        let (mut few, mut many) = ([Loop { count: 1, stride: 0 }; INLINE_DIMS], Vec::new());
         let levels = match few.get_mut(..rank) {
             Some(levels) => levels,
             None => {

@@ -82,7 +82,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy, const FETCH: bool>(
 }
 
 /// How many blocks ahead a line is prefetched.
-const AHEAD: usize = 16;
+const PREFETCH_DISTANCE: usize = 16;
 
 /// # Safety
 /// That of [`ListKernel`].
@@ -102,7 +102,7 @@ unsafe fn each<D: Direction, S: BlockCopy, const FETCH: bool>(
     };
     if FETCH {
         for (i, &offset) in offsets.iter().enumerate() {
-            if let Some(&later) = offsets.get(i + AHEAD) {
+            if let Some(&later) = offsets.get(i + PREFETCH_DISTANCE) {
                 for line in (0..block.min(512)).step_by(64) {
                     fetch(user.wrapping_add(later as usize + line));
                 }
@@ -135,16 +135,16 @@ fn fetch(at: *const u8) {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Blocks(list) = &plan.body else { return };
-    let KernelArgs { user, mut packed, mut len, position, count, stride } = job;
+    let KernelArgs { user, mut packed, mut len, position, count, stride } = args;
     let BlockList { block, ref offsets, .. } = **list;
     let (item, mut within) =
         if position < plan.size { (0, position) } else { (position / plan.size, position % plan.size) };
     let mut origin = step(user.wrapping_offset(plan.offset as isize), stride, item);
     if within == 0 && count > 1 {
         let pieces = (0..offsets.len()).map(|i| (offsets.get(i), block));
-        // SAFETY: the next len / plan.size items of the job.
+        // SAFETY: the next len / plan.size items of `args`.
         let n = unsafe {
             item_batches::run::<D>(pieces, list.span, plan.size, stride, origin, packed, len / plan.size)
         };
@@ -161,7 +161,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
         if within > 0 {
             let n = len.min(block - within);
             let at = origin.wrapping_offset(offsets.get(i) as isize).wrapping_add(within);
-            // SAFETY: the position lies `within` bytes inside of block i, and n bytes stay in it and in the job.
+            // SAFETY: the position lies `within` bytes inside of block i, and n bytes stay in it and in `args`.
             unsafe { bytes::<D>(at, packed, n) };
             packed = packed.wrapping_add(n);
             len -= n;
@@ -171,7 +171,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
         match offsets {
             Offsets::Narrow(offsets) => {
                 let kernel = D::of(list.kernels);
-                // SAFETY: blocks i to i + whole of this item, all in the job.
+                // SAFETY: blocks i to i + whole of this item, all in `args`.
                 unsafe { kernel(origin, &offsets[i..i + whole], packed, block) };
             }
             Offsets::Wide(offsets) => {
@@ -187,7 +187,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
         len -= whole * block;
         i += whole;
         if len > 0 && i < offsets.len() {
-            // SAFETY: the job ends inside of block i.
+            // SAFETY: `args` ends inside of block i.
             unsafe { bytes::<D>(origin.wrapping_offset(offsets.get(i) as isize), packed, len) };
             return;
         }

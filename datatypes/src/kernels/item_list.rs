@@ -8,17 +8,17 @@ use crate::plan::{Body, ItemList, Offsets, Plan};
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Items(items) = &plan.body else { return };
     let size = items.body.size;
     let kernel = D::of(items.body.kernels);
-    for one in nested::repetitions(plan, job) {
+    for one in nested::repetitions(plan, args) {
         let KernelArgs { user, mut packed, mut len, position, .. } = one;
         let (mut i, mut within) = (position / size, position % size);
         while len > 0 {
             if within == 0 && len >= size && !items.pieces.is_empty() {
                 let whole = len / size;
-                // SAFETY: items i to i + whole, all in the job.
+                // SAFETY: items i to i + whole, all in `args`.
                 unsafe { whole_items::<D>(items, i, whole, user, packed) };
                 packed = packed.wrapping_add(whole * size);
                 len -= whole * size;
@@ -28,7 +28,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
             let n = len.min(size - within);
             let at = user.wrapping_offset(items.offsets.get(i) as isize);
             let inner = KernelArgs { user: at, packed, len: n, position: within, count: 1, stride: 0 };
-            // SAFETY: the inner job names the bytes of `job` that lie in item i, and the kernel is the item's.
+            // SAFETY: the inner arguments name the bytes of `args` that lie in item i, and the kernel is the item's.
             unsafe { kernel(&items.body, inner) };
             packed = packed.wrapping_add(n);
             len -= n;

@@ -7,8 +7,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `strided` `listed` `indexed` `items` `nested` | one kernel for each canonical form: finds the place, splits the job |
-//! | `sheet` `turned` `alternate` `far` | the inner loops of `strided`, chosen by block length, order and instruction set |
+//! | `strided` `listed` `indexed` `items` `nested` | one kernel for each canonical form: finds the place, splits the args |
+//! | `tile` `turned` `alternate` `far` | the inner loops of `strided`, chosen by block length, order and instruction set |
 //! | `bulk` `copy` | how one run, how one block is moved, and the choice by its length |
 //! | `records` `cross` | many items of a few pieces; blocks at one distance to blocks at another |
 //! | `transpack` | from layout to layout |
@@ -53,7 +53,7 @@ pub(crate) struct KernelArgs {
     pub(crate) stride: i64,
 }
 
-/// Moves the bytes of a job.
+/// Moves the bytes of one kernel call.
 ///
 /// # Safety
 /// 1. `position + len <= count * plan.size`, as numbers without a limit.
@@ -71,25 +71,25 @@ fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
     pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }
 
-/// Packs a job by the plan's kernel. Stores past the caches (packed in pieces of 2 to 16 KiB on the stack, then
-/// streamed) were tried for 64 MiB, and reached 0.5 to 0.9 of the plain kernels' rate.
+/// Packs one kernel call by the plan's kernel. Stores past the caches (packed in pieces of 2 to 16 KiB on the stack,
+/// then streamed) were tried for 64 MiB, and reached 0.5 to 0.9 of the plain kernels' rate.
 ///
 /// # Safety
 /// That of [`Kernel`].
 #[inline]
-pub(crate) unsafe fn pack(plan: &Plan, job: KernelArgs) {
+pub(crate) unsafe fn pack(plan: &Plan, args: KernelArgs) {
     // SAFETY: the caller's promise; the kernel is the plan's own.
-    unsafe { (plan.kernels.0)(plan, job) }
+    unsafe { (plan.kernels.0)(plan, args) }
 }
 
-/// Unpacks a job by the plan's kernel.
+/// Unpacks one kernel call by the plan's kernel.
 ///
 /// # Safety
 /// That of [`Kernel`].
 #[inline]
-pub(crate) unsafe fn unpack(plan: &Plan, job: KernelArgs) {
+pub(crate) unsafe fn unpack(plan: &Plan, args: KernelArgs) {
     // SAFETY: the caller's promise; the kernel is the plan's own.
-    unsafe { (plan.kernels.1)(plan, job) }
+    unsafe { (plan.kernels.1)(plan, args) }
 }
 
 /// Nothing to move.
@@ -112,7 +112,7 @@ pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
 }
 
 /// The kernels for the inner loops of a nest.
-pub(crate) fn sheets(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
+pub(crate) fn tiles(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
     tile::choose(block, nest)
 }
 

@@ -4,9 +4,10 @@ use super::KernelArgs;
 use super::block_copy::Direction;
 use crate::plan::{Body, Plan};
 
-/// Cuts a job into whole and partial repetitions: yields (origin of the repetition, start and length in it, packed).
-pub(super) fn repetitions(plan: &Plan, job: KernelArgs) -> impl Iterator<Item = KernelArgs> {
-    let KernelArgs { user, mut packed, mut len, position, stride, .. } = job;
+/// Splits a kernel call into whole and partial repetitions: yields (origin of the repetition, start and length in it,
+/// packed).
+pub(super) fn repetitions(plan: &Plan, args: KernelArgs) -> impl Iterator<Item = KernelArgs> {
+    let KernelArgs { user, mut packed, mut len, position, stride, .. } = args;
     let size = plan.size;
     let (item, mut within) = if position < size { (0, position) } else { (position / size, position % size) };
     let mut origin = super::step(user.wrapping_offset(plan.offset as isize), stride, item);
@@ -28,13 +29,13 @@ pub(super) fn repetitions(plan: &Plan, job: KernelArgs) -> impl Iterator<Item = 
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Repeat(repeat) = &plan.body else { return };
     let kernel = D::of(repeat.body.kernels);
-    for one in repetitions(plan, job) {
+    for one in repetitions(plan, args) {
         let inner = KernelArgs { count: repeat.level.count, stride: repeat.level.stride, ..one };
-        // SAFETY: the inner job names a part of the bytes of `job`: one repetition is `level.count` of the body, and
-        // the kernel is the body's.
+        // SAFETY: the inner arguments name a part of the bytes of `args`: one repetition is `level.count` of the body,
+        // and the kernel is the body's.
         unsafe { kernel(&repeat.body, inner) };
     }
 }
@@ -43,9 +44,9 @@ pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, job: KernelArgs) {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Sequence(sequence) = &plan.body else { return };
-    for one in repetitions(plan, job) {
+    for one in repetitions(plan, args) {
         let KernelArgs { user, mut packed, mut len, mut position, .. } = one;
         let mut i = if position == 0 { 0 } else { sequence.ends.partition_point(|&end| end <= position) };
         while len > 0 {
@@ -59,7 +60,7 @@ pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, job: KernelArgs) {
                 count: 1,
                 stride: 0,
             };
-            // SAFETY: the inner job names the bytes of `job` that lie in part i, and the kernel is that part's.
+            // SAFETY: the inner arguments name the bytes of `args` that lie in part i, and the kernel is that part's.
             unsafe { D::of(part.kernels)(part, inner) };
             packed = packed.wrapping_add(n);
             position += n;

@@ -8,15 +8,15 @@ use crate::plan::{Body, Plan};
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Runs(runs) = &plan.body else { return };
-    let KernelArgs { user, mut packed, mut len, position, count, stride } = job;
+    let KernelArgs { user, mut packed, mut len, position, count, stride } = args;
     let (item, mut within) =
         if position < plan.size { (0, position) } else { (position / plan.size, position % plan.size) };
     let mut origin = step(user.wrapping_offset(plan.offset as isize), stride, item);
     if within == 0 && count > 1 {
         let pieces = (0..runs.offsets.len()).map(|i| (runs.offsets[i], runs.ends[i] - runs.start(i)));
-        // SAFETY: the next len / plan.size items of the job.
+        // SAFETY: the next len / plan.size items of `args`.
         let n = unsafe {
             item_batches::run::<D>(pieces, runs.span, plan.size, stride, origin, packed, len / plan.size)
         };
@@ -32,7 +32,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
             let n = (end - within).min(len);
             let at = origin.wrapping_offset(offset as isize).wrapping_add(inside);
             let (src, dst) = D::route(at, packed);
-            // SAFETY: `within` lies in run i, `inside` bytes from its start; n bytes stay in the run and in the job.
+            // SAFETY: `within` lies in run i, `inside` bytes from its start; n bytes stay in the run and in `args`.
             unsafe { short(src, dst, n) };
             packed = packed.wrapping_add(n);
             len -= n;

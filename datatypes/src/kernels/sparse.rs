@@ -15,11 +15,11 @@ use core::arch::x86_64::{
 /// Two lines: closer blocks are found by the prefetcher of adjacent lines.
 const MIN_STRIDE: usize = 128;
 /// The first cache holds the lines of fewer blocks.
-const FEW: usize = 768;
+const MIN_BLOCKS: usize = 768;
 /// The second cache does not hold the lines of more, and then blocks of up to 8 bytes are best left to the prefetcher.
-const MANY: usize = 12 << 10;
+const L2_BLOCKS: usize = 12 << 10;
 /// How far ahead is prefetched, in steps of four blocks.
-const AHEAD: isize = 8;
+const PREFETCH_DISTANCE: isize = 8;
 
 /// Whether blocks of this shape can be moved so.
 pub(super) const fn fits<S: BlockCopy>() -> bool {
@@ -28,13 +28,13 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 
 /// Whether they should be.
 #[inline(always)]
-pub(super) fn pays<D: Direction, S: BlockCopy>(sheet: &Tile) -> bool {
-    let few = sheet.column().unsigned_abs() < MIN_STRIDE || sheet.rows * sheet.columns < FEW;
-    !few && (S::LEN > 8 || !many(sheet) || pairs::<D, S>())
+pub(super) fn is_faster<D: Direction, S: BlockCopy>(tile: &Tile) -> bool {
+    let few = tile.column().unsigned_abs() < MIN_STRIDE || tile.rows * tile.columns < MIN_BLOCKS;
+    !few && (S::LEN > 8 || !many(tile) || pairs::<D, S>())
 }
 
-fn many(sheet: &Tile) -> bool {
-    sheet.rows * sheet.columns > MANY
+fn many(tile: &Tile) -> bool {
+    tile.rows * tile.columns > L2_BLOCKS
 }
 
 /// Whether two blocks can share a store.
@@ -42,15 +42,15 @@ const fn pairs<D: Direction, S: BlockCopy>() -> bool {
     D::PACKS && S::LEN == 8
 }
 
-/// Moves a sheet.
+/// Moves a tile.
 ///
 /// # Safety
-/// That of [`TileKernel`](super::sheet::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *sheet;
-    let paired = pairs::<D, S>() && many(sheet);
+pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
+    let paired = pairs::<D, S>() && many(tile);
     let mut line = user;
     for _ in 0..rows {
         let mut at = line;
@@ -122,5 +122,7 @@ unsafe fn four_in_pairs(user: *mut u8, packed: *mut u8, steps: &[isize; 4]) {
 #[inline]
 #[target_feature(enable = "sse2")]
 fn prefetch(user: *mut u8, steps: &[isize; 4]) {
-    _mm_prefetch::<_MM_HINT_T0>(user.wrapping_offset(steps[3].wrapping_mul(AHEAD)).cast_const().cast());
+    _mm_prefetch::<_MM_HINT_T0>(
+        user.wrapping_offset(steps[3].wrapping_mul(PREFETCH_DISTANCE)).cast_const().cast(),
+    );
 }

@@ -14,14 +14,14 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 16)
 }
 
-/// Moves a sheet whose columns are two blocks apart.
+/// Moves a tile whose columns are two blocks apart.
 ///
 /// # Safety
-/// That of [`TileKernel`](super::sheet::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *sheet;
+pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
     // Of 16 words of 4 bytes, those that belong to a block.
     let mask = match S::LEN {
         4 => 0x5555,
@@ -38,13 +38,13 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
                 let low = unsafe { _mm512_maskz_loadu_epi32(mask, at.cast()) };
                 // SAFETY: the second half.
                 let high = unsafe { _mm512_maskz_loadu_epi32(mask, next.cast()) };
-                let dense = _mm512_permutex2var_epi32(low, together(S::LEN), high);
+                let dense = _mm512_permutex2var_epi32(low, gather_index(S::LEN), high);
                 // SAFETY: the 64 packed bytes of these blocks.
                 unsafe { _mm512_storeu_si512(packed.cast(), dense) };
             } else {
                 // SAFETY: the 64 packed bytes of the next 64 / LEN blocks.
                 let dense = unsafe { _mm512_loadu_si512(packed.cast()) };
-                let [low, high] = apart(S::LEN);
+                let [low, high] = scatter_index(S::LEN);
                 let (low, high) =
                     (_mm512_permutexvar_epi32(low, dense), _mm512_permutexvar_epi32(high, dense));
                 // SAFETY: the first half of these blocks; the mask leaves out what lies between them.
@@ -66,7 +66,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(sheet: &Tile) {
 /// Returns the positions of the blocks' words in the two halves, one after the other.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn together(block: usize) -> __m512i {
+fn gather_index(block: usize) -> __m512i {
     match block {
         4 => _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0),
         8 => _mm512_set_epi32(29, 28, 25, 24, 21, 20, 17, 16, 13, 12, 9, 8, 5, 4, 1, 0),
@@ -77,7 +77,7 @@ fn together(block: usize) -> __m512i {
 /// Returns which word of the blocks goes to each position of the two halves; masked positions may have any value.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn apart(block: usize) -> [__m512i; 2] {
+fn scatter_index(block: usize) -> [__m512i; 2] {
     match block {
         4 => [
             _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0),

@@ -1,4 +1,4 @@
-//! Blocks of one size in nested loops: finds the place, then hands whole sheets to the chosen kernel.
+//! Blocks of one size in nested loops: finds the place, then hands whole tiles to the chosen kernel.
 
 use super::block_copy::{Direction, bytes};
 use super::tile::{Tile, steps};
@@ -62,29 +62,29 @@ impl Odometer {
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
-pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
+pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let Body::Strided(strided) = &plan.body else { return };
-    let KernelArgs { user, packed, len, position, count, stride } = job;
+    let KernelArgs { user, packed, len, position, count, stride } = args;
     let origin = user.wrapping_offset(plan.offset as isize);
     let block = strided.block;
     if strided.depth == 0 && (count == 1 || stride == block as i64) {
-        // SAFETY: all repetitions are one run from `origin` on, of which the job names `position..position + len`.
+        // SAFETY: all repetitions are one run from `origin` on, of which `args` names `position..position + len`.
         unsafe { contiguous::run::<D>(origin.wrapping_add(position), packed, len) };
         return;
     }
-    // The whole of a layout of up to two loops is one sheet.
+    // The whole of a layout of up to two loops is one tile.
     if position == 0 && plan.size.checked_mul(count) == Some(len) {
         let (row, column) = match (strided.nest(), count) {
             (&[], _) => (Loop { count: 1, stride: 0 }, Loop { count, stride }),
             (&[only], _) => (Loop { count, stride }, only),
             (&[row, column], 1) => (row, column),
             _ => {
-                // SAFETY: the same job.
-                unsafe { part::<D>(strided, origin, job) };
+                // SAFETY: the same arguments.
+                unsafe { part::<D>(strided, origin, args) };
                 return;
             }
         };
-        let sheet = Tile {
+        let tile = Tile {
             user: origin,
             packed,
             rows: row.count,
@@ -93,27 +93,27 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, job: KernelArgs) {
             steps: steps(column.stride as isize),
             block,
         };
-        // SAFETY: the sheet is all blocks of the job.
-        unsafe { D::of(strided.sheets)(&sheet) };
+        // SAFETY: the tile is all blocks of `args`.
+        unsafe { D::of(strided.tiles)(&tile) };
         return;
     }
-    // SAFETY: the same job.
-    unsafe { part::<D>(strided, origin, job) };
+    // SAFETY: the same arguments.
+    unsafe { part::<D>(strided, origin, args) };
 }
 
 /// Moves any part: the rest of a split block, the rest of a row, whole rows, and so on backwards.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
-unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: KernelArgs) {
-    let KernelArgs { mut packed, mut len, position, count, stride, .. } = job;
+unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArgs) {
+    let KernelArgs { mut packed, mut len, position, count, stride, .. } = args;
     let block = strided.block;
     let (index, within) = if position == 0 { (0, 0) } else { (position / block, position % block) };
     let mut o = Odometer::new(strided.nest(), Loop { count, stride }, origin, index);
     let last = o.depth - 1;
     if within > 0 {
         let n = len.min(block - within);
-        // SAFETY: `position` lies `within` bytes inside the block at the cursor, and n stays in it and in the job.
+        // SAFETY: `position` lies `within` bytes inside the block at the cursor, and n stays in it and in `args`.
         unsafe { bytes::<D>(o.cursor.wrapping_add(within), packed, n) };
         packed = packed.wrapping_add(n);
         len -= n;
@@ -123,17 +123,17 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: KernelArgs
     let rest = len - whole * block;
     let column = o.levels[last];
     let steps = steps(column.stride as isize);
-    let kernel = D::of(strided.sheets);
+    let kernel = D::of(strided.tiles);
     while whole > 0 {
-        // The next rows at once, or the next blocks of this row. Neither is 0: by point 1 of `Kernel` the job ends
+        // The next rows at once, or the next blocks of this row. Neither is 0: by point 1 of `Kernel` the args ends
         // before the loops do.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
         let row = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
-        let sheet = Tile { user: o.cursor, packed, rows, row, columns, steps, block };
-        // SAFETY: the sheet is the next rows * columns blocks at the cursor, and all belong to the job.
-        unsafe { kernel(&sheet) };
+        let tile = Tile { user: o.cursor, packed, rows, row, columns, steps, block };
+        // SAFETY: the tile is the next rows * columns blocks at the cursor, and all belong to the args.
+        unsafe { kernel(&tile) };
         let n = rows * columns;
         packed = packed.wrapping_add(n * block);
         whole -= n;
@@ -144,7 +144,7 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, job: KernelArgs
         }
     }
     if rest > 0 {
-        // SAFETY: the job ends inside of the block at the cursor.
+        // SAFETY: `args` ends inside of the block at the cursor.
         unsafe { bytes::<D>(o.cursor, packed, rest) };
     }
 }

@@ -55,7 +55,7 @@ fn numbered(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn sheets() {
+fn tiles() {
     const ROWS: usize = 3;
     for block in lengths() {
         let mut columns_apart = vec![(block, 5), (2 * block, 37), (block + 5, 11)];
@@ -70,7 +70,7 @@ fn sheets() {
             // No byte more than the last block, so that a tool that watches memory sees what is too much.
             let data = numbered(starts[starts.len() - 1] + block);
             let want: Vec<u8> = starts.iter().flat_map(|&at| data[at..at + block].to_vec()).collect();
-            let sheet = |user: *mut u8, packed: *mut u8| Tile {
+            let tile = |user: *mut u8, packed: *mut u8| Tile {
                 user,
                 packed,
                 rows: ROWS,
@@ -81,14 +81,14 @@ fn sheets() {
             };
             for (pack, unpack) in by_length(block, &Sheets) {
                 let mut packed = vec![0; want.len()];
-                // SAFETY: the sheet lies in `data`, and its packed form fills `packed`; the kernel is for this length.
-                unsafe { pack(&sheet(data.as_ptr().cast_mut(), packed.as_mut_ptr())) };
+                // SAFETY: the tile lies in `data`, and its packed form fills `packed`; the kernel is for this length.
+                unsafe { pack(&tile(data.as_ptr().cast_mut(), packed.as_mut_ptr())) };
                 assert!(packed == want, "pack {ROWS} x {columns} blocks of {block}, {column} apart");
                 let mut back = vec![0; data.len()];
                 let mut wanted = back.clone();
                 starts.iter().for_each(|&at| wanted[at..at + block].copy_from_slice(&data[at..at + block]));
                 // SAFETY: as above, into `back`.
-                unsafe { unpack(&sheet(back.as_mut_ptr(), packed.as_mut_ptr())) };
+                unsafe { unpack(&tile(back.as_mut_ptr(), packed.as_mut_ptr())) };
                 assert!(back == wanted, "unpack {ROWS} x {columns} blocks of {block}, {column} apart");
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn steps(column: isize) -> [isize; 4] {
     [column, column.wrapping_mul(2), column.wrapping_mul(3), column.wrapping_mul(4)]
 }
 
-/// Moves a sheet.
+/// Moves a tile.
 ///
 /// # Safety
 /// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length for which
@@ -76,46 +76,46 @@ pub(super) fn wide<S: BlockCopy>() -> bool {
 
 /// # Safety
 /// That of [`TileKernel`].
-pub(super) unsafe fn base<D: Direction, S: BlockCopy>(sheet: &Tile) {
+pub(super) unsafe fn base<D: Direction, S: BlockCopy>(tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(sheet) }
+    unsafe { cover::<D, S>(tile) }
 }
 
 /// # Safety
 /// That of [`TileKernel`], on a machine with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(sheet: &Tile) {
+pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(sheet) }
+    unsafe { cover::<D, S>(tile) }
 }
 
 /// # Safety
 /// That of [`TileKernel`], on a machine with AVX-512 F and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(sheet: &Tile) {
-    if stride2::fits::<S>() && sheet.column() == 2 * S::LEN as isize {
+pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
+    if stride2::fits::<S>() && tile.column() == 2 * S::LEN as isize {
         // SAFETY: the caller's promise, and the shape and the columns are as asked for.
-        return unsafe { stride2::run::<D, S>(sheet) };
+        return unsafe { stride2::run::<D, S>(tile) };
     }
-    if sparse::fits::<S>() && sparse::pays::<D, S>(sheet) {
+    if sparse::fits::<S>() && sparse::is_faster::<D, S>(tile) {
         // SAFETY: the caller's promise, and the shape fits.
-        return unsafe { sparse::run::<D, S>(sheet) };
+        return unsafe { sparse::run::<D, S>(tile) };
     }
     // SAFETY: the caller's promise.
-    unsafe { cover::<D, S>(sheet) }
+    unsafe { cover::<D, S>(tile) }
 }
 
 /// # Safety
 /// That of [`TileKernel`].
 #[inline(always)]
-pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(sheet: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
+pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
     let block = if S::LEN == 0 { block } else { S::LEN };
     if !S::SHORT && block > LONG && rows * columns * block > LONGEST {
         // SAFETY: the caller's promise.
-        return unsafe { cover_long::<D>(sheet) };
+        return unsafe { cover_long::<D>(tile) };
     }
     let mut line = user;
     for _ in 0..rows {
@@ -131,8 +131,8 @@ pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(sheet: &Tile) {
 /// # Safety
 /// That of [`TileKernel`].
 #[cold]
-unsafe fn cover_long<D: Direction>(sheet: &Tile) {
-    let Tile { user, mut packed, rows, row, columns, steps, block } = *sheet;
+unsafe fn cover_long<D: Direction>(tile: &Tile) {
+    let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
     let mut line = user;
     for _ in 0..rows {
         // SAFETY: the columns of this row, by the caller's promise.

@@ -27,8 +27,8 @@ impl Side<'_> {
         dense.then(|| self.user.wrapping_offset(offset as isize))
     }
 
-    /// The job of the `len` packed bytes that come after the next `skip`.
-    fn job(&self, packed: *mut u8, len: usize, skip: usize) -> KernelArgs {
+    /// The args of the `len` packed bytes that come after the next `skip`.
+    fn args(&self, packed: *mut u8, len: usize, skip: usize) -> KernelArgs {
         let position = self.position + skip;
         KernelArgs { user: self.user, packed, len, position, count: self.count, stride: self.stride }
     }
@@ -41,12 +41,12 @@ impl Side<'_> {
 /// readable and initialised on side `from`, writable on side `to`. No byte is on both.
 pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     if let Some(src) = from.run() {
-        // SAFETY: a run is its own packed form; the job is one of side `to`.
-        return unsafe { (to.plan.kernels.1)(to.plan, to.job(src.wrapping_add(from.position), len, 0)) };
+        // SAFETY: a run is its own packed form; the arguments are for side `to`.
+        return unsafe { (to.plan.kernels.1)(to.plan, to.args(src.wrapping_add(from.position), len, 0)) };
     }
     if let Some(dst) = to.run() {
-        // SAFETY: a run is its own packed form; the job is one of side `from`.
-        return unsafe { (from.plan.kernels.0)(from.plan, from.job(dst.wrapping_add(to.position), len, 0)) };
+        // SAFETY: a run is its own packed form; the arguments are for side `from`.
+        return unsafe { (from.plan.kernels.0)(from.plan, from.args(dst.wrapping_add(to.position), len, 0)) };
     }
     if let (Body::Strided(a), Body::Strided(b)) = (&from.plan.body, &to.plan.body) {
         let block = a.block.min(b.block);
@@ -92,7 +92,7 @@ unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: us
     let (stride_a, stride_b) = (a.levels[last_a].stride as isize, b.levels[last_b].stride as isize);
     let mut left = n;
     while left > 0 {
-        // Not 0: the job ends before the loops of either side do.
+        // Not 0: `args` ends before the loops of either side do.
         let now = left.min(a.left(last_a)).min(b.left(last_b));
         // SAFETY: the next blocks of both sides, up to the end of the innermost loop of one of them.
         unsafe { strided_copy::run(a.cursor, stride_a, b.cursor, stride_b, now, block) };
@@ -114,9 +114,9 @@ unsafe fn staged(from: Side<'_>, to: Side<'_>, len: usize) {
     while done < len {
         let n = STAGE.min(len - done);
         // SAFETY: the next n bytes of side `from`, into memory of our own.
-        unsafe { (from.plan.kernels.0)(from.plan, from.job(packed, n, done)) };
+        unsafe { (from.plan.kernels.0)(from.plan, from.args(packed, n, done)) };
         // SAFETY: the same bytes, which the kernel has just written, to side `to`.
-        unsafe { (to.plan.kernels.1)(to.plan, to.job(packed, n, done)) };
+        unsafe { (to.plan.kernels.1)(to.plan, to.args(packed, n, done)) };
         done += n;
     }
 }

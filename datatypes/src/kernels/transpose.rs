@@ -5,11 +5,11 @@ use super::block_copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
 use super::tile::{Tile, TileKernel};
 use crate::plan::Loop;
 
-/// Columns of the sheet (rows of the matrix) that are moved at a time: the number of streams that a prefetcher can
+/// Columns of the tile (rows of the matrix) that are moved at a time: the number of streams that a prefetcher can
 /// follow.
 const MAX_DEPTH: usize = 16;
 
-/// Returns the kernels, if the two innermost loops run across adjacent blocks: rows of the sheet follow one another,
+/// Returns the kernels, if the two innermost loops run across adjacent blocks: rows of the tile follow one another,
 /// and the columns are further apart than one row is long.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
@@ -32,16 +32,16 @@ pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKer
 }
 
 fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
-    (turned::<Gather, N, K>, turned::<Scatter, N, K>)
+    (transposed::<Gather, N, K>, transposed::<Scatter, N, K>)
 }
 
-/// Takes `K` rows of the sheet and `DEEP` columns at a time.
+/// Takes `K` rows of the tile and `MAX_DEPTH` columns at a time.
 ///
 /// # Safety
 /// That of [`TileKernel`].
-unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Tile) {
-    let Tile { user, packed, rows, row, columns, .. } = *sheet;
-    let column = sheet.column();
+unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) {
+    let Tile { user, packed, rows, row, columns, .. } = *tile;
+    let column = tile.column();
     // The place of (row r, column c) on both sides.
     let place = |r: usize, c: usize| {
         let at = (row.wrapping_mul(r as isize)).wrapping_add(column.wrapping_mul(c as isize));
@@ -55,7 +55,7 @@ unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Tile) {
                 for k in 0..K {
                     let at = from.wrapping_offset(row.wrapping_mul(k as isize));
                     let (src, dst) = D::route(at, to.wrapping_add(k * columns * N));
-                    // SAFETY: row r + k of the sheet, at one of its columns.
+                    // SAFETY: row r + k of the tile, at one of its columns.
                     unsafe { Fixed::<N>::copy(src, dst, N) };
                 }
                 from = from.wrapping_offset(column);
@@ -66,7 +66,7 @@ unsafe fn turned<D: Direction, const N: usize, const K: usize>(sheet: &Tile) {
             for c in first..first + deep {
                 let (from, to) = place(r, c);
                 let (src, dst) = D::route(from, to);
-                // SAFETY: a block of the sheet.
+                // SAFETY: a block of the tile.
                 unsafe { Fixed::<N>::copy(src, dst, N) };
             }
         }

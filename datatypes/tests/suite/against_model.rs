@@ -40,7 +40,7 @@ proptest! {
         prop_assert_eq!((datatype.true_lb(), datatype.true_extent()), (low, high - low));
         prop_assert_eq!((datatype.lb(), datatype.extent()), (model.lb(), model.extent()));
         prop_assert_eq!(datatype.signature(), model.signature());
-        prop_assert_eq!(datatype.needs_validation(), model.leaves.iter().any(|l| l.1.needs_check()));
+        prop_assert_eq!(datatype.needs_validation(), model.leaves.iter().any(|l| l.1.needs_validation()));
         let first = model.leaves.first().map(|l| l.1);
         let same = model.leaves.iter().all(|l| Some(l.1) == first);
         prop_assert_eq!(datatype.single_primitive(), if same { first } else { None });
@@ -75,7 +75,7 @@ proptest! {
         let mut got = Vec::new();
         for &chunk in chunks.iter().cycle() {
             let mut cell = vec![0; chunk];
-            let n = packer.fill_bytes(&mut cell);
+            let n = packer.pack_into_bytes(&mut cell);
             got.extend_from_slice(&cell[..n]);
             if n < chunk {
                 break;
@@ -114,8 +114,8 @@ proptest! {
         let cut = cut.min(want.len());
         let mut packer = Packer::new(&datatype, &data, origin, count).unwrap();
         let mut got = vec![0; want.len()];
-        packer.fill_bytes(&mut got[..cut]);
-        packer.fill_bytes(&mut got[cut..]);
+        packer.pack_into_bytes(&mut got[..cut]);
+        packer.pack_into_bytes(&mut got[cut..]);
         prop_assert_eq!(&got, &want);
         let packed: Vec<u8> = (0..want.len()).map(|i| (i * 7 % 253) as u8).collect();
         let (mut wanted, mut memory) = (data.clone(), data);
@@ -137,8 +137,8 @@ proptest! {
             for end in cut..=want.len() {
                 let mut packer = Packer::new(&datatype, &data, origin, count).unwrap();
                 let mut got = vec![0xee; want.len()];
-                prop_assert_eq!(packer.fill_bytes(&mut got[..cut]), cut);
-                prop_assert_eq!(packer.fill_bytes(&mut got[cut..end]), end - cut);
+                prop_assert_eq!(packer.pack_into_bytes(&mut got[..cut]), cut);
+                prop_assert_eq!(packer.pack_into_bytes(&mut got[cut..end]), end - cut);
                 prop_assert_eq!(&got[..end], &want[..end]);
                 prop_assert!(got[end..].iter().all(|&b| b == 0xee));
             }
@@ -161,7 +161,7 @@ proptest! {
         let mut packer = Packer::new(&datatype, &data, origin, count).unwrap();
         let (mut got, mut cell) = (Vec::new(), [0; 40]);
         for &chunk in chunks.iter().cycle() {
-            let n = packer.fill_external32(&mut cell[..chunk]);
+            let n = packer.pack_external32_into(&mut cell[..chunk]);
             got.extend_from_slice(&cell[..n]);
             if n < chunk {
                 break;
@@ -176,7 +176,7 @@ proptest! {
         }
         let mut unpacker = Unpacker::new(&datatype, &mut memory, origin, count).unwrap();
         for piece in got.chunks(chunks[0]) {
-            unpacker.feed_external32(piece).unwrap();
+            unpacker.unpack_external32_from(piece).unwrap();
         }
         prop_assert_eq!(memory, wanted);
     }
@@ -241,13 +241,13 @@ proptest! {
             bytes += leaf.1.size();
             signature = signature.concat(Signature::of(leaf.1));
             prop_assert_eq!(datatype.element_count_in(count, bytes), Some(i as u64 + 1));
-            prop_assert_eq!(datatype.bytes_of(count, i as u64 + 1), Some(bytes));
+            prop_assert_eq!(datatype.bytes_of_elements(count, i as u64 + 1), Some(bytes));
             prop_assert_eq!(datatype.signature_prefix(count, i as u64 + 1), Some(signature));
         }
         prop_assert_eq!(datatype.element_count_in(count, bytes + 1), None);
-        prop_assert_eq!(datatype.bytes_of(count, model.leaves.len() as u64 + 1), None);
+        prop_assert_eq!(datatype.bytes_of_elements(count, model.leaves.len() as u64 + 1), None);
         if datatype.size() > 0 {
-            prop_assert_eq!(datatype.items_in(bytes), Some(count));
+            prop_assert_eq!(datatype.item_count_in(bytes), Some(count));
         }
         prop_assert_eq!(datatype.signature_prefix(count, model.leaves.len() as u64 + 1), None);
     }
@@ -288,7 +288,7 @@ fn check_transpack(from: From<'_>, to: To<'_>) -> Result<(), TestCaseError> {
         (from, to);
     let mut wanted = memory.clone();
     let mut packer = Packer::new(a, data, from_at, count).unwrap();
-    let skipped = packer.fill_bytes(&mut vec![0; skip]);
+    let skipped = packer.pack_into_bytes(&mut vec![0; skip]);
     let mut unpacker = Unpacker::new(b, &mut memory, to_at, to_count).unwrap();
     let fed = to_skip.min(unpacker.remaining());
     unpacker.unpack_from(&vec![7; fed]).unwrap();

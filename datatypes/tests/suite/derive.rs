@@ -157,8 +157,8 @@ fn there_and_back() {
     let mut packer = Packer::of_slice(&sent).unwrap();
     let mut bytes = vec![0; packer.remaining()];
     assert_eq!(bytes.len(), 1500);
-    packer.fill_bytes(&mut bytes);
+    packer.pack_into_bytes(&mut bytes);
     let mut back = vec![Numbers { small: 0, large: 0, middle: [0; 3] }; 100];
-    Unpacker::typed(&mut back).unwrap().unpack_from(&bytes).unwrap();
+    Unpacker::of_slice(&mut back).unwrap().unpack_from(&bytes).unwrap();
     assert_eq!(back, sent);
 }

@@ -9,7 +9,7 @@ fn half() {
     assert_eq!(bf16::datatype().size(), 2);
     assert_ne!(Datatype::of::<f16>().signature(), Datatype::of::<bf16>().signature());
     let mut bytes = [0; 2];
-    Packer::of_slice(&[f16::ONE]).unwrap().fill_external32(&mut bytes);
+    Packer::of_slice(&[f16::ONE]).unwrap().pack_external32_into(&mut bytes);
     assert_eq!(bytes, [0x3c, 0]);
 }
 
@@ -23,11 +23,11 @@ fn complex() {
     // A complex number is not two numbers.
     assert_ne!(Datatype::of::<Complex32>().signature(), Datatype::of::<[f32; 2]>().signature());
     let mut bytes = [0; 16];
-    Packer::of_slice(&[Complex64::new(1.0, -2.0)]).unwrap().fill_external32(&mut bytes);
+    Packer::of_slice(&[Complex64::new(1.0, -2.0)]).unwrap().pack_external32_into(&mut bytes);
     assert_eq!(bytes[..8], 1f64.to_be_bytes());
     assert_eq!(bytes[8..], (-2f64).to_be_bytes());
     let mut back = [Complex64::default()];
-    Unpacker::typed(&mut back).unwrap().feed_external32(&bytes).unwrap();
+    Unpacker::of_slice(&mut back).unwrap().unpack_external32_from(&bytes).unwrap();
     assert_eq!(back[0], Complex64::new(1.0, -2.0));
 }
 
@@ -48,7 +48,7 @@ mod views {
             let want: Vec<u8> = view.iter().flat_map(|n| n.to_ne_bytes()).collect();
             let mut packer = Packer::view(view).unwrap();
             let mut got = vec![0; packer.remaining()];
-            packer.fill_bytes(&mut got);
+            packer.pack_into_bytes(&mut got);
             assert_eq!(got, want);
             let mut back = Array::<u16, _>::zeros(view.raw_dim());
             let mut halves = back.view_mut();
@@ -86,7 +86,7 @@ mod views {
         let one = Array::from_elem(1, 7u64);
         let thrice = one.broadcast(3).unwrap();
         let mut got = [0; 24];
-        Packer::view(thrice).unwrap().fill_bytes(&mut got);
+        Packer::view(thrice).unwrap().pack_into_bytes(&mut got);
         assert_eq!(got.as_chunks().0.iter().map(|b| u64::from_ne_bytes(*b)).sum::<u64>(), 21);
         assert!(Datatype::of_array_view(&one.broadcast(isize::MAX as usize).unwrap()).is_err());
     }
@@ -130,8 +130,8 @@ mod pods {
         let sent = [Foreign { at: [0.5, -1.5], id: 7 }, Foreign { at: [2.5, 0.0], id: 8 }];
         let mut got = [Foreign::default(); 2];
         let mut packed = [0u8; 24];
-        Packer::of_slice(PodElement::wrap_slice(&sent)).unwrap().fill_bytes(&mut packed);
-        Unpacker::typed(PodElement::of_mut(&mut got)).unwrap().unpack_from(&packed).unwrap();
+        Packer::of_slice(PodElement::wrap_slice(&sent)).unwrap().pack_into_bytes(&mut packed);
+        Unpacker::of_slice(PodElement::wrap_slice_mut(&mut got)).unwrap().unpack_from(&packed).unwrap();
         assert_eq!(got, sent);
     }
 }

@@ -15,7 +15,7 @@ fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(),
     let mut packer = Packer::new(datatype, &data, 0, 1).unwrap();
     for piece in [0..a, a..b, b..want.len()] {
         let n = piece.len();
-        prop_assert_eq!(packer.fill_bytes(&mut got[piece]), n);
+        prop_assert_eq!(packer.pack_into_bytes(&mut got[piece]), n);
     }
     prop_assert_eq!(&got, &want);
 
@@ -210,7 +210,10 @@ fn neighbours_in_a_list_are_copied_like_the_others() {
             let mut packer = Packer::new(&chosen, &src, 0, 1).unwrap();
             let mut packed = vec![0u8; wanted.len()];
             let (first, rest) = packed.split_at_mut(cut);
-            assert_eq!((packer.fill_bytes(first), packer.fill_bytes(rest)), (cut, wanted.len() - cut));
+            assert_eq!(
+                (packer.pack_into_bytes(first), packer.pack_into_bytes(rest)),
+                (cut, wanted.len() - cut)
+            );
             assert_eq!(packed, wanted);
             let mut back = vec![0xee; src.len()];
             let mut unpacker = Unpacker::new(&chosen, &mut back, 0, 1).unwrap();

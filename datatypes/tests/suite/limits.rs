@@ -44,7 +44,7 @@ fn five_gib_of_bytes() {
     assert_eq!(memory[5 * GIB..5 * GIB + 3], [0, 1, 2]);
     assert_eq!(memory[5 * GIB + 47], 23);
     let mut packed = [0; 24];
-    Packer::new(&far, &memory, 0, 1).unwrap().fill_bytes(&mut packed);
+    Packer::new(&far, &memory, 0, 1).unwrap().pack_into_bytes(&mut packed);
     assert_eq!(packed, core::array::from_fn(|i| i as u8));
 
     let all = u8::datatype().hvector(5 << 18, 1, 4096).unwrap().resized(0, 1).unwrap();
@@ -52,7 +52,7 @@ fn five_gib_of_bytes() {
     assert_eq!(packer.remaining(), 5 * GIB);
     let (mut cell, mut sum) = (vec![0; 1 << 20], 0u64);
     loop {
-        match packer.fill_bytes(&mut cell) {
+        match packer.pack_into_bytes(&mut cell) {
             0 => break,
             n => sum += cell[..n].iter().map(|&b| u64::from(b)).sum::<u64>(),
         }
@@ -68,7 +68,7 @@ fn huge_and_overlapping() {
     assert_eq!(many.byte_bounds(1).unwrap(), (0, 1));
     let mut packer = Packer::new(&many, &[42], 0, 1).unwrap();
     let mut cell = [0; 3];
-    assert_eq!(packer.fill_bytes(&mut cell), 3);
+    assert_eq!(packer.pack_into_bytes(&mut cell), 3);
     assert_eq!(cell, [42; 3]);
     assert_eq!(packer.remaining(), (1 << 40) - 3);
     let mut memory = [0];
@@ -195,7 +195,7 @@ fn empty_types() {
     assert_eq!(nothing.signature_prefix(7, 1), None);
     assert_eq!(<[u32; 0]>::datatype().size(), 0);
     let mut packer = Packer::new(&nothing, &[], 0, usize::MAX).unwrap();
-    assert_eq!(packer.fill_bytes(&mut [0; 4]), 0);
+    assert_eq!(packer.pack_into_bytes(&mut [0; 4]), 0);
     // Bounds without bytes still count.
     let spacer = nothing.resized(-4, 12).unwrap();
     assert_eq!(spacer.contiguous(3).unwrap().extent(), 36);
@@ -206,12 +206,12 @@ fn empty_types() {
 fn typed_slices() {
     let words = [[1u16, 2], [3, 4]];
     let mut packed = [0; 8];
-    assert_eq!(Packer::of_slice(&words).unwrap().fill_bytes(&mut packed), 8);
+    assert_eq!(Packer::of_slice(&words).unwrap().pack_into_bytes(&mut packed), 8);
     let mut back = [0u16; 4];
-    Unpacker::typed(&mut back).unwrap().unpack_from(&packed).unwrap();
+    Unpacker::of_slice(&mut back).unwrap().unpack_from(&packed).unwrap();
     assert_eq!(back, [1, 2, 3, 4]);
-    assert!(Unpacker::typed(&mut [false]).is_err());
-    assert!(Unpacker::typed(&mut [['a']; 2]).is_err());
+    assert!(Unpacker::of_slice(&mut [false]).is_err());
+    assert!(Unpacker::of_slice(&mut [['a']; 2]).is_err());
 }
 
 #[test]

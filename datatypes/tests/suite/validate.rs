@@ -31,7 +31,7 @@ proptest! {
         let mut first: Result<(), InvalidValueError> = Ok(());
         let mut position = 0;
         for &(at, primitive) in &model.leaves {
-            if position < cut && primitive.needs_check() {
+            if position < cut && primitive.needs_validation() {
                 let at = (at - low) as usize;
                 let bits = match primitive {
                     Primitive::Bool => wanted[at].into(),

@@ -141,7 +141,7 @@ fn check_mut<T: Receivable>(
     check::<T>(len, offset, datatype, count)?;
     // A char that straddles two elements would leave both unchecked; whole structures and arrays do not.
     let straddles = |primitive: Primitive| {
-        if !primitive.needs_check() || datatype.is_made_of(&primitive.into()) {
+        if !primitive.needs_validation() || datatype.is_made_of(&primitive.into()) {
             return false;
         }
         // A type can repeat an element without end, but more runs than elements name one twice.

@@ -84,7 +84,7 @@ fn what_types_and_views_refuse_is_an_error_of_mpj(world: World) -> mpj::Result<(
     let error = bad_view().unwrap_err();
     assert_eq!((error.class(), error.call()), (ErrorClass::Buffer, "view"));
     let bad_pack = || -> mpj::Result<usize> {
-        Ok(mpj::Packer::new(&Datatype::of::<u32>(), &[0u8; 3], 0, 1)?.fill_bytes(&mut [0; 4]))
+        Ok(mpj::Packer::new(&Datatype::of::<u32>(), &[0u8; 3], 0, 1)?.pack_into_bytes(&mut [0; 4]))
     };
     assert_eq!(bad_pack().unwrap_err().class(), ErrorClass::Buffer);
     let no_room = || -> mpj::Result<()> {

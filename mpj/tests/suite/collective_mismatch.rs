@@ -244,7 +244,7 @@ fn user_code_that_fails_on_one_rank() {
     let errors = told(3, |world| {
         world.bcast_object(Odd(world.rank() == 0), 0).map(|odd| assert!(!odd.0, "what came is another"))
     });
-    let refused = "bcast_object: the value's own serde code refused";
+    let refused = "bcast_object: the Serialize or Deserialize implementation returned an error";
     let other = format!("bcast_object: rank 0 failed in {refused}");
     assert_eq!(errors, [refused, &other, &other]);
     // Short vectors are combined at rank 0, longer ones on every rank.

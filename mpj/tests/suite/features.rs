@@ -60,7 +60,14 @@ fn structures_of_other_crates_travel(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     let mut many = [Foreign::default(); 4];
     let sent = [0, 1, 2, 3].map(|id| of(me, id));
-    world.sendrecv(PodElement::wrap_slice(&sent), other, 0, PodElement::of_mut(&mut many), other, 0)?;
+    world.sendrecv(
+        PodElement::wrap_slice(&sent),
+        other,
+        0,
+        PodElement::wrap_slice_mut(&mut many),
+        other,
+        0,
+    )?;
     assert_eq!(many, [0, 1, 2, 3].map(|id| of(other, id)));
     let mut one = PodElement(Foreign::default());
     world.sendrecv(&PodElement(of(me, 9)), other, 1, &mut one, other, 1)?;

@@ -1,4 +1,4 @@
-//! The parts of composite values: elements, fields and variants.
+//! serde access to elements, fields and variants.
 
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 
@@ -9,37 +9,36 @@ use crate::codec::MAX_ZERO_SIZED;
 /// A sequence or map whose length is read from the bytes.
 ///
 /// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
-/// over other elements has no test. Until then their number is limited by the bytes plus the zero-sized elements still
+/// over other elements has no test. Until then the count is limited by the bytes plus the zero-sized elements still
 /// allowed.
 ///
-/// It has a reader of its own, which stays in registers where all is inlined. At the end the outer reader continues at
-/// its position.
+/// Its own copy of the reader stays in registers; at the end the outer reader takes over the position.
 pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     outer: &'a mut Reader<'de>,
     /// Elements that may be read.
     left: usize,
-    /// How many more are announced.
-    beyond: u64,
-    /// How many were to be read, and what was left of the bytes, at the beginning.
+    /// Announced elements that are above the limit.
+    surplus: u64,
+    /// Elements to read, and unread bytes, at the beginning.
     count: usize,
     from: usize,
-    /// For how many elements memory may be reserved.
+    /// Number of elements that memory may be reserved for.
     hint: usize,
 }
 
 impl<'a, 'de> LengthPrefixed<'a, 'de> {
     #[inline]
-    pub(super) fn new(around: &'a mut Reader<'de>, announced: u64) -> Self {
-        let mut reader = *around;
+    pub(super) fn new(outer: &'a mut Reader<'de>, announced: u64) -> Self {
+        let mut reader = *outer;
         let from = reader.rest.len();
-        let most = from.saturating_add(reader.empty as usize);
+        let most = from.saturating_add(reader.zero_sized as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
-        // At most what the bytes present can fill, so that a forged length reserves no memory: a limit for the whole
-        // value, because each level of a nest could contain the same length.
-        let hint = count.min(from).min(reader.room);
-        reader.room -= hint;
-        Self { reader, outer: around, left: count, beyond: announced - count as u64, count, from, hint }
+        // Limited to what the bytes can fill, so that a false length reserves no memory. The limit is per value,
+        // because each nested level could contain the same length.
+        let hint = count.min(from).min(reader.byte_budget);
+        reader.byte_budget -= hint;
+        Self { reader, outer, left: count, surplus: announced - count as u64, count, from, hint }
     }
 
     #[inline]
@@ -53,12 +52,12 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         }
     }
 
-    /// Charges the elements that took no bytes.
+    /// Counts the zero-sized elements.
     fn end(&mut self) -> Result<(), CodecError> {
         let taken = self.from - self.reader.rest.len();
         let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
-        let rest = self.reader.empty.checked_sub(empty).filter(|_| self.beyond == 0);
-        self.reader.empty = rest.ok_or(CodecError::TooManyEmpty { limit: MAX_ZERO_SIZED })?;
+        let rest = self.reader.zero_sized.checked_sub(empty).filter(|_| self.surplus == 0);
+        self.reader.zero_sized = rest.ok_or(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })?;
         self.count = 0;
         Ok(())
     }

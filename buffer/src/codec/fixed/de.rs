@@ -10,21 +10,20 @@ use crate::codec::{MAX_DEPTH, MAX_ZERO_SIZED, utf8};
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de> {
     pub(super) rest: &'de [u8],
-    /// How many levels further values may be nested.
+    /// Further levels of nesting that are allowed.
     depth: u32,
-    /// How many further elements of sequences may take no bytes.
-    pub(super) empty: u32,
-    /// For how many further elements sequences may reserve memory: in a valid value each has at least one byte.
-    pub(super) room: usize,
+    /// Further zero-sized elements that are allowed.
+    pub(super) zero_sized: u32,
+    /// Elements that memory may still be reserved for: in a valid value each has at least one byte.
+    pub(super) byte_budget: usize,
 }
 
 impl<'de> Reader<'de> {
     pub(super) fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, depth: MAX_DEPTH, empty: MAX_ZERO_SIZED, room: bytes.len() }
+        Self { rest: bytes, depth: MAX_DEPTH, zero_sized: MAX_ZERO_SIZED, byte_budget: bytes.len() }
     }
 
-    /// Returns the number of bytes that are not read yet.
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn remaining(&self) -> usize {
         self.rest.len()
     }
 
@@ -78,7 +77,7 @@ impl<'de> Reader<'de> {
         text.chars().next().ok_or(CodecError::Malformed)
     }
 
-    /// Reads what is one level further down.
+    /// Reads a value one level deeper.
     #[inline]
     fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, CodecError>) -> Result<T, CodecError> {
         self.depth = self.depth.checked_sub(1).ok_or(CodecError::TooDeep { limit: MAX_DEPTH })?;

@@ -1,13 +1,13 @@
-//! The fast codec: every number has its full width, so nothing has to be looked up or decoded.
+//! The fast codec: every number has its full width.
 //!
 //! ```text
 //! bool u8: 0 or 1          string, bytes  length u64, bytes        seq  length u64, elements
-//! i8…i128, u8…u128         option         u8: 0, or 1 and value    map  length u64, keys and values in turns
+//! i8…i128, u8…u128         option         u8: 0, or 1 and value    map  length u64, then key, value, key, value…
 //! f32, f64: IEEE 754       char           UTF-8, 1 to 4 bytes      enum index u32, then its fields
 //! unit, unit struct: no bytes             struct, tuple, newtype: the fields in order
 //! ```
-//! All in little endian, whatever the message's own order. These are the bytes of bincode's fixed-width form (the
-//! default of its version 1, `legacy` in version 2).
+//! All in little endian, whatever the byte order of the message. These are the bytes of bincode's fixed-width form (the
+//! default of bincode 1, `legacy` in bincode 2).
 
 mod access;
 mod de;
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::{Codec, RecordWriter};
 use crate::CodecError;
 
-/// Fixed-width little-endian values without names: larger than [`Postcard`](super::Postcard)'s, and several times
-/// faster.
+/// Fixed-width little-endian values without names: larger than those of [`Postcard`](super::Postcard), and several
+/// times faster.
 ///
 /// # Examples
 /// ```
@@ -44,7 +44,7 @@ impl Codec for Fixed {
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
         let mut reader = de::Reader::new(bytes);
         let value = T::deserialize(&mut reader)?;
-        match reader.left() {
+        match reader.remaining() {
             0 => Ok(value),
             left => Err(CodecError::Trailing { left }),
         }

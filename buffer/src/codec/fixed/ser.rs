@@ -1,14 +1,14 @@
-//! Writing the fixed-width form.
+//! Encoding of the fixed-width form.
 
 use serde::{Serialize, ser};
 
 use crate::CodecError;
 use crate::codec::{MAX_DEPTH, RecordWriter};
 
-/// A serializer straight into the message. Two words that go from call to call in registers.
+/// A serializer that writes into the message. Two words, which are passed in registers.
 pub(super) struct Writer<'a, 'b> {
     out: &'a mut RecordWriter<'b>,
-    /// Values that are open around this one.
+    /// Number of enclosing values.
     depth: u32,
 }
 
@@ -27,7 +27,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.out.push_array(index.to_le_bytes())
     }
 
-    /// Goes one level down.
+    /// Enters a nested value.
     #[inline]
     fn enter(self) -> Result<Self, CodecError> {
         match self.depth < MAX_DEPTH {
@@ -36,16 +36,16 @@ impl<'a, 'b> Writer<'a, 'b> {
         }
     }
 
-    /// Writes the next one of the values that this one is made of.
+    /// Writes one element, field, key or value.
     #[inline]
-    fn part<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
+    fn component<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
         value.serialize(Writer { out: self.out, depth: self.depth })
     }
 }
 
 macro_rules! numbers {
     ($($method:ident $type:ident)*) => {$(
-        // A loop over numbers is as fast as it should be only if nothing in it is a call.
+        // A loop over numbers vectorizes only if it contains no call.
         #[inline(always)]
         fn $method(self, v: $type) -> Result<(), CodecError> {
             self.out.push_array(v.to_le_bytes())
@@ -206,7 +206,7 @@ impl ser::Serializer for Writer<'_, '_> {
     }
 }
 
-/// A composite value: its parts follow each other.
+// A composite value is its components, one after the other.
 macro_rules! compounds {
     ($($compound:ident $method:ident $(($key:ty))?;)*) => {$(
         impl ser::$compound for Writer<'_, '_> {
@@ -215,7 +215,7 @@ macro_rules! compounds {
 
             #[inline]
             fn $method<T: Serialize + ?Sized>(&mut self, $(_: $key,)? value: &T) -> Result<(), CodecError> {
-                self.part(value)
+                self.component(value)
             }
 
             #[inline]
@@ -241,12 +241,12 @@ impl ser::SerializeMap for Writer<'_, '_> {
 
     #[inline]
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), CodecError> {
-        self.part(key)
+        self.component(key)
     }
 
     #[inline]
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
-        self.part(value)
+        self.component(value)
     }
 
     #[inline]

@@ -260,9 +260,9 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
             (&[], "no buffer"),
             (&bytes[1..], "not a message"),
             (&newer, "version 200"),
-            (&longer, "were given"),
-            (&bytes[..bytes.len() - 1], "cut off"),
-            (&bytes[..15], "cut off"),
+            (&longer, "expected a message of"),
+            (&bytes[..bytes.len() - 1], "truncated"),
+            (&bytes[..15], "truncated"),
         ];
         for (bytes, why) in bad {
             refused(world, bytes, right, left, why)?;

@@ -69,7 +69,7 @@ impl<T: Element> Measured for Pattern<T> {
 
     fn pack(&self, out: &mut [u8]) -> Result<(), Failure> {
         let memory = bytemuck::cast_slice(&self.data);
-        Packer::new(&self.send, memory, self.start * size_of::<T>(), 1)?.fill_bytes(out);
+        Packer::new(&self.send, memory, self.start * size_of::<T>(), 1)?.pack_into_bytes(out);
         Ok(())
     }
 

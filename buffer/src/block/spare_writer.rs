@@ -1,4 +1,4 @@
-//! The end of a block while it is being filled.
+//! Appends to the spare capacity of a block.
 
 use core::mem::MaybeUninit;
 
@@ -6,40 +6,40 @@ use bytemuck::NoUninit;
 
 use crate::{ALIGN, Element};
 
-/// Bytes that are being filled from front to back.
+/// Spare bytes of a block, filled from front to back.
 ///
 /// # Invariants
 /// 1. `bytes[..filled]` hold values.
 pub(crate) struct SpareWriter<'a> {
     bytes: &'a mut [MaybeUninit<u8>],
     filled: usize,
-    /// Whether the section has the other byte order. Fixed when this is made, so that the common path has no test.
-    is_turned: bool,
+    /// Whether the section has the other byte order. Never changes, so that the common path has no test.
+    is_swapped: bool,
     failed: bool,
 }
 
 impl<'a> SpareWriter<'a> {
     #[inline]
-    pub(super) fn new(bytes: &'a mut [MaybeUninit<u8>], is_turned: bool) -> Self {
-        Self { bytes, filled: 0, is_turned, failed: false }
+    pub(super) fn new(bytes: &'a mut [MaybeUninit<u8>], is_swapped: bool) -> Self {
+        Self { bytes, filled: 0, is_swapped, failed: false }
     }
 
-    /// Returns how many bytes hold values, counted from the first, or `None` if the append has failed.
+    /// Returns how many bytes are initialised, or `None` if an append has failed.
     #[inline]
     pub(super) fn filled(self) -> Option<usize> {
         (!self.failed).then_some(self.filled)
     }
 
-    /// Appends a slice. In both byte orders, elements that do not fit are left out.
+    /// Appends the elements that fit, in the section's byte order.
     #[inline]
     pub(crate) fn put<T: Element>(&mut self, src: &[T]) {
-        if self.is_turned {
-            return self.put_turned(src);
+        if self.is_swapped {
+            return self.put_swapped(src);
         }
         self.put_slice_as_is(src);
     }
 
-    /// As [`put`](Self::put), without asking for the byte order.
+    /// Appends the elements that fit, in this machine's byte order.
     #[inline(always)]
     pub(crate) fn put_slice_as_is<T: NoUninit>(&mut self, src: &[T]) {
         let Some(rest) = self.bytes.get_mut(self.filled..) else { return };
@@ -50,23 +50,23 @@ impl<'a> SpareWriter<'a> {
     }
 
     #[cold]
-    fn put_turned<T: Element>(&mut self, src: &[T]) {
-        const { assert!(size_of::<T::Turned>() == size_of::<T>()) };
+    fn put_swapped<T: Element>(&mut self, src: &[T]) {
+        const { assert!(size_of::<T::Swapped>() == size_of::<T>()) };
         #[cfg(target_arch = "x86_64")]
         if size_of_val(src) >= 64 && is_x86_feature_detected!("avx2") {
             // SAFETY: this processor has AVX2, which is all that the function needs.
-            return unsafe { self.put_turned_wide(src) };
+            return unsafe { self.put_swapped_avx2(src) };
         }
-        self.put_as_is(src.iter().map(|element| element.turned()));
+        self.put_as_is(src.iter().map(|element| element.swapped()));
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn put_turned_wide<T: Element>(&mut self, src: &[T]) {
-        self.put_as_is(src.iter().map(|element| element.turned()));
+    fn put_swapped_avx2<T: Element>(&mut self, src: &[T]) {
+        self.put_as_is(src.iter().map(|element| element.swapped()));
     }
 
-    /// Puts a few zeros: less than [`ALIGN`], of which most often none.
+    /// Appends fewer than [`ALIGN`] zeros, usually none.
     #[inline]
     pub(crate) fn pad(&mut self, count: usize) {
         if count > 0 {
@@ -74,24 +74,23 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Appends elements one by one, as long as they fit.
+    /// Appends the elements that fit.
     #[inline]
     pub(crate) fn put_each<T: Element>(&mut self, elements: impl Iterator<Item = T>) {
-        if self.is_turned {
-            self.put_as_is(elements.map(T::turned));
+        if self.is_swapped {
+            self.put_as_is(elements.map(T::swapped));
         } else {
             self.put_as_is(elements);
         }
     }
 
-    /// Returns whether elements are to be swapped. A caller that appends many times reads it once, to have a loop for
-    /// one order.
+    /// Returns whether elements are swapped. A caller with many appends calls it once and has a loop for each order.
     #[inline]
-    pub(crate) fn is_turned(&self) -> bool {
-        self.is_turned
+    pub(crate) fn is_swapped(&self) -> bool {
+        self.is_swapped
     }
 
-    /// As [`put_each`](Self::put_each), without asking for the byte order.
+    /// Appends the elements that fit, in this machine's byte order.
     #[inline(always)]
     pub(crate) fn put_as_is<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
         let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
@@ -103,24 +102,23 @@ impl<'a> SpareWriter<'a> {
         self.filled += put * size_of::<T>();
     }
 
-    /// Puts the element that `make` makes of each item. If it makes none of one, or there are not places for all, takes
-    /// everything back that was put.
+    /// Appends `make(item)` for each item. If `make` returns `None` or the elements do not fit, the whole append fails.
     #[inline]
     pub(crate) fn put_all<S: Copy, T: Element>(&mut self, items: &[S], make: impl Fn(S) -> Option<T>) {
         let all =
-            if self.is_turned { self.put_all_turned(items, make) } else { self.put_all_as_is(items, make) };
+            if self.is_swapped { self.put_all_swapped(items, make) } else { self.put_all_as_is(items, make) };
         self.failed |= all.is_none();
     }
 
-    // A function of its own, so that few items do not pay for both loops.
+    // Not inlined, so that a call with few items does not pay for both loops.
     #[cold]
     #[inline(never)]
-    fn put_all_turned<S: Copy, T: Element>(
+    fn put_all_swapped<S: Copy, T: Element>(
         &mut self,
         items: &[S],
         make: impl Fn(S) -> Option<T>,
     ) -> Option<()> {
-        self.put_all_as_is(items, |item| make(item).map(T::turned))
+        self.put_all_as_is(items, |item| make(item).map(T::swapped))
     }
 
     #[inline(always)]
@@ -132,8 +130,7 @@ impl<'a> SpareWriter<'a> {
         let places =
             self.bytes.get_mut(self.filled..)?.get_mut(..size_of::<T>().checked_mul(items.len())?)?;
         let put = places.len();
-        // Eights in a loop of their own, of a length that is known: then each item costs the check, a load and a store,
-        // and no counting.
+        // The first loop has a constant trip count per chunk, so that an item costs one check, one load and one store.
         let (eights, rest) = items.as_chunks::<8>();
         let (wide, narrow) = places.split_at_mut(eights.len() * 8 * size_of::<T>());
         for (places, eight) in wide.chunks_exact_mut(8 * size_of::<T>()).zip(eights) {
@@ -145,7 +142,7 @@ impl<'a> SpareWriter<'a> {
     }
 }
 
-/// Writes one element into each place; `items` must not have more elements than there are places.
+/// Stores one element in each place; `items` must not be longer than `places`.
 #[inline(always)]
 fn put_some<S: Copy, T: NoUninit>(
     places: &mut [MaybeUninit<u8>],
@@ -164,21 +161,21 @@ mod tests {
 
     #[test]
     fn both_byte_orders_put_the_elements_that_fit() {
-        for is_turned in [false, true] {
+        for is_swapped in [false, true] {
             for room in 0..100 {
                 let mut bytes = vec![MaybeUninit::new(0xee_u8); room];
-                let mut spare = SpareWriter::new(&mut bytes, is_turned);
+                let mut spare = SpareWriter::new(&mut bytes, is_swapped);
                 spare.put(&[1u8]);
                 spare.put(&[0x0102_u16; 40]);
                 let fit = room.saturating_sub(1) / 2;
                 let expected = room.min(1) + 2 * fit.min(40);
-                assert_eq!(spare.filled(), Some(expected), "{room} bytes of room, turned: {is_turned}");
-                let element = if is_turned { 0x0201_u16 } else { 0x0102 }.to_ne_bytes();
+                assert_eq!(spare.filled(), Some(expected), "capacity {room}, swapped: {is_swapped}");
+                let element = if is_swapped { 0x0201_u16 } else { 0x0102 }.to_ne_bytes();
                 // SAFETY: all were initialised above.
                 let bytes: Vec<u8> = bytes.iter().map(|byte| unsafe { byte.assume_init() }).collect();
                 let put = bytes.get(1..expected).unwrap_or_default();
-                assert!(put.chunks(2).all(|pair| pair == element), "{room} bytes of room");
-                assert!(bytes[expected..].iter().all(|byte| *byte == 0xee), "{room} bytes of room");
+                assert!(put.chunks(2).all(|pair| pair == element), "capacity {room}");
+                assert!(bytes[expected..].iter().all(|byte| *byte == 0xee), "capacity {room}");
             }
         }
     }
