@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 
 use mpj::boot::wire::{
-    FrameDecoder, LIMIT, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame,
+    FrameDecoder, MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ where
                     assert_eq!(again.next::<T>(), Ok(Some(message)));
                 }
                 Err(malformed) => {
-                    assert!(!malformed.to_string().is_empty() && malformed.to_string().len() < LIMIT);
+                    assert!(!malformed.to_string().is_empty() && malformed.to_string().len() < MAX_MESSAGE);
                     return;
                 }
             }
@@ -82,27 +82,27 @@ fn to_process(input: &mut Input<'_>) -> ToProcess {
             job: id,
             secret: input.array(),
             hosts: (0..input.below(4)).map(|_| (input.edge() as u32, input.edge() as u32)).collect(),
-            first: input.edge() as u32,
+            first_rank: input.edge() as u32,
             ranks_here: input.edge() as u32,
             devices: input.flag().then(|| (0..input.below(4)).map(|_| text(input)).collect()),
-            segment: input.flag(),
+            has_segment: input.flag(),
         }),
-        1 => ToProcess::Ended { rank: id as u32, end: exit(input) },
+        1 => ToProcess::Exited { rank: id as u32, exit: exit(input) },
         2 if input.flag() => ToProcess::Value { id, value: Err(text(input)) },
         2 => ToProcess::Value { id, value: Ok(input.bytes(50).to_vec()) },
-        _ => ToProcess::FenceDone { id, met: done(input) },
+        _ => ToProcess::FenceDone { id, result: done(input) },
     }
 }
 
 fn to_launcher(input: &mut Input<'_>) -> ToLauncher {
     let (id, rank) = (input.edge(), input.edge() as u32);
     match input.below(7) {
-        0 => ToLauncher::Hello(ProtocolVersion { version: id as u32, of: text(input) }),
+        0 => ToLauncher::Hello(ProtocolVersion { version: id as u32, mpj_version: text(input) }),
         1 => ToLauncher::Put { rank, key: text(input), value: input.bytes(50).to_vec() },
         2 => ToLauncher::Get { id, rank, key: text(input) },
         3 => ToLauncher::Fence { id },
-        4 => ToLauncher::Ended { rank, end: exit(input) },
+        4 => ToLauncher::Exited { rank, exit: exit(input) },
         5 => ToLauncher::PeerLost { rank, cause: text(input) },
-        _ => ToLauncher::Abort { rank, code: id as i32, why: text(input) },
+        _ => ToLauncher::Abort { rank, code: id as i32, reason: text(input) },
     }
 }

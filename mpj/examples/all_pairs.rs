@@ -13,13 +13,13 @@ fn main() -> ExitCode {
         exchange(&world)?;
         world.barrier()?;
         if world.rank() == 0 {
-            println!("{} ranks: everybody has met everybody in {:.2} s", world.size(), mpj::wtime() - start);
+            println!("{} ranks: all pairs connected in {:.2} s", world.size(), mpj::wtime() - start);
         }
         Ok::<(), Error>(())
     })
 }
 
-/// Sends to and receives from all others, and checks the received data.
+/// Sends to and receives from all other ranks, and checks the data.
 fn exchange(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let others = || (0..size).filter(|other| *other != world.rank());

@@ -1,64 +1,57 @@
-//! The destination of a message, the source it may come from, and the tags that a receive accepts.
+//! The destination and the source of a message, and the tags that a receive accepts.
 
 use mpj_devices::{ANY_SOURCE as ANY_SOURCE_NUMBER, ANY_TAG as ANY_TAG_NUMBER};
 
-/// The number of `MPI_PROC_NULL` in the MPI 5.0 ABI.
 pub(crate) const PROC_NULL_NUMBER: i32 = -3;
 
-/// The source of a receive: a rank, any source, or `PROC_NULL`.
-///
-/// Made of a rank, an `Option` of one, [`ANY_SOURCE`], [`PROC_NULL`], or a [`Status`](crate::Status).
+/// The source of a receive: see [`IntoSource`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// This rank of the communicator.
     Rank(usize),
     /// Any rank.
     Any,
-    /// `PROC_NULL`: the receive completes at once with an empty message.
+    /// [`PROC_NULL`]: the receive completes at once with an empty message.
     Null,
 }
 
-/// The destination of a message: a rank or `PROC_NULL`.
-///
-/// Made of a rank, an `Option` of one, [`PROC_NULL`], or a [`Status`](crate::Status).
+/// The destination of a message: see [`IntoDest`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
     /// This rank of the communicator.
     Rank(usize),
-    /// `PROC_NULL`: the send completes at once.
+    /// [`PROC_NULL`]: the send completes at once.
     Null,
 }
 
-/// Which tags a receive accepts.
+/// The tags that a receive accepts; an `i32` converts into it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tag {
-    /// This one.
+    /// This tag.
     Value(i32),
-    /// Any.
+    /// Any tag.
     Any,
 }
 
-/// A receive from any rank.
+/// Any source (MPI_ANY_SOURCE).
 pub const ANY_SOURCE: Source = Source::Any;
-/// A receive of any tag.
+/// Any tag (MPI_ANY_TAG).
 pub const ANY_TAG: Tag = Tag::Any;
-/// Nobody, as source and as destination.
+/// No rank, as source and as destination (MPI_PROC_NULL).
 ///
-/// An `Option` of a rank expresses a neighbour that may be missing; `None` is `PROC_NULL`:
+/// `None` is `PROC_NULL`, so an `Option` of a rank is a neighbour that may be missing:
 /// ```
 /// # mpj::threads(3, |world| {
 /// let left = world.rank().checked_sub(1); // rank 0 has none
 /// let right = (world.rank() + 1 < world.size()).then(|| world.rank() + 1); // nor has the last
 /// let mut from_left = [usize::MAX];
 /// world.sendrecv(&[world.rank()], right, 0, &mut from_left, left, 0)?;
-/// assert_eq!(from_left[0], left.unwrap_or(usize::MAX)); // untouched where nobody is
+/// assert_eq!(from_left[0], left.unwrap_or(usize::MAX)); // rank 0 receives nothing
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Ranks are only `usize`, as `rank` and `size` return them. If other integers were allowed, a plain `1` could be any
-/// of them, and some could be negative.
 pub const PROC_NULL: ProcNull = ProcNull;
 
-/// Nobody: see [`PROC_NULL`].
+/// The type of [`PROC_NULL`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcNull;
 
@@ -86,15 +79,15 @@ pub trait IntoSource {
     fn into_source(self) -> Source;
 }
 
-macro_rules! ends {
-    ($($end:ty),*) => {$(
-        impl IntoDest for $end {
+macro_rules! addresses {
+    ($($address:ty),*) => {$(
+        impl IntoDest for $address {
             fn into_dest(self) -> Dest {
                 self.into()
             }
         }
 
-        impl IntoSource for $end {
+        impl IntoSource for $address {
             fn into_source(self) -> Source {
                 self.into()
             }
@@ -102,7 +95,7 @@ macro_rules! ends {
     )*};
 }
 
-ends!(usize, Option<usize>, ProcNull, crate::Status);
+addresses!(usize, Option<usize>, ProcNull, crate::Status);
 
 impl IntoDest for Dest {
     fn into_dest(self) -> Dest {
@@ -158,7 +151,7 @@ impl From<i32> for Tag {
     }
 }
 
-/// Returns a rank as a number. A value that is too large stays an invalid rank.
+/// Returns a rank in the MPI ABI. A value that is too large stays an invalid rank.
 pub(crate) fn number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Errors: a class of the MPI standard, the call, and what was wrong in words.
+//! Errors: a class of the MPI standard, the call, and a description.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,7 +10,7 @@ use mpj_pool::AllocError;
 
 use crate::view::{SplitViewsError, ViewError};
 
-/// The error classes of MPI; the numbers are those of the MPI 5.0 ABI.
+/// The error classes of MPI, with the values of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -23,7 +23,7 @@ pub enum ErrorClass {
     Type = 3,
     /// A tag outside 0 to 2,147,483,647.
     Tag = 4,
-    /// A communicator that was freed, or that there is already.
+    /// A communicator that was freed, or that exists already.
     Comm = 5,
     /// A rank outside the communicator.
     Rank = 6,
@@ -65,35 +65,36 @@ pub struct Error {
 struct Inner {
     class: ErrorClass,
     call: &'static str,
-    why: Reason,
+    reason: Reason,
 }
 
 #[derive(Clone, PartialEq, Eq)]
 enum Reason {
     Fault(Fault),
     Text(Arc<str>),
-    /// In the words of this rank of the world, which has failed first.
-    Told(Arc<str>, u32),
+    /// The message of this world rank, which failed first.
+    Remote(Arc<str>, u32),
 }
 
 thread_local! {
-    /// The last error of this thread that another rank's end or failure has led to: its text, and that rank.
-    static FOLLOWED: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
+    /// The last error of this thread that another rank's exit or failure has caused: its text, and that world rank.
+    static LAST_CAUSE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// Returns the rank that a failure of this thread follows from, as its text repeats the error that named that rank.
+/// Returns the world rank that caused a failure of this thread: the failure's text contains that of an error which names
+/// the rank.
 #[cold]
-pub(crate) fn followed(failure: &str) -> Option<u32> {
-    let last = FOLLOWED.try_with(RefCell::take).ok().flatten();
+pub(crate) fn cause_of(failure: &str) -> Option<u32> {
+    let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
     last.filter(|(text, _)| failure.contains(text.as_str())).map(|(_, rank)| rank)
 }
 
 impl Error {
     pub(crate) fn new(class: ErrorClass, call: &'static str, why: impl Into<Arc<str>>) -> Self {
-        Error { inner: Box::new(Inner { class, call, why: Reason::Text(why.into()) }) }
+        Error { inner: Box::new(Inner { class, call, reason: Reason::Text(why.into()) }) }
     }
 
-    /// Returns the error of a call that fails because rank `first` of the world has failed, with that rank's message.
+    /// Returns the error of a call that fails because world rank `first` has failed, with that rank's message.
     #[cold]
     pub(crate) fn from_remote(
         class: ErrorClass,
@@ -101,7 +102,8 @@ impl Error {
         why: impl Into<Arc<str>>,
         first: u32,
     ) -> Self {
-        Error { inner: Box::new(Inner { class, call, why: Reason::Told(why.into(), first) }) }.noted()
+        Error { inner: Box::new(Inner { class, call, reason: Reason::Remote(why.into(), first) }) }
+            .remember_cause()
     }
 
     #[cold]
@@ -120,27 +122,25 @@ impl Error {
             // `SendCancelled`, `TooManyChannels`, and variants that are added later.
             _ => ErrorClass::Other,
         };
-        Error { inner: Box::new(Inner { class, call, why: Reason::Fault(fault) }) }.noted()
+        Error { inner: Box::new(Inner { class, call, reason: Reason::Fault(fault) }) }.remember_cause()
     }
 
-    /// Returns the error with the name of the public call that made the failing one.
+    /// Replaces the name of the failed call by that of its public caller.
     #[cold]
     pub(crate) fn with_call(mut self, call: &'static str) -> Self {
         self.inner.call = call;
-        self.noted()
+        self.remember_cause()
     }
 
-    /// Keeps in mind which rank it follows from, if it follows from one.
     #[cold]
-    fn noted(self) -> Self {
+    fn remember_cause(self) -> Self {
         if let Some(rank) = self.origin_rank().or_else(|| self.failed_rank()) {
-            // A thread that is ending runs no rank.
-            let _ = FOLLOWED.try_with(|last| last.replace(Some((self.to_string(), rank))));
+            // The error of a thread that is exiting belongs to no rank.
+            let _ = LAST_CAUSE.try_with(|last| last.replace(Some((self.to_string(), rank))));
         }
         self
     }
 
-    /// A buffer that cannot be used.
     #[cold]
     pub(crate) fn buf(call: &'static str, error: BufError) -> Self {
         let class = match error {
@@ -155,37 +155,36 @@ impl Error {
         self.inner.class
     }
 
-    /// Returns what was wrong, without the call that failed.
     pub(crate) fn why(&self) -> impl fmt::Display {
-        &self.inner.why
+        &self.inner.reason
     }
 
-    /// Returns the call that failed.
+    /// Returns the name of the call that failed.
     pub fn call(&self) -> &'static str {
         self.inner.call
     }
 
-    /// Returns what went wrong with the operation, if it got as far as the engine.
+    /// Returns the fault of the operation; `None` if the arguments were rejected.
     pub fn as_fault(&self) -> Option<&Fault> {
-        match &self.inner.why {
+        match &self.inner.reason {
             Reason::Fault(fault) => Some(fault),
-            Reason::Text(_) | Reason::Told(..) => None,
+            Reason::Text(_) | Reason::Remote(..) => None,
         }
     }
 
-    /// Returns the world rank that failed first: the rank that reported its own failure, even if it goes on, or the
-    /// peer that died.
+    /// Returns the world rank that failed first: the rank that reported its own failure, even if it continues, or the
+    /// rank that died.
     pub(crate) fn origin_rank(&self) -> Option<u32> {
-        match &self.inner.why {
-            Reason::Told(_, first) => Some(*first),
+        match &self.inner.reason {
+            Reason::Remote(_, first) => Some(*first),
             Reason::Fault(Fault::Abandoned { dead, .. }) => Some(*dead),
             Reason::Fault(_) | Reason::Text(_) => None,
         }
     }
 
-    /// Returns the rank of the world that made the operation fail, if one rank did: it has died, has left the job,
-    /// cannot be reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the
-    /// peer takes no further part and another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
+    /// Returns the world rank that made the operation fail, if one rank did: it has died, has left the job, cannot be
+    /// reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the peer takes no
+    /// further part because another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
             Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {
@@ -202,14 +201,14 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Fault(fault) => fault.fmt(f),
-            Reason::Text(text) | Reason::Told(text, _) => f.write_str(text),
+            Reason::Text(text) | Reason::Remote(text, _) => f.write_str(text),
         }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.inner.call, self.inner.why)
+        write!(f, "{}: {}", self.inner.call, self.inner.reason)
     }
 }
 
@@ -221,8 +220,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts errors of the other crates of the stack, for functions that return a [`Result`].
-macro_rules! refused {
+macro_rules! from_errors {
     ($($why:ty => $class:ident, $call:literal;)*) => {$(
         impl From<$why> for Error {
             fn from(why: $why) -> Self {
@@ -232,11 +230,11 @@ macro_rules! refused {
     )*};
 }
 
-refused! {
+from_errors! {
     TypeError => Type, "datatype";
     OverlapError => Type, "datatype";
     ViewError => Buffer, "view";
-    SplitViewsError => Buffer, "pieces";
+    SplitViewsError => Buffer, "split views";
     OutOfRangeError => Buffer, "pack";
     TooLongError => Truncate, "unpack";
     InvalidValueError => Type, "unpack";
@@ -249,7 +247,7 @@ impl From<OpenError> for Error {
     }
 }
 
-/// Any error that a rank may return: `?` converts an [`Error`] and those of other crates into it.
+/// Any error: `?` converts an [`Error`] and those of other crates into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of most calls. `?` converts the errors of datatypes, views and packed messages into an [`Error`]:
@@ -263,7 +261,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// # mpj::threads(1, |world| {
 /// send_column(&world, &[0.0; 12], 4)?;
 /// let error = mpj::Error::from(View::new(&[0u8; 4], 0, &Datatype::of::<u8>(), 5).unwrap_err());
-/// assert_eq!(error.to_string(), "view: the items touch bytes 0..5 of a slice of 4 bytes");
+/// assert_eq!(error.to_string(), "view: the items have bytes 0..5, the slice has 4 bytes");
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;

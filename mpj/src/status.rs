@@ -7,7 +7,7 @@ use crate::address::{Dest, PROC_NULL_NUMBER, Source};
 
 /// The sender, tag and length of a received message.
 ///
-/// As a destination it is the sender, so that a reply goes to the rank that sent the request:
+/// As a destination it names the sender, so it is the address of a reply:
 /// ```
 /// # mpj::threads(3, |world| {
 /// if world.rank() > 0 {
@@ -18,8 +18,8 @@ use crate::address::{Dest, PROC_NULL_NUMBER, Source};
 /// } else {
 ///     for _ in 1..world.size() {
 ///         let mut number = [0usize];
-///         let question = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
-///         world.send(&[2 * number[0]], question, question.tag())?;
+///         let request = world.recv(&mut number, mpj::ANY_SOURCE, mpj::ANY_TAG)?;
+///         world.send(&[2 * number[0]], request, request.tag())?;
 ///     }
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -43,17 +43,17 @@ impl Status {
         Status { source: PROC_NULL_NUMBER, tag: mpj_devices::ANY_TAG, bytes: 0, code: 0 }
     }
 
-    /// Returns the sender: a rank of the communicator, or `None` for [`PROC_NULL`](crate::PROC_NULL).
+    /// Returns the sender's rank in the communicator; `None` for [`PROC_NULL`](crate::PROC_NULL).
     pub fn source(&self) -> Option<usize> {
         usize::try_from(self.source).ok()
     }
 
-    /// Returns the sender's rank.
+    /// Returns the sender's rank in the communicator.
     ///
     /// # Panics
-    /// If the message came from [`PROC_NULL`](crate::PROC_NULL).
+    /// If the source is [`PROC_NULL`](crate::PROC_NULL).
     pub fn source_rank(&self) -> usize {
-        self.source().expect("the message came from nobody")
+        self.source().expect("the source of the message is PROC_NULL")
     }
 
     /// Returns the tag.
@@ -61,17 +61,17 @@ impl Status {
         self.tag
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the message in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the primitive the message is made of; `None` if it is empty or mixed.
+    /// Returns the primitive of which the message consists; `None` if it is empty or has several.
     pub fn primitive(&self) -> Option<Primitive> {
         Primitive::from_code(self.code)
     }
 
-    /// Returns how many whole items of `datatype` came; `None` if the message ends inside one (MPI 4.1 §3.2.5).
+    /// Returns the number of items of `datatype`; `None` if the message ends inside an item (MPI_Get_count).
     pub fn count(&self, datatype: &Datatype) -> Option<usize> {
         match datatype.size() {
             0 => (self.bytes == 0).then_some(0),

@@ -10,12 +10,10 @@ use crate::run::threads;
 use crate::run::watch::Watch;
 use crate::world::World;
 
-/// The types that a test function may return.
+/// The return types of test functions.
 pub trait TestResult {
-    /// Turns it into a result with a printable error.
-    ///
     /// # Errors
-    /// The test's own.
+    /// The error of the test.
     fn into_result(self) -> Result<(), String>;
 }
 
@@ -31,27 +29,24 @@ impl<E: fmt::Debug> TestResult for Result<(), E> {
     }
 }
 
-/// The time limit of a test that does not set its own.
+/// The time limit of a test without the argument `timeout`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Says it for all tests: `MPJ_TEST_TIMEOUT=10min cargo test`.
 pub(crate) const TEST_TIMEOUT: Text = Text {
     name: "TEST_TIMEOUT",
     default: "60s",
     form: "a time, such as 500ms, 10s or 2min, or 0 for no limit",
     accepts: |text| text == "0" || parse(text).is_some(),
-    help: "time that each #[mpj::test] may take, whatever the test says",
+    help: "time limit of each #[mpj::test]; overrides the attribute",
 };
 
-/// The time that the ranks of a terminated test have to return.
+/// The time that the ranks of a test have to return after it has timed out.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Parses a time such as `500ms`, `10s` or `2min`.
 const fn parse(text: &str) -> Option<Duration> {
     let bytes = text.as_bytes();
     let (mut at, mut number) = (0, 0u64);
     while at < bytes.len() && bytes[at].is_ascii_digit() {
-        // A longer number is not a reasonable time for a test.
         if at == 9 {
             return None;
         }
@@ -67,10 +62,10 @@ const fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Parses the argument `timeout` of the attribute.
+/// Parses the argument `timeout` of the attribute, at compile time.
 ///
 /// # Panics
-/// If it is not a valid time. The attribute evaluates it when the test is compiled.
+/// If it is not a valid time.
 pub const fn parse_timeout(text: &str) -> Duration {
     match parse(text) {
         Some(limit) if !limit.is_zero() => limit,
@@ -78,11 +73,10 @@ pub const fn parse_timeout(text: &str) -> Duration {
     }
 }
 
-/// Runs a test as `ranks` thread ranks; one such test at a time, since they share the machine's cores.
+/// Runs a test as `ranks` thread ranks. Tests run one at a time, because they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, or the test takes longer than `limit`: the test has failed. The panic is at
-/// the line of the caller.
+/// If a rank panics or returns an error, or the test takes longer than `limit`.
 #[track_caller]
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -98,37 +92,37 @@ pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) ->
     }
 }
 
-/// Runs a test on threads that can be abandoned: a rank that computes forever cannot be ended.
+/// Runs a test on another thread, because a rank that computes forever cannot be stopped.
 fn run_with_timeout<O: TestResult>(
     ranks: usize,
     limit: Option<Duration>,
     test: impl Fn(World) -> O + Send + Sync + 'static,
 ) -> Result<(), String> {
     let watch = Watch::new((0..ranks).filter_map(|rank| u32::try_from(rank).ok()));
-    let (over, ended) = mpsc::channel();
+    let (sender, outcome) = mpsc::channel();
     let body = {
         let watch = Arc::clone(&watch);
         move || {
-            let result = threads::watched(ranks, &watch, |world| test(world).into_result());
-            // Nobody listens if the test took too long.
-            let _ = over.send(result.map(|_| ()).map_err(|error| error.to_string()));
+            let result = threads::run_watched(ranks, &watch, |world| test(world).into_result());
+            // The receiver is gone if the test took too long.
+            let _ = sender.send(result.map(|_| ()).map_err(|error| error.to_string()));
         }
     };
     let name = std::thread::current().name().unwrap_or("test").to_owned();
     let spawned = std::thread::Builder::new().name(name).spawn(body);
-    spawned.map_err(|e| format!("the test could not be started: {e}"))?;
+    spawned.map_err(|e| format!("cannot start the test: {e}"))?;
     let Some(limit) = limit else {
-        return ended.recv().unwrap_or_else(|_| Err("the test's thread panicked".into()));
+        return outcome.recv().unwrap_or_else(|_| Err("the test's thread panicked".into()));
     };
-    match ended.recv_timeout(limit) {
-        Ok(outcome) => return outcome,
+    match outcome.recv_timeout(limit) {
+        Ok(result) => return result,
         Err(RecvTimeoutError::Disconnected) => return Err("the test's thread panicked".into()),
         Err(RecvTimeoutError::Timeout) => {}
     }
-    let mut report = format!("the test still ran after {limit:?}:{}", watch.table());
-    watch.end("the test took too long");
-    if ended.recv_timeout(GRACE).is_err() {
-        report.push_str("\nranks that are not in a call cannot be ended: their threads go on");
+    let mut report = format!("test timed out after {limit:?}:{}", watch.table());
+    watch.fail_all("the test timed out");
+    if outcome.recv_timeout(GRACE).is_err() {
+        report.push_str("\nthreads that are in no mpj call cannot be stopped; they keep running");
     }
     Err(report)
 }

@@ -1,4 +1,4 @@
-//! The types that can be sent, and those that can be received.
+//! The types that can be sent and received.
 
 #[cfg(feature = "ndarray")]
 mod arrays;
@@ -15,37 +15,36 @@ use crate::raw::Buf;
 
 /// A buffer that can be sent.
 ///
-/// * slices, arrays and `Vec`s of [`Equivalent`] elements: primitives, arrays of them, and structures with
+/// * a slice, array or `Vec` of [`Equivalent`] elements: primitives, arrays of them, and structures with
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
-/// * parts of a slice: [`View`](crate::View)s, or [`SplitViews`](crate::SplitViews) of one;
-/// * several slices, one after the other: [`Slices`](crate::Slices), to send;
+/// * parts of a slice: a [`View`](crate::View), or [`SplitViews`](crate::SplitViews);
+/// * several slices, to send: [`Slices`](crate::Slices);
 /// * a committed [`Buffer`](crate::buffer::Buffer), to send; the receiver uses
 ///   [`recv_buffer`](crate::Intracomm::recv_buffer);
-/// * the bytes of a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`] of items in a block of a pool;
-/// * with a [feature](crate#features): numbers of `half` and `num-complex`, structures that `bytemuck` vouches for,
-///   arrays of `ndarray` and views of them, `Bytes` and `BytesMut`;
+/// * memory of a pool: a [`FilledBlock`](crate::pool::FilledBlock), or a [`PoolSlice`];
+/// * with a [feature](crate#features): numbers of `half` and `num-complex`, `PodElement`, arrays of `ndarray` and views
+///   of them, `Bytes` and `BytesMut`;
 /// * a `Box`, `Arc` or reference of any of these.
 ///
-/// A tuple is not a buffer: the language does not define where its fields lie, so the program at the other end may lay
-/// it out differently. Make it a structure with `#[repr(C)]`, or send it by
-/// [`send_object`](crate::Intracomm::send_object).
+/// A tuple is not a buffer, because Rust does not define the layout of its fields: the sender's and the receiver's
+/// might differ. Use a structure with `#[repr(C)]`, or [`send_object`](crate::Intracomm::send_object).
 /// ```compile_fail,E0277
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
 /// world.send(&(1u8, 2.5f64), 1, 0)
 /// # }
 /// ```
 ///
-/// Other crates may implement it for their own types. The buffer may also consist of several pieces, which are sent one
-/// after the other and never joined, as here:
+/// Other crates may implement it for their types. A buffer may also consist of several pieces, which are sent as one
+/// message without being joined:
 /// ```
 /// use mpj::raw::{Buf, ChainSegment};
 /// use mpj::{Primitive, RecvBuf, SendBuf};
 ///
-/// /// A ring of bytes, which may lie in two pieces.
+/// /// A ring of bytes, in one or two pieces.
 /// struct Ring(std::collections::VecDeque<u8>);
 ///
-/// // SAFETY: both pieces are initialised, and stay where they are until the ring is changed.
+/// // SAFETY: both pieces are initialised, and do not move until the ring is changed.
 /// unsafe impl SendBuf for Ring {
 ///     fn send_buf(&self) -> Buf {
 ///         let (front, back) = self.0.as_slices();
@@ -53,17 +52,17 @@ use crate::raw::Buf;
 ///     }
 /// }
 ///
-/// /// So many numbers, of which the first is received into.
+/// /// The first `self.1` of eight bytes.
 /// struct First(Box<[u8; 8]>, usize);
 ///
-/// // SAFETY: the numbers are initialised, and on the heap. What are no more than 8 stay within them.
+/// // SAFETY: the bytes are initialised, and on the heap. The slice is checked.
 /// unsafe impl SendBuf for First {
 ///     fn send_buf(&self) -> Buf {
 ///         Buf::slice(&self.0[..self.1])
 ///     }
 /// }
 ///
-/// // SAFETY: as above; any byte is a number.
+/// // SAFETY: as above, and any byte is valid.
 /// unsafe impl RecvBuf for First {
 ///     fn recv_buf(&mut self) -> Buf {
 ///         Buf::slice_mut(&mut self.0[..self.1])
@@ -82,32 +81,30 @@ use crate::raw::Buf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Items whose size in bytes overflows are rejected with [`ErrorClass::Count`](crate::ErrorClass::Count).
-///
 /// # Safety
-/// The items that the [`Buf`] describes are initialised and stay where they are for as long as `self` is neither moved
-/// nor changed; for buffers on the heap (`Vec`, `Box`) also when it is moved.
+/// The items that the [`Buf`] describes are initialised, and stay where they are while `self` is neither moved nor
+/// changed. If they are on the heap (`Vec`, `Box`), they also stay where they are when `self` is moved.
 #[expect(unsafe_code, reason = "the engine reads through the pointer")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a buffer",
     note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and views of them",
-    note = "of a text, send `.as_bytes()`; any other serde value, such as a tuple, goes by `send_object`"
+    note = "send a text with `.as_bytes()`, and any other serde value, such as a tuple, with `send_object`"
 )]
 pub unsafe trait SendBuf {
     /// Returns where the buffer is and what it is made of.
     fn send_buf(&self) -> Buf;
 }
 
-/// A buffer that can be received into: as [`SendBuf`], of elements that are [`Receivable`], and not shared.
+/// A buffer that can be received into: a [`SendBuf`] of [`Receivable`] elements that is not shared.
 ///
 /// # Safety
-/// As [`SendBuf`]; the items may be written, and any bit pattern may be stored there or is checked by the engine
-/// before the operation ends ([`Receivable`]).
+/// As for [`SendBuf`]. In addition, the items may be written, and every bit pattern is either valid or checked by the
+/// engine before the operation completes ([`Receivable`]).
 #[expect(unsafe_code, reason = "the engine writes through the pointer")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received into",
     note = "buffers are slices, arrays and `Vec`s of primitives and of structures with `#[derive(mpj::Datatype)]`, and mutable views",
-    note = "any other serde value, such as a text or a tuple, comes by `recv_object`"
+    note = "receive any other serde value, such as a text or a tuple, with `recv_object`"
 )]
 pub unsafe trait RecvBuf: SendBuf {
     /// Returns where the buffer is and what it is made of.
@@ -133,7 +130,7 @@ unsafe impl<T: Receivable> RecvBuf for [T] {
 
 macro_rules! by_slice {
     ($([$($generics:tt)*] $buffer:ty),* $(,)?) => {$(
-        // SAFETY: its slice is a `SendBuf`; the elements move only when the buffer itself is moved (arrays) or never.
+        // SAFETY: its slice is a `SendBuf`. The elements move only when the buffer itself is moved (arrays), or never.
         unsafe impl<T: Equivalent, $($generics)*> SendBuf for $buffer {
             #[inline]
             fn send_buf(&self) -> Buf {
@@ -155,7 +152,7 @@ by_slice!([const N: usize] [T; N], [] Vec<T>);
 
 macro_rules! by_pointer {
     ($($pointer:ty),* $(,)?) => {$(
-        // SAFETY: what it points at is a `SendBuf`, which moves and changes only by this pointer, or not at all.
+        // SAFETY: the target is a `SendBuf`, which moves and changes only through this pointer, or not at all.
         unsafe impl<B: SendBuf + ?Sized> SendBuf for $pointer {
             #[inline]
             fn send_buf(&self) -> Buf {

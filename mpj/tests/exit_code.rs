@@ -27,7 +27,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program: each mode ends in a different way.
 fn program(mode: &str) -> ExitCode {
     let four = Launch::threads(4);
     match mode {
@@ -82,7 +81,6 @@ fn program(mode: &str) -> ExitCode {
         "abort-on" => {
             let faces = ThreadBoot::ranks(4);
             let registry = faces[0].registry();
-            // The aborting rank itself returns Ok.
             mpj::run_on(faces, &registry, |world| match world.rank() {
                 1 => {
                     world.abort(7, "enough");
@@ -130,7 +128,6 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("a reader");
 }
 
-/// Waits for a message from the next rank, which does the same.
 fn ring(world: &World) -> mpj::Result<()> {
     say("here");
     world.recv(&mut [0u8], (world.rank() + 1) % world.size(), 7).map(drop)
@@ -152,7 +149,6 @@ fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
         }
     }
     if world.rank() == 1 {
-        // Rank 0 sends this message in the call that the drop interrupts.
         world.recv(&mut [0u8], 0, 2)?;
         world.recv(&mut vec![0u8; 1 << 20], 0, 1)?;
         return world.recv(&mut [0u8], 0, 3).map(drop);
@@ -167,7 +163,6 @@ fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
     world.sendrecv(&[0u8], 1, 2, &mut [0u8], 1, 3).map(drop)
 }
 
-/// Runs every mode, and checks exit code and standard error.
 fn check() -> ExitCode {
     for (mode, code, lines) in [
         ("one", 0, &[][..]),
@@ -175,7 +170,7 @@ fn check() -> ExitCode {
         ("error", 1, &["mpj: rank 3 returned an error: no luck; 3 ranks failed because of it"]),
         ("abort", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
         ("abort-on", 7, &["mpj: rank 1 aborted the job with code 7: enough; 3 ranks failed because of it"]),
-        ("none", 1, &["mpj: rank 0 cannot start: 0 is no number of thread ranks (1 to 65536)"]),
+        ("none", 1, &["mpj: rank 0 cannot start 0 ranks: expected 1 to 65536"]),
     ] {
         let (output, text) = run(mode);
         assert_eq!(
@@ -203,17 +198,15 @@ fn check() -> ExitCode {
         assert_eq!(output.status.signal(), Some(6), "the process aborts: {mode}: {text}");
         assert!(text.contains("on purpose"), "{mode}: {text}");
     }
-    wrong_parameters_are_refused_without_a_launcher();
-    is_refused_below_another_launcher();
+    invalid_parameters_are_rejected_without_a_launcher();
+    process_of_another_launcher_is_rejected();
     time_limits();
     signals();
     ExitCode::SUCCESS
 }
 
-/// Prints one line and runs no rank, for one rank or several, with `run_with` or `run_on`.
-fn wrong_parameters_are_refused_without_a_launcher() {
-    let there =
-        "available: smdev, shmdev, ibvdev, niodev (devices are chosen by MPJ_DEVICES or mpjrun --dev)";
+fn invalid_parameters_are_rejected_without_a_launcher() {
+    let there = "available: smdev, shmdev, ibvdev, niodev (MPJ_DEVICES or mpjrun --dev selects devices)";
     for (name, value, why) in [
         ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
         ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
@@ -235,7 +228,7 @@ fn wrong_parameters_are_refused_without_a_launcher() {
 }
 
 /// Runs the program as a process of another launcher. It must fail, and not run as several jobs of one rank.
-fn is_refused_below_another_launcher() {
+fn process_of_another_launcher_is_rejected() {
     let below = |launcher| {
         let mut command = command("good");
         command.envs([
@@ -259,22 +252,22 @@ fn time_limits() {
         let (output, text) = limited(mode);
         assert_eq!(output.status.code(), Some(124), "{text}");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "mpj: the job was ended, since it still ran after 1 s:");
+        assert_eq!(lines[0], "mpj: timeout of 1 s reached; the job was terminated:");
         assert!(lines[1].starts_with("  rank 0: recv from rank 1 with tag 7, for "), "{text}");
         assert_eq!(lines[lines.len() - 1], format!("  a cycle of waiting ranks: {cycle}"));
     }
-    // A rank that makes no call exits with the process.
     let (output_of, text) = limited("busy");
     assert_eq!(output_of.status.code(), Some(124), "{text}");
     assert!(
-        text.contains("\n  rank 1: not in a call") && text.contains("\n  rank 1 has not entered: barrier"),
+        text.contains("\n  rank 1: in no blocking call")
+            && text.contains("\n  rank 1 has not entered: barrier"),
         "{text}"
     );
     let (output_of, text) = limited("library");
     assert_eq!((output_of.status.code(), &*text), (Some(0), ""), "a library prints nothing");
     let said = String::from_utf8_lossy(&output_of.stdout);
     assert!(
-        said.contains("rank 0: the job was ended, since it still ran after 1 s:\n  rank 0: recv from rank 1"),
+        said.contains("rank 0: timeout of 1 s reached; the job was terminated:\n  rank 0: recv from rank 1"),
         "{said}"
     );
     let (output_of, text) = output(command("good").env("MPJ_TIMEOUT", "60"));
@@ -319,7 +312,6 @@ fn signalled(command: &mut Command, signals: &[&str]) -> (ExitStatus, String) {
     (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Runs the program in a mode; returns its output, and standard error as text.
 fn run(mode: &str) -> (Output, String) {
     output(&mut command(mode))
 }

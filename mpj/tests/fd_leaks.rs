@@ -44,7 +44,7 @@ fn fail(panics: bool) {
 }
 
 #[test]
-fn jobs_leave_no_descriptor_behind() {
+fn jobs_leak_no_descriptor() {
     for panics in [false, true] {
         fail(panics);
         let before = open();

@@ -44,7 +44,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The memory used by one round.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     calls: usize,
@@ -173,7 +172,7 @@ fn buffers() {
 }
 
 #[test]
-fn a_message_is_copied_nowhere_on_its_way() {
+fn messages_are_not_copied_on_the_way() {
     objects();
     buffers();
 }

@@ -25,18 +25,18 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     parse_macro_input!(arguments with parser);
     let function = parse_macro_input!(item as ItemFn);
     let Some(ranks) = ranks else {
-        let why = "say how many ranks: #[mpj::test(ranks = 4)]";
+        let why = "expected the number of ranks: #[mpj::test(ranks = 4)]";
         return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
     };
     if let Some(keyword) = function.sig.asyncness {
-        let why = "a rank test is no `async fn`: each rank is a thread, and its calls block";
+        let why = "a rank test cannot be an `async fn`: ranks are threads, and calls block";
         return syn::Error::new_spanned(keyword, why).to_compile_error().into();
     }
     if matches!(ranks.base10_parse::<u32>(), Ok(0)) {
-        return syn::Error::new_spanned(ranks, "a rank test has one rank at least").to_compile_error().into();
+        return syn::Error::new_spanned(ranks, "`ranks` must be at least 1").to_compile_error().into();
     }
     if function.sig.inputs.len() != 1 {
-        let why = "a rank test takes one argument, its `mpj::World`";
+        let why = "a rank test takes one argument, an `mpj::World`";
         return syn::Error::new_spanned(&function.sig.ident, why).to_compile_error().into();
     }
     let (attributes, name, inputs, output, body) =

@@ -84,25 +84,25 @@ fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a WireExit>) -> 
     for rank in ranks {
         // Deaths were already sent to all processes, and a death is final.
         let Some(end) = end_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
-        match runs.last_mut().filter(|run| run.ranks().end == rank && run.end == *end) {
+        match runs.last_mut().filter(|run| run.ranks().end == rank && run.exit == *end) {
             Some(run) => run.len += 1,
-            None => runs.push(ExitRun { first: rank, len: 1, end: end.clone() }),
+            None => runs.push(ExitRun { first: rank, len: 1, exit: end.clone() }),
         }
     }
     let (mut messages, mut next, mut weight) = (Vec::new(), Vec::new(), 0);
     for run in runs {
-        weight += match &run.end {
+        weight += match &run.exit {
             WireExit::ClosingExcept(contexts) => 1 + contexts.len(),
             WireExit::Closing | WireExit::Left | WireExit::Died(_) => 1,
         };
         next.push(run);
         if weight >= MOST {
-            messages.push(ToProcess::Ends(std::mem::take(&mut next)));
+            messages.push(ToProcess::OrderlyExits(std::mem::take(&mut next)));
             weight = 0;
         }
     }
     if !next.is_empty() {
-        messages.push(ToProcess::Ends(next));
+        messages.push(ToProcess::OrderlyExits(next));
     }
     messages
 }
@@ -113,8 +113,8 @@ mod tests {
 
     const RANKS: u32 = 64;
 
-    fn run(first: u32, len: u32, end: WireExit) -> ExitRun {
-        ExitRun { first, len, end }
+    fn run(first: u32, len: u32, exit: WireExit) -> ExitRun {
+        ExitRun { first, len, exit }
     }
 
     #[test]
@@ -137,7 +137,9 @@ mod tests {
             ends.add(rank, now);
             now += DELAY / 32;
             let told = ends.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
-            assert!(told.iter().all(|(_, news)| matches!(news, ToProcess::Ends(runs) if runs.len() == 1)));
+            assert!(
+                told.iter().all(|(_, news)| matches!(news, ToProcess::OrderlyExits(runs) if runs.len() == 1))
+            );
             count += told.len();
         }
         assert_eq!(
@@ -167,12 +169,12 @@ mod tests {
         ends.ask(0, now);
         assert_eq!(ends.due(), Some(now + DELAY));
         assert!(ends.take_due(now, |rank| known.get(&rank)).is_empty(), "it is gathered first");
-        let all = ToProcess::Ends(vec![run(1, 1, finishing()), run(2, 2, WireExit::Left)]);
+        let all = ToProcess::OrderlyExits(vec![run(1, 1, finishing()), run(2, 2, WireExit::Left)]);
         assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
         ends.ask(0, now);
         assert_eq!(ends.due(), None, "there is nothing new");
         let known = end(&mut ends, 1, WireExit::Closing);
-        let new = ToProcess::Ends(vec![run(1, 1, WireExit::Closing)]);
+        let new = ToProcess::OrderlyExits(vec![run(1, 1, WireExit::Closing)]);
         assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
         assert!(ends.take_due(now + DELAY, |rank| known.get(&rank)).is_empty());
     }
@@ -189,7 +191,7 @@ mod tests {
         let mut told = 0;
         for message in &messages {
             mpj::boot::wire::encode_frame(message).unwrap();
-            let ToProcess::Ends(runs) = message else { panic!("{message:?}") };
+            let ToProcess::OrderlyExits(runs) = message else { panic!("{message:?}") };
             told += runs.iter().map(|run| run.len as usize).sum::<usize>();
         }
         assert_eq!(told, ranks.len());

@@ -223,12 +223,12 @@ impl Job<'_> {
     }
 
     /// Records a rank's exit. A death is sent to all processes; an orderly exit only to those that request it.
-    pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
-        let Some(answers) = self.board.ended(rank, &end) else { return };
+    pub(crate) fn record_exit(&mut self, rank: u32, exit: WireExit) {
+        let Some(answers) = self.board.ended(rank, &exit) else { return };
         self.send_replies(answers);
-        let WireExit::Died(_) = end else { return self.ends.add(rank, Instant::now()) };
+        let WireExit::Died(_) = exit else { return self.ends.add(rank, Instant::now()) };
         // Causes are short, so the frame is below the limit.
-        let Ok(news) = encode_frame(&ToProcess::Ended { rank, end }) else { return };
+        let Ok(news) = encode_frame(&ToProcess::Exited { rank, exit }) else { return };
         let others = self.processes.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
         others.for_each(|member| member.control.send_frame(&news, None));
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpj::boot::wire::ToProcess;
-use mpj::report::{RankWaits, State, table};
+use mpj::report::{RankReport, RankWaits, waits_table};
 use rustix::process::Signal;
 
 use crate::job::Job;
@@ -54,7 +54,7 @@ impl Job<'_> {
         let mut asked = 0;
         for member in self.processes.iter_mut().filter(|member| member.joined && member.status.is_none()) {
             asked += member.process.ranks.len();
-            member.control.send(&ToProcess::Waits, None);
+            member.control.send(&ToProcess::QueryBlocked, None);
         }
         let until = Instant::now() + ANSWER;
         self.hang = Some(HangReport { until, reasons: vec![reason], asked, told: BTreeMap::new() });
@@ -65,7 +65,7 @@ impl Job<'_> {
         let Some(hang) = self.hang.take_if(|hang| hang.told.len() >= hang.asked || hang.until <= now) else {
             return;
         };
-        let waits = self.table(hang.told);
+        let waits = self.waits_table(hang.told);
         let is_for = |reason| hang.reasons.contains(&reason);
         if is_for(Reason::Interrupt) {
             // A program that does not use mpj has nothing to report.
@@ -84,7 +84,7 @@ impl Job<'_> {
         }
     }
 
-    fn table(&self, mut told: BTreeMap<u32, Option<RankWaits>>) -> String {
+    fn waits_table(&self, mut told: BTreeMap<u32, Option<RankWaits>>) -> String {
         let mut states = BTreeMap::new();
         for member in &self.processes {
             let silent = match (member.status, member.joined) {
@@ -94,13 +94,13 @@ impl Job<'_> {
             };
             for rank in member.process.ranks.clone() {
                 let state = match told.remove(&rank) {
-                    None => State::Silent(silent),
-                    Some(None) => State::Silent("has not begun, or has ended"),
-                    Some(Some(waits)) => State::Told(waits),
+                    None => RankReport::Missing(silent),
+                    Some(None) => RankReport::Missing("has not begun, or has ended"),
+                    Some(Some(waits)) => RankReport::Blocked(waits),
                 };
                 states.insert(rank, state);
             }
         }
-        table(&states)
+        waits_table(&states)
     }
 }

@@ -70,7 +70,7 @@ impl KvsServer {
             }
             ToLauncher::Fence { id } => {
                 if let Some(why) = &self.blocked {
-                    return answer(ToProcess::FenceDone { id, met: Err(why.clone()) });
+                    return answer(ToProcess::FenceDone { id, result: Err(why.clone()) });
                 }
                 self.fence.push((from, id));
                 if self.fence.len() < self.ended.len() {
@@ -79,18 +79,18 @@ impl KvsServer {
                 self.release_fence(Ok(()))
             }
             ToLauncher::Hello(_)
-            | ToLauncher::Ended { .. }
-            | ToLauncher::Ends
+            | ToLauncher::Exited { .. }
+            | ToLauncher::QueryExits
             | ToLauncher::PeerLost { .. }
             | ToLauncher::FailedDueTo { .. }
             | ToLauncher::Abort { .. }
             | ToLauncher::Stats { .. }
-            | ToLauncher::Waits { .. } => Vec::new(),
+            | ToLauncher::BlockedReport { .. } => Vec::new(),
         }
     }
 
     fn release_fence(&mut self, met: Result<(), String>) -> Vec<Reply> {
-        let reply = |(to, id)| Reply { to, message: ToProcess::FenceDone { id, met: met.clone() } };
+        let reply = |(to, id)| Reply { to, message: ToProcess::FenceDone { id, result: met.clone() } };
         self.fence.drain(..).map(reply).collect()
     }
 

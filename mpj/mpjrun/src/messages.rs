@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mpj::boot::wire::{LIMIT, ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit};
+use mpj::boot::wire::{MAX_MESSAGE, ProtocolVersion, ToLauncher, ToProcess, VERSION, Welcome, WireExit};
 use rustix::event::epoll;
 use rustix::process::Signal;
 
@@ -13,7 +13,7 @@ use crate::verdict::{FailureKind, LaunchError};
 
 /// Maximum length in bytes of a cause that is passed on.
 const CAUSE: usize = 4096;
-const _: () = assert!(2 * CAUSE < LIMIT);
+const _: () = assert!(2 * CAUSE < MAX_MESSAGE);
 
 /// How long a process may take to exit after its control socket was closed. When a process exits, the system closes the
 /// socket first.
@@ -77,10 +77,10 @@ impl Job<'_> {
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }
-            | ToLauncher::Ended { rank, .. }
+            | ToLauncher::Exited { rank, .. }
             | ToLauncher::FailedDueTo { rank, .. }
             | ToLauncher::Abort { rank, .. }
-            | ToLauncher::Waits { rank, .. }
+            | ToLauncher::BlockedReport { rank, .. }
             | ToLauncher::Stats { rank, .. }
                 if !own.contains(&rank) =>
             {
@@ -92,27 +92,27 @@ impl Job<'_> {
             }
             ToLauncher::Hello(_) => self.welcome(index, own),
             _ if !self.processes[index].joined => return Err("it spoke before it joined".into()),
-            ToLauncher::Ended { rank, end: WireExit::Died(cause) } => {
+            ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
                 self.claims.own(index, rank..rank + 1, FailureKind::Reported(truncate_cause(cause)));
             }
-            ToLauncher::Ended { rank, end } => self.record_exit(rank, end),
-            ToLauncher::Ends => self.ends.ask(index, Instant::now()),
+            ToLauncher::Exited { rank, exit } => self.record_exit(rank, exit),
+            ToLauncher::QueryExits => self.ends.ask(index, Instant::now()),
             ToLauncher::PeerLost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
                 return Err(format!("it lost rank {rank}"));
             }
             ToLauncher::PeerLost { rank, cause } => self.claims.reported_by_peer(rank, truncate_cause(cause)),
-            ToLauncher::FailedDueTo { first, .. } if first >= self.spec.size => {
-                return Err(format!("it was told of rank {first}"));
+            ToLauncher::FailedDueTo { cause_rank, .. } if cause_rank >= self.spec.size => {
+                return Err(format!("it was told of rank {cause_rank}"));
             }
-            ToLauncher::FailedDueTo { rank, first } => self.claims.failed_due_to(rank, first),
-            ToLauncher::Abort { rank, code, why } => {
-                self.claims.own(index, rank..rank + 1, FailureKind::Abort(code, truncate_cause(why)));
+            ToLauncher::FailedDueTo { rank, cause_rank } => self.claims.failed_due_to(rank, cause_rank),
+            ToLauncher::Abort { rank, code, reason } => {
+                self.claims.own(index, rank..rank + 1, FailureKind::Abort(code, truncate_cause(reason)));
             }
             // The reply to a `Get`, a frame with the value, must also stay below the limit.
-            ToLauncher::Put { value, .. } if value.len() > LIMIT - 64 => {
+            ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {
                 return Err(format!("it made {} bytes known under one key", value.len()));
             }
-            ToLauncher::Waits { rank, waits } => {
+            ToLauncher::BlockedReport { rank, waits } => {
                 if let Some(hang) = &mut self.hang {
                     hang.record_blocked(rank, waits);
                 }
@@ -137,16 +137,16 @@ impl Job<'_> {
             job: self.key.0,
             secret: self.key.1,
             hosts: spec.placement.hosts.runs().map(|(host, ranks)| (host.0, ranks.len() as u32)).collect(),
-            first: own.start,
+            first_rank: own.start,
             ranks_here: own.len() as u32,
             devices: spec.devices.clone(),
-            segment: segment.is_some(),
+            has_segment: segment.is_some(),
         };
         let control = &mut self.processes[index].control;
         control.send(&ToProcess::Welcome(welcome), segment);
         for rank in self.board.dead().iter().copied().filter(|rank| !own.contains(rank)) {
             if let Some(end) = self.board.end(rank) {
-                control.send(&ToProcess::Ended { rank, end: end.clone() }, None);
+                control.send(&ToProcess::Exited { rank, exit: end.clone() }, None);
             }
         }
         self.on_join(index);
@@ -161,7 +161,7 @@ impl Job<'_> {
 
 /// Returns the error for a program that is built with another version.
 fn version_mismatch(rank: u32, mut speaker: ProtocolVersion) -> LaunchError {
-    speaker.of.truncate(speaker.of.floor_char_boundary(VERSION_NAME));
+    speaker.mpj_version.truncate(speaker.mpj_version.floor_char_boundary(VERSION_NAME));
     let own = ProtocolVersion::own();
     LaunchError::new(format!(
         "the program of rank {rank} is built with {speaker}, and mpjrun with {own}: use a program and an mpjrun of one \

@@ -185,9 +185,9 @@ mod tests {
         for (args, why) in [
             (&["-n", "0", "p"][..], "-n 0 is no number of ranks"),
             (&["-n", "70000", "p"], "is no number of ranks"),
-            (&["-n", "2", "--dev", "shmdev,,niodev", "p"], "'' cannot be the name of a device"),
-            (&["-n", "2", "--dev", "shmdev niodev", "p"], "'shmdev niodev' cannot be the name of a device"),
-            (&["-n", "2", "--dev", "auto,niodev", "p"], "auto stands alone"),
+            (&["-n", "2", "--dev", "shmdev,,niodev", "p"], "'' is not a valid device name"),
+            (&["-n", "2", "--dev", "shmdev niodev", "p"], "'shmdev niodev' is not a valid device name"),
+            (&["-n", "2", "--dev", "auto,niodev", "p"], "auto cannot be combined"),
             (&["-n", "2", "--dev", "smdev", "--ranks-per-process", "1", "p"], "threads of one process"),
             (&["-n", "2", "--ranks-per-process", "0", "p"], "at least one rank"),
             (&["-n", "2", "-x", "=A", "p"], "neither NAME=VALUE nor NAME"),

@@ -17,13 +17,13 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     let Some(text) = std::env::var_os(CONTROL_VAR) else { return Ok(None) };
     let fd = text.to_str().and_then(descriptor).ok_or_else(|| {
         format!(
-            "{CONTROL_VAR}={} names no control socket here: this process was started by a rank, or by something that \
-             closes descriptors; unset it to run alone",
+            "{CONTROL_VAR}={} is not a control socket of this process: it was started by a rank, or by a program that \
+             closes descriptors; unset the variable to run it as a job of one rank",
             text.display()
         )
     })?;
     if TAKEN.swap(true, Ordering::Relaxed) {
-        return Err("this process has joined its job already".into());
+        return Err("mpj was already initialized in this process".into());
     }
     // SAFETY: the descriptor is open, since it was just looked up, and this process owns it: the launcher left it for
     // this call, `TAKEN` lets only one call reach this line, and the inode shows that no other file has taken its
@@ -34,7 +34,7 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     Ok(Some(socket))
 }
 
-/// Returns the descriptor in `fd:inode` if it is open here and is that socket.
+/// Returns the descriptor in `fd:inode` if it is open and is that socket.
 fn descriptor(text: &str) -> Option<RawFd> {
     let (fd, inode) = text.split_once(':')?;
     let fd = fd.parse::<RawFd>().ok()?;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_socket_is_taken() {
+    fn only_the_inherited_control_socket_is_accepted() {
         let (socket, _other) = UnixStream::pair().unwrap();
         let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
         let fd = socket.as_raw_fd();

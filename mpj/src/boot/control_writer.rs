@@ -1,10 +1,11 @@
 //! The sending side of a process's control socket.
 //!
-//! Ranks send to the launcher while they make progress and hold locks that other threads need, and the launcher may be
-//! stopped or busy. Messages therefore go into a queue. A thread that finds no other thread writing writes the queue:
+//! Ranks send while they make progress and hold locks that other threads need, but `mpjrun` may be stopped or busy.
+//! Messages therefore go into a queue. If no other thread is writing, the sending thread writes the queue:
 //!
 //! * [`post`](ControlWriter::post) writes as much as the socket takes, and starts a thread for the rest.
-//! * [`send`](ControlWriter::send) writes everything before it returns, because the process may end next.
+//! * [`send_and_wait`](ControlWriter::send_and_wait) returns after everything was written, because the process may exit
+//!   next.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -13,9 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::control_reader::GONE;
 use super::wire::{ToLauncher, encode_frame};
 
-/// The socket, shared by many writers.
 pub(super) struct ControlWriter {
     socket: UnixStream,
     queue: Mutex<Queue>,
@@ -26,8 +27,8 @@ pub(super) struct ControlWriter {
 struct Queue {
     /// The bytes that no thread has begun to write.
     bytes: Vec<u8>,
-    /// The number of bytes that were enqueued in all; `written` counts those that were written.
-    said: u64,
+    /// The total number of bytes that were enqueued; `written` counts those that were written.
+    enqueued: u64,
     written: u64,
     /// Whether a thread is writing; it continues until the queue is empty.
     is_writing: bool,
@@ -42,7 +43,7 @@ impl Queue {
 
 impl fmt::Debug for ControlWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mouth")
+        f.write_str("ControlWriter")
     }
 }
 
@@ -62,10 +63,10 @@ impl ControlWriter {
     /// Enqueues a message, and returns after it was written.
     ///
     /// # Errors
-    /// The launcher is gone, or the message is too long.
-    pub(super) fn send(&self, message: &ToLauncher) -> Result<(), String> {
+    /// `mpjrun` has exited, or the message is too long.
+    pub(super) fn send_and_wait(&self, message: &ToLauncher) -> Result<(), String> {
         let mut queue = self.enqueue(message)?;
-        let end = queue.said;
+        let end = queue.enqueued;
         while queue.written < end {
             queue.check()?;
             if queue.is_writing {
@@ -80,10 +81,10 @@ impl ControlWriter {
         Ok(())
     }
 
-    /// Enqueues a message, and does not wait for the launcher to read.
+    /// Enqueues a message, and does not wait for `mpjrun` to read.
     ///
     /// # Errors
-    /// As [`send`](Self::send), if the error is known already.
+    /// As [`send_and_wait`](Self::send_and_wait), if the error is known already.
     pub(super) fn post(self: &Arc<Self>, message: &ToLauncher) -> Result<(), String> {
         let mut queue = self.enqueue(message)?;
         if std::mem::replace(&mut queue.is_writing, true) {
@@ -93,10 +94,10 @@ impl ControlWriter {
         if self.write(SendFlags::DONTWAIT) {
             return self.queue().check();
         }
-        let mouth = Arc::clone(self);
-        let rest = move || mouth.write(SendFlags::empty());
+        let writer = Arc::clone(self);
+        let rest = move || writer.write(SendFlags::empty());
         if std::thread::Builder::new().name("control out".into()).spawn(rest).is_err() {
-            // The thread could not be started: the next `send` or `post` writes the rest.
+            // The thread could not be started: the next `send_and_wait` or `post` writes the rest.
             self.queue().is_writing = false;
             self.written.notify_all();
         }
@@ -108,11 +109,11 @@ impl ControlWriter {
         let mut queue = self.queue();
         queue.check()?;
         queue.bytes.extend_from_slice(&frame);
-        queue.said += frame.len() as u64;
+        queue.enqueued += frame.len() as u64;
         Ok(queue)
     }
 
-    /// Writes until the queue is empty or the launcher is gone, clears `is_writing`, and returns true.
+    /// Writes until the queue is empty or `mpjrun` has exited, clears `is_writing`, and returns true.
     ///
     /// Returns false and leaves `is_writing` set if the socket is full and `flags` forbids waiting.
     fn write(&self, flags: SendFlags) -> bool {
@@ -128,7 +129,7 @@ impl ControlWriter {
                 if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {
                     return false;
                 }
-                queue.lost = Some(format!("the launcher is gone: {error}"));
+                queue.lost = Some(format!("{GONE}: {error}"));
                 break;
             }
         }
@@ -138,7 +139,7 @@ impl ControlWriter {
         true
     }
 
-    /// Writes `bytes`; returns the number of bytes that were written, and the error if these are not all.
+    /// Returns the number of bytes that were written, and the error if these are not all.
     fn write_bytes(&self, bytes: &[u8], flags: SendFlags) -> (usize, Result<(), Errno>) {
         let mut written = 0;
         while written < bytes.len() {

@@ -1,7 +1,5 @@
-//! Start-up: the place of a rank in the job, a key-value store for use before the ranks can send messages, and the
-//! failure detector.
-//!
-//! `README.md` in this folder describes how the processes learn that a rank has exited.
+//! Start-up: the number of a rank, a key-value store for use before the ranks can send messages, and the failure
+//! detector. `README.md` in this folder describes how the processes learn that a rank has exited.
 
 #[allow(unsafe_code, reason = "a descriptor is inherited by its number")]
 mod control_fd;
@@ -25,18 +23,19 @@ pub use detect::{LocalRanks, detect};
 use mpjrun_boot::MpjrunBoot;
 pub use thread_boot::ThreadBoot;
 
-/// The start-up service of a rank: threads of one process, a launcher, or a process on its own.
+/// The start-up service of a rank, as PMI is for an MPI process: of a thread, of a process that a launcher started, or
+/// of a process on its own.
 ///
 /// Each key is put by one rank and can be read by every rank. The cost of a call does not grow with the number of
-/// ranks: a rank requests a value when it needs it, and does not wait for the answer.
+/// ranks.
 pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns this rank.
     fn rank(&self) -> u32;
 
     /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone.
     ///
-    /// Ranks on one host may be able to share memory; nothing else is promised. One machine may appear as several hosts
-    /// (`MPJ_SIMULATED_HOSTS` of `mpjrun`).
+    /// Ranks on one host might be able to share memory. One machine can appear as several hosts
+    /// (`MPJ_SIMULATED_HOSTS`).
     fn hosts(&self) -> Hosts;
 
     /// Returns the number of ranks.
@@ -44,19 +43,20 @@ pub trait Boot: Send + Sync + fmt::Debug {
         self.hosts().size()
     }
 
-    /// Returns the site of this rank; called once.
+    /// Returns what the drivers of this rank need; called once.
     ///
     /// # Errors
-    /// A doorbell or the memory of the host could not be obtained.
+    /// The doorbell cannot be created.
     fn site(&self) -> Result<Site, String>;
 
     /// Returns the registry of the devices that the ranks of this process may use, with their shared state.
     fn registry(&self) -> Registry;
 
-    /// Returns the names of the devices to use; `None` for all available ones.
+    /// Returns the names of the devices to use, or `None` for all available ones: those of `MPJ_DEVICES`, unless the
+    /// launcher has named others.
     ///
-    /// The names are those of `MPJ_DEVICES`, unless the launcher has named others. A pair of ranks uses the device with the
-    /// highest [affinity](mpj_devices::device::Affinity); the order of the names only decides between equals.
+    /// A pair of ranks uses the device with the highest [affinity](mpj_devices::device::Affinity). The order of the names
+    /// only decides between equals.
     fn devices(&self, config: &Config) -> Option<Vec<String>> {
         // The value was checked when it was read.
         config::devices(config.text(&DEVICES)).unwrap_or_default()
@@ -70,8 +70,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
 
     /// Requests the value of a rank's key; returns immediately.
     ///
-    /// `then` is called after that rank has put the value, on any thread, possibly on this one before this function
-    /// returns. It is dropped if the rank exits without putting the value; [`roster`](Self::roster) reports the exit.
+    /// `then` is called after that rank has put the value, on any thread, possibly on this one before `get` returns. If
+    /// the rank exits without putting the value, `then` is dropped, and the [`roster`](Self::roster) has the exit.
     fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>);
 
     /// Waits until every rank has called it.
@@ -80,7 +80,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// The error of the start-up service, or a rank has exited.
     fn fence(&self) -> Result<(), String>;
 
-    /// Lets the start-up service query the waits of this rank's engine, as long as the engine exists.
+    /// Gives the start-up service the engine of this rank, for reports of blocked ranks. It must not keep it alive.
     fn attach_engine(&self, engine: &Arc<Engine>) {
         let _ = engine;
     }
@@ -91,32 +91,31 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Aborts the whole job with an exit code.
     fn abort(&self, code: i32, why: &str);
 
-    /// Returns whether a launcher supervises the ranks.
+    /// Returns whether a launcher supervises the ranks: it prints why ranks failed, ends the job after `MPJ_TIMEOUT`,
+    /// prints what the ranks wait for when it is interrupted, and merges the trace files (`MPJ_TRACE`).
     ///
-    /// A launcher reports once why ranks could not start, ends the job after `MPJ_TIMEOUT`, reports the waits of the
-    /// ranks when it is interrupted, and merges the parts of a trace (`MPJ_TRACE`). Without a launcher, a process that
-    /// hosts all ranks does so. If there are several processes and no launcher, the parts of the trace are not merged.
+    /// Without a launcher, a process that hosts all ranks does so. Trace files of several processes without a launcher
+    /// are not merged.
     fn has_launcher(&self) -> bool {
         false
     }
 
     /// Reports the traffic of this rank to the launcher; called only if there [is one](Self::has_launcher).
     #[doc(hidden)]
-    fn tell_stats(&self, stats: crate::report::RankStats) {
+    fn report_stats(&self, stats: crate::report::RankStats) {
         let _ = stats;
     }
 
-    /// Returns the code that a rank of this process aborted the job with, if this process must exit with it.
+    /// Returns the exit code of [`abort`](Self::abort), if this process must exit with it.
     fn abort_code(&self) -> Option<i32> {
         None
     }
 }
 
-/// Exchanges the device cards of ranks, each rank's as one value under one key.
+/// Exchanges the cards of ranks: the addresses of all devices of a rank are one value under one key.
 #[derive(Debug)]
 pub(crate) struct KvsCards(pub(crate) Arc<dyn Boot>);
 
-/// The key of a rank's cards.
 const CARDS: &str = "cards";
 
 impl CardExchange for KvsCards {
@@ -124,7 +123,8 @@ impl CardExchange for KvsCards {
         let mut value = Vec::new();
         for (name, address) in cards {
             for part in [name.as_bytes(), &address.0] {
-                let len = u16::try_from(part.len()).map_err(|_| format!("the card of {name} is too long"))?;
+                let len =
+                    u16::try_from(part.len()).map_err(|_| format!("the address of {name} is too long"))?;
                 value.extend_from_slice(&len.to_le_bytes());
                 value.extend_from_slice(part);
             }
@@ -134,22 +134,22 @@ impl CardExchange for KvsCards {
 
     fn request(&self, rank: u32, then: Callback<Vec<(String, Address)>>) {
         let read = move |value: Vec<u8>| {
-            cards(&value).ok_or_else(|| format!("the cards of rank {rank} are malformed"))
+            parse_cards(&value).ok_or_else(|| format!("invalid device addresses from rank {rank}"))
         };
         self.0.get(rank, CARDS, Box::new(move |value| then(value.and_then(read))));
     }
 }
 
-fn cards(mut value: &[u8]) -> Option<Vec<(String, Address)>> {
+fn parse_cards(mut value: &[u8]) -> Option<Vec<(String, Address)>> {
     let mut cards = Vec::new();
     while !value.is_empty() {
-        let name = String::from_utf8(part(&mut value)?.to_vec()).ok()?;
-        cards.push((name, Address(part(&mut value)?.to_vec())));
+        let name = String::from_utf8(take_part(&mut value)?.to_vec()).ok()?;
+        cards.push((name, Address(take_part(&mut value)?.to_vec())));
     }
     Some(cards)
 }
 
-fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+fn take_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, tail) = rest.split_first_chunk::<2>()?;
     let (part, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
     *rest = tail;

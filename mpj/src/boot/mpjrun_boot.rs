@@ -1,4 +1,4 @@
-//! Start-up of processes that `mpjrun` has started: one socket to the launcher, and one thread that reads it.
+//! Start-up of processes that `mpjrun` has started: one socket to `mpjrun`, and one thread that reads it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,46 +20,40 @@ use super::{Boot, CARDS, control_fd};
 use crate::config::Config;
 use crate::report::{RankStats, RankWaits};
 
-/// One rank's [`Boot`] in a job that `mpjrun` has started.
 #[derive(Clone, Debug)]
 pub(super) struct MpjrunBoot {
     rank: u32,
     process: Arc<ProcessState>,
 }
 
-/// The state that the ranks of this process share.
 #[derive(Debug)]
 struct ProcessState {
     welcome: Welcome,
     hosts: Hosts,
-    /// The ranks on this host.
     host_ranks: HostRanks,
     broadcaster: Arc<ExitBroadcaster>,
     pending: Mutex<PendingRequests>,
-    /// The cards of this process's ranks, by rank: these ranks read each other's cards without the launcher.
+    /// The cards of this process's ranks, by rank: these ranks read each other's cards without `mpjrun`.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
-    /// The engines of the ranks that have attached one.
     engines: Mutex<Vec<(u32, Weak<Engine>)>>,
     roster: Arc<Roster>,
     hub: Option<Arc<Hub>>,
     segment: Option<Arc<Segment>>,
 }
 
-/// Reports exits to the launcher, on behalf of the ranks of this process.
+/// Reports exits to `mpjrun` for the ranks of this process.
 struct ExitBroadcaster {
     writer: Arc<ControlWriter>,
     local_ranks: Range<u32>,
-    /// Whether a request for orderly exits is pending at the launcher.
     exit_query_pending: AtomicBool,
 }
 
 impl fmt::Debug for ExitBroadcaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Line(ranks {:?})", self.local_ranks)
+        write!(f, "ExitBroadcaster(ranks {:?})", self.local_ranks)
     }
 }
 
-/// The requests that the launcher has not answered.
 #[derive(Debug, Default)]
 struct PendingRequests {
     next: u64,
@@ -67,7 +61,6 @@ struct PendingRequests {
     lost: Option<String>,
 }
 
-/// The callback of a pending request.
 enum PendingRequest {
     Value(Callback<Vec<u8>>),
     Fence(Callback<()>),
@@ -85,29 +78,27 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     fn fail(self, why: String) {
         match self {
-            // The rank that was to put the value has exited, or is lost with the launcher: the roster reports it.
+            // The rank that was to put the value has exited, or `mpjrun` has: the roster reports it.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }
     }
 }
 
-/// Sends a request with `ask`, and waits for the answer.
-fn request_and_wait<T: Send + 'static>(ask: impl FnOnce(Callback<T>)) -> Result<T, String> {
-    let (tell, told) = mpsc::channel();
+fn request_and_wait<T: Send + 'static>(send: impl FnOnce(Callback<T>)) -> Result<T, String> {
+    let (sender, reply) = mpsc::channel();
     // The send fails only if the wait below was abandoned, which never happens.
-    ask(Box::new(move |answer| drop(tell.send(answer))));
-    told.recv().unwrap_or_else(|_| Err(PROTOCOL_ERROR.into()))
+    send(Box::new(move |reply| drop(sender.send(reply))));
+    reply.recv().unwrap_or_else(|_| Err(PROTOCOL_ERROR.into()))
 }
 
-const PROTOCOL_ERROR: &str = "the launcher gave another answer than was asked for";
+const PROTOCOL_ERROR: &str = "protocol error: unexpected message from mpjrun";
 
 /// Returns the hosts of the job and the ranks of this process; the ranks must all be on one host.
 fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
     let runs = welcome.hosts.iter().map(|(host, ranks)| (HostId(*host), *ranks));
-    let hosts =
-        Hosts::from_runs(runs).map_err(|e| format!("the launcher sent a map of hosts that is none: {e}"))?;
-    let own = welcome.first..welcome.first.checked_add(welcome.ranks_here).ok_or(PROTOCOL_ERROR)?;
+    let hosts = Hosts::from_runs(runs).map_err(|e| format!("mpjrun sent an invalid host map: {e}"))?;
+    let own = welcome.first_rank..welcome.first_rank.checked_add(welcome.ranks_here).ok_or(PROTOCOL_ERROR)?;
     let on_one_host = hosts.runs().any(|(_, ranks)| ranks.contains(&own.start) && own.end <= ranks.end);
     if own.is_empty() || !on_one_host {
         return Err(PROTOCOL_ERROR.into());
@@ -116,53 +107,52 @@ fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
 }
 
 impl MpjrunBoot {
-    /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if no
-    /// launcher started the process.
+    /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if `mpjrun`
+    /// did not start the process.
     ///
-    /// If the launcher dies first, every rank outside this process is reported dead, and then `orphaned` is called.
+    /// If `mpjrun` exits first, every rank outside this process is reported dead, and then `on_launcher_exit` is called.
     ///
     /// # Errors
-    /// The message of the launcher or the system.
-    pub(super) fn join(orphaned: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
-        control_fd::socket()?.map(|socket| Self::connect(socket, orphaned)).transpose()
+    /// `mpjrun` cannot be reached or sent an invalid message, or the system is out of resources.
+    pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
+        control_fd::socket()?.map(|socket| Self::connect(socket, on_launcher_exit)).transpose()
     }
 
-    fn connect(socket: UnixStream, orphaned: fn()) -> Result<Vec<MpjrunBoot>, String> {
+    fn connect(socket: UnixStream, on_launcher_exit: fn()) -> Result<Vec<MpjrunBoot>, String> {
         let hello = encode_frame(&ToLauncher::Hello(ProtocolVersion::own())).map_err(|e| e.to_string())?;
-        (&socket).write_all(&hello).map_err(|e| format!("the launcher does not listen: {e}"))?;
-        let mut ear = ControlReader::default();
-        let (welcome, memory) = match ear.next(&socket)? {
+        (&socket).write_all(&hello).map_err(|e| format!("cannot write to mpjrun: {e}"))?;
+        let mut reader = ControlReader::default();
+        let (welcome, memory) = match reader.next(&socket)? {
             (ToProcess::Welcome(welcome), memory) => (welcome, memory),
             _ => return Err(PROTOCOL_ERROR.into()),
         };
         let (hosts, own) = parse_placement(&welcome)?;
-        let neighbours = hosts.host_of(own.start).map(|host| hosts.ranks_of(host)).ok_or(PROTOCOL_ERROR)?;
-        let segment = match (welcome.segment, memory) {
+        let host_ranks = hosts.host_of(own.start).map(|host| hosts.ranks_of(host)).ok_or(PROTOCOL_ERROR)?;
+        let segment = match (welcome.has_segment, memory) {
             (false, _) => None,
             (true, Some(memory)) => {
-                // SAFETY: the launcher passes the descriptor of its segment only to the processes of the job, and these
+                // SAFETY: `mpjrun` passes the descriptor of its segment only to the processes of the job, and these
                 // attach it.
                 #[expect(unsafe_code, reason = "see above")]
-                let segment = unsafe { Segment::attach(memory, neighbours.len()) };
+                let segment = unsafe { Segment::attach(memory, host_ranks.len()) };
                 Some(segment.map_err(|e| e.to_string())?)
             }
-            (true, None) => return Err(format!("no memory from the launcher: {NO_DESCRIPTOR}")),
+            (true, None) => return Err(format!("mpjrun passed no shared memory: {NO_DESCRIPTOR}")),
         };
-        // Ranks of one process communicate through its memory. A rank that is alone in the world sends to itself this
-        // way.
+        // For ranks of one process; a job of one rank sends to itself through the hub.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));
-        let line = Arc::new(ExitBroadcaster {
+        let broadcaster = Arc::new(ExitBroadcaster {
             writer: ControlWriter::new(socket),
             local_ranks: own.clone(),
             exit_query_pending: AtomicBool::new(false),
         });
         let roster = Arc::new(Roster::default());
-        roster.set_broadcaster(Arc::clone(&line) as _);
-        let link = Arc::new(ProcessState {
+        roster.set_broadcaster(Arc::clone(&broadcaster) as _);
+        let process = Arc::new(ProcessState {
             welcome,
             hosts,
-            host_ranks: neighbours,
-            broadcaster: line,
+            host_ranks,
+            broadcaster,
             pending: Mutex::default(),
             cards: Mutex::default(),
             engines: Mutex::default(),
@@ -170,29 +160,29 @@ impl MpjrunBoot {
             hub,
             segment,
         });
-        let listener = Arc::clone(&link);
-        let listen = move || {
-            listener.read_loop(ear);
-            orphaned();
+        let control = Arc::clone(&process);
+        let read = move || {
+            control.read_loop(reader);
+            on_launcher_exit();
         };
         std::thread::Builder::new()
             .name("control".into())
-            .spawn(listen)
-            .map_err(|e| format!("the control thread could not be started: {e}"))?;
-        Ok(own.map(|rank| MpjrunBoot { rank, process: Arc::clone(&link) }).collect())
+            .spawn(read)
+            .map_err(|e| format!("cannot start the control thread: {e}"))?;
+        Ok(own.map(|rank| MpjrunBoot { rank, process: Arc::clone(&process) }).collect())
     }
 }
 
 impl Broadcaster for ExitBroadcaster {
     fn broadcast(&self, event: &ExitEvent) -> bool {
         match (self.local_ranks.contains(&event.rank), WireExit::from(&event.exit)) {
-            (true, end) => {
-                // `send` waits until the report is written, because the process may end next. If the launcher is gone,
-                // the report has no reader.
-                let _ = self.writer.send(&ToLauncher::Ended { rank: event.rank, end });
+            (true, exit) => {
+                // Wait until the report is written, because the process may exit next. An error means that `mpjrun` has
+                // exited: the report has no reader.
+                let _ = self.writer.send_and_wait(&ToLauncher::Exited { rank: event.rank, exit });
                 true
             }
-            // The launcher gives the deaths one order for all processes.
+            // `mpjrun` gives the deaths one order for all processes.
             (false, WireExit::Died(cause)) => {
                 self.writer.post(&ToLauncher::PeerLost { rank: event.rank, cause }).is_err()
             }
@@ -202,14 +192,13 @@ impl Broadcaster for ExitBroadcaster {
 
     fn request_exits(&self) {
         if !self.exit_query_pending.swap(true, Ordering::Relaxed) {
-            // If the launcher is gone, the control thread reports every rank outside this process dead.
-            let _ = self.writer.post(&ToLauncher::Ends);
+            // If `mpjrun` has exited, the control thread reports every rank outside this process dead.
+            let _ = self.writer.post(&ToLauncher::QueryExits);
         }
     }
 
     fn report_cause(&self, rank: u32, first: u32) {
-        // An error is ignored for the same reason as in `ask`.
-        let _ = self.writer.post(&ToLauncher::FailedDueTo { rank, first });
+        let _ = self.writer.post(&ToLauncher::FailedDueTo { rank, cause_rank: first });
     }
 }
 
@@ -222,59 +211,58 @@ impl ProcessState {
         self.cards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request to the launcher; the control thread passes the answer to `question`.
-    fn ask(&self, question: PendingRequest, request: impl FnOnce(u64) -> ToLauncher) {
-        let mut asked = self.pending();
-        if let Some(why) = asked.lost.clone() {
-            drop(asked);
-            return question.fail(why);
+    /// Sends a request to `mpjrun`; the control thread passes the reply to `pending`.
+    fn request(&self, pending: PendingRequest, request: impl FnOnce(u64) -> ToLauncher) {
+        let mut requests = self.pending();
+        if let Some(why) = requests.lost.clone() {
+            drop(requests);
+            return pending.fail(why);
         }
-        asked.next += 1;
-        let id = asked.next;
-        asked.waiting.insert(id, question);
-        drop(asked);
+        requests.next += 1;
+        let id = requests.next;
+        requests.waiting.insert(id, pending);
+        drop(requests);
         if let Err(why) = self.broadcaster.writer.post(&request(id)) {
-            let question = self.pending().waiting.remove(&id);
-            question.into_iter().for_each(|question| question.fail(why.clone()));
+            let pending = self.pending().waiting.remove(&id);
+            pending.into_iter().for_each(|pending| pending.fail(why.clone()));
         }
     }
 
-    /// Returns the shared memory of this host and the index of a rank in it, if the rank shares the memory.
+    /// Returns the segment of this host and the index of a rank in it, if the rank is on this host.
     fn shared(&self, rank: u32) -> Option<(&Arc<Segment>, u32)> {
         self.segment.as_ref().zip(self.host_ranks.index_of(rank))
     }
 
-    /// Requests the value of a rank's key from the launcher.
-    fn ask_for(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
-        self.ask(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
+    fn request_value(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
+        self.request(PendingRequest::Value(then), |id| ToLauncher::Get { id, rank, key: key.to_owned() });
     }
 
-    /// Reads and handles messages of the launcher until the connection breaks.
-    fn read_loop(&self, mut ear: ControlReader) {
+    /// Reads and handles messages of `mpjrun` until the connection breaks.
+    fn read_loop(&self, mut reader: ControlReader) {
         let why = loop {
-            let heard =
-                ear.next(self.broadcaster.writer.socket()).and_then(|(message, _)| self.on_message(message));
-            if let Err(why) = heard {
+            let outcome = reader
+                .next(self.broadcaster.writer.socket())
+                .and_then(|(message, _)| self.on_message(message));
+            if let Err(why) = outcome {
                 break why;
             }
         };
         let elsewhere = (0..self.hosts.size()).filter(|rank| !self.broadcaster.local_ranks.contains(rank));
         self.roster.report_died(elsewhere, &why);
         let waiting = {
-            let mut asked = self.pending();
-            asked.lost = Some(why.clone());
-            std::mem::take(&mut asked.waiting)
+            let mut requests = self.pending();
+            requests.lost = Some(why.clone());
+            std::mem::take(&mut requests.waiting)
         };
-        waiting.into_values().for_each(|question| question.fail(why.clone()));
+        waiting.into_values().for_each(|pending| pending.fail(why.clone()));
     }
 
-    /// Reports the current waits of each rank of this process.
     fn report_blocked(&self) -> Result<(), String> {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for rank in self.broadcaster.local_ranks.clone() {
             let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
             let waits = engine.map(|engine| RankWaits::of(&engine));
-            self.broadcaster.writer.post(&ToLauncher::Waits { rank, waits })?;
+            self.broadcaster.writer.post(&ToLauncher::BlockedReport { rank, waits })?;
         }
         Ok(())
     }
@@ -282,34 +270,34 @@ impl ProcessState {
     fn on_message(&self, message: ToProcess) -> Result<(), String> {
         let (ToProcess::Value { id, .. } | ToProcess::FenceDone { id, .. }) = message else {
             match message {
-                ToProcess::Ended { rank, end }
+                ToProcess::Exited { rank, exit }
                     if rank < self.hosts.size() && !self.broadcaster.local_ranks.contains(&rank) =>
                 {
-                    self.roster.learn(ExitEvent { rank, exit: end.into() });
+                    self.roster.learn(ExitEvent { rank, exit: exit.into() });
                 }
-                ToProcess::Ends(runs) => {
+                ToProcess::OrderlyExits(runs) => {
                     for run in runs {
                         let elsewhere =
                             run.ranks().filter(|rank| !self.broadcaster.local_ranks.contains(rank));
-                        let end = Exit::from(run.end);
+                        let exit = Exit::from(run.exit);
                         for rank in elsewhere.take_while(|rank| *rank < self.hosts.size()) {
-                            self.roster.learn(ExitEvent { rank, exit: end.clone() });
+                            self.roster.learn(ExitEvent { rank, exit: exit.clone() });
                         }
                     }
                     self.broadcaster.exit_query_pending.store(false, Ordering::Relaxed);
                 }
-                ToProcess::Waits => self.report_blocked()?,
+                ToProcess::QueryBlocked => self.report_blocked()?,
                 _ => {}
             }
             return Ok(());
         };
-        let question = self.pending().waiting.remove(&id);
-        match (question, message) {
+        let pending = self.pending().waiting.remove(&id);
+        match (pending, message) {
             (Some(PendingRequest::Value(then)), ToProcess::Value { value: Ok(value), .. }) => then(Ok(value)),
-            (Some(question @ PendingRequest::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
-                question.fail(why)
+            (Some(pending @ PendingRequest::Value(..)), ToProcess::Value { value: Err(why), .. }) => {
+                pending.fail(why)
             }
-            (Some(PendingRequest::Fence(then)), ToProcess::FenceDone { met, .. }) => then(met),
+            (Some(PendingRequest::Fence(then)), ToProcess::FenceDone { result, .. }) => then(result),
             _ => return Err(PROTOCOL_ERROR.into()),
         }
         Ok(())
@@ -330,15 +318,15 @@ impl Boot for MpjrunBoot {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let ProcessState { hosts, host_ranks: neighbours, .. } = &*self.process;
-        let bell = Doorbell::new().map_err(|e| format!("no doorbell to sleep on: {e}"))?;
+        let ProcessState { hosts, host_ranks, .. } = &*self.process;
+        let bell = Doorbell::new().map_err(|e| format!("cannot create the doorbell: {e}"))?;
         let mut site = Site::new(self.rank, hosts.size(), Arc::new(bell));
-        site.ranks_on_host = neighbours.len();
+        site.ranks_on_host = host_ranks.len();
         Ok(site)
     }
 
     fn registry(&self) -> Registry {
-        let ProcessState { welcome, host_ranks: neighbours, hub, segment, .. } = &*self.process;
+        let ProcessState { welcome, host_ranks, hub, segment, .. } = &*self.process;
         let key = Arc::new(JobKey { job: welcome.job, secret: welcome.secret });
         let mut registry = Registry::empty();
         registry = match hub {
@@ -346,15 +334,15 @@ impl Boot for MpjrunBoot {
             None => registry.without(SmDriver::NAME, "this process has no other thread ranks"),
         };
         registry = match segment {
-            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), neighbours.clone())),
-            None => registry.without(ShmDriver::NAME, "mpjrun has made no shared memory for this job"),
+            Some(segment) => registry.with(ShmDriver::new(Arc::clone(segment), host_ranks.clone())),
+            None => registry.without(ShmDriver::NAME, "mpjrun has created no shared memory for this job"),
         };
         // Opening `ibvdev` locks memory, and ranks on one host do not need the device.
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
         registry = match named || self.process.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
             false => {
-                registry.without(IbvDriver::NAME, "the ranks of this job are on one host: name it to have it")
+                registry.without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --dev)")
             }
         };
         registry.with(NioDriver::new(key))
@@ -380,14 +368,16 @@ impl Boot for MpjrunBoot {
         if let Some(card) = own {
             return then(Ok(card));
         }
-        // Ranks that share memory read each other's cards in it. A card that does not fit there comes from the
-        // launcher, like those of all other ranks.
+        // Ranks of one host read each other's cards in the segment. A card that does not fit there comes from `mpjrun`,
+        // as do those of all other ranks.
         let shared = self.process.shared(rank).zip(self.process.shared(self.rank)).filter(|_| key == CARDS);
-        let Some(((segment, of), (_, asker))) = shared else { return self.process.ask_for(rank, key, then) };
-        let link = Arc::clone(&self.process);
+        let Some(((segment, of), (_, asker))) = shared else {
+            return self.process.request_value(rank, key, then);
+        };
+        let process = Arc::clone(&self.process);
         let read = Box::new(move |card: Option<Vec<u8>>| match card {
             Some(card) => then(Ok(card)),
-            None => link.ask_for(rank, CARDS, then),
+            None => process.request_value(rank, CARDS, then),
         });
         if let Err(read) = segment.request_card(asker, of, read) {
             read(None);
@@ -395,11 +385,13 @@ impl Boot for MpjrunBoot {
     }
 
     fn fence(&self) -> Result<(), String> {
-        request_and_wait(|then| self.process.ask(PendingRequest::Fence(then), |id| ToLauncher::Fence { id }))
+        request_and_wait(|then| {
+            self.process.request(PendingRequest::Fence(then), |id| ToLauncher::Fence { id })
+        })
     }
 
-    fn tell_stats(&self, stats: RankStats) {
-        // If the launcher is gone, the report has no reader.
+    fn report_stats(&self, stats: RankStats) {
+        // An error means that `mpjrun` has exited: the report has no reader.
         let _ = self.process.broadcaster.writer.post(&ToLauncher::Stats { rank: self.rank, stats });
     }
 
@@ -413,10 +405,13 @@ impl Boot for MpjrunBoot {
     }
 
     fn abort(&self, code: i32, why: &str) {
-        let short = why[..why.floor_char_boundary(4096)].to_owned();
-        // If the launcher is gone, the job has ended.
-        let _ =
-            self.process.broadcaster.writer.send(&ToLauncher::Abort { rank: self.rank, code, why: short });
+        let reason = why[..why.floor_char_boundary(4096)].to_owned();
+        // An error means that `mpjrun` has exited, and with it the job.
+        let _ = self.process.broadcaster.writer.send_and_wait(&ToLauncher::Abort {
+            rank: self.rank,
+            code,
+            reason,
+        });
         let cause = format!("it aborted the job with code {code}: {why}");
         self.process.roster.report(self.rank, Exit::Died(cause.into()));
     }

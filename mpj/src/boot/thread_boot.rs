@@ -24,33 +24,31 @@ struct Job {
     hosts: Hosts,
     hub: Arc<Hub>,
     roster: Arc<Roster>,
-    /// The code of the first rank that aborted the job.
-    aborted: OnceLock<i32>,
-    board: Mutex<KeyValueStore>,
+    abort_code: OnceLock<i32>,
+    kvs: Mutex<KeyValueStore>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct KeyValueStore {
     values: HashMap<(u32, String), Vec<u8>>,
-    /// The callbacks of [`Boot::get`] calls for values that were not put yet.
-    asked: HashMap<(u32, String), Vec<Callback<Vec<u8>>>>,
-    fences: u64,
-    waiting: u32,
+    waiting_gets: HashMap<(u32, String), Vec<Callback<Vec<u8>>>>,
+    fences_done: u64,
+    ranks_at_fence: u32,
 }
 
 impl fmt::Debug for KeyValueStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Board({} values, {} asked for)", self.values.len(), self.asked.len())
+        write!(f, "KeyValueStore({} values, {} gets waiting)", self.values.len(), self.waiting_gets.len())
     }
 }
 
-/// How often a rank that waits at a fence checks whether another rank has exited.
+/// The interval at which a rank that waits at a fence checks for exits of other ranks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Returns why the rank will never reach a fence again, if the event says so.
-fn exit_reason(ExitEvent { rank, exit: end }: &ExitEvent) -> Option<String> {
-    match end {
+/// Returns the reason why the rank of the event will never reach a fence, or `None` if it still may.
+fn exit_reason(ExitEvent { rank, exit }: &ExitEvent) -> Option<String> {
+    match exit {
         Exit::ClosingExcept(_) | Exit::Closing => None,
         Exit::Left => Some(format!("rank {rank} has left the job")),
         Exit::Died(cause) => Some(format!("rank {rank} {cause}")),
@@ -61,8 +59,8 @@ impl ThreadBoot {
     /// Creates a job of `size` threads and returns the [`Boot`] of each rank, in order of rank.
     pub fn ranks(size: u32) -> LocalRanks {
         let job = Job::new(size);
-        let face = |rank| Arc::new(ThreadBoot { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
-        (0..size).map(face).collect()
+        let boot = |rank| Arc::new(ThreadBoot { rank, job: Arc::clone(&job) }) as Arc<dyn Boot>;
+        (0..size).map(boot).collect()
     }
 
     /// Creates the [`Boot`] of a process without a launcher: a job of one rank.
@@ -73,9 +71,9 @@ impl ThreadBoot {
 
 impl Job {
     fn new(size: u32) -> Arc<Job> {
-        let (hub, roster, board) = (Hub::new(0..size), Arc::default(), Mutex::default());
+        let (hub, roster, kvs) = (Hub::new(0..size), Arc::default(), Mutex::default());
         let hosts = Hosts::one(size);
-        Arc::new(Job { hosts, hub, roster, aborted: OnceLock::new(), board, changed: Condvar::new() })
+        Arc::new(Job { hosts, hub, roster, abort_code: OnceLock::new(), kvs, changed: Condvar::new() })
     }
 }
 
@@ -89,56 +87,55 @@ impl Boot for ThreadBoot {
     }
 
     fn site(&self) -> Result<Site, String> {
-        let bell = Doorbell::new().map_err(|e| format!("no doorbell to sleep on: {e}"))?;
+        let bell = Doorbell::new().map_err(|e| format!("cannot create the doorbell: {e}"))?;
         Ok(Site::new(self.rank, self.size(), Arc::new(bell)))
     }
 
     fn registry(&self) -> Registry {
         Registry::empty()
             .with(SmDriver::new(Arc::clone(&self.job.hub)))
-            .without(ShmDriver::NAME, "this job has no shared memory: start it with mpjrun")
-            .without(IbvDriver::NAME, "the job has no key to know its ranks by: start it with mpjrun")
-            .without(NioDriver::NAME, "the job has no key to know its ranks by: start it with mpjrun")
+            .without(ShmDriver::NAME, "needs shared memory between processes: start the program with mpjrun")
+            .without(IbvDriver::NAME, "needs a job key: start the program with mpjrun")
+            .without(NioDriver::NAME, "needs a job key: start the program with mpjrun")
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kvs = self.job.kvs.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (self.rank, key.to_owned());
-        let asked = board.asked.remove(&key).unwrap_or_default();
-        board.values.insert(key, value.to_vec());
-        drop(board);
-        asked.into_iter().for_each(|then| then(Ok(value.to_vec())));
+        let waiting_gets = kvs.waiting_gets.remove(&key).unwrap_or_default();
+        kvs.values.insert(key, value.to_vec());
+        drop(kvs);
+        waiting_gets.into_iter().for_each(|then| then(Ok(value.to_vec())));
         Ok(())
     }
 
     fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>) {
         let key = (rank, key.to_owned());
-        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = board.values.get(&key).cloned();
+        let mut kvs = self.job.kvs.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = kvs.values.get(&key).cloned();
         match value {
             Some(value) => {
-                drop(board);
+                drop(kvs);
                 then(Ok(value));
             }
-            None => board.asked.entry(key).or_default().push(then),
+            None => kvs.waiting_gets.entry(key).or_default().push(then),
         }
     }
 
     fn fence(&self) -> Result<(), String> {
-        let mut board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let round = board.fences;
-        board.waiting += 1;
-        if board.waiting == self.size() {
-            board.waiting = 0;
-            board.fences += 1;
+        let mut kvs = self.job.kvs.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = kvs.fences_done;
+        kvs.ranks_at_fence += 1;
+        if kvs.ranks_at_fence == self.size() {
+            kvs.ranks_at_fence = 0;
+            kvs.fences_done += 1;
             self.job.changed.notify_all();
         }
-        while board.fences == round {
+        while kvs.fences_done == round {
             if let Some(why) = self.job.roster.since(0).iter().find_map(exit_reason) {
                 return Err(why);
             }
-            board =
-                self.job.changed.wait_timeout(board, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            kvs = self.job.changed.wait_timeout(kvs, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
@@ -148,13 +145,13 @@ impl Boot for ThreadBoot {
     }
 
     fn abort(&self, code: i32, why: &str) {
-        let _ = self.job.aborted.set(code);
+        let _ = self.job.abort_code.set(code);
         let cause = format!("aborted the job with code {code}: {why}");
         self.job.roster.report(self.rank, Exit::Died(cause.into()));
     }
 
     fn abort_code(&self) -> Option<i32> {
-        self.job.aborted.get().copied()
+        self.job.abort_code.get().copied()
     }
 }
 
@@ -163,23 +160,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_fence_waits_for_a_rank_that_has_ended() {
-        for (end, says) in [(Exit::Left, "left"), (Exit::Died("was lost".into()), "was lost")] {
-            let faces = ThreadBoot::ranks(2);
-            let (tell, told) = std::sync::mpsc::channel();
-            let face = Arc::clone(&faces[0]);
-            std::thread::spawn(move || tell.send(face.fence()));
-            faces[1].roster().report(1, Exit::Closing);
-            faces[1].roster().report(1, end);
-            let why = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever").unwrap_err();
-            assert!(why.contains("rank 1") && why.contains(says), "{why}");
+    fn fence_fails_after_a_rank_has_exited() {
+        for (exit, text) in [(Exit::Left, "left"), (Exit::Died("was lost".into()), "was lost")] {
+            let boots = ThreadBoot::ranks(2);
+            let (sender, outcome) = std::sync::mpsc::channel();
+            let boot = Arc::clone(&boots[0]);
+            std::thread::spawn(move || sender.send(boot.fence()));
+            boots[1].roster().report(1, Exit::Closing);
+            boots[1].roster().report(1, exit);
+            let why = outcome
+                .recv_timeout(Duration::from_secs(60))
+                .expect("the fence does not return")
+                .unwrap_err();
+            assert!(why.contains("rank 1") && why.contains(text), "{why}");
         }
-        // A rank may exit immediately after it has passed the fence.
         std::thread::scope(|scope| {
-            for face in ThreadBoot::ranks(2) {
+            for boot in ThreadBoot::ranks(2) {
                 scope.spawn(move || {
-                    face.fence().unwrap();
-                    face.roster().report(face.rank(), Exit::Left);
+                    boot.fence().unwrap();
+                    boot.roster().report(boot.rank(), Exit::Left);
                 });
             }
         });

@@ -3,17 +3,16 @@
 use super::detect::LocalRanks;
 use crate::config::PREFIX;
 
-/// A launcher, and the variables in which it passes a process its rank and the number of ranks. Of several names, the
-/// first that is set counts.
+/// A launcher, and the variables in which it passes a process its rank and the number of ranks. The first variable that
+/// is set counts.
 struct Launcher {
     name: &'static str,
     rank: &'static [&'static str],
     size: &'static [&'static str],
     /// Returns whether the launcher has started this very process, if the variables alone do not show it.
-    is_here: fn(Variables<'_>) -> bool,
+    started_this: fn(Variables<'_>) -> bool,
 }
 
-/// Looks up an environment variable by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The known launchers. The specific ones come first, because many of them also set the variables of PMI.
@@ -23,46 +22,46 @@ const LAUNCHERS: &[Launcher] = &[
         rank: &["SLURM_PROCID"],
         // The second variable is the number of tasks of the job; a step may use fewer.
         size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        is_here: is_step,
+        started_this: is_step,
     },
     Launcher {
         name: "Open MPI's mpirun",
         rank: &["OMPI_COMM_WORLD_RANK"],
         size: &["OMPI_COMM_WORLD_SIZE"],
-        is_here: |_| true,
+        started_this: |_| true,
     },
     Launcher {
         name: "MVAPICH's mpirun_rsh",
         rank: &["MV2_COMM_WORLD_RANK"],
         size: &["MV2_COMM_WORLD_SIZE"],
-        is_here: |_| true,
+        started_this: |_| true,
     },
-    Launcher { name: "Flux", rank: &["FLUX_TASK_RANK"], size: &["FLUX_JOB_SIZE"], is_here: |_| true },
+    Launcher { name: "Flux", rank: &["FLUX_TASK_RANK"], size: &["FLUX_JOB_SIZE"], started_this: |_| true },
     Launcher {
         name: "jsrun",
         rank: &["JSM_NAMESPACE_RANK"],
         size: &["JSM_NAMESPACE_SIZE"],
-        is_here: |_| true,
+        started_this: |_| true,
     },
     Launcher {
-        name: "a launcher that speaks PMI, such as Hydra's mpiexec (MPICH, Intel MPI)",
+        name: "a launcher with PMI, such as Hydra's mpiexec (MPICH, Intel MPI)",
         rank: &["PMI_RANK", "PMI_ID"],
         size: &["PMI_SIZE"],
-        is_here: |_| true,
+        started_this: |_| true,
     },
     Launcher {
-        name: "a launcher that speaks PMIx, such as prterun",
+        name: "a launcher with PMIx, such as prterun",
         rank: &["PMIX_RANK"],
         size: &[],
-        is_here: |_| true,
+        started_this: |_| true,
     },
 ];
 
-/// Rejects running as one of several processes that an unsupported launcher has started.
+/// Rejects a process that an unsupported launcher has started as one of several.
 ///
 /// # Errors
-/// Names the launcher that started this process, and the remedy.
-pub(super) fn refuse() -> Result<Option<LocalRanks>, String> {
+/// The message names the launcher, and what to do.
+pub(super) fn reject() -> Result<Option<LocalRanks>, String> {
     match detect_unsupported(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     {
         None => Ok(None),
@@ -70,35 +69,33 @@ pub(super) fn refuse() -> Result<Option<LocalRanks>, String> {
     }
 }
 
-/// Looks for an unsupported launcher in an environment; returns the error message if one has started several processes.
 fn detect_unsupported(get: Variables<'_>) -> Option<String> {
     let first = |names: &'static [&'static str]| names.iter().find_map(|name| Some((*name, get(name)?)));
     let mut unsure = None;
-    for launcher in LAUNCHERS.iter().filter(|launcher| (launcher.is_here)(get)) {
+    for launcher in LAUNCHERS.iter().filter(|launcher| (launcher.started_this)(get)) {
         let size = first(launcher.size);
         let Some(set) = size.clone().or_else(|| first(launcher.rank)) else { continue };
         match size.map(|(_, size)| size.parse::<u64>()) {
-            Some(Ok(size)) if size > 1 => return Some(refusal(launcher, &set, &size.to_string())),
+            Some(Ok(size)) if size > 1 => return Some(describe(launcher, &set, &size.to_string())),
             // A program that was started once is a job of one rank, even if other launchers have left variables.
             Some(Ok(_)) => return None,
             Some(Err(_)) | None => unsure = unsure.or(Some((launcher, set))),
         }
     }
-    unsure.map(|(launcher, set)| refusal(launcher, &set, "N"))
+    unsure.map(|(launcher, set)| describe(launcher, &set, "N"))
 }
 
 /// Returns whether this process is a task that `srun` has started.
 ///
-/// A batch script and the programs that it runs are not: they have the variables of rank 0, with the number of tasks of
-/// the whole job, and no step.
+/// A batch script and its programs have the variables of rank 0, with the number of tasks of the whole job, and no step.
 fn is_step(get: Variables<'_>) -> bool {
     get("SLURM_PROCID").is_some() && (get("SLURM_STEP_ID").is_some() || get("SLURM_JOB_ID").is_none())
 }
 
-fn refusal(launcher: &Launcher, (name, value): &(&str, String), size: &str) -> String {
+fn describe(launcher: &Launcher, (name, value): &(&str, String), size: &str) -> String {
     format!(
-        "this process was started by {} ({name}={value}), which mpj does not speak, and would be a job of its own: start \
-         the ranks with `mpjrun -n {size} PROGRAM`, or set {PREFIX}LAUNCHER=none if each process is to be one job",
+        "started by {} ({name}={value}), which mpj does not support: use `mpjrun -n {size} PROGRAM`; to run each process \
+         as a job of one rank, set {PREFIX}LAUNCHER=none",
         launcher.name,
     )
 }
@@ -114,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_of_several_processes_is_named() {
+    fn launcher_of_several_processes_is_rejected_by_name() {
         for (variables, parts) in [
             (
                 &[("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")][..],
@@ -135,9 +132,9 @@ mod tests {
                 ["Open MPI's mpirun (OMPI_COMM_WORLD_SIZE=3)", "mpjrun -n 3"],
             ),
             (&[("PMI_RANK", "0"), ("PMI_SIZE", "8")], ["Hydra's mpiexec", "mpjrun -n 8"]),
-            (&[("PMI_PORT", "host:1"), ("PMI_ID", "3")], ["speaks PMI,", "(PMI_ID=3)"]),
-            (&[("PMIX_RANK", "2")], ["speaks PMIx", "(PMIX_RANK=2)"]),
-            (&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "x")], ["speaks PMIx", "mpjrun -n N"]),
+            (&[("PMI_PORT", "host:1"), ("PMI_ID", "3")], ["with PMI,", "(PMI_ID=3)"]),
+            (&[("PMIX_RANK", "2")], ["with PMIx", "(PMIX_RANK=2)"]),
+            (&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "x")], ["with PMIx", "mpjrun -n N"]),
             (&[("FLUX_JOB_SIZE", "2"), ("FLUX_TASK_RANK", "1")], ["Flux", "mpjrun -n 2"]),
             (&[("MV2_COMM_WORLD_SIZE", "2")], ["MVAPICH", "mpjrun -n 2"]),
             (&[("JSM_NAMESPACE_SIZE", "2")], ["jsrun", "mpjrun -n 2"]),
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_started_once_runs() {
+    fn single_process_is_accepted() {
         for variables in [
             &[][..],
             &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0")],
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_script_starts_by_another_launcher_is_refused() {
+    fn other_launcher_in_a_batch_script_is_rejected() {
         let batch = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
         let hydra = [&batch[..], &[("PMI_RANK", "1"), ("PMI_SIZE", "4")]].concat();
         assert!(under(&hydra).is_some_and(|why| why.contains("Hydra")));

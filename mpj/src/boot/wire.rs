@@ -3,17 +3,17 @@
 //! ```text
 //!   frame = u32 length (little endian) · a postcard value of that length
 //!
-//!   process                         launcher
+//!   process                         mpjrun
 //!   Hello, with its version    ─►
-//!                              ◄─   Welcome           + the descriptor of the shared memory, if `segment`
+//!                              ◄─   Welcome           + the descriptor of the shared memory, if `has_segment`
 //!   Put · Get · Fence          ─►
 //!                              ◄─   Value · FenceDone, by `id`
-//!   Ended · PeerLost · FailedDueTo · Abort · Stats ─►
-//!                              ◄─   Ended             for each rank of another process that has died
-//!   Ends                       ─►
-//!                              ◄─   Ends              orderly exits that are new to this process
-//!                              ◄─   Waits
-//!   Waits                      ─►                     for each rank of this process
+//!   Exited · PeerLost · FailedDueTo · Abort · Stats ─►
+//!                              ◄─   Exited            for each rank of another process that has died
+//!   QueryExits                 ─►
+//!                              ◄─   OrderlyExits      the ones that are new to this process
+//!                              ◄─   QueryBlocked
+//!   BlockedReport              ─►                     for each rank of this process
 //! ```
 //! A descriptor is sent with the first byte of its frame.
 
@@ -33,176 +33,110 @@ use crate::report::{RankStats, RankWaits};
 pub const CONTROL_VAR: &str = "MPJ_CONTROL";
 
 /// The maximum length of a message in bytes. A longer one means that the peer is faulty.
-pub const LIMIT: usize = 1 << 20;
+pub const MAX_MESSAGE: usize = 1 << 20;
 
-/// The maximum length of the cause of a death, in bytes; a longer cause is cut off.
-const CAUSE: usize = 4096;
+/// The maximum length of the cause of a death in bytes. Longer causes are truncated.
+const MAX_CAUSE: usize = 4096;
 
-/// The maximum number of contexts that a closing rank is reported to stay in; in the others it takes no further part.
-const CONTEXTS: usize = 1 << 16;
+/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. The rank takes no part in the others.
+const MAX_CONTEXTS: usize = 1 << 16;
 
-/// The version of these messages; incremented whenever one of them changes.
+/// The version of these messages. Increment it with every change of one of them.
 pub const VERSION: u32 = 7;
 
-/// The first message of a process. Its encoding is the same in all versions, so a launcher of any other version can
-/// read it.
+/// The first message of a process. Its encoding is the same in all versions, so every version of `mpjrun` can read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProtocolVersion {
-    /// The [`VERSION`] of the process.
     pub version: u32,
     /// The version of `mpj` that the process was built with, for messages to the user.
-    pub of: String,
+    pub mpj_version: String,
 }
 
 impl ProtocolVersion {
     /// Returns the version of this build.
     pub fn own() -> Self {
-        ProtocolVersion { version: VERSION, of: env!("CARGO_PKG_VERSION").to_owned() }
+        ProtocolVersion { version: VERSION, mpj_version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 
 impl fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mpj {} (start-up messages {})", self.of, self.version)
+        write!(f, "mpj {} (control protocol {})", self.mpj_version, self.version)
     }
 }
 
-/// A message from the launcher to a process.
+/// A message from `mpjrun` to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToProcess {
-    /// The answer to [`ToLauncher::Hello`].
+    /// The reply to [`ToLauncher::Hello`].
     Welcome(Welcome),
     /// A rank of another process has died.
-    Ended {
-        /// The rank.
-        rank: u32,
-        /// How it exited.
-        end: WireExit,
-    },
-    /// The answer to [`ToLauncher::Ends`]: the orderly exits that the process does not know yet.
-    Ends(Vec<ExitRun>),
-    /// The answer to [`ToLauncher::Get`].
-    Value {
-        /// The id of the request.
-        id: u64,
-        /// The value, or the reason why it will never be put.
-        value: Result<Vec<u8>, String>,
-    },
-    /// The answer to [`ToLauncher::Fence`].
-    FenceDone {
-        /// The id of the request.
-        id: u64,
-        /// `Ok` if every rank has reached the fence.
-        met: Result<(), String>,
-    },
-    /// Requests the current waits of the process's ranks; answered by one [`ToLauncher::Waits`] for each rank.
-    Waits,
+    Exited { rank: u32, exit: WireExit },
+    /// The reply to [`ToLauncher::QueryExits`].
+    OrderlyExits(Vec<ExitRun>),
+    /// The reply to [`ToLauncher::Get`]: the value, or the reason why it will never be put.
+    Value { id: u64, value: Result<Vec<u8>, String> },
+    /// The reply to [`ToLauncher::Fence`]: `Ok` if every rank has reached the fence.
+    FenceDone { id: u64, result: Result<(), String> },
+    /// Requests the current waits of the process's ranks. The reply is one [`ToLauncher::BlockedReport`] for each rank.
+    QueryBlocked,
 }
 
 /// The parameters of the job, sent to a process that joins. Only `hosts` grows with the number of ranks, and it has few
-/// runs if the launcher places ranks in blocks.
+/// runs if ranks are placed in blocks.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The identity of the job.
+    /// The id of the job.
     pub job: u64,
     /// The secret that only the ranks of the job know.
     pub secret: [u8; 32],
-    /// The ranks of the job by host, in runs as [`Hosts::from_runs`](mpj_devices::Hosts::from_runs) takes them: the
-    /// number of a host, and the number of consecutive ranks on it.
+    /// Runs for [`Hosts::from_runs`](mpj_devices::Hosts::from_runs): the id of a host, and the number of consecutive
+    /// ranks on it.
     pub hosts: Vec<(u32, u32)>,
     /// The first rank of this process.
-    pub first: u32,
+    pub first_rank: u32,
     /// The number of ranks of this process.
     pub ranks_here: u32,
-    /// The names of the devices to use; `None` for all available devices. Among those that reach a peer the device with
-    /// the highest affinity is used, and among equals the order of the registry decides.
+    /// The names of the devices to use; `None` for all available devices. A peer is reached by the device with the
+    /// highest affinity, and among equals by the first one.
     pub devices: Option<Vec<String>>,
     /// Whether the descriptor of the shared memory of this process's host comes with this message.
-    pub segment: bool,
+    pub has_segment: bool,
 }
 
 impl fmt::Debug for Welcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Welcome { job, hosts, first, ranks_here: here, .. } = self;
-        write!(f, "Welcome(job {job:x}, {here} ranks from {first} on, of hosts {hosts:?})")
+        let Welcome { job, hosts, first_rank, ranks_here, .. } = self;
+        write!(f, "Welcome(job {job:x}, {ranks_here} ranks from {first_rank} on, hosts {hosts:?})")
     }
 }
 
-/// A message from a process to the launcher.
+/// A message from a process to `mpjrun`. A field `rank` is a rank of the process, unless the variant says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     /// This process joins the job. This is its first message, and the first variant in all versions.
     Hello(ProtocolVersion),
-    /// Publishes a value under a key of a rank of this process.
-    Put {
-        /// The rank.
-        rank: u32,
-        /// The key.
-        key: String,
-        /// The value.
-        value: Vec<u8>,
-    },
-    /// Requests the value of a rank's key; answered when it was put, or when it can never be.
-    Get {
-        /// The id of the request.
-        id: u64,
-        /// The rank.
-        rank: u32,
-        /// The key.
-        key: String,
-    },
-    /// One rank of this process has reached the fence.
-    Fence {
-        /// The id of the request.
-        id: u64,
-    },
-    /// A rank of this process has exited, or begun to.
-    Ended {
-        /// The rank.
-        rank: u32,
-        /// How it exited.
-        end: WireExit,
-    },
-    /// Requests the orderly exits that this process does not know yet; answered as soon as there are any. Repeating the
-    /// request before the answer has no effect.
-    Ends,
-    /// A rank of another process counts as dead here: its connection broke, or it sent invalid data.
-    PeerLost {
-        /// The rank.
-        rank: u32,
-        /// The reason.
-        cause: String,
-    },
-    /// A call of a rank of this process failed because another rank, which continues to run, has failed.
-    FailedDueTo {
-        /// The rank.
-        rank: u32,
-        /// The rank that failed first.
-        first: u32,
-    },
-    /// A rank of this process aborts the job.
-    Abort {
-        /// The rank.
-        rank: u32,
-        /// The exit code of the job.
-        code: i32,
-        /// The reason.
-        why: String,
-    },
-    /// The traffic of a rank of this process; sent after the rank has left the job.
-    Stats {
-        /// The rank.
-        rank: u32,
-        /// The figures.
-        stats: RankStats,
-    },
-    /// The current waits of the threads of a rank of this process: the answer to [`ToProcess::Waits`].
-    Waits {
-        /// The rank.
-        rank: u32,
-        /// The waits; `None` if the rank has not started, or has exited.
-        waits: Option<RankWaits>,
-    },
+    /// Publishes a value under a key.
+    Put { rank: u32, key: String, value: Vec<u8> },
+    /// Requests the value that a rank of any process has put or will put.
+    Get { id: u64, rank: u32, key: String },
+    /// A rank has reached the fence.
+    Fence { id: u64 },
+    /// A rank has exited, or begun to.
+    Exited { rank: u32, exit: WireExit },
+    /// Requests the orderly exits that this process does not know yet. The reply comes as soon as there are any.
+    /// Repeating the request before the reply has no effect.
+    QueryExits,
+    /// A rank of another process is unreachable: its connection broke, or it sent invalid data.
+    PeerLost { rank: u32, cause: String },
+    /// A call of a rank failed because rank `cause_rank` has failed, which continues to run.
+    FailedDueTo { rank: u32, cause_rank: u32 },
+    /// A rank aborts the job with an exit code.
+    Abort { rank: u32, code: i32, reason: String },
+    /// The traffic of a rank; sent after the rank has left the job.
+    Stats { rank: u32, stats: RankStats },
+    /// A reply to [`ToProcess::QueryBlocked`]; `None` if the rank has not started, or has exited.
+    BlockedReport { rank: u32, waits: Option<RankWaits> },
 }
 
 /// Returns the exit code of a job that a rank has aborted with `code`: the lowest eight bits, as for any process, or 1
@@ -227,15 +161,12 @@ pub enum WireExit {
     Died(String),
 }
 
-/// Consecutive ranks that have exited in the same way.
+/// `len` consecutive ranks that have exited in the same way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ExitRun {
-    /// The first rank.
     pub first: u32,
-    /// The number of ranks.
     pub len: u32,
-    /// How they exited.
-    pub end: WireExit,
+    pub exit: WireExit,
 }
 
 impl ExitRun {
@@ -246,21 +177,21 @@ impl ExitRun {
 }
 
 impl From<&Exit> for WireExit {
-    fn from(end: &Exit) -> Self {
-        match end {
+    fn from(exit: &Exit) -> Self {
+        match exit {
             Exit::ClosingExcept(contexts) => {
-                WireExit::ClosingExcept(contexts.iter().copied().take(CONTEXTS).collect())
+                WireExit::ClosingExcept(contexts.iter().copied().take(MAX_CONTEXTS).collect())
             }
             Exit::Closing => WireExit::Closing,
             Exit::Left => WireExit::Left,
-            Exit::Died(cause) => WireExit::Died(cause[..cause.floor_char_boundary(CAUSE)].to_owned()),
+            Exit::Died(cause) => WireExit::Died(cause[..cause.floor_char_boundary(MAX_CAUSE)].to_owned()),
         }
     }
 }
 
 impl From<WireExit> for Exit {
-    fn from(end: WireExit) -> Self {
-        match end {
+    fn from(exit: WireExit) -> Self {
+        match exit {
             WireExit::ClosingExcept(contexts) => Exit::ClosingExcept(contexts.into()),
             WireExit::Closing => Exit::Closing,
             WireExit::Left => Exit::Left,
@@ -272,13 +203,12 @@ impl From<WireExit> for Exit {
 /// The error of bytes that do not form a valid frame, or of a value that is too long for one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameError {
-    /// A description of the problem.
-    pub why: String,
+    pub reason: String,
 }
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        f.write_str(&self.reason)
     }
 }
 
@@ -287,14 +217,14 @@ impl std::error::Error for FrameError {}
 /// Returns the frame of a message.
 ///
 /// # Errors
-/// The message is longer than [`LIMIT`].
+/// The message is longer than [`MAX_MESSAGE`].
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let malformed = |e: postcard::Error| FrameError { why: format!("not written: {e}") };
-    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(malformed)?;
+    let error = |e: postcard::Error| FrameError { reason: format!("cannot encode a control message: {e}") };
+    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(error)?;
     let len = frame.len() - 4;
-    if len > LIMIT {
+    if len > MAX_MESSAGE {
         return Err(FrameError {
-            why: format!("{len} bytes are too many for one control message ({LIMIT})"),
+            reason: format!("control message of {len} bytes exceeds the limit of {MAX_MESSAGE}"),
         });
     }
     frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -305,7 +235,7 @@ pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
     bytes: Vec<u8>,
-    /// The start of the first frame that was not taken.
+    /// The start of the first frame that [`next`](Self::next) has not returned.
     at: usize,
 }
 
@@ -324,10 +254,10 @@ impl FrameDecoder {
         let came = rest.len();
         match rest.split_first_chunk::<4>() {
             None if came == 0 => None,
-            None => Some(format!("in the middle of a control message, of which {came} bytes came")),
+            None => Some(format!("in the middle of a control message, after {came} bytes")),
             Some((len, _)) => {
                 let whole = 4 + u32::from_le_bytes(*len) as usize;
-                Some(format!("in the middle of a control message, of which {came} of {whole} bytes came"))
+                Some(format!("in the middle of a control message, after {came} of {whole} bytes"))
             }
         }
     }
@@ -341,17 +271,17 @@ impl FrameDecoder {
         let rest = &self.bytes[self.at..];
         let Some((len, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_le_bytes(*len) as usize;
-        if len > LIMIT {
+        if len > MAX_MESSAGE {
             return Err(FrameError {
-                why: format!("a control message of {len} bytes; the limit is {LIMIT}"),
+                reason: format!("control message of {len} bytes exceeds the limit of {MAX_MESSAGE}"),
             });
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let (message, tail) = postcard::take_from_bytes(body)
-            .map_err(|e| FrameError { why: format!("no control message: {e}") })?;
+            .map_err(|e| FrameError { reason: format!("invalid control message: {e}") })?;
         if !tail.is_empty() {
             return Err(FrameError {
-                why: format!("{} bytes after the end of a control message", tail.len()),
+                reason: format!("invalid control message: {} bytes after its end", tail.len()),
             });
         }
         self.at += 4 + len;

@@ -1,6 +1,6 @@
 //! Waits that must not unwind, because a pending operation uses memory of the caller.
 
-use crate::run::tell_quiet;
+use crate::run::print_suppressed_panic;
 
 /// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process aborts.
 ///
@@ -24,7 +24,7 @@ impl Drop for AbortGuard {
         reason = "a use of freed memory is worse than the end of the process"
     )]
     fn drop(&mut self) {
-        tell_quiet();
+        print_suppressed_panic();
         std::process::abort();
     }
 }

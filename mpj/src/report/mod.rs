@@ -1,4 +1,4 @@
-//! Texts about a whole job, for people: the entry points of a program print them, and so does `mpjrun`.
+//! Reports about a whole job, printed by the entry points of a program and by `mpjrun`.
 
 mod stats;
 mod waits;
@@ -6,9 +6,9 @@ mod waits;
 use std::ops::Range;
 
 pub use stats::{RankStats, stats_table};
-pub use waits::{RankWaits, State, ThreadWait, table};
+pub use waits::{RankReport, RankWaits, ThreadWait, waits_table};
 
-/// Returns ranks as one reads them: `ranks 0, 2 to 4 and 7`.
+/// Formats ranks: `ranks 0, 2 to 4 and 7`.
 pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
     let mut ranges: Vec<Range<u32>> = ranges.into_iter().collect();
     ranges.sort_by_key(|range| range.start);
@@ -21,7 +21,6 @@ pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
     }
     let count: usize = joined.iter().map(Range::len).sum();
     let parts = joined.into_iter().flat_map(|range| match range.len() {
-        // Two are named, as are more that are not neighbours.
         ..=2 => range.map(|rank| rank.to_string()).collect(),
         _ => vec![format!("{} to {}", range.start, range.end - 1)],
     });
@@ -34,8 +33,8 @@ pub fn ranks(ranges: impl IntoIterator<Item = Range<u32>>) -> String {
     format!("{} {text}", if count == 1 { "rank" } else { "ranks" })
 }
 
-/// Returns single ranks as [`ranks`] does.
-pub fn each(list: impl IntoIterator<Item = u32>) -> String {
+/// Formats single ranks as [`ranks`] does.
+pub fn rank_list(list: impl IntoIterator<Item = u32>) -> String {
     ranks(list.into_iter().map(|rank| rank..rank + 1))
 }
 
@@ -44,8 +43,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_named_as_a_range() {
-        assert_eq!(each([7]), "rank 7");
+    fn consecutive_ranks_are_a_range() {
+        assert_eq!(rank_list([7]), "rank 7");
         assert_eq!(ranks([8..10, 0..2, 2..4, 6..7]), "ranks 0 to 3, 6, 8 and 9");
     }
 }

@@ -1,4 +1,4 @@
-//! Traffic statistics of a job's ranks: one table, with a line for each rank and their sum.
+//! The table of traffic, with a line for each rank and one for their sum.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,21 +6,21 @@ use std::fmt::Write;
 use mpj_devices::{Count, Stats, Traffic};
 use serde::{Deserialize, Serialize};
 
-use super::each;
+use super::rank_list;
 
-/// The most ranks that have a line of their own.
-const LINES: usize = 256;
+/// In a job with more ranks, only the sum is printed.
+const MAX_LINES: usize = 256;
 
-/// The traffic of one rank. A pair is a count and its bytes.
+/// The traffic of one rank.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankStats {
     /// The devices that have transferred data.
     pub devices: Vec<String>,
-    /// One pair for each column.
+    /// The number and the bytes of each column.
     pub moved: [(u64, u64); COLUMNS.len()],
 }
 
-/// The columns, and what they mean.
+/// The columns and their descriptions.
 const COLUMNS: [(&str, &str); 6] = [
     ("sent at once", "messages copied through the device (eager)"),
     ("announced", "longer messages, of which the receiver was told first (rendezvous)"),
@@ -34,7 +34,6 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 impl RankStats {
-    /// Returns the figures of a rank.
     pub fn of(stats: &Stats) -> Self {
         let mut sum = Traffic::default();
         let used = stats.devices.iter().filter(|(_, traffic)| *traffic != Traffic::default());
@@ -46,7 +45,6 @@ impl RankStats {
     }
 }
 
-/// Returns the table of a job of `size` ranks.
 pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
     let mut lines = vec![("rank".to_owned(), COLUMNS.map(|(name, _)| name.to_owned()), "devices".to_owned())];
     let mut sum = RankStats::default();
@@ -57,7 +55,7 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
         sum.devices.extend(
             stats.devices.iter().filter(|name| !sum.devices.contains(name)).cloned().collect::<Vec<_>>(),
         );
-        if ranks.len() <= LINES {
+        if ranks.len() <= MAX_LINES {
             lines.push(line(&rank.to_string(), stats));
         }
     }
@@ -65,7 +63,7 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
     let widths: Vec<usize> = (0..COLUMNS.len())
         .map(|at| lines.iter().map(|(_, cells, _)| cells[at].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut text = String::from("what the ranks have moved: number (bytes)");
+    let mut text = String::from("traffic of the ranks: number (bytes)");
     for (rank, cells, devices) in &lines {
         let _ = write!(text, "\n  {rank:>5}");
         for (cell, width) in cells.iter().zip(&widths) {
@@ -73,10 +71,9 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
         }
         let _ = write!(text, "  {devices}");
     }
-    let silent: Vec<u32> = (0..size).filter(|rank| !ranks.contains_key(rank)).collect();
-    if !silent.is_empty() {
-        let _ =
-            write!(text, "\n  not counted, as they have not left the job in good order: {}", each(silent));
+    let missing: Vec<u32> = (0..size).filter(|rank| !ranks.contains_key(rank)).collect();
+    if !missing.is_empty() {
+        let _ = write!(text, "\n  not counted, because they did not finalize: {}", rank_list(missing));
     }
     for (name, meaning) in COLUMNS {
         let _ = write!(text, "\n  {name}: {meaning}");
@@ -94,7 +91,7 @@ fn line(rank: &str, stats: &RankStats) -> (String, [String; COLUMNS.len()], Stri
     (rank.to_owned(), cells, stats.devices.join(", "))
 }
 
-/// Returns bytes in the largest unit of which there is one.
+/// Formats bytes in the largest unit that gives a number of at least 1.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -114,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_each_rank_and_their_sum() {
+    fn table_has_a_line_per_rank_and_the_sum() {
         let of = |device: &str, number, bytes| {
             let mut stats = RankStats { devices: vec![device.into()], ..RankStats::default() };
             stats.moved[0] = (number, bytes);
@@ -123,7 +120,7 @@ mod tests {
         };
         let table = stats_table(3, &BTreeMap::from([(0, of("shmdev", 2, 100)), (2, of("niodev", 10, 5000))]));
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines[0], "what the ranks have moved: number (bytes)");
+        assert_eq!(lines[0], "traffic of the ranks: number (bytes)");
         assert_eq!(
             lines[1],
             "   rank  sent at once  announced  in place  registered       copied  to itself  devices"
@@ -136,7 +133,7 @@ mod tests {
             lines[4],
             "    sum  12 (5.0 KiB)          –         –           –  2 (2.0 MiB)          –  shmdev, niodev"
         );
-        assert_eq!(lines[5], "  not counted, as they have not left the job in good order: rank 1");
+        assert_eq!(lines[5], "  not counted, because they did not finalize: rank 1");
         assert_eq!(lines.len(), 6 + COLUMNS.len());
     }
 

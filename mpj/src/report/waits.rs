@@ -1,7 +1,7 @@
-//! Which rank waits for what: the table that a job prints which hangs or is interrupted.
+//! The table of what each rank waits for, printed when a job hangs or is interrupted.
 //!
-//! A rank reports what each of its threads waits for ([`RankWaits`]). [`table`] combines the reports: a line for all
-//! ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
+//! A rank reports what each of its threads waits for ([`RankWaits`]). [`waits_table`] combines the reports: a line for
+//! all ranks with the same wait, the ranks that have not entered a collective call in which others wait, and a cycle of
 //! ranks of which each waits for the next.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,52 +11,42 @@ use std::time::Duration;
 use mpj_devices::Engine;
 use serde::{Deserialize, Serialize};
 
-use super::each;
+use super::rank_list;
 
-/// The most threads of a rank that are reported.
-const THREADS: usize = 16;
-
-/// The most communicators of a rank whose collective calls are reported.
-const CONTEXTS: usize = 4096;
-
-/// The most lines with waits in a table.
-const LINES: usize = 64;
+/// The limits of one rank's report, and of a table.
+const MAX_THREADS: usize = 16;
+const MAX_CONTEXTS: usize = 4096;
+const MAX_LINES: usize = 64;
 
 /// The waits of a rank's threads, and the collective calls that the rank has entered.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RankWaits {
-    /// The threads that sleep in a call.
     pub threads: Vec<ThreadWait>,
-    /// By the context of a communicator, the number of the next collective call.
+    /// The context of each communicator, with the sequence number of its next collective call.
     pub calls: Vec<(u64, u32)>,
 }
 
-/// The wait of one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ThreadWait {
-    /// The call, its partner and its communicator.
+    /// The call, its peer and its communicator.
     pub what: String,
-    /// For how long, in milliseconds.
     pub millis: u64,
-    /// The rank without which the wait cannot end, if it is one rank.
+    /// The world rank that the thread waits for, if it is one rank.
     pub peer: Option<u32>,
-    /// The context and the number of the collective call that waits.
+    /// The context and the sequence number of the collective call that waits.
     pub call: Option<(u64, u32)>,
 }
 
-/// The report of a rank, if there is one.
 #[derive(Clone, Debug)]
-pub enum State {
-    /// It has reported.
-    Told(RankWaits),
-    /// It has not reported, and the reason.
-    Silent(&'static str),
+pub enum RankReport {
+    Blocked(RankWaits),
+    /// The rank has not reported, for this reason.
+    Missing(&'static str),
 }
 
 impl RankWaits {
-    /// Returns what a rank waits for now.
     pub fn of(engine: &Engine) -> Self {
-        let threads = engine.waits().into_iter().take(THREADS).map(|waiting| ThreadWait {
+        let threads = engine.waits().into_iter().take(MAX_THREADS).map(|waiting| ThreadWait {
             what: waiting.to_string(),
             millis: waiting.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
             peer: waiting.peer(),
@@ -64,29 +54,28 @@ impl RankWaits {
         });
         let threads = threads.collect();
         let mut calls = engine.calls();
-        calls.truncate(CONTEXTS);
+        calls.truncate(MAX_CONTEXTS);
         RankWaits { threads, calls }
     }
 }
 
-/// Returns the table, each line of which begins with a line break.
-pub fn table(ranks: &BTreeMap<u32, State>) -> String {
+/// Returns the table; each line begins with a line break.
+pub fn waits_table(ranks: &BTreeMap<u32, RankReport>) -> String {
     let mut text = String::new();
     let lines = lines(ranks);
-    for Line { what, ranks, millis } in lines.iter().take(LINES) {
+    for Line { what, ranks, millis } in lines.iter().take(MAX_LINES) {
         let time = millis.map_or(String::new(), |millis| {
             format!(", for {:.1} s", Duration::from_millis(millis).as_secs_f64())
         });
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n  {}: {what}{time}", each(ranks.iter().copied()));
+        let _ = write!(text, "\n  {}: {what}{time}", rank_list(ranks.iter().copied()));
     }
-    if lines.len() > LINES {
-        let _ = write!(text, "\n  and {} more lines", lines.len() - LINES);
+    if lines.len() > MAX_LINES {
+        let _ = write!(text, "\n  and {} more lines", lines.len() - MAX_LINES);
     }
     let calls = calls(ranks);
-    for Call { what, missing, .. } in calls.iter().filter(|call| !call.missing.is_empty()).take(LINES) {
+    for Call { what, missing, .. } in calls.iter().filter(|call| !call.missing.is_empty()).take(MAX_LINES) {
         let has = if missing.len() == 1 { "has" } else { "have" };
-        let _ = write!(text, "\n  {} {has} not entered: {what}", each(missing.iter().copied()));
+        let _ = write!(text, "\n  {} {has} not entered: {what}", rank_list(missing.iter().copied()));
     }
     if let Some(cycle) = cycle(ranks, &calls) {
         let cycle: Vec<String> = cycle.iter().chain(cycle.first()).map(u32::to_string).collect();
@@ -95,32 +84,32 @@ pub fn table(ranks: &BTreeMap<u32, State>) -> String {
     text
 }
 
-/// Ranks that wait for the same.
+/// Ranks that wait in the same call.
 struct Line<'a> {
     what: &'a str,
     ranks: Vec<u32>,
-    /// For how long the one waits that has waited longest.
+    /// The longest wait.
     millis: Option<u64>,
 }
 
-fn lines(ranks: &BTreeMap<u32, State>) -> Vec<Line<'_>> {
+fn lines(ranks: &BTreeMap<u32, RankReport>) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
-    let mut places: HashMap<(&str, bool), usize> = HashMap::new();
+    let mut indices: HashMap<(&str, bool), usize> = HashMap::new();
     let mut add = |rank: u32, what, millis: Option<u64>| {
-        let place = *places.entry((what, millis.is_some())).or_insert_with(|| {
+        let index = *indices.entry((what, millis.is_some())).or_insert_with(|| {
             lines.push(Line { what, ranks: Vec::new(), millis });
             lines.len() - 1
         });
-        lines[place].ranks.push(rank);
-        lines[place].millis = lines[place].millis.max(millis);
+        lines[index].ranks.push(rank);
+        lines[index].millis = lines[index].millis.max(millis);
     };
     for (rank, state) in ranks {
         match state {
-            State::Silent(why) => add(*rank, why, None),
-            State::Told(RankWaits { threads, .. }) if threads.is_empty() => {
-                add(*rank, "not in a call, or looking again and again", None);
+            RankReport::Missing(why) => add(*rank, why, None),
+            RankReport::Blocked(RankWaits { threads, .. }) if threads.is_empty() => {
+                add(*rank, "in no blocking call (running user code, or polling)", None);
             }
-            State::Told(waits) => {
+            RankReport::Blocked(waits) => {
                 waits.threads.iter().for_each(|thread| add(*rank, &thread.what, Some(thread.millis)));
             }
         }
@@ -129,7 +118,7 @@ fn lines(ranks: &BTreeMap<u32, State>) -> Vec<Line<'_>> {
     lines
 }
 
-/// A collective call that ranks wait in.
+/// A collective call in which ranks wait.
 struct Call<'a> {
     key: (u64, u32),
     what: &'a str,
@@ -137,32 +126,32 @@ struct Call<'a> {
     missing: Vec<u32>,
 }
 
-fn calls(ranks: &BTreeMap<u32, State>) -> Vec<Call<'_>> {
-    let told = || {
+fn calls(ranks: &BTreeMap<u32, RankReport>) -> Vec<Call<'_>> {
+    let reports = || {
         ranks.iter().filter_map(|(rank, state)| match state {
-            State::Told(waits) => Some((*rank, waits)),
-            State::Silent(_) => None,
+            RankReport::Blocked(waits) => Some((*rank, waits)),
+            RankReport::Missing(_) => None,
         })
     };
     let mut calls: Vec<Call<'_>> = Vec::new();
     let mut known = HashMap::new();
-    for thread in told().flat_map(|(_, waits)| &waits.threads) {
+    for thread in reports().flat_map(|(_, waits)| &waits.threads) {
         let Some(key) = thread.call else { continue };
         known.entry(key).or_insert_with(|| {
             calls.push(Call { key, what: &thread.what, missing: Vec::new() });
         });
     }
     let mut by_context: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (place, call) in calls.iter().enumerate() {
-        by_context.entry(call.key.0).or_default().push(place);
+    for (index, call) in calls.iter().enumerate() {
+        by_context.entry(call.key.0).or_default().push(index);
     }
-    for (rank, waits) in told() {
+    for (rank, waits) in reports() {
         for (context, next) in &waits.calls {
-            for place in by_context.get(context).into_iter().flatten() {
-                // Numbers wrap around.
-                let has_entered = calls[*place].key.1.wrapping_sub(*next).cast_signed() < 0;
+            for index in by_context.get(context).into_iter().flatten() {
+                // Sequence numbers wrap around.
+                let has_entered = calls[*index].key.1.wrapping_sub(*next).cast_signed() < 0;
                 if !has_entered {
-                    calls[*place].missing.push(rank);
+                    calls[*index].missing.push(rank);
                 }
             }
         }
@@ -170,24 +159,24 @@ fn calls(ranks: &BTreeMap<u32, State>) -> Vec<Call<'_>> {
     calls
 }
 
-/// Returns ranks of which each waits for the next, and the last for the first.
-fn cycle(ranks: &BTreeMap<u32, State>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
+/// Returns ranks of which each waits for the next one, and the last one for the first.
+fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Node {
         Rank(u32),
         Call(usize),
     }
-    let places: HashMap<(u64, u32), usize> =
-        calls.iter().enumerate().map(|(place, call)| (call.key, place)).collect();
+    let indices: HashMap<(u64, u32), usize> =
+        calls.iter().enumerate().map(|(index, call)| (call.key, index)).collect();
     let next = |node: Node| -> Vec<Node> {
         match node {
-            Node::Call(place) => calls[place].missing.iter().copied().map(Node::Rank).collect(),
+            Node::Call(index) => calls[index].missing.iter().copied().map(Node::Rank).collect(),
             Node::Rank(rank) => match ranks.get(&rank) {
-                Some(State::Told(waits)) => waits
+                Some(RankReport::Blocked(waits)) => waits
                     .threads
                     .iter()
                     .filter_map(|thread| {
-                        let call = thread.call.and_then(|key| places.get(&key)).copied().map(Node::Call);
+                        let call = thread.call.and_then(|key| indices.get(&key)).copied().map(Node::Call);
                         thread.peer.map(Node::Rank).or(call)
                     })
                     .collect(),
@@ -195,25 +184,25 @@ fn cycle(ranks: &BTreeMap<u32, State>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
             },
         }
     };
-    // Depth first: a node that is met again while it is on the path from the root closes a cycle.
+    // Depth-first search: an edge to a node on the path from the root closes a cycle.
     let mut done: HashMap<Node, bool> = HashMap::new();
     for root in ranks.keys().copied().map(Node::Rank) {
         if done.contains_key(&root) {
             continue;
         }
         done.insert(root, false);
-        let mut way = vec![(root, next(root))];
-        while let Some((node, open)) = way.last_mut() {
+        let mut path = vec![(root, next(root))];
+        while let Some((node, open)) = path.last_mut() {
             let Some(to) = open.pop() else {
                 done.insert(*node, true);
-                way.pop();
+                path.pop();
                 continue;
             };
             match done.get(&to) {
                 Some(true) => {}
                 Some(false) => {
-                    let begin = way.iter().position(|(node, _)| *node == to)?;
-                    let ranks = way[begin..].iter().filter_map(|(node, _)| match node {
+                    let begin = path.iter().position(|(node, _)| *node == to)?;
+                    let ranks = path[begin..].iter().filter_map(|(node, _)| match node {
                         Node::Rank(rank) => Some(*rank),
                         Node::Call(_) => None,
                     });
@@ -225,7 +214,7 @@ fn cycle(ranks: &BTreeMap<u32, State>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
                 }
                 None => {
                     done.insert(to, false);
-                    way.push((to, next(to)));
+                    path.push((to, next(to)));
                 }
             }
         }
@@ -237,49 +226,50 @@ fn cycle(ranks: &BTreeMap<u32, State>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    fn waits(what: &str, peer: Option<u32>, call: Option<(u64, u32)>, next: u32) -> State {
+    fn waits(what: &str, peer: Option<u32>, call: Option<(u64, u32)>, next: u32) -> RankReport {
         let thread = ThreadWait { what: what.into(), millis: 2000, peer, call };
-        State::Told(RankWaits { threads: vec![thread], calls: vec![(3, next)] })
+        RankReport::Blocked(RankWaits { threads: vec![thread], calls: vec![(3, next)] })
     }
 
-    fn told(states: impl IntoIterator<Item = State>) -> String {
-        table(&(0..).zip(states).collect())
+    fn reports(states: impl IntoIterator<Item = RankReport>) -> String {
+        waits_table(&(0..).zip(states).collect())
     }
 
     #[test]
-    fn ranks_that_wait_for_each_other_are_a_cycle() {
+    fn cycle_of_waiting_ranks_is_found() {
         let recv = |peer| waits("recv", Some(peer), None, 0);
-        let text = told([recv(2), recv(3), recv(3), recv(1)]);
+        let text = reports([recv(2), recv(3), recv(3), recv(1)]);
         assert!(text.ends_with("\n  a cycle of waiting ranks: 1 → 3 → 1"), "{text}");
-        assert!(told([recv(0)]).ends_with(": 0 → 0"));
-        assert!(!told([recv(1), recv(2), State::Silent("has ended")]).contains("cycle"));
+        assert!(reports([recv(0)]).ends_with(": 0 → 0"));
+        assert!(!reports([recv(1), recv(2), RankReport::Missing("has exited")]).contains("cycle"));
     }
 
     #[test]
-    fn who_has_not_entered_a_collective_is_named_once() {
+    fn ranks_missing_in_a_collective_are_named_once() {
         let barrier = || waits("barrier", None, Some((3, 8)), 9);
         let early = RankWaits { threads: Vec::new(), calls: vec![(3, 8)] };
-        let text = told([barrier(), State::Told(early), barrier(), waits("recv", Some(0), None, 8)]);
+        let text =
+            reports([barrier(), RankReport::Blocked(early), barrier(), waits("recv", Some(0), None, 8)]);
         assert_eq!(
             text,
-            "\n  ranks 0 and 2: barrier, for 2.0 s\n  rank 1: not in a call, or looking again and again\n  \
+            "\n  ranks 0 and 2: barrier, for 2.0 s\n  rank 1: in no blocking call (running user code, or polling)\n  \
              rank 3: recv, for 2.0 s\n  ranks 1 and 3 have not entered: barrier\n  \
              a cycle of waiting ranks: 0 → 3 → 0"
         );
     }
 
     #[test]
-    fn numbers_of_calls_wrap_around() {
+    fn sequence_numbers_wrap_around() {
         let text =
-            told([waits("barrier", None, Some((3, u32::MAX)), 0), waits("bcast", None, Some((3, 0)), 1)]);
+            reports([waits("barrier", None, Some((3, u32::MAX)), 0), waits("bcast", None, Some((3, 0)), 1)]);
         assert!(!text.contains("entered: barrier"), "{text}");
         assert!(text.contains("rank 0 has not entered: bcast"), "{text}");
     }
 
     #[test]
-    fn a_table_has_an_end() {
-        let text = told((0..100).map(|rank| waits(&format!("recv {rank}"), None, None, 0)));
-        assert_eq!(text.lines().count(), 1 + LINES + 1);
+    fn table_length_is_limited() {
+        let text = reports((0..100).map(|rank| waits(&format!("recv {rank}"), None, None, 0)));
+        assert_eq!(text.lines().count(), 1 + MAX_LINES + 1);
         assert!(text.ends_with("and 36 more lines"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Typed requests of pending operations: owned and scoped. `README.md` in this folder explains why they are sound.
+//! Typed requests: owned, scoped and persistent. `README.md` in this folder explains why they are sound.
 
 mod owned;
 mod persistent;

@@ -19,8 +19,7 @@ use crate::types::{RecvBuf, SendBuf};
 ///    before the next operation.
 pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
-    /// Drops the buffer. It must not drop in place: the operation may own the last reference, and complete while locks
-    /// are held.
+    /// Drops the buffer later: the operation may own the last reference, and complete while locks are held.
     drop_deferred: fn(B),
 }
 
@@ -57,7 +56,6 @@ impl<B> OwnedCell<B> {
         unsafe { &mut *self.buf.get() }.recv_buf()
     }
 
-    /// Returns a cell that an operation can keep alive.
     pub(crate) fn shared(buf: B) -> Arc<Self>
     where
         B: Send + 'static,
@@ -91,7 +89,6 @@ impl<B> Drop for OwnedCell<B> {
 }
 
 impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
-    /// Returns the send buffer and the receive buffer.
     pub(crate) fn bufs(&self) -> (Buf, Buf) {
         // SAFETY: invariant 1: the operation has not started.
         let (send, recv) = &mut **unsafe { &mut *self.buf.get() };
@@ -102,9 +99,9 @@ impl<S: SendBuf, R: RecvBuf> OwnedCell<(S, R)> {
 /// A pending operation that owns its buffer until it has completed.
 ///
 /// Dropping the request of an unmatched receive cancels the receive. If the receive has matched, the message is
-/// received and discarded. A dropped send or collective continues until it completes. Forgetting a request only leaks
-/// its buffer.
-#[must_use = "wait for it, test it, or drop it on purpose"]
+/// received and discarded. A dropped send or collective continues until it completes. Forgetting a request leaks its
+/// buffer.
+#[must_use = "wait for the request, or drop it explicitly"]
 #[derive(Debug)]
 pub struct Request<B> {
     raw: Option<raw::Request>,
@@ -129,7 +126,7 @@ impl<B> Request<B> {
         self.finish(outcome)
     }
 
-    /// Makes progress once; returns the request itself if the operation is still pending.
+    /// Makes progress once, and returns the buffer and the status if the operation has completed (MPI_Test).
     ///
     /// # Errors
     /// The request itself if the operation is still pending. The inner error is that of the operation.
@@ -167,16 +164,15 @@ impl<B> Request<B> {
 
 #[cold]
 fn consumed_error() -> Error {
-    Error::new(ErrorClass::Intern, "wait", "the request has been used up")
+    Error::new(ErrorClass::Intern, "wait", "the request was already consumed")
 }
 
-/// The error of a completed operation whose buffer cannot be returned.
 #[cold]
 fn buffer_lost_error() -> Error {
     Error::new(
         ErrorClass::Request,
         "wait",
-        "the buffer stays with its receiver, who still looks at it: this rank has left",
+        "the buffer is leaked: the receiver still reads it in place, and this rank has finalized",
     )
 }
 
@@ -197,7 +193,7 @@ pub struct RequestError<B> {
 }
 
 impl<B> RequestError<B> {
-    /// Returns the error.
+    /// Returns the error of the operation.
     pub fn error(&self) -> &Error {
         &self.error
     }
@@ -235,7 +231,7 @@ impl<B> Waitable for Request<B> {
         Request::wait(self)
     }
 
-    fn watch(&self) -> RequestRef<'_> {
+    fn request_ref(&self) -> RequestRef<'_> {
         RequestRef::owned(self.raw.as_ref())
     }
 }

@@ -8,11 +8,12 @@ use super::wait_many::{RequestRef, Waitable};
 use crate::error::Result;
 use crate::raw::{self, Buf};
 
-/// A persistent collective: it is prepared once, for example by
-/// [`Intracomm::allreduce_init`](crate::Intracomm::allreduce_init), and can be started any number of times.
+/// A persistent collective: an `*_init` method creates it, such as
+/// [`Intracomm::allreduce_init`](crate::Intracomm::allreduce_init), and [`start`](Self::start) starts it any number of
+/// times.
 ///
-/// Preparation checks the arguments and computes the steps of this rank. The request owns the buffers: between two
-/// calls [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
+/// Creation checks the arguments and computes the steps of this rank. The request owns the buffers: between two calls
+/// [`buffers_mut`](Self::buffers_mut) gives access to them, and during a call they cannot be accessed.
 /// ```
 /// use mpj::Op;
 ///
@@ -20,9 +21,9 @@ use crate::raw::{self, Buf};
 /// let mut sum = world.allreduce_init(vec![0.0; 100], vec![0.0; 100], Op::Sum)?;
 /// for step in 0..5 {
 ///     sum.buffers_mut().0.fill(f64::from(step) + world.rank() as f64);
-///     let running = sum.start()?;
-///     // Whatever does not need the sum.
-///     let (_mine, total) = running.wait()?;
+///     let active = sum.start()?;
+///     // Compute here what does not need the sum.
+///     let (_mine, total) = active.wait()?;
 ///     assert_eq!(*total, [3.0 * f64::from(step) + 3.0; 100]);
 /// }
 /// let (_mine, _total) = sum.into_buffers();
@@ -31,22 +32,21 @@ use crate::raw::{self, Buf};
 /// The compiler rejects access to the buffers during a call:
 /// ```compile_fail,E0499
 /// # fn f(world: &mpj::World) -> mpj::Result<()> {
-/// let mut news = world.bcast_init([0u8; 100], 0)?;
-/// let running = news.start()?;
-/// news.buffers_mut()[0] = 1;
-/// running.wait()?;
+/// let mut bcast = world.bcast_init([0u8; 100], 0)?;
+/// let active = bcast.start()?;
+/// bcast.buffers_mut()[0] = 1;
+/// active.wait()?;
 /// # Ok(())
 /// # }
 /// ```
-/// All ranks must prepare and start their persistent collectives in the same order relative to all other collectives.
+/// All ranks must create and start their persistent collectives in the same order relative to all other collectives.
 pub struct PersistentRequest<B> {
     raw: raw::PersistentCollective,
-    /// During a call only the operation uses it, otherwise only a holder of `&mut self`.
+    /// During a call only the operation uses the buffers, otherwise only a holder of `&mut self`.
     cell: Arc<OwnedCell<B>>,
     bufs: BufsFn<B>,
 }
 
-/// Returns the send buffer and the receive buffer in a cell.
 pub(crate) type BufsFn<B> = fn(&OwnedCell<B>) -> (Buf, Buf);
 
 impl<B> PersistentRequest<B> {
@@ -75,28 +75,28 @@ impl<B> PersistentRequest<B> {
     /// # Errors
     /// * The error of the previous call if its [`ActiveRequest`] was dropped: that call is waited for first.
     /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number or the type of the items in a buffer has
-    ///   changed since preparation. The other ranks are notified, as of every rejected call.
-    /// * The communicator was freed, a rank has died or exited, or the ranks are out of step.
+    ///   changed since the `*_init` call. The other ranks are notified.
+    /// * The communicator was freed, a rank has died or left, or the ranks are out of step.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;
         let (send, recv) = (self.bufs)(&self.cell);
         // SAFETY: the task keeps the cell alive. Nobody touches the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
         unsafe { self.raw.start_with(&send, &recv) }?;
-        Ok(ActiveRequest { prepared: self })
+        Ok(ActiveRequest { request: self })
     }
 }
 
 impl<B> fmt::Debug for PersistentRequest<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Prepared").field(&self.raw.task().name()).finish()
+        f.debug_tuple("PersistentRequest").field(&self.raw.task().name()).finish()
     }
 }
 
 /// An active call of a [`PersistentRequest`]. If it is dropped or forgotten, the call continues until it completes.
-#[must_use = "the collective goes on, but what it fails with is told by this"]
+#[must_use = "wait for it: an error of the call is returned only by this request or by the next start"]
 pub struct ActiveRequest<'p, B> {
-    prepared: &'p mut PersistentRequest<B>,
+    request: &'p mut PersistentRequest<B>,
 }
 
 impl<'p, B> ActiveRequest<'p, B> {
@@ -105,18 +105,18 @@ impl<'p, B> ActiveRequest<'p, B> {
     /// # Errors
     /// The error of the call; the buffers are still [accessible](PersistentRequest::buffers_mut).
     pub fn wait(self) -> Result<&'p mut B> {
-        self.prepared.raw.wait()?;
-        Ok(self.prepared.buffers_mut())
+        self.request.raw.wait()?;
+        Ok(self.request.buffers_mut())
     }
 
-    /// Makes progress once; returns the request itself if the call is still active.
+    /// Makes progress once, and returns the buffers if the call has completed (MPI_Test).
     ///
     /// # Errors
     /// The request itself if the call is still active. The inner error is that of the call.
-    pub fn test(self) -> Result<Result<&'p mut B>, Self> {
-        match self.prepared.raw.test() {
+    pub fn try_wait(self) -> Result<Result<&'p mut B>, Self> {
+        match self.request.raw.test() {
             Ok(false) => Err(self),
-            Ok(true) => Ok(Ok(self.prepared.buffers_mut())),
+            Ok(true) => Ok(Ok(self.request.buffers_mut())),
             Err(error) => Ok(Err(error)),
         }
     }
@@ -129,13 +129,13 @@ impl<'p, B> Waitable for ActiveRequest<'p, B> {
         ActiveRequest::wait(self)
     }
 
-    fn watch(&self) -> RequestRef<'_> {
-        RequestRef::prepared(&self.prepared.raw)
+    fn request_ref(&self) -> RequestRef<'_> {
+        RequestRef::persistent(&self.request.raw)
     }
 }
 
 impl<B> fmt::Debug for ActiveRequest<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Running").field(&self.prepared.raw.task().name()).finish()
+        f.debug_tuple("ActiveRequest").field(&self.request.raw.task().name()).finish()
     }
 }

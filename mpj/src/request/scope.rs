@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mpj_devices::{Coalesce, Mode, Sent};
 
-use super::scope_ops::{OpSlot, Room, ScopeOps};
+use super::scope_ops::{InlineMemory, OpSlot, ScopeOps};
 use super::wait_many::{RequestRef, Waitable};
 use crate::address::{Dest, IntoDest, IntoSource, Tag};
 use crate::comm::Intracomm;
@@ -17,11 +17,11 @@ use crate::types::{RecvBuf, SendBuf};
 /// A scope in which operations borrow buffers: see [`Intracomm::scope`].
 ///
 /// # Invariants
-/// 1. Every pending operation that borrows a buffer for `'scope` is stored in `desk`.
-/// 2. `enter` returns only after every operation in `desk` has completed.
+/// 1. `ops` holds every pending operation that borrows a buffer for `'scope`.
+/// 2. `enter` returns only after every operation in `ops` has completed.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
-    desk: ScopeOps<'scope>,
+    ops: ScopeOps<'scope>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -31,11 +31,11 @@ impl<'env> Scope<'_, 'env> {
     where
         F: for<'s> FnOnce(&'s Scope<'s, 'env>) -> R,
     {
-        let mut room = Room::new();
-        let scope = Scope { desk: ScopeOps::new(comm, &mut room), scope: PhantomData, env: PhantomData };
+        let mut memory = InlineMemory::new();
+        let scope = Scope { ops: ScopeOps::new(comm, &mut memory), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         // SAFETY: `'s` ended when `f` returned, and so did every value that owned an `OpSlot`.
-        unsafe { scope.desk.close(result.is_err()) };
+        unsafe { scope.ops.close(result.is_err()) };
         match result {
             Ok(value) => value,
             Err(panic) => resume_unwind(panic),
@@ -78,10 +78,10 @@ impl<'scope> Scope<'scope, '_> {
         tag: i32,
         mode: Mode,
     ) -> Result<ScopedSend<'scope>> {
-        let (comm, dest) = (self.desk.comm().as_raw(), dest.number());
+        let (comm, dest) = (self.ops.comm().as_raw(), dest.number());
         if dest == raw::PROC_NULL {
             comm.check_not_freed(call)?;
-            return Ok(ScopedSend { desk: &self.desk, state: State::Complete });
+            return Ok(ScopedSend { ops: &self.ops, state: State::Complete });
         }
         // SAFETY: the buffer is borrowed for `'scope`, which ends after `enter` has returned; invariants 1 and 2.
         let sent = unsafe {
@@ -89,12 +89,12 @@ impl<'scope> Scope<'scope, '_> {
         };
         let state = match sent {
             Sent::Posted => State::Complete,
-            Sent::Coalesced => State::Held,
+            Sent::Coalesced => State::Coalesced,
             Sent::Pending(completion) => {
-                State::Open(self.desk.insert(completion, OpInfo::send(call, dest, tag)))
+                State::Pending(self.ops.insert(completion, OpInfo::send(call, dest, tag)))
             }
         };
-        Ok(ScopedSend { desk: &self.desk, state })
+        Ok(ScopedSend { ops: &self.ops, state })
     }
 
     /// Starts a receive (MPI_Irecv). Dropping the request before a message has matched cancels the receive.
@@ -111,66 +111,64 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
         let into = || unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) =
-            (self.desk.comm().as_raw(), source.into_source().number(), tag.into().number());
+            (self.ops.comm().as_raw(), source.into_source().number(), tag.into().number());
         let state = if source == raw::PROC_NULL {
             comm.check_not_freed(IRECV)?;
             State::Complete
         } else {
             // SAFETY: as in `isend_as`, and the borrow is exclusive.
             let completion = unsafe { raw::start_recv(comm, IRECV, into, source, tag, None)? };
-            State::Open(self.desk.insert(completion, OpInfo::recv(IRECV, source, tag)))
+            State::Pending(self.ops.insert(completion, OpInfo::recv(IRECV, source, tag)))
         };
-        Ok(ScopedRecv { desk: &self.desk, state, buf, borrow: PhantomData })
+        Ok(ScopedRecv { ops: &self.ops, state, buf, borrow: PhantomData })
     }
 }
 
-/// The name of a scoped receive in errors.
 const IRECV: &str = "irecv";
 
-/// The state of an operation of a scope.
 #[derive(Debug)]
 pub(super) enum State {
     /// The operation has completed with an empty status.
     Complete,
-    /// The send has completed, but its message may still be coalesced and not flushed.
-    Held,
-    Open(OpSlot),
+    /// The send has completed, but its coalesced message might not be flushed.
+    Coalesced,
+    Pending(OpSlot),
 }
 
 impl State {
     #[inline]
-    fn wait(self, desk: &ScopeOps<'_>) -> Result<Status> {
+    fn wait(self, ops: &ScopeOps<'_>) -> Result<Status> {
         match self {
             State::Complete => Ok(Status::empty()),
-            State::Held => {
-                desk.flush_held();
+            State::Coalesced => {
+                ops.flush_coalesced();
                 Ok(Status::empty())
             }
-            State::Open(place) => desk.wait(place),
+            State::Pending(slot) => ops.wait(slot),
         }
     }
 
     /// Returns the outcome if the operation has completed, without making progress.
-    pub(super) fn outcome(&self, desk: &ScopeOps<'_>) -> Option<Result<Status>> {
+    pub(super) fn outcome(&self, ops: &ScopeOps<'_>) -> Option<Result<Status>> {
         match self {
-            State::Complete | State::Held => Some(Ok(Status::empty())),
-            State::Open(place) => desk.outcome(place),
+            State::Complete | State::Coalesced => Some(Ok(Status::empty())),
+            State::Pending(slot) => ops.outcome(slot),
         }
     }
 
-    fn test(&self, desk: &ScopeOps<'_>) -> Result<bool> {
-        if matches!(self, State::Held) {
-            desk.flush_held();
+    fn test(&self, ops: &ScopeOps<'_>) -> Result<bool> {
+        if matches!(self, State::Coalesced) {
+            ops.flush_coalesced();
         }
-        let outcome = self.outcome(desk).or_else(|| {
-            desk.comm().as_raw().engine().progress();
-            self.outcome(desk)
+        let outcome = self.outcome(ops).or_else(|| {
+            ops.comm().as_raw().engine().progress();
+            self.outcome(ops)
         });
         outcome.map_or(Ok(false), |outcome| outcome.map(|_| true))
     }
 
-    fn cancel(&self, desk: &ScopeOps<'_>) -> bool {
-        matches!(self, State::Open(place) if desk.cancel(place))
+    fn cancel(&self, ops: &ScopeOps<'_>) -> bool {
+        matches!(self, State::Pending(slot) if ops.cancel(slot))
     }
 
     #[inline]
@@ -182,7 +180,7 @@ impl State {
 /// A send that borrows its buffer.
 #[derive(Debug)]
 pub struct ScopedSend<'scope> {
-    desk: &'scope ScopeOps<'scope>,
+    ops: &'scope ScopeOps<'scope>,
     state: State,
 }
 
@@ -192,7 +190,7 @@ impl ScopedSend<'_> {
     /// # Errors
     /// The error of the operation.
     pub fn wait(mut self) -> Result<Status> {
-        self.state.take().wait(self.desk)
+        self.state.take().wait(self.ops)
     }
 
     /// Makes progress once, and returns whether the operation has completed.
@@ -200,17 +198,17 @@ impl ScopedSend<'_> {
     /// # Errors
     /// The error of the operation.
     pub fn test(&self) -> Result<bool> {
-        self.state.test(self.desk)
+        self.state.test(self.ops)
     }
 }
 
 impl Drop for ScopedSend<'_> {
     /// The send continues, and the scope waits for it.
-    // Inlined so that a dropped `ScopedSend` need not be stored in memory.
+    // Inlined so that a `ScopedSend` that is dropped at once is not stored in memory.
     #[inline(always)]
     fn drop(&mut self) {
-        if let State::Open(place) = self.state.take() {
-            self.desk.detach(place);
+        if let State::Pending(slot) = self.state.take() {
+            self.ops.detach(slot);
         }
     }
 }
@@ -222,16 +220,16 @@ impl Waitable for ScopedSend<'_> {
         ScopedSend::wait(self)
     }
 
-    fn watch(&self) -> RequestRef<'_> {
-        RequestRef::scoped(self.desk, &self.state)
+    fn request_ref(&self) -> RequestRef<'_> {
+        RequestRef::scoped(self.ops, &self.state)
     }
 }
 
 /// A receive that borrows its buffer.
 #[derive(Debug)]
-#[must_use = "a receive that is dropped before it matches is taken back"]
+#[must_use = "dropping an unmatched receive cancels it"]
 pub struct ScopedRecv<'scope, B: ?Sized> {
-    desk: &'scope ScopeOps<'scope>,
+    ops: &'scope ScopeOps<'scope>,
     state: State,
     buf: *mut B,
     borrow: PhantomData<&'scope mut B>,
@@ -246,9 +244,9 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// The error of the operation; the buffer stays borrowed until the scope ends.
     pub fn wait(mut self) -> Result<(&'scope mut B, Status)> {
-        let status = self.state.take().wait(self.desk)?;
-        // SAFETY: the operation has completed, so nobody else uses the buffer borrowed for `'scope`, and `self`, which
-        // held the borrow, is consumed.
+        let status = self.state.take().wait(self.ops)?;
+        // SAFETY: the operation has completed, so it does not use the buffer any more. The buffer is borrowed for
+        // `'scope`, and `self`, which held the borrow, is consumed.
         Ok((unsafe { &mut *self.buf }, status))
     }
 
@@ -257,12 +255,12 @@ impl<'scope, B: ?Sized> ScopedRecv<'scope, B> {
     /// # Errors
     /// The error of the operation.
     pub fn test(&self) -> Result<bool> {
-        self.state.test(self.desk)
+        self.state.test(self.ops)
     }
 
     /// Cancels the receive if it has not matched; returns whether it was cancelled.
     pub fn cancel(&self) -> bool {
-        self.state.cancel(self.desk)
+        self.state.cancel(self.ops)
     }
 }
 
@@ -273,16 +271,16 @@ impl<'scope, B: ?Sized> Waitable for ScopedRecv<'scope, B> {
         ScopedRecv::wait(self)
     }
 
-    fn watch(&self) -> RequestRef<'_> {
-        RequestRef::scoped(self.desk, &self.state)
+    fn request_ref(&self) -> RequestRef<'_> {
+        RequestRef::scoped(self.ops, &self.state)
     }
 }
 
 impl<B: ?Sized> Drop for ScopedRecv<'_, B> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let State::Open(place) = self.state.take() {
-            self.desk.cancel_and_detach(place);
+        if let State::Pending(slot) = self.state.take() {
+            self.ops.cancel_and_detach(slot);
         }
     }
 }
@@ -292,9 +290,9 @@ mod tests {
     use crate::{Error, threads};
 
     #[test]
-    fn operations_that_nobody_waits_for_give_their_places_back() {
+    fn slots_of_detached_operations_are_reused() {
         const MESSAGES: usize = 1000;
-        let places = threads(2, |world| {
+        let slots = threads(2, |world| {
             if world.rank() == 1 {
                 for _ in 0..MESSAGES {
                     world.recv(&mut [0u8; 3], 0, 1)?;
@@ -302,17 +300,17 @@ mod tests {
                 }
                 return Ok(0);
             }
-            let mut rooms = vec![[0u8; 1]; MESSAGES];
+            let mut bufs = vec![[0u8; 1]; MESSAGES];
             world.scope(|scope| {
-                for room in &mut rooms {
-                    let got = scope.irecv(room, 1, 2)?;
+                for buf in &mut bufs {
+                    let got = scope.irecv(buf, 1, 2)?;
                     drop(scope.issend(&[1u8, 2, 3], 1, 1)?);
                     got.wait()?;
                 }
-                Ok::<_, Error>(scope.desk.capacity())
+                Ok::<_, Error>(scope.ops.capacity())
             })
         });
-        let places = places.unwrap()[0];
-        assert!(places < 200, "{places} places");
+        let slots = slots.unwrap()[0];
+        assert!(slots < 200, "{slots} slots");
     }
 }

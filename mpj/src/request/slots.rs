@@ -1,4 +1,4 @@
-//! Slots for a few values, which one thread fills and any thread frees, without a locked instruction.
+//! Slots for a few values, which one thread fills and any thread frees, without locked instructions.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -9,8 +9,7 @@ use std::mem::MaybeUninit;
 use mpj_devices::sync::atomic::{AtomicBool, Ordering};
 use mpj_devices::sync::cell::UnsafeCell;
 
-/// Storage for the values of [`Slots`]. It is not initialised, and it is separate from `Slots`, so moving `Slots` does
-/// not copy it.
+/// Uninitialised storage for the values of [`Slots`]. It is separate, so moving `Slots` does not copy it.
 pub(super) struct SlotMemory<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
 
 // SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value, and another thread
@@ -27,38 +26,34 @@ impl<T, const N: usize> SlotMemory<T, N> {
 /// `N` slots, each of which is free or holds one value.
 ///
 /// # Invariants
-/// 1. Only one thread sets flags of `held`. By setting a flag it becomes the holder of that slot, until it passes the
-///    slot on. Only the holder touches the value until it clears the flag; if the holder shares the value, it is only
-///    read.
-/// 2. The value of a held slot is initialised.
+/// 1. Only one thread sets flags of `occupied`. It then holds that slot, until it passes the slot on. Only the holder
+///    accesses the value, until it clears the flag. If it shares the value, all threads only read it.
+/// 2. The value of an occupied slot is initialised.
 /// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {
-    held: [AtomicBool; N],
-    room: &'r SlotMemory<T, N>,
+    occupied: [AtomicBool; N],
+    memory: &'r SlotMemory<T, N>,
 }
 
 impl<'r, T, const N: usize> Slots<'r, T, N> {
     #[inline(always)]
-    pub(super) fn new(room: &'r mut SlotMemory<T, N>) -> Self {
-        Slots { held: std::array::from_fn(|_| AtomicBool::new(false)), room }
+    pub(super) fn new(memory: &'r mut SlotMemory<T, N>) -> Self {
+        Slots { occupied: std::array::from_fn(|_| AtomicBool::new(false)), memory }
     }
 
-    /// Returns a pointer to the value of a slot.
-    ///
     /// # Panics
     /// If `at` is not less than `N`.
     #[inline(always)]
-    fn place(values: *mut MaybeUninit<[T; N]>, at: usize) -> *mut T {
+    fn slot_ptr(values: *mut MaybeUninit<[T; N]>, at: usize) -> *mut T {
         assert!(at < N);
         values.cast::<T>().wrapping_add(at)
     }
 
-    /// Returns whether a slot is free. For the thread that fills slots, a free slot stays free until that thread fills
-    /// it.
+    /// Returns whether a slot is free. A free slot stays free until the thread that fills slots fills it.
     #[inline]
     pub(super) fn is_free(&self, at: usize) -> bool {
         // SYNC slot-held (acquire)
-        !self.held[at].load(Ordering::Acquire)
+        !self.occupied[at].load(Ordering::Acquire)
     }
 
     /// Stores a value in a free slot, and makes the caller its holder.
@@ -68,19 +63,19 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
     #[inline(always)]
     pub(super) unsafe fn insert(&self, at: usize, value: T) {
         // SAFETY: invariant 1: the slot was free, and only this thread fills slots.
-        self.room.0.with_mut(|values| unsafe { Self::place(values, at).write(value) });
+        self.memory.0.with_mut(|values| unsafe { Self::slot_ptr(values, at).write(value) });
         // Relaxed suffices: another thread gets the slot from this one, and that hand-over synchronizes.
-        self.held[at].store(true, Ordering::Relaxed);
+        self.occupied[at].store(true, Ordering::Relaxed);
     }
 
-    /// Calls `look` with the value of a slot.
+    /// Calls `f` with the value of a slot.
     ///
     /// # Safety
     /// The caller is the holder of the slot, or the holder permits it to read.
     #[inline(always)]
-    pub(super) unsafe fn see<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> R {
+    pub(super) unsafe fn with<R>(&self, at: usize, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: the caller's promise; invariant 1: no thread writes the value now; invariant 2.
-        self.room.0.with(|values| look(unsafe { &*Self::place(values.cast_mut(), at) }))
+        self.memory.0.with(|values| f(unsafe { &*Self::slot_ptr(values.cast_mut(), at) }))
     }
 
     /// Drops a value and frees its slot.
@@ -88,14 +83,14 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
     /// # Safety
     /// The caller is the holder of the slot, and gives up the slot by this call.
     #[inline(always)]
-    pub(super) unsafe fn free(&self, at: usize) {
+    pub(super) unsafe fn remove(&self, at: usize) {
         // SAFETY: the caller's promise; invariant 1: no other thread reads or writes the value; invariant 2.
-        self.room.0.with_mut(|values| unsafe { Self::place(values, at).drop_in_place() });
+        self.memory.0.with_mut(|values| unsafe { Self::slot_ptr(values, at).drop_in_place() });
         // SYNC slot-held (release)
-        self.held[at].store(false, Ordering::Release);
+        self.occupied[at].store(false, Ordering::Release);
     }
 
-    /// Takes the value out of a slot that has no holder any more; the slot never becomes free again.
+    /// Takes the value out of a slot without a holder. The slot never becomes free again.
     ///
     /// # Safety
     /// No other code uses the slot any more, and the value is taken only once.
@@ -104,12 +99,12 @@ impl<'r, T, const N: usize> Slots<'r, T, N> {
             return None;
         }
         // SAFETY: the caller's promise; invariant 2.
-        Some(self.room.0.with(|values| unsafe { Self::place(values.cast_mut(), at).read() }))
+        Some(self.memory.0.with(|values| unsafe { Self::slot_ptr(values.cast_mut(), at).read() }))
     }
 }
 
 impl<T, const N: usize> fmt::Debug for Slots<'_, T, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Slots").field(&self.held).finish()
+        f.debug_tuple("Slots").field(&self.occupied).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for several operations at once (all, any or some of them), owned, scoped or mixed.
+//! Waiting for all, any or some of several operations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::status::Status;
 /// [`ScopedSend`](crate::ScopedSend), a [`ScopedRecv`](crate::ScopedRecv), an [`ActiveRequest`](crate::ActiveRequest)
 /// of a persistent collective, or a [`RequestRef`] of any of these.
 ///
-/// Operations of one type go into one vector. For operations of different types, wait for their [`RequestRef`]s; then
-/// each operation returns its own buffer at once:
+/// Operations of one type go into one vector. For operations of different types, wait for their [`RequestRef`]s.
+/// Afterwards each operation returns its own buffer at once:
 /// ```
 /// use mpj::Waitable;
 ///
@@ -27,11 +27,11 @@ use crate::status::Status;
 /// let sent = world.isend(['x', 'y'], other, 2)?;
 /// world.send(&[0.5; 3], other, 1)?;
 ///
-/// let mut open = vec![numbers.watch(), letters.watch(), sent.watch()];
-/// while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
+/// let mut pending = vec![numbers.request_ref(), letters.request_ref(), sent.request_ref()];
+/// while let Some((_index, outcome)) = mpj::wait_any(&mut pending) {
 ///     outcome?;
 /// }
-/// drop(open);
+/// drop(pending);
 /// let ((numbers, _), (letters, _)) = (numbers.wait()?, letters.wait()?);
 /// assert_eq!((numbers, letters), ([0.5; 3], vec!['x', 'y']));
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
@@ -43,11 +43,11 @@ pub trait Waitable {
     /// Waits until the operation has completed.
     fn wait(self) -> Self::Outcome;
 
-    /// Returns a reference that can be waited for and leaves the operation in place.
-    fn watch(&self) -> RequestRef<'_>;
+    /// Borrows the operation, without the type of its buffer. Waiting for the reference does not consume the operation.
+    fn request_ref(&self) -> RequestRef<'_>;
 }
 
-/// A reference to an operation, independent of the type of its buffer: see [`Waitable`].
+/// A borrowed operation, without the type of its buffer: see [`Waitable`].
 #[derive(Clone, Copy)]
 pub struct RequestRef<'r>(RefTarget<'r>);
 
@@ -55,69 +55,68 @@ pub struct RequestRef<'r>(RefTarget<'r>);
 enum RefTarget<'r> {
     Owned(&'r raw::Request),
     Scoped(&'r ScopeOps<'r>, &'r State),
-    Prepared(&'r raw::PersistentCollective),
+    Persistent(&'r raw::PersistentCollective),
     /// The request was waited for already.
-    Spent,
+    Consumed,
 }
 
 impl fmt::Debug for RequestRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watch({})", if self.outcome().is_some() { "ended" } else { "under way" })
+        write!(f, "RequestRef({})", if self.outcome().is_some() { "complete" } else { "pending" })
     }
 }
 
 impl<'r> RequestRef<'r> {
     pub(super) fn owned(request: Option<&'r raw::Request>) -> Self {
-        RequestRef(request.map_or(RefTarget::Spent, RefTarget::Owned))
+        RequestRef(request.map_or(RefTarget::Consumed, RefTarget::Owned))
     }
 
-    pub(super) fn scoped(desk: &'r ScopeOps<'r>, state: &'r State) -> Self {
-        RequestRef(RefTarget::Scoped(desk, state))
+    pub(super) fn scoped(ops: &'r ScopeOps<'r>, state: &'r State) -> Self {
+        RequestRef(RefTarget::Scoped(ops, state))
     }
 
-    pub(super) fn prepared(prepared: &'r raw::PersistentCollective) -> Self {
-        RequestRef(RefTarget::Prepared(prepared))
+    pub(super) fn persistent(request: &'r raw::PersistentCollective) -> Self {
+        RequestRef(RefTarget::Persistent(request))
     }
 
     fn outcome(self) -> Option<Result<Status>> {
         match self.0 {
-            RefTarget::Prepared(prepared) => Some(prepared.task().outcome()?.map(|()| Status::empty())),
+            RefTarget::Persistent(request) => Some(request.task().outcome()?.map(|()| Status::empty())),
             RefTarget::Owned(request) => request.outcome(),
-            RefTarget::Scoped(desk, state) => state.outcome(desk),
-            RefTarget::Spent => Some(Ok(Status::empty())),
+            RefTarget::Scoped(ops, state) => state.outcome(ops),
+            RefTarget::Consumed => Some(Ok(Status::empty())),
         }
     }
 
-    /// Returns whether the operation has completed; if it has not, makes progress once and checks again. A loop that
-    /// calls this until it returns true terminates when the operation completes.
-    pub fn has_ended(self) -> bool {
+    /// Makes progress once, and returns whether the operation has completed (MPI_Request_get_status).
+    pub fn test(self) -> bool {
         self.outcome().is_some() || {
             look(&[self]);
             self.outcome().is_some()
         }
     }
 
-    /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
+    /// Returns what a pending operation waits for; always `None` for some completed ones.
     fn open(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             RefTarget::Owned(request) => request.open(),
-            RefTarget::Prepared(prepared) => Some(OpInfo::collective(prepared.task())),
-            RefTarget::Scoped(desk, State::Open(place)) => {
-                let comm = desk.comm().as_raw();
-                Some((comm.engine(), desk.about(place)?, comm.p2p()))
+            RefTarget::Persistent(request) => Some(OpInfo::collective(request.task())),
+            RefTarget::Scoped(ops, State::Pending(slot)) => {
+                let comm = ops.comm().as_raw();
+                Some((comm.engine(), ops.info(slot)?, comm.p2p()))
             }
-            RefTarget::Scoped(_, State::Complete | State::Held) | RefTarget::Spent => None,
+            RefTarget::Scoped(_, State::Complete | State::Coalesced) | RefTarget::Consumed => None,
         }
     }
 }
 
 impl<O: Waitable> PendingOp for O {
     fn has_ended(&self) -> bool {
-        self.watch().outcome().is_some()
+        self.request_ref().outcome().is_some()
     }
 
     fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
-        self.watch().open()
+        self.request_ref().open()
     }
 }
 
@@ -128,7 +127,7 @@ impl Waitable for RequestRef<'_> {
         until(&[self], false, || self.outcome())
     }
 
-    fn watch(&self) -> RequestRef<'_> {
+    fn request_ref(&self) -> RequestRef<'_> {
         *self
     }
 }
@@ -145,9 +144,9 @@ pub fn wait_all<O: Waitable>(operations: Vec<O>) -> Vec<O::Outcome> {
 /// ```
 /// # mpj::threads(3, |world| {
 /// if world.rank() == 0 {
-///     let mut open = vec![world.irecv([0u8; 1], 1, 0)?, world.irecv([0u8; 1], 2, 0)?];
+///     let mut pending = vec![world.irecv([0u8; 1], 1, 0)?, world.irecv([0u8; 1], 2, 0)?];
 ///     let mut sum = 0;
-///     while let Some((_place, outcome)) = mpj::wait_any(&mut open) {
+///     while let Some((_index, outcome)) = mpj::wait_any(&mut pending) {
 ///         sum += outcome?.0[0];
 ///     }
 ///     assert_eq!(sum, 3);
@@ -160,15 +159,15 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
     if operations.is_empty() {
         return None;
     }
-    let place = until(operations, true, || first(operations));
-    Some((place, operations.remove(place).wait()))
+    let index = until(operations, true, || first_complete(operations));
+    Some((index, operations.remove(index).wait()))
 }
 
 /// Waits until at least one of the operations has completed, removes all completed ones, and returns their former
 /// indices and outcomes. An empty list returns at once (MPI_Waitsome).
 pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     if !operations.is_empty() {
-        until(operations, true, || first(operations));
+        until(operations, true, || first_complete(operations));
     }
     take_completed(operations)
 }
@@ -179,7 +178,7 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
 /// Returns the operations if at least one is still pending.
 pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
     look(&operations);
-    if operations.iter().all(|o| o.watch().outcome().is_some()) {
+    if operations.iter().all(|o| o.request_ref().outcome().is_some()) {
         return Ok(operations.into_iter().map(O::wait).collect());
     }
     Err(operations)
@@ -189,8 +188,8 @@ pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<
 /// (MPI_Testany).
 pub fn test_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outcome)> {
     look(operations);
-    let place = first(operations)?;
-    Some((place, operations.remove(place).wait()))
+    let index = first_complete(operations)?;
+    Some((index, operations.remove(index).wait()))
 }
 
 /// Makes progress once, removes the completed operations, and returns their former indices and outcomes (MPI_Testsome).
@@ -199,16 +198,15 @@ pub fn test_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
     take_completed(operations)
 }
 
-/// Returns the index of the first completed operation.
-fn first<O: Waitable>(operations: &[O]) -> Option<usize> {
-    operations.iter().position(|o| o.watch().outcome().is_some())
+fn first_complete<O: Waitable>(operations: &[O]) -> Option<usize> {
+    operations.iter().position(|o| o.request_ref().outcome().is_some())
 }
 
 fn take_completed<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
-    // Check each operation once: those that complete meanwhile stay for the next call.
-    let ended: Vec<bool> = operations.iter().map(|o| o.watch().outcome().is_some()).collect();
-    let mut places = 0..;
-    let taken = operations.extract_if(.., |_| places.next().is_some_and(|place: usize| ended[place]));
-    let at = ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(place, _)| place);
+    // Check each operation once. Those that complete meanwhile stay for the next call.
+    let complete: Vec<bool> = operations.iter().map(|o| o.request_ref().outcome().is_some()).collect();
+    let mut indices = 0..;
+    let taken = operations.extract_if(.., |_| indices.next().is_some_and(|index: usize| complete[index]));
+    let at = complete.iter().enumerate().filter(|(_, complete)| **complete).map(|(index, _)| index);
     at.zip(taken.map(O::wait)).collect()
 }

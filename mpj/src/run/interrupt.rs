@@ -1,9 +1,8 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
-//! Only [`run`](crate::run) and its variants do this, which are the entry of a program. The library calls
-//! [`threads`](crate::threads) and [`init`](crate::init) never do. A signal that is ignored, or that the program
-//! handles itself, is left unchanged; a handler that the program sets later replaces this one. Processes that the
-//! program starts do not inherit it.
+//! Only [`run`](crate::run) and its variants install the handlers; [`threads`](crate::threads) and
+//! [`init`](crate::init) never do. A signal that is ignored, or that the program handles itself, is left unchanged.
+//! Processes that the program starts do not inherit the handlers.
 //!
 //! | signal | first | again |
 //! |---|---|---|
@@ -20,46 +19,44 @@ use signal_hook::{flag, low_level};
 use super::print_error;
 use super::watch::Watch;
 
-/// The ranks that run now.
-static NOW: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
+static WATCH: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
 
-/// Makes signals print the table of these ranks from now on.
-pub(super) fn tell_of(watch: &Arc<Watch>) {
-    static BEGUN: Once = Once::new();
-    *NOW.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(watch);
-    // Without a handler the signals do what they do by default.
-    BEGUN.call_once(|| drop(begin()));
+pub(super) fn report_on_signals(watch: &Arc<Watch>) {
+    static INSTALLED: Once = Once::new();
+    *WATCH.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(watch);
+    // After an error the signals keep their default action.
+    INSTALLED.call_once(|| drop(install()));
 }
 
-fn begin() -> std::io::Result<()> {
-    let taken = taken();
-    let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| taken >> (signal - 1) & 1 == 0);
+fn install() -> std::io::Result<()> {
+    let in_use = in_use();
+    let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| in_use >> (signal - 1) & 1 == 0);
     let free: Vec<i32> = free.collect();
     if free.contains(&SIGINT) {
-        // The first one raises the flag, with which the next one ends the process in its handler.
-        let again = Arc::new(AtomicBool::new(false));
-        flag::register_conditional_default(SIGINT, Arc::clone(&again))?;
-        flag::register(SIGINT, again)?;
+        // The first signal sets the flag. Once it is set, the handler of the next one terminates the process.
+        let interrupted = Arc::new(AtomicBool::new(false));
+        flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
+        flag::register(SIGINT, interrupted)?;
     }
     let mut signals = Signals::new(free)?;
-    let body = move || signals.forever().for_each(act);
+    let body = move || signals.forever().for_each(on_signal);
     std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
 }
 
-fn act(signal: i32) {
-    let watch = NOW.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+fn on_signal(signal: i32) {
+    let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     let what = if signal == SIGINT { "interrupted" } else { "SIGQUIT" };
-    if let Some(watch) = watch.filter(|watch| !watch.is_plain()) {
+    if let Some(watch) = watch.filter(|watch| !watch.has_nothing_to_report()) {
         print_error(&format_args!("{what}; what the ranks wait for:{}", watch.table()));
     }
     if signal == SIGINT {
-        // It does not return.
+        // This does not return.
         let _ = low_level::emulate_default_handler(SIGINT);
     }
 }
 
-/// Returns the signals that are ignored or handled, bit n − 1 for signal n. All of them, where that is not known.
-fn taken() -> u64 {
+/// Returns the signals that are ignored or handled, bit n − 1 for signal n; all signals if that is unknown.
+fn in_use() -> u64 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return u64::MAX };
     let mask = |name: &str| {
         let hex = status.lines().find_map(|line| line.strip_prefix(name))?;

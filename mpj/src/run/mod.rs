@@ -1,4 +1,4 @@
-//! A program's entry: called once for each rank that this process hosts.
+//! The entry points of a program, which call its function once for each rank of this process.
 
 mod interrupt;
 mod processes;
@@ -37,8 +37,8 @@ impl Launch {
 
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
-/// Under `mpjrun` these are the ranks it gave to this process. A program that no launcher has started has one rank; see
-/// [`run_with`] for more. Under a launcher that `mpj` does not support, no rank runs, because each process would be a
+/// Under `mpjrun` these are the ranks that it assigned to this process. Without a launcher, the program has one rank;
+/// [`run_with`] starts more. Under a launcher that `mpj` does not support, no rank runs, because each process would be a
 /// job of its own.
 /// ```no_run
 /// use std::process::ExitCode;
@@ -59,14 +59,13 @@ impl Launch {
 /// The exit code is 1 after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
-/// Under `mpjrun`, `mpjrun` prints which rank waits for what: `--timeout`, Ctrl-C. Without a launcher, this function
-/// does:
+/// `mpjrun` prints which rank waits for what after `--timeout`, and on Ctrl-C. Without a launcher, this function does:
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
-///   exit code is 124. If a rank makes no call, the process ends two seconds later.
-/// * The first Ctrl-C (SIGINT) prints the table and ends the process, a second one ends it at once. Ctrl-\ (SIGQUIT)
-///   prints the table, and the program goes on. This function sets handlers for the two signals, unless they are
-///   ignored or handled already; a handler that the program sets later replaces them.
+///   exit code is 124. If a rank makes no call, the process exits two seconds later.
+/// * The first Ctrl-C (SIGINT) prints the table and terminates the process, a second one terminates it at once. Ctrl-\
+///   (SIGQUIT) prints the table, and the program continues. This function sets handlers for the two signals, unless they
+///   are ignored or handled already; a handler that the program sets later replaces them.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -75,8 +74,7 @@ where
     run_with(Launch::threads(1), f)
 }
 
-/// The kind of call that runs ranks. A program's entry prints errors of the job and may end the process; a library's
-/// call does neither.
+/// The kind of call that runs ranks. Only a program's entry prints errors of the job and may exit the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
     /// [`run`] and its variants.
@@ -85,7 +83,6 @@ pub(crate) enum Caller {
     Library,
 }
 
-/// The function of a rank.
 type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 
 /// Runs a program as [`run`] does, with the ranks of `launch` if no launcher has started it.
@@ -103,52 +100,49 @@ type RankBody<'a, E> = dyn Fn(World) -> Result<(), E> + Send + Sync + 'a;
 ///     Ok(())
 /// }
 /// ```
-/// The compiler cannot infer the error type of a closure that ends in `Ok(())` (E0283): end it in `Ok::<(),
-/// mpj::Error>(())`.
 pub fn run_with<E, F>(launch: Launch, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
     run_and_report(f, |f| match detect()? {
-        Some(faces) => {
-            let registry = faces.first().map(|face| face.registry()).unwrap_or_default();
-            Ok(processes::run_ranks(faces, &registry, f))
+        Some(boots) => {
+            let registry = boots.first().map(|boot| boot.registry()).unwrap_or_default();
+            Ok(processes::run_ranks(boots, &registry, f))
         }
         None => Ok(threads::run(launch.ranks, f, Caller::Program).err()),
     })
 }
 
-/// Runs a program as these ranks with the devices of `registry`: usually the devices of the ranks'
-/// [`Boot`](crate::boot::Boot) and further ones.
+/// Runs a program as these ranks with the devices of `registry`: usually those of the ranks'
+/// [`Boot`](crate::boot::Boot), and others.
 /// ```no_run
 /// # use std::process::ExitCode;
 /// use mpj::boot::{ThreadBoot, detect};
 ///
-/// # fn with_mine(registry: mpj::devices::Registry) -> mpj::devices::Registry { registry }
+/// # fn with_own(registry: mpj::devices::Registry) -> mpj::devices::Registry { registry }
 /// fn main() -> ExitCode {
-///     let faces = match detect() {
-///         Ok(faces) => faces.unwrap_or_else(|| ThreadBoot::ranks(4)),
+///     let boots = match detect() {
+///         Ok(boots) => boots.unwrap_or_else(|| ThreadBoot::ranks(4)),
 ///         Err(why) => {
 ///             eprintln!("{why}");
 ///             return ExitCode::FAILURE;
 ///         }
 ///     };
-///     let registry = with_mine(faces[0].registry()); // Registry::with adds a device
-///     mpj::run_on(faces, &registry, |world| world.barrier())
+///     let registry = with_own(boots[0].registry()); // Registry::with adds a device
+///     mpj::run_on(boots, &registry, |world| world.barrier())
 /// }
 /// ```
-/// `examples/own-device` of the repository is a whole program with a device of its own.
-pub fn run_on<E, F>(faces: LocalRanks, registry: &Registry, f: F) -> ExitCode
+/// `examples/own-device` of the repository is a complete program with its own device.
+pub fn run_on<E, F>(boots: LocalRanks, registry: &Registry, f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
 {
-    run_and_report(f, |f| Ok(processes::run_ranks(faces, registry, f)))
+    run_and_report(f, |f| Ok(processes::run_ranks(boots, registry, f)))
 }
 
-/// Runs ranks by `host`, and prints how they ended.
-fn run_and_report<E, F, H>(f: F, host: H) -> ExitCode
+fn run_and_report<E, F, H>(f: F, run: H) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
     E: fmt::Display,
@@ -156,10 +150,10 @@ where
 {
     install_panic_filter();
     let rank_body = |world: World| {
-        let _here = RosterGuard::begin(world.boot().roster());
+        let _guard = RosterGuard::begin(world.boot().roster());
         f(world)
     };
-    match host(&rank_body) {
+    match run(&rank_body) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(first)) => {
             first.summary().iter().for_each(|summary| print_error(summary));
@@ -173,18 +167,16 @@ where
 }
 
 #[expect(clippy::print_stderr, reason = "the program's entry: policy, not library")]
-pub(crate) fn print_error(what: &dyn fmt::Display) {
-    eprintln!("mpj: {what}");
+pub(crate) fn print_error(message: &dyn fmt::Display) {
+    eprintln!("mpj: {message}");
 }
 
 thread_local! {
-    /// The roster of the rank that runs on this thread.
     static ROSTER: RefCell<Option<Arc<Roster>>> = const { RefCell::new(None) };
-    /// The last panic that was not printed.
     static SUPPRESSED_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A rank runs on this thread, until it is dropped.
+/// Sets [`ROSTER`] while a rank runs on this thread.
 struct RosterGuard(());
 
 impl RosterGuard {
@@ -200,35 +192,35 @@ impl Drop for RosterGuard {
     }
 }
 
-/// Installs a panic hook that hides panics after the first failure of a rank. The first failure is the cause; panics of
-/// other ranks over the resulting errors are only printed if they end the process.
+/// Installs a panic hook that suppresses panics after the first failure of a rank. They are consequences of that
+/// failure, and are only printed if they abort the process.
 fn install_panic_filter() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let usual = std::panic::take_hook();
+        let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if has_job_failed() {
-                let _ = SUPPRESSED_PANIC.try_with(|quiet| quiet.replace(Some(info.to_string())));
+                let _ = SUPPRESSED_PANIC.try_with(|panic| panic.replace(Some(info.to_string())));
             } else {
-                usual(info);
+                default_hook(info);
             }
         }));
     });
 }
 
-/// Prints the last panic that was hidden on this thread, because the process ends by it.
+/// Prints the last panic that was suppressed on this thread, before it aborts the process.
 #[cold]
-pub(crate) fn tell_quiet() {
-    if let Ok(Some(panic)) = SUPPRESSED_PANIC.try_with(|quiet| quiet.try_borrow_mut().ok()?.take()) {
+pub(crate) fn print_suppressed_panic() {
+    if let Ok(Some(panic)) = SUPPRESSED_PANIC.try_with(|panic| panic.try_borrow_mut().ok()?.take()) {
         print_error(&panic);
     }
 }
 
-/// Whether this thread runs a rank of a job in which one has failed.
+/// Returns whether this thread runs a rank of a job in which a rank has failed.
 fn has_job_failed() -> bool {
     let failed = |roster: &RefCell<Option<Arc<Roster>>>| {
         roster.try_borrow().is_ok_and(|roster| roster.as_ref().is_some_and(|roster| roster.has_death()))
     };
-    // A thread that is ending runs none.
+    // During the destruction of thread-locals, no rank runs on this thread.
     ROSTER.try_with(failed).unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! Ranks that a launcher gave to this process.
+//! Ranks that a launcher assigned to this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,27 +11,26 @@ use crate::boot::{Boot, LocalRanks, ThreadBoot, detect};
 use crate::error::{Error, ErrorClass};
 use crate::world::World;
 
-/// Runs the ranks of this process; returns the first that failed.
-pub(super) fn run_ranks<E, F>(faces: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
+pub(super) fn run_ranks<E, F>(boots: LocalRanks, registry: &Registry, f: &F) -> Option<JobError>
 where
     F: Fn(World) -> Result<(), E> + Send + Sync + ?Sized,
     E: fmt::Display,
 {
-    let ranks: Vec<u32> = faces.iter().map(|face| face.rank()).collect();
-    let first = faces.first().cloned()?;
-    // A launcher knows every rank's failure, and prints the one that counts.
-    let is_told = first.has_launcher();
-    let (config, registry) = match prepare(&faces, registry) {
+    let ranks: Vec<u32> = boots.iter().map(|boot| boot.rank()).collect();
+    let first = boots.first().cloned()?;
+    // A launcher knows every rank's failure, and prints the root cause.
+    let is_reported = first.has_launcher();
+    let (config, registry) = match prepare(&boots, registry) {
         Ok(prepared) => prepared,
         Err(why) => {
             let mut error = JobError::new(first.rank() as usize, format!("could not start: {why}"), false);
-            error.is_told = is_told;
+            error.is_reported = is_reported;
             return Some(error);
         }
     };
-    let results = match threads::host(faces, &registry, &config, f, Caller::Program) {
+    let results = match threads::run_ranks(boots, &registry, &config, f, Caller::Program) {
         Ok(results) => results,
-        Err(late) => return Some(late),
+        Err(timed_out) => return Some(timed_out),
     };
     let failed = |(rank, result): (u32, Result<(), threads::RankFailure>)| {
         let failure = result.err()?;
@@ -42,23 +41,24 @@ where
     if let (Some(code), Some(ExitEvent { rank, exit: Exit::Died(cause) })) =
         (first.abort_code(), first.roster().first_death())
     {
-        // Regardless of the results of this and other ranks.
+        // This takes precedence over the results of all ranks.
         let mut error = JobError::new(rank as usize, cause.to_string(), false);
-        (error.aborted, error.followers, error.is_told) = (Some(code), followers(rank), is_told);
+        (error.aborted, error.followers, error.is_reported) = (Some(code), followers(rank), is_reported);
         return Some(error);
     }
     let order: Vec<u32> = first.roster().since(0).into_iter().map(|event| event.rank).collect();
     failures.sort_by_key(|failure| order.iter().position(|rank| *rank as usize == failure.rank()));
     let followers = failures.len().saturating_sub(1);
     let mut error = failures.into_iter().next();
-    error.iter_mut().for_each(|error| (error.followers, error.is_told) = (followers, is_told));
+    error.iter_mut().for_each(|error| (error.followers, error.is_reported) = (followers, is_reported));
     error
 }
 
-/// Joins the job as the one rank of this process, or a job of one if no launcher has started it; once.
+/// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. It can be called
+/// once.
 ///
-/// The rank leaves the job when the last clone of the world is dropped. A process that ends without that has failed.
-/// [`run`](crate::run) serves processes of any number of ranks.
+/// The rank leaves the job when the last clone of the [`World`] is dropped; a process that exits earlier has failed.
+/// For processes with several ranks, use [`run`](crate::run).
 ///
 /// # Errors
 /// This process hosts several ranks, has joined before, or could not be connected; or it was started by a launcher
@@ -69,28 +69,29 @@ where
 /// # Ok::<(), mpj::Error>(())
 /// ```
 pub fn init() -> Result<World, Error> {
-    let refuse = |why: String| Error::new(ErrorClass::Other, "init", why);
-    match detect().map_err(refuse)? {
+    let error = |why: String| Error::new(ErrorClass::Other, "init", why);
+    match detect().map_err(error)? {
         None => join(Arc::new(ThreadBoot::singleton())),
-        Some(mut faces) if faces.len() == 1 => join(faces.remove(0)),
-        Some(faces) => {
-            let why = format!("this process hosts {} ranks, and init serves one: call mpj::run", faces.len());
-            for face in &faces {
-                face.roster().report(face.rank(), Exit::Died(why.as_str().into()));
+        Some(mut boots) if boots.len() == 1 => join(boots.remove(0)),
+        Some(boots) => {
+            let why =
+                format!("this process hosts {} ranks; mpj::init supports one: use mpj::run", boots.len());
+            for boot in &boots {
+                boot.roster().report(boot.rank(), Exit::Died(why.as_str().into()));
             }
-            Err(refuse(why))
+            Err(error(why))
         }
     }
 }
 
-fn join(face: Arc<dyn Boot>) -> Result<World, Error> {
-    let faces = std::slice::from_ref(&face);
-    let (rank, roster) = (face.rank(), face.roster());
-    let prepared = prepare(faces, &face.registry());
+fn join(boot: Arc<dyn Boot>) -> Result<World, Error> {
+    let boots = std::slice::from_ref(&boot);
+    let (rank, roster) = (boot.rank(), boot.roster());
+    let prepared = prepare(boots, &boot.registry());
     let (mut config, registry) = prepared.map_err(|why| Error::new(ErrorClass::Other, "init", why))?;
-    let traced = TraceGuard::begin(faces, &mut config);
-    let joined = World::join(face, &registry, &config);
-    joined.map(|world| world.finalize_on_drop(traced)).inspect_err(|e| {
+    let trace = TraceGuard::begin(boots, &mut config);
+    let joined = World::join(boot, &registry, &config);
+    joined.map(|world| world.finalize_on_drop(trace)).inspect_err(|e| {
         roster.report(rank, Exit::Died(format!("could not start: {}", e.why()).into()));
     })
 }

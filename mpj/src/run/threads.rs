@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 
 use mpj_devices::{Exit, ExitEvent, Registry, Roster, drop_panic_payload};
 
-use super::timeout::{LATE, Timer};
-use super::watch::{Place, Watch};
+use super::timeout::{TIMEOUT_CODE, Timer};
+use super::watch::{RankPhase, Watch};
 use super::{Caller, TraceGuard, interrupt, print_error};
 use crate::boot::wire::exit_code;
 use crate::boot::{Boot, LocalRanks, ThreadBoot};
@@ -26,28 +26,25 @@ pub struct JobError {
     cause: String,
     panicked: bool,
     pub(super) aborted: Option<i32>,
-    /// Whether the job has run out of time.
-    is_late: bool,
-    /// How many ranks have failed after it.
+    timed_out: bool,
+    /// The number of other ranks that have failed.
     pub(super) followers: usize,
-    /// Whether a launcher prints the failure.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
 }
 
 impl JobError {
     pub(crate) fn new(rank: usize, cause: String, panicked: bool) -> Self {
-        JobError { rank, cause, panicked, aborted: None, is_late: false, followers: 0, is_told: false }
+        JobError { rank, cause, panicked, aborted: None, timed_out: false, followers: 0, is_reported: false }
     }
 
-    /// A job that was ended by `MPJ_TIMEOUT`, and what its ranks waited for.
-    pub(super) fn late(report: String) -> Self {
-        JobError { is_late: true, ..JobError::new(0, report, false) }
+    pub(super) fn timed_out(report: String) -> Self {
+        JobError { timed_out: true, ..JobError::new(0, report, false) }
     }
 
-    /// Returns the text to print for the failure, beyond what was printed when it happened.
+    /// Returns what to print for the failure, if it was not printed when it happened.
     pub(super) fn summary(&self) -> Option<String> {
         let ranks = if self.followers == 1 { "rank" } else { "ranks" };
-        match (self.is_late || self.is_told, self.panicked, self.followers) {
+        match (self.timed_out || self.is_reported, self.panicked, self.followers) {
             (true, ..) | (_, true, 0) => None,
             (_, true, others) => {
                 Some(format!("rank {} panicked; {others} {ranks} failed because of it", self.rank))
@@ -57,22 +54,21 @@ impl JobError {
         }
     }
 
-    /// Returns the exit code of a program that ends with this failure.
     pub(super) fn exit_code(&self) -> u8 {
         match self.aborted {
             Some(code) => exit_code(code),
-            None if self.is_late => LATE,
+            None if self.timed_out => TIMEOUT_CODE,
             None if self.panicked => PANICKED,
             None => 1,
         }
     }
 
-    /// Returns the first rank that failed; 0 if the job ran out of time (`MPJ_TIMEOUT`).
+    /// Returns the world rank that failed first; 0 if the job timed out (`MPJ_TIMEOUT`).
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Returns whether it panicked; otherwise it returned an error.
+    /// Returns whether the rank panicked; otherwise it returned an error.
     pub fn is_panic(&self) -> bool {
         self.panicked
     }
@@ -80,7 +76,7 @@ impl JobError {
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_late {
+        if self.timed_out {
             return f.write_str(&self.cause);
         }
         write!(f, "rank {} {}", self.rank, self.cause)
@@ -104,19 +100,19 @@ impl std::error::Error for JobError {}
 /// ```
 ///
 /// # Errors
-/// `n` is 0 or too large, or a rank returned an error or panicked. The error is that of the first rank, because the
-/// failures of others follow from it. With `MPJ_TIMEOUT=SECONDS` in the environment: the job still ran after that time,
-/// and the error lists which rank waited for what. A rank that makes no call cannot be ended; this function waits for
-/// it.
+/// `n` is 0 or too large, or a rank returned an error or panicked. The error is that of the rank that failed first,
+/// because it causes the failures of others. With `MPJ_TIMEOUT=SECONDS` in the environment, a job that runs longer
+/// fails, and the error lists which rank waited for what. A rank that makes no call cannot be stopped, so this function
+/// waits for it.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
-///         return Err("lost its way".to_string());
+///         return Err("no input".to_string());
 ///     }
 ///     world.barrier().map_err(|e| e.to_string()) // fails, and names rank 1
 /// })
 /// .unwrap_err();
-/// assert_eq!(error.to_string(), "rank 1 returned an error: lost its way");
+/// assert_eq!(error.to_string(), "rank 1 returned an error: no input");
 /// ```
 pub fn threads<R, E, F>(n: usize, f: F) -> Result<Vec<R>, JobError>
 where
@@ -127,43 +123,37 @@ where
     run(n, f, Caller::Library)
 }
 
-/// Runs ranks as [`threads`] does.
 pub(super) fn run<R, E, F>(n: usize, f: F, caller: Caller) -> Result<Vec<R>, JobError>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync,
     R: Send,
     E: fmt::Display,
 {
-    let (faces, config, registry) = job(n)?;
-    let first = Arc::clone(&faces[0]);
-    let results = host(faces, &registry, &config, &f, caller)?;
+    let (boots, config, registry) = job(n)?;
+    let first = Arc::clone(&boots[0]);
+    let results = run_ranks(boots, &registry, &config, &f, caller)?;
     collect(results, &first.roster()).map_err(|error| JobError { aborted: first.abort_code(), ..error })
 }
 
-/// Runs ranks as [`threads`] does, and lets them be watched; nothing but the watcher ends them.
-pub(crate) fn watched<R, E, F>(n: usize, watch: &Watch, f: F) -> Result<Vec<R>, JobError>
+/// Runs ranks as [`threads`] does. Only the owner of `watch` ends them early.
+pub(crate) fn run_watched<R, E, F>(n: usize, watch: &Watch, f: F) -> Result<Vec<R>, JobError>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync,
     R: Send,
     E: fmt::Display,
 {
-    let (faces, mut config, registry) = job(n)?;
-    let first = Arc::clone(&faces[0]);
-    let _traced = TraceGuard::begin(&faces, &mut config);
-    let results = host_all(faces, &registry, &config, watch, &f);
+    let (boots, mut config, registry) = job(n)?;
+    let first = Arc::clone(&boots[0]);
+    let _trace = TraceGuard::begin(&boots, &mut config);
+    let results = run_all(boots, &registry, &config, watch, &f);
     collect(results, &first.roster())
 }
 
-/// Makes a job of thread ranks.
 fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
     let size = match u32::try_from(n) {
         Ok(size) if (1..=1 << 16).contains(&size) => size,
         _ => {
-            return Err(JobError::new(
-                0,
-                format!("cannot start: {n} is no number of thread ranks (1 to 65536)"),
-                false,
-            ));
+            return Err(JobError::new(0, format!("cannot start {n} ranks: expected 1 to 65536"), false));
         }
     };
     let job = ThreadBoot::ranks(size);
@@ -175,28 +165,25 @@ fn job(n: usize) -> Result<(LocalRanks, Config, Registry), JobError> {
 
 /// Reads the parameters, and selects the devices that they name from `registry`. On an error it reports all ranks of
 /// this process as dead.
-pub(super) fn prepare(faces: &[Arc<dyn Boot>], registry: &Registry) -> Result<(Config, Registry), String> {
+pub(super) fn prepare(boots: &[Arc<dyn Boot>], registry: &Registry) -> Result<(Config, Registry), String> {
     let config = config::from_env().map_err(|e| e.to_string());
     let prepared = config.and_then(|config| {
-        let names = faces.first().and_then(|face| face.devices(&config));
+        let names = boots.first().and_then(|boot| boot.devices(&config));
         let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().select(&names));
-        Ok((
-            config,
-            registry.map_err(|e| format!("{e} (devices are chosen by MPJ_DEVICES or mpjrun --dev)"))?,
-        ))
+        Ok((config, registry.map_err(|e| format!("{e} (MPJ_DEVICES or mpjrun --dev selects devices)"))?))
     });
     prepared.inspect_err(|why| {
         let cause = format!("could not start: {why}");
-        faces.iter().for_each(|face| face.roster().report(face.rank(), Exit::Died(cause.as_str().into())));
+        boots.iter().for_each(|boot| boot.roster().report(boot.rank(), Exit::Died(cause.as_str().into())));
     })
 }
 
-/// Runs the ranks of this process to their ends: one on this thread, several each on its own.
+/// Runs the ranks of this process until all have returned: one rank on this thread, several each on its own thread.
 ///
 /// # Errors
-/// The job ran out of time.
-pub(super) fn host<R, E, F>(
-    faces: LocalRanks,
+/// The job timed out.
+pub(super) fn run_ranks<R, E, F>(
+    boots: LocalRanks,
     registry: &Registry,
     config: &Config,
     f: &F,
@@ -208,26 +195,25 @@ where
     E: fmt::Display,
 {
     let mut config = config.clone();
-    let _traced = TraceGuard::begin(&faces, &mut config);
-    let watch = Watch::new(faces.iter().map(|face| face.rank()));
-    // A launcher does it for all ranks of a job.
-    let is_ours = !faces.first().is_some_and(|face| face.has_launcher());
-    if is_ours && caller == Caller::Program {
-        interrupt::tell_of(&watch);
+    let _trace = TraceGuard::begin(&boots, &mut config);
+    let watch = Watch::new(boots.iter().map(|boot| boot.rank()));
+    let without_launcher = !boots.first().is_some_and(|boot| boot.has_launcher());
+    if without_launcher && caller == Caller::Program {
+        interrupt::report_on_signals(&watch);
     }
-    let timer = if is_ours { Timer::start(&config, &watch, caller) } else { None };
-    let results = host_all(faces, registry, &config, &watch, f);
+    let timer = if without_launcher { Timer::start(&config, &watch, caller) } else { None };
+    let results = run_all(boots, registry, &config, &watch, f);
     if let Some(stats) = watch.stats().filter(|_| caller == Caller::Program) {
         print_error(&stats);
     }
     match timer.and_then(Timer::stop) {
-        Some(report) => Err(JobError::late(report)),
+        Some(report) => Err(JobError::timed_out(report)),
         None => Ok(results),
     }
 }
 
-fn host_all<R, E, F>(
-    faces: LocalRanks,
+fn run_all<R, E, F>(
+    boots: LocalRanks,
     registry: &Registry,
     config: &Config,
     watch: &Watch,
@@ -238,21 +224,21 @@ where
     R: Send,
     E: fmt::Display,
 {
-    if faces.len() == 1 {
-        return faces.into_iter().map(|face| rank_main(face, registry, config, watch, f)).collect();
+    if boots.len() == 1 {
+        return boots.into_iter().map(|boot| rank_main(boot, registry, config, watch, f)).collect();
     }
     std::thread::scope(|scope| {
-        let spawn = |face: Arc<dyn Boot>| {
-            let (rank, roster) = (face.rank(), face.roster());
-            let body = move || rank_main(face, registry, config, watch, f);
+        let spawn = |boot: Arc<dyn Boot>| {
+            let (rank, roster) = (boot.rank(), boot.roster());
+            let body = move || rank_main(boot, registry, config, watch, f);
             let spawned = std::thread::Builder::new().name(format!("rank {rank}")).spawn_scoped(scope, body);
             spawned.map_err(|e| {
-                let cause = format!("could not be started: {e}");
+                let cause = format!("could not start: {e}");
                 roster.report(rank, Exit::Died(cause.as_str().into()));
                 RankFailure { cause, panicked: false }
             })
         };
-        let started: Vec<_> = faces.into_iter().map(spawn).collect();
+        let started: Vec<_> = boots.into_iter().map(spawn).collect();
         let join = |handle: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
             handle?.join().unwrap_or_else(|panic| Err(RankFailure::panicked(panic.as_ref())))
         };
@@ -260,7 +246,6 @@ where
     })
 }
 
-/// How one rank failed.
 #[derive(Debug)]
 pub(crate) struct RankFailure {
     pub(crate) cause: String,
@@ -276,7 +261,7 @@ impl RankFailure {
     }
 }
 
-/// Runs one rank from start to end. However it ends, the other ranks learn of its exit.
+/// Runs one rank until it returns or panics. In any case the other ranks learn of its exit.
 fn rank_main<R, E, F>(
     boot: Arc<dyn Boot>,
     registry: &Registry,
@@ -296,33 +281,33 @@ where
         RankFailure { cause, panicked: false }
     })?;
     let engine = Arc::downgrade(world.engine());
-    watch.note(rank, Place::Running(Weak::clone(&engine)));
-    // The error is the user's, too: saying what it is, and dropping it, may panic.
+    watch.set_phase(rank, RankPhase::Running(Weak::clone(&engine)));
+    // `to_string` and the drop of the user's error may panic, too.
     let run = || f(world.clone()).map_err(|error| format!("returned an error: {error}"));
     let outcome = catch_unwind(AssertUnwindSafe(run));
-    watch.note(rank, Place::Returned(engine));
-    let tell_cause = |cause: &str| {
-        if let Some(first) = error::followed(cause).filter(|first| *first != rank) {
+    watch.set_phase(rank, RankPhase::Returned(engine));
+    let report_cause_of = |cause: &str| {
+        if let Some(first) = error::cause_of(cause).filter(|first| *first != rank) {
             roster.report_cause(rank, first);
         }
     };
     let (failure, thrown) = match outcome {
         Ok(Ok(value)) => {
             if let Some(stats) = world.finalize() {
-                watch.keep(rank, stats);
+                watch.add_stats(rank, stats);
             }
             return Ok(value);
         }
         Ok(Err(cause)) => (RankFailure { cause, panicked: false }, None),
         Err(panic) => (RankFailure::panicked(panic.as_ref()), Some(panic)),
     };
-    tell_cause(&failure.cause);
+    report_cause_of(&failure.cause);
     world.report_death(&failure.cause);
     thrown.into_iter().for_each(drop_panic_payload);
     Err(failure)
 }
 
-/// Returns the results of all ranks, or the failure from which others followed.
+/// Returns the results of all ranks, or the failure that caused the others.
 fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<Vec<R>, JobError> {
     let first = roster.cause();
     let mut values = Vec::with_capacity(results.len());
@@ -334,8 +319,8 @@ fn collect<R>(results: Vec<Result<R, RankFailure>>, roster: &Roster) -> Result<V
         }
     }
     if let Some(ExitEvent { rank, exit: Exit::Died(cause) }) = first {
-        // With the cause as other ranks received it: a rank that aborts the job may continue, and fail with another
-        // error or return.
+        // Take the cause from the roster: a rank that aborts the job may continue, and fail with another error or
+        // return.
         let rank = rank as usize;
         let panicked = failures.iter().any(|(r, f)| *r == rank && f.panicked && *f.cause == *cause);
         let followers = failures.iter().filter(|(other, _)| *other != rank).count();

@@ -1,4 +1,4 @@
-//! The trace of a job all of whose ranks this process hosts, without a launcher that would join their parts.
+//! The trace of a job whose ranks are all in this process, so that no launcher merges the trace files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use super::print_error;
 use crate::boot::Boot;
 use crate::config::Config;
 
-/// The file of a job that is traced, or nothing. It lives as long as the job.
+/// Merges the trace files when it is dropped; `None` if the job is not traced here.
 #[derive(Debug)]
 pub(crate) struct TraceGuard(Option<TraceFiles>);
 
 impl TraceGuard {
-    /// Begins the trace, if the user wants one and this process hosts all ranks of the job. If the trace cannot be
-    /// started, this prints the reason, and the job is not traced.
-    pub(crate) fn begin(faces: &[Arc<dyn Boot>], config: &mut Config) -> Self {
+    /// Begins the trace if `MPJ_TRACE` is set and this process hosts all ranks of the job. On an error it prints the
+    /// reason, and the job is not traced.
+    pub(crate) fn begin(boots: &[Arc<dyn Boot>], config: &mut Config) -> Self {
         let path = config.text(&TRACE);
-        let is_ours = |face: &Arc<dyn Boot>| face.size() as usize == faces.len() && !face.has_launcher();
-        if path.is_empty() || !faces.first().is_some_and(is_ours) {
+        let has_all_ranks =
+            |boot: &Arc<dyn Boot>| boot.size() as usize == boots.len() && !boot.has_launcher();
+        if path.is_empty() || !boots.first().is_some_and(has_all_ranks) {
             return TraceGuard(None);
         }
-        match TraceFiles::begin(Path::new(path), faces.len() as u32) {
-            Ok(parts) => {
-                if let Some(path) = parts.path().to_str() {
-                    // Every file name is one.
+        match TraceFiles::begin(Path::new(path), boots.len() as u32) {
+            Ok(files) => {
+                if let Some(path) = files.path().to_str() {
+                    // `TRACE` accepts every text.
                     let _ = config.read(&TRACE, path);
                 }
-                TraceGuard(Some(parts))
+                TraceGuard(Some(files))
             }
             Err(why) => {
                 print_error(&why);
@@ -40,7 +41,6 @@ impl TraceGuard {
 }
 
 impl Drop for TraceGuard {
-    /// Joins the parts that the ranks have written, since all have exited.
     fn drop(&mut self) {
         if let Some(Err(why)) = self.0.take().map(TraceFiles::join) {
             print_error(&why);

@@ -1,4 +1,4 @@
-//! Arrays of `ndarray` and views of them, however strided: all of their elements in the order of their indices.
+//! Arrays of `ndarray` and views of them, with any strides: all elements in the order of their indices.
 
 use mpj_datatypes::{Datatype, Equivalent, Receivable};
 use ndarray::{ArrayBase, ArrayRef, Data, DataMut, Dimension};
@@ -32,26 +32,26 @@ unsafe impl<T: Receivable, D: Dimension> RecvBuf for ArrayRef<T, D> {
     }
 }
 
-// SAFETY: as of the `ArrayRef` that it is.
+// SAFETY: as for its `ArrayRef`.
 unsafe impl<T: Equivalent, S: Data<Elem = T>, D: Dimension> SendBuf for ArrayBase<S, D> {
     fn send_buf(&self) -> Buf {
         ArrayRef::send_buf(self)
     }
 }
 
-// SAFETY: as of the `ArrayRef` that it is; elements that are shared have been copied when it is there.
+// SAFETY: as for its `ArrayRef`; making that mutable copies elements that are shared.
 unsafe impl<T: Receivable, S: DataMut<Elem = T>, D: Dimension> RecvBuf for ArrayBase<S, D> {
     fn recv_buf(&mut self) -> Buf {
         ArrayRef::recv_buf(self)
     }
 }
 
-/// Describes an array with gaps, or in another order: one item, from its first element on.
+/// Describes an array with gaps or in another order as one item, relative to its first element.
 fn strided<T: Equivalent, D: Dimension>(array: &ArrayRef<T, D>) -> (usize, Datatype) {
     match Datatype::of_array_view(&array.view()) {
         Ok(datatype) => (1, datatype),
-        // Some element is repeated more often than bytes can be counted. So is the first one here, which is where every
-        // part of it lies, too: calls that send parts read no other memory.
+        // Repeated elements overflow the byte count. Describe the first element repeated as often as possible: calls
+        // then fail, and calls that send parts access only that element.
         Err(_) => match T::datatype().resized(0, 0) {
             Ok(first) => (usize::MAX, first),
             Err(why) => unreachable!("no extent: {why}"),

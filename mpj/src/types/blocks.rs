@@ -1,4 +1,4 @@
-//! Buffers in blocks of pools: messages of `mpj::buffer`, and bytes.
+//! Buffers in pool blocks: messages of `mpj::buffer`, and bytes.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
@@ -30,7 +30,7 @@ unsafe impl<B: RawBuffer> SendBuf for FilledBlock<B> {
     }
 }
 
-// SAFETY: any byte may be stored there, and no other code has the block.
+// SAFETY: any byte is valid, and the handle owns the block.
 unsafe impl<B: RawBuffer> RecvBuf for FilledBlock<B> {
     fn recv_buf(&mut self) -> Buf {
         let buf = Buf::slice_mut(self.as_mut());

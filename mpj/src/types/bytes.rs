@@ -1,4 +1,4 @@
-//! The handles of the crate `bytes`: their bytes are sent in place.
+//! `Bytes` and `BytesMut` of the crate `bytes`, which are sent in place.
 
 use bytes::{Bytes, BytesMut};
 

@@ -17,7 +17,7 @@ use crate::raw::Buf;
 /// [`recv_block`](crate::Intracomm::recv_block) receives it without a copy where possible.
 ///
 /// # Invariants
-/// 1. The block begins with `len` items, which are values and aligned.
+/// 1. The block begins with `len` aligned and initialised items.
 pub struct PoolSlice<T> {
     block: <RankPool as Pool>::Block,
     len: usize,
@@ -25,9 +25,8 @@ pub struct PoolSlice<T> {
 }
 
 impl<T: Equivalent> PoolSlice<T> {
-    /// Makes a slice of `len` copies of `value`.
     pub(crate) fn new(pool: &RankPool, value: T, len: usize) -> Result<Self> {
-        const CALL: &str = "slice";
+        const CALL: &str = "alloc_slice";
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| {
             Error::new(ErrorClass::Count, CALL, format!("{len} items overflow the byte count"))
@@ -37,10 +36,10 @@ impl<T: Equivalent> PoolSlice<T> {
         let block = block.map_err(|error| Error::new(ErrorClass::NoMem, CALL, error.to_string()))?;
         let first = block.as_ptr().cast::<T>();
         if !first.is_aligned() || block.capacity() < bytes {
-            let why = format!("blocks do not begin at multiples of {}", align_of::<T>());
+            let why = format!("pool blocks are not aligned to {}", align_of::<T>());
             return Err(Error::new(ErrorClass::Type, CALL, why));
         }
-        // Values without bytes are there already.
+        // Zero-sized items need not be written.
         for at in 0..if bytes == 0 { 0 } else { len } {
             let item = first.as_ptr().wrapping_add(at);
             // SAFETY: `len` items lie in the block, which is ours, and they are aligned.
@@ -73,7 +72,7 @@ unsafe impl<T: Send> Send for PoolSlice<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for PoolSlice<T> {}
 
-// SAFETY: the items are values. They lie in a block, and do not move with the handle.
+// SAFETY: the items are initialised. They lie in a block, and do not move with the handle.
 unsafe impl<T: Equivalent> SendBuf for PoolSlice<T> {
     fn send_buf(&self) -> Buf {
         Buf::slice(self).in_region(self.block.region())

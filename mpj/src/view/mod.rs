@@ -1,4 +1,4 @@
-//! Parts of slices as buffers: items of a derived type, one view or several that do not touch; several slices as one.
+//! Parts of slices as buffers: one view, several views that do not overlap, and several slices as one message.
 
 mod slices;
 mod split;
@@ -28,7 +28,7 @@ use crate::types::{RecvBuf, SendBuf};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
 /// ```
 ///
-/// A column of structures is built from the structure's type in the same way:
+/// A column of structures:
 /// ```
 /// # mpj::threads(2, |world| {
 /// use mpj::{Datatype, View, ViewMut};
@@ -52,8 +52,8 @@ use crate::types::{RecvBuf, SendBuf};
 /// ```
 ///
 /// # Invariants
-/// 1. The items lie in a slice that is borrowed for `'a`, consist of its elements, and are not written meanwhile: they
-///    name the elements' primitives and never padding.
+/// 1. The items lie in a slice that is borrowed for `'a`, and consist of its elements, without padding. They are not
+///    written while the view exists.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     base: *const u8,
@@ -64,8 +64,8 @@ pub struct View<'a> {
 /// Items of a derived type inside a slice, to receive into. [`SplitViews`] makes several of one slice.
 ///
 /// # Invariants
-/// 1. As of [`View`], and no other code reads or writes the items meanwhile; if their bits are checked, each is a whole
-///    element.
+/// 1. As for [`View`], and no other code reads or writes the items while the view exists. If their bits need
+///    validation, each item is a whole element.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     base: *mut u8,
@@ -73,11 +73,11 @@ pub struct ViewMut<'a> {
     datatype: &'a Datatype,
 }
 
-/// A derived type that reaches outside its slice, or is not made of its elements.
+/// The error of items that are outside the slice, or do not consist of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ViewError {
-    /// The lowest byte and one past the highest byte the items touch, relative to the slice.
+    /// The range of bytes of the items, relative to the slice.
     pub bounds: (i64, i64),
     /// The length of the slice in bytes.
     pub len: usize,
@@ -88,13 +88,10 @@ pub struct ViewError {
 impl std::fmt::Display for ViewError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.mismatch {
-            return write!(
-                f,
-                "the datatype is not made of the slice's elements: of primitives, or of whole structures or arrays"
-            );
+            return write!(f, "the datatype does not consist of whole elements of the slice");
         }
         let (low, high) = self.bounds;
-        write!(f, "the items touch bytes {low}..{high} of a slice of {} bytes", self.len)
+        write!(f, "the items have bytes {low}..{high}, the slice has {} bytes", self.len)
     }
 }
 
@@ -108,25 +105,24 @@ fn check<T: Equivalent>(
     count: usize,
 ) -> Result<(), ViewError> {
     let bytes = len.saturating_mul(size_of::<T>());
-    let refuse = |bounds, mismatch| ViewError { bounds, len: bytes, mismatch };
-    let bounds = datatype.byte_bounds(count).map_err(|_| refuse((i64::MIN, i64::MAX), false))?;
+    let error = |bounds, mismatch| ViewError { bounds, len: bytes, mismatch };
+    let bounds = datatype.byte_bounds(count).map_err(|_| error((i64::MIN, i64::MAX), false))?;
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
-    let (low, high) = reach.ok_or(refuse(bounds, false))?;
+    let (low, high) = reach.ok_or(error(bounds, false))?;
     // A view of a slice of primitives must consist of these primitives, a view of a slice of structures or arrays of
     // whole ones. The items lie in the slice, and whole elements start at a multiple of their size, so each is an
-    // element of the slice. For other layouts there is `raw`, where the caller guarantees that padding and bit patterns
-    // are valid.
+    // element of the slice.
     let made_of_elements = match T::PRIMITIVE {
         Some(primitive) => datatype.single_primitive() == Some(primitive),
         None => datatype.is_made_of(&T::datatype()),
     };
     if datatype.size() > 0 && !made_of_elements {
-        return Err(refuse((low, high), true));
+        return Err(error((low, high), true));
     }
     let inside = offset <= len && low >= 0 && u64::try_from(high).is_ok_and(|h| h <= bytes as u64);
     if bounds != (0, 0) && !inside {
-        return Err(refuse((low, high), false));
+        return Err(error((low, high), false));
     }
     Ok(())
 }
@@ -139,12 +135,12 @@ fn check_mut<T: Receivable>(
     count: usize,
 ) -> Result<(), ViewError> {
     check::<T>(len, offset, datatype, count)?;
-    // A char that straddles two elements would leave both unchecked; whole structures and arrays do not.
+    // A char that straddles two elements would make both invalid. Whole structures and arrays cannot straddle.
     let straddles = |primitive: Primitive| {
         if !primitive.needs_validation() || datatype.is_made_of(&primitive.into()) {
             return false;
         }
-        // A type can repeat an element without end, but more runs than elements name one twice.
+        // If there are more runs than elements, an element is repeated. The limit bounds the time.
         let size = primitive.size() as i64;
         let mut runs = datatype.runs(count);
         runs.by_ref().take(len).any(|run| run.offset % size != 0) || runs.next().is_some()
@@ -155,18 +151,18 @@ fn check_mut<T: Receivable>(
     Ok(())
 }
 
-/// Returns the origin of the items that start at element `offset`; it may lie outside if there are no items.
+/// Returns the address of element `offset`. An empty view may lie outside the slice.
 fn origin<T>(base: *mut T, offset: usize) -> *mut u8 {
     base.cast::<u8>().wrapping_add(offset.wrapping_mul(size_of::<T>()))
 }
 
 impl<'a> View<'a> {
-    /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
+    /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// The items leave the slice, or do not consist of its elements. A view of a slice of structures or arrays names
-    /// whole ones ([`Datatype::is_made_of`]); use [`raw`](crate::raw), whose caller vouches for padding, to send parts
-    /// of them.
+    /// The items are outside the slice, or do not consist of its elements. Items of a slice of structures or arrays must
+    /// consist of whole ones ([`Datatype::is_made_of`]). To send parts of them, use [`raw`](crate::raw), whose caller
+    /// guarantees that they have no padding.
     pub fn new<T: Equivalent>(
         slice: &'a [T],
         offset: usize,
@@ -179,7 +175,7 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// Takes `count` items of `datatype` that start at element `offset` of `slice`.
+    /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
     /// As [`View::new`].
@@ -208,7 +204,7 @@ unsafe impl SendBuf for ViewMut<'_> {
     }
 }
 
-// SAFETY: invariant 1 of `ViewMut`, whose constructors take slices of `Receivable` elements alone.
+// SAFETY: invariant 1 of `ViewMut`; its constructors take only slices of `Receivable` elements.
 unsafe impl RecvBuf for ViewMut<'_> {
     fn recv_buf(&mut self) -> Buf {
         Buf::new(self.base, self.count, self.datatype)

@@ -8,9 +8,8 @@ use mpj_datatypes::{Equivalent, Primitive};
 use crate::raw::{Buf, ChainSegment};
 use crate::types::SendBuf;
 
-/// Slices that are sent one after the other as one message, without being joined in memory: a header and its payload,
-/// or the rows of a ragged table.
-///
+/// Slices that are sent as one message, without being joined in memory: a header and its payload, or the rows of a
+/// ragged table.
 /// ```
 /// use mpj::Slices;
 ///
@@ -25,7 +24,7 @@ use crate::types::SendBuf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Structures and arrays have padding, or might have:
+/// The elements must be primitives, because structures and arrays might have padding:
 /// ```compile_fail,E0080
 /// let pair = [[0u8; 2]; 3];
 /// mpj::Slices::new([&pair[..]]);
@@ -40,14 +39,14 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// Takes slices of primitives, any number of them, which may be empty.
+    /// Joins slices of primitives, which may be empty.
     pub fn new<T: Equivalent>(slices: impl IntoIterator<Item = &'a [T]>) -> Self {
-        const { assert!(T::PRIMITIVE.is_some(), "slices of primitives can be sent one after the other") };
+        const { assert!(T::PRIMITIVE.is_some(), "`Slices` needs slices of primitives") };
         let segment = |slice: &[T]| ChainSegment { base: slice.as_ptr().cast(), len: size_of_val(slice) };
         Slices { buf: Buf::chain(slices.into_iter().map(segment), T::datatype()), borrow: PhantomData }
     }
 
-    /// Takes slices of bytes as [`Write::write_vectored`](std::io::Write::write_vectored) does.
+    /// Joins slices of bytes, as [`Write::write_vectored`](std::io::Write::write_vectored) does.
     pub fn from_io_slices(slices: &'a [IoSlice<'_>]) -> Self {
         let segments = slices.iter().map(|slice| ChainSegment::from(&**slice));
         Slices { buf: Buf::chain(segments, Primitive::U8), borrow: PhantomData }

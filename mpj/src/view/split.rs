@@ -1,4 +1,4 @@
-//! Several views of one slice at once. The bytes that they name are checked once, when the views are described.
+//! Several views of one slice. Their bytes are checked once, when they are described.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use mpj_datatypes::{Datatype, Receivable};
 
 use super::{View, ViewError, ViewMut, check, check_mut, origin};
 
-/// Items of a datatype in a slice: at which element the first one starts, of which type, and how many.
+/// The description of one view: the element at which it starts, the datatype, and the number of items.
 #[derive(Clone, Debug)]
 pub struct ViewSpec {
     offset: usize,
@@ -16,21 +16,19 @@ pub struct ViewSpec {
 }
 
 impl ViewSpec {
-    /// Describes `count` items of `datatype` from element `offset` on, as [`View::new`] takes them.
+    /// Describes `count` items of `datatype` that start at element `offset`.
     pub fn new(offset: usize, datatype: &Datatype, count: usize) -> Self {
         ViewSpec { offset, datatype: datatype.clone(), count }
     }
 }
 
-/// Pieces of one slice that are written and read at the same time. A written piece overlaps no other piece.
-///
-/// Described once, and used any number of times: a halo exchange in place, split columns as split rows, is one
-/// [`split`](Self::split) and a scope.
+/// Views of one slice that are written and read at the same time, as for a halo exchange in place. A written view
+/// overlaps no other view. They are described once, and [`split`](Self::split) can be called any number of times.
 /// ```
 /// use mpj::{Datatype, ViewSpec, SplitViews};
 ///
 /// # mpj::threads(2, |world| {
-/// // 3 rows of 4 columns each, of which the first and the last one are the neighbours'.
+/// // 3 rows of 4 columns, of which the first and the last column are copies of the neighbours'.
 /// let column = Datatype::of::<f64>().vector(3, 1, 4)?;
 /// let ghosts = [ViewSpec::new(0, &column, 1), ViewSpec::new(3, &column, 1)];
 /// let edges = [ViewSpec::new(1, &column, 1), ViewSpec::new(2, &column, 1)];
@@ -48,8 +46,8 @@ impl ViewSpec {
 /// assert_eq!((grid[4], grid[7]), (from + 6.0, from + 5.0));
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// Pieces to read may share bytes with each other: the corners of a grid belong to a row and to a column. While the
-/// views live, the slice cannot be accessed in any other way:
+/// Read views may overlap each other: the corners of a grid belong to a row and to a column. While the views exist, the
+/// slice cannot be accessed in another way:
 /// ```compile_fail,E0503
 /// # fn f(halo: &mpj::SplitViews<f64>, mut grid: [f64; 12]) -> Result<(), mpj::ViewError> {
 /// let (ghosts, _) = halo.split(&mut grid)?;
@@ -59,8 +57,8 @@ impl ViewSpec {
 /// ```
 ///
 /// # Invariants
-/// 1. Every piece lies in a slice of `len` elements `T`, and is made of them.
-/// 2. No byte of a piece to write is named twice, by this or any other piece.
+/// 1. Every view lies in a slice of `len` elements `T`, and consists of them.
+/// 2. A byte of a written view is in no other view, and only once in that view.
 #[derive(Clone, Debug)]
 pub struct SplitViews<T> {
     len: usize,
@@ -70,12 +68,12 @@ pub struct SplitViews<T> {
 }
 
 impl<T: Receivable> SplitViews<T> {
-    /// Describes pieces of slices of `len` elements. Takes time for each run of bytes that a piece consists of: for a
-    /// column, each of its elements.
+    /// Describes views of slices of `len` elements. The time grows with the number of runs of bytes in the views; a
+    /// column has one for each element.
     ///
     /// # Errors
-    /// The piece that leaves such slices, or is not made of their elements; two pieces with a byte in common of which
-    /// one is to be written; a piece that names a byte twice.
+    /// A view leaves the slice, or does not consist of its elements; a written view overlaps another view; a view
+    /// contains a byte twice.
     pub fn new(len: usize, written: &[ViewSpec], read: &[ViewSpec]) -> Result<Self, SplitViewsError> {
         let mut taken = Vec::new();
         for (piece, at) in written.iter().zip(0..) {
@@ -106,19 +104,19 @@ impl<T: Receivable> SplitViews<T> {
         Ok(SplitViews { len, written: written.to_vec(), read: read.to_vec(), elements: PhantomData })
     }
 
-    /// Returns the views of the pieces to write and of those to read, in their orders.
+    /// Returns the written views and the read views, in the order of their descriptions.
     ///
     /// # Errors
-    /// The slice is shorter than `len` elements, for which the pieces were checked.
+    /// The slice is shorter than the `len` elements of [`new`](Self::new).
     pub fn split<'a>(&'a self, slice: &'a mut [T]) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>), ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
             return Err(ViewError { bounds, len: size_of_val(slice), mismatch: false });
         }
-        // All views are made from this one pointer, and no reference to the slice exists at the same time: an access
-        // through one view does not invalidate the others. By invariant 1 their items lie in the slice, which is
-        // borrowed exclusively for `'a`. By invariant 2 only the view itself accesses the bytes that it may write. This
-        // is invariant 1 of `View` and of `ViewMut`.
+        // All views are made from this pointer, and no reference to the slice exists at the same time, so an access
+        // through one view does not invalidate the others. Invariant 1 of `View` and of `ViewMut` holds: by our invariant
+        // 1 the items lie in the slice, which is borrowed exclusively for `'a`, and by our invariant 2 only the view
+        // itself accesses the bytes that it may write.
         let base = slice.as_mut_ptr();
         let written = self.written.iter().map(|ViewSpec { offset, datatype, count }| ViewMut {
             base: origin(base, *offset),
@@ -134,7 +132,6 @@ impl<T: Receivable> SplitViews<T> {
     }
 }
 
-/// Adjacent bytes of a slice that a piece names.
 #[derive(Clone, Copy)]
 struct Extent {
     start: usize,
@@ -142,13 +139,13 @@ struct Extent {
     piece: ViewId,
 }
 
-/// Returns the bytes that a piece names, in ascending order, if it names none of them twice.
+/// Returns the bytes of a view in ascending order, or an error if a byte is repeated.
 fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, SplitViewsError> {
     let origin = piece.offset * size_of::<T>();
     let extent = |start: usize, len| Extent { start, end: start + len, piece: id };
     let runs = piece.datatype.runs(piece.count);
-    // The bounds were checked. If there are more runs than bytes, one byte is named twice, and this many runs suffice
-    // to find it.
+    // The bounds were checked, so if there are more runs than bytes, a byte is repeated. One run more than the slice has
+    // bytes suffices to find it.
     let runs = runs.take(len.saturating_mul(size_of::<T>()).saturating_add(1));
     let mut extents: Vec<Extent> =
         runs.map(|run| extent(origin.wrapping_add_signed(run.offset as isize), run.len)).collect();
@@ -161,40 +158,40 @@ fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, S
     }
 }
 
-/// One of several pieces, by its index among those to write or those to read.
+/// One view, by its index in the arguments of [`SplitViews::new`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ViewId {
-    /// A piece to write.
+    /// A written view.
     Write(usize),
-    /// A piece to read.
+    /// A read view.
     Read(usize),
 }
 
 impl fmt::Display for ViewId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ViewId::Write(at) => write!(f, "piece {at} to write"),
-            ViewId::Read(at) => write!(f, "piece {at} to read"),
+            ViewId::Write(at) => write!(f, "write view {at}"),
+            ViewId::Read(at) => write!(f, "read view {at}"),
         }
     }
 }
 
-/// Why pieces cannot be used at the same time.
+/// The error of views that cannot be used at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SplitViewsError {
-    /// A piece leaves the slice, or is not made of its elements.
+    /// A view leaves the slice, or does not consist of its elements.
     OutOfSlice {
-        /// Which one.
+        /// The view.
         piece: ViewId,
         /// The error.
         source: ViewError,
     },
-    /// Two pieces of which one is to be written have a byte in common, or one names it twice.
+    /// A written view overlaps another view, or a view contains a byte twice.
     Overlap {
-        /// The two; the same one if it overlaps itself.
+        /// The two views; twice the same one if it overlaps itself.
         pieces: (ViewId, ViewId),
-        /// The first element of the slice where they meet.
+        /// The first element in which they overlap.
         element: usize,
     },
 }
@@ -204,10 +201,10 @@ impl fmt::Display for SplitViewsError {
         match self {
             SplitViewsError::OutOfSlice { piece, source: why } => write!(f, "{piece}: {why}"),
             SplitViewsError::Overlap { pieces: (one, other), element } if one == other => {
-                write!(f, "{one} names element {element} more than once")
+                write!(f, "{one} contains element {element} more than once")
             }
             SplitViewsError::Overlap { pieces: (one, other), element } => {
-                write!(f, "{one} and {other} both touch element {element}")
+                write!(f, "{one} and {other} overlap at element {element}")
             }
         }
     }

@@ -70,7 +70,7 @@ fn one_structure_is_a_buffer_and_an_element(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 1)]
-fn what_types_and_views_refuse_is_an_error_of_mpj(world: World) -> mpj::Result<()> {
+fn type_and_view_errors_convert_into_mpj_errors(world: World) -> mpj::Result<()> {
     let me = world.rank();
     let bad_type = || -> mpj::Result<()> {
         let column = Datatype::of::<f64>().vector(usize::MAX, 1, 4)?;

@@ -21,22 +21,22 @@ fn each(programs: fn(usize) -> Vec<Program>) {
 }
 
 #[test]
-fn lengths_that_differ_are_an_error_everywhere() {
+fn different_lengths_fail_on_every_rank() {
     each(lengths);
 }
 
 #[test]
-fn operations_that_differ_are_an_error_everywhere() {
+fn different_collectives_fail_on_every_rank() {
     each(operations);
 }
 
 #[test]
-fn roots_that_differ_are_an_error_everywhere() {
+fn different_roots_fail_on_every_rank() {
     each(roots);
 }
 
 #[test]
-fn arguments_that_one_rank_is_refused_are_an_error_everywhere() {
+fn invalid_arguments_on_one_rank_fail_on_every_rank() {
     each(refusals);
 }
 
@@ -61,7 +61,7 @@ fn later(error: &str) -> &str {
 /// Ranks choose different algorithms because their lengths are on either side of a limit. No rank waits for a message
 /// that is never sent.
 #[test]
-fn lengths_of_different_ways_are_an_error_everywhere() {
+fn different_algorithms_fail_on_every_rank() {
     // If the operation is not commutative, the algorithm is linear or recursive doubling. Otherwise it is linear or a
     // ring.
     let ordered = Op::user(false, |a: &u64, b: &u64| a + b);
@@ -79,9 +79,8 @@ fn lengths_of_different_ways_are_an_error_everywhere() {
     }
 }
 
-/// The error names the rank, the call and both lengths.
 #[test]
-fn an_error_names_who_sent_what() {
+fn length_error_names_rank_call_and_lengths() {
     let errors = told(2, |world| {
         let len = [1000, 10][world.rank()];
         world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
@@ -115,9 +114,8 @@ fn an_error_names_who_sent_what() {
     assert_eq!(errors[1], "alltoallv: rank 0 calls bcast instead");
 }
 
-/// If a message is invalid, its items are not combined: a user's function never sees invalid values.
 #[test]
-fn a_function_of_the_users_sees_what_was_sent() {
+fn user_op_never_sees_an_invalid_message() {
     let outcome = job(3, |world| {
         let (comm, len) = (world.dup()?, [1000, 10, 1000][world.rank()]);
         let mut seen = Vec::new();
@@ -140,7 +138,7 @@ fn a_function_of_the_users_sees_what_was_sent() {
 /// Only the root has an error, and it continues. Every later result is right or an error, but never that of another
 /// round.
 #[test]
-fn a_mistake_of_one_rank_does_not_shift_what_follows() {
+fn failed_call_does_not_mix_with_later_calls() {
     let outcome = job(3, |world| {
         let me = world.rank() as u32;
         for round in 0..3u32 {
@@ -160,10 +158,8 @@ fn a_mistake_of_one_rank_does_not_shift_what_follows() {
     outcome.expect("nobody fails for good");
 }
 
-/// Calls that all ranks reject leave a communicator enabled, even if the calls and reasons differ and one rank is far
-/// ahead.
 #[test]
-fn what_all_are_refused_is_harmless() {
+fn arguments_rejected_on_all_ranks_do_not_disable_collectives() {
     ranks(4, |world| {
         let me = world.rank();
         for round in 0..50 {
@@ -185,9 +181,8 @@ fn what_all_are_refused_is_harmless() {
     });
 }
 
-/// A rank that waits for the others' rejections also detects their exits.
 #[test]
-fn a_rank_that_ends_instead_of_being_refused() {
+fn rank_waiting_for_rejections_detects_exits() {
     for dies in [false, true] {
         let outcome = job(3, |world| {
             match world.rank() {
@@ -203,9 +198,8 @@ fn a_rank_that_ends_instead_of_being_refused() {
     }
 }
 
-/// The other ranks get the error although the failed rank makes no call for a long time.
 #[test]
-fn a_rank_that_has_failed_need_not_call_again() {
+fn failure_reaches_all_ranks_without_another_call() {
     let outcome = job(4, |world| {
         let rest = world.dup()?;
         let told = AtomicUsize::new(0);
@@ -233,7 +227,7 @@ fn a_rank_that_has_failed_need_not_call_again() {
 
 /// A value cannot be serialized, or a user's function panics. No rank waits for the rank that continues after it.
 #[test]
-fn user_code_that_fails_on_one_rank() {
+fn failing_user_code_on_one_rank_fails_on_every_rank() {
     #[derive(serde::Deserialize)]
     struct Odd(bool);
     impl serde::Serialize for Odd {
@@ -267,7 +261,7 @@ fn user_code_that_fails_on_one_rank() {
 
 /// A program imitates an object broadcast, with fewer bytes than announced. No byte is read that was not received.
 #[test]
-fn an_object_that_is_none() {
+fn undecodable_object_fails_bcast_everywhere() {
     let errors = told(2, |world| {
         if world.rank() == 0 {
             world.bcast(&mut [4000usize], 0)?;
@@ -279,9 +273,8 @@ fn an_object_that_is_none() {
     assert_eq!(errors[1], "bcast_object: rank 0 calls bcast instead");
 }
 
-/// A rank that cannot create more communicators reports that before the others rely on the new one.
 #[test]
-fn a_communicator_that_one_rank_cannot_make() {
+fn dup_failure_on_one_rank_fails_everywhere() {
     let errors = told(2, |world| {
         let alone = world.split(Some(world.rank() as u32), 0)?.expect("has a color");
         let mut many = Vec::new();
@@ -296,10 +289,8 @@ fn a_communicator_that_one_rank_cannot_make() {
     assert!(errors[0].contains(": rank 1 failed in dup: too many communicators"), "{errors:?}");
 }
 
-/// A rank that has failed in a collective frees the communicator at once. Ranks that still send to it get the original
-/// failure.
 #[test]
-fn who_fails_and_frees_the_communicator_has_said_why() {
+fn freeing_a_communicator_after_a_failure_keeps_the_cause() {
     let outcome = job(3, |world| {
         let (comm, rank) = (world.dup()?, world.rank());
         let root = if rank == 2 { 7 } else { 0 };

@@ -7,7 +7,6 @@ use mpj::{Datatype, ErrorClass, Intracomm, Op, SendBuf, View, ViewMut, World};
 
 type Collective = fn(&Intracomm, usize, usize) -> mpj::Result<()>;
 
-/// Runs a collective for every number of ranks, several roots and all lengths.
 fn over_all(counts: &[usize], collective: Collective) {
     for size in RANKS {
         ranks(size, |world| {
@@ -64,7 +63,6 @@ fn bcast<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<
     Ok(())
 }
 
-/// Returns `count` elements of each rank, starting at element `from`.
 fn of_all<T: Sample>(size: usize, from: usize, count: usize) -> Vec<T> {
     (0..size).flat_map(|rank| samples::<T>(rank, from, count)).collect()
 }
@@ -118,7 +116,6 @@ fn irregular(size: usize, count: usize, turn: usize) -> (Vec<usize>, Vec<usize>,
     (counts, displacements, end)
 }
 
-/// Returns the contents of a buffer after block `r` has received `part(r)`.
 fn placed<T: Sample>(len: usize, displacements: &[usize], part: impl Fn(usize) -> Vec<T>) -> Vec<T> {
     let mut all = blanks::<T>(len);
     for (rank, at) in displacements.iter().enumerate() {
@@ -132,7 +129,6 @@ fn rooted_v<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Resu
     let (me, size) = (comm.rank(), comm.size());
     for turn in 0..4 {
         let (counts, displacements, len) = irregular(size, count, turn);
-        // Arguments that only the root uses can be anything on other ranks.
         let (c, d): (&[usize], &[usize]) = if me == root { (&counts, &displacements) } else { (&[9], &[]) };
         let mut all = blanks::<T>(if me == root { len } else { 0 });
         comm.gatherv(&samples::<T>(me, turn, counts[me]), &mut all, c, d, root)?;
@@ -202,7 +198,7 @@ fn in_place<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Resu
 }
 
 #[test]
-fn barriers_hold_everybody() {
+fn no_rank_leaves_a_barrier_early() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     for size in RANKS {
         let arrived = AtomicUsize::new(0);
@@ -251,7 +247,7 @@ fn derived_types_move_columns() {
 
 /// Arguments that a rank can check locally are rejected before anything is sent, so the next collective works.
 #[mpj::test(ranks = 3)]
-fn bad_arguments_are_refused_at_once(world: World) -> mpj::Result<()> {
+fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     let (me, mut two, mut all) = (world.rank(), [0u8; 2], [0u8; 6]);
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for root in [3, usize::MAX] {
@@ -317,7 +313,7 @@ type Contribution<'a> = dyn Fn(&Intracomm, &dyn SendBuf, &mut [char]) -> mpj::Re
 /// A view of chars may begin inside a char. The chars that it then covers are checked like those of messages, by the
 /// receiving rank and by the contributing rank.
 #[test]
-fn invalid_values_of_a_ranks_own_fail_the_collective() {
+fn invalid_values_in_the_own_buffer_fail_the_collective() {
     let is_valid = |c: &char| char::from_u32(u32::from(*c)).is_some();
     let op = || {
         Op::user(true, move |a: &char, b: &char| {

@@ -6,7 +6,7 @@ use crate::common::{blanks, job, ranks, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Intracomm, Op, World};
 
 #[mpj::test(ranks = 3)]
-fn the_messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()> {
+fn messages_of_two_communicators_do_not_mix(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     let (twin, third) = (world.dup()?, world.dup()?);
     assert_eq!((twin.rank(), twin.size()), (me, n));
@@ -52,11 +52,9 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
         part.allgather(&[me], &mut all)?;
         assert_eq!(all, members);
         assert_eq!(members[part.rank()], me);
-        // Ranks in the status refer to the new communicator.
         let status =
             part.sendrecv(&[me], (part.rank() + 1) % part.size(), 0, &mut all[..1], ANY_SOURCE, 0)?;
         assert_eq!(members[status.source_rank()], all[0]);
-        // A split of a split, and a split into single ranks.
         let half = part.split(Some((part.rank() / 2) as u32), 0)?.expect("has a color");
         let mut sum = [0usize];
         half.allreduce(&[me], &mut sum, Op::Sum)?;
@@ -73,7 +71,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn a_freed_communicator_refuses_every_call(world: World) -> mpj::Result<()> {
+fn every_call_on_a_freed_communicator_fails(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let comm = world.dup()?;
     let handle = comm.clone();
@@ -130,7 +128,7 @@ fn a_freed_communicator_refuses_every_call(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn communicators_come_and_go() {
+fn communicators_can_be_created_and_dropped_repeatedly() {
     ranks(3, |world| {
         for round in 0..300u32 {
             let comm = world.dup()?;
@@ -154,9 +152,8 @@ fn communicators_come_and_go() {
     });
 }
 
-/// Rank 0 is ahead: its message on a communicator that rank 1 has not created yet is kept until rank 1 creates it.
 #[mpj::test(ranks = 2)]
-fn messages_may_come_before_their_communicator(world: World) -> mpj::Result<()> {
+fn message_may_arrive_before_its_communicator_exists(world: World) -> mpj::Result<()> {
     for len in [1usize, 100_000] {
         if world.rank() == 0 {
             let comm = world.dup()?;
@@ -242,7 +239,7 @@ fn threads_that_share_a_communicator() {
 
 /// A send completes after its request is dropped, even if the communicator is dropped next.
 #[test]
-fn a_dropped_send_outlives_its_communicator() {
+fn dropped_send_completes_after_its_communicator_is_dropped() {
     for (len, spoken) in [(10usize, false), (1 << 20, false), (1 << 20, true)] {
         job(2, move |world| {
             let sub = world.dup()?;
@@ -315,13 +312,12 @@ fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Res
     world.barrier()
 }
 
-/// The source rank of the pending receive dies.
 #[test]
-fn a_death_ends_the_pending_receive_of_a_freed_communicator() {
+fn death_fails_the_pending_receive_of_a_freed_communicator() {
     let error = mpj::threads(3, |world| {
         let comm = world.dup().map_err(|e| e.to_string())?;
         if world.rank() == 1 {
-            return Err("lost its way".to_owned());
+            return Err("no input".to_owned());
         }
         let pending = comm.irecv([0u8], 2 - world.rank(), 0).map_err(|e| e.to_string())?;
         comm.free().map_err(|e| e.to_string())?;
@@ -330,5 +326,5 @@ fn a_death_ends_the_pending_receive_of_a_freed_communicator() {
         assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
         Ok(())
     });
-    assert_eq!(error.unwrap_err().to_string(), "rank 1 returned an error: lost its way");
+    assert_eq!(error.unwrap_err().to_string(), "rank 1 returned an error: no input");
 }

@@ -17,7 +17,7 @@ fn library() -> Option<PathBuf> {
     folder.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap())
 }
 
-/// Compiles an invalid program, and returns the compiler's messages; `None` if there is no compiler.
+/// Compiles an invalid program, and returns the compiler's messages; `None` without a compiler.
 fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
     let library = library()?;
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));
@@ -54,19 +54,19 @@ fn says(name: &str, items: &str, body: &str, parts: &[&str]) {
 }
 
 #[test]
-fn vec_of_vecs_is_refused_as_pointers() {
+fn vec_of_vecs_is_rejected_with_a_hint() {
     let body = "let mut rows: Vec<Vec<f64>> = vec![vec![0.0; 3]; 3]; world.recv(&mut rows, 0, 0)?;";
     let parts = ["`Vec<f64>` cannot be received", "a `Vec`, `String` or `Box` is a pointer", "`recv_object`"];
     says("vecs", "", body, &parts);
 }
 
 #[test]
-fn text_is_refused_with_the_two_ways_to_send_it() {
+fn text_is_rejected_with_two_ways_to_send_it() {
     says("text", "", "world.send(\"hello\", 1, 0)?;", &["`.as_bytes()`", "`send_object`"]);
 }
 
 #[test]
-fn rank_of_another_integer_type_is_refused_with_the_conversion() {
+fn rank_of_another_integer_type_is_rejected_with_the_conversion() {
     let body = "let r = 1i32; world.send(&[1.0], r, 0)?;";
     says("dest", "", body, &["`i32` is not a rank to send to", "`r as usize`"]);
     let body = "let r = 1u32; world.recv(&mut [1.0], r, 0)?;";

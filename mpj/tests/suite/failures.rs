@@ -55,7 +55,6 @@ const WAITS: &[(&str, Wait)] = &[
     ("bcast_object", |w| w.bcast_object(0u8, 2).map(|_| ())),
 ];
 
-/// A rank fails before it takes part. The others, whether they wait at once or later, get an error that names it.
 fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
     let outcome = job(4, |world| {
         if world.rank() == 2 {
@@ -75,7 +74,7 @@ fn one_dies(wait: Wait, die: fn() -> Result<(), String>) -> mpj::JobError {
 }
 
 #[test]
-fn a_panic_reaches_all_who_wait() {
+fn panic_fails_all_waiting_ranks() {
     for (name, wait) in WAITS {
         let error = one_dies(*wait, || std::panic::resume_unwind(Box::new("on purpose")));
         assert_eq!((error.rank(), error.is_panic()), (2, true), "{name}");
@@ -84,7 +83,7 @@ fn a_panic_reaches_all_who_wait() {
 }
 
 #[test]
-fn an_error_reaches_all_who_wait() {
+fn returned_error_fails_all_waiting_ranks() {
     for (name, wait) in WAITS {
         let error = one_dies(*wait, || Err("out of luck".into()));
         assert_eq!((error.rank(), error.is_panic()), (2, false), "{name}");
@@ -92,10 +91,8 @@ fn an_error_reaches_all_who_wait() {
     }
 }
 
-/// The first failure is reported as the cause, even if other ranks notice it late. The failures that it causes are not
-/// reported.
 #[test]
-fn the_first_failure_is_named() {
+fn error_names_the_first_failure() {
     for _ in 0..20 {
         let outcome = job(6, |world| -> mpj::Result<()> {
             match world.rank() {
@@ -109,10 +106,8 @@ fn the_first_failure_is_named() {
     }
 }
 
-/// A rank that returns early leaves in good order: the messages that it has sent arrive, and ranks that still wait for
-/// it get an error.
 #[test]
-fn a_rank_that_has_left_is_named_too() {
+fn error_names_finalized_rank() {
     for (name, wait) in WAITS {
         let outcome = job(3, |world| {
             if world.rank() == 2 {
@@ -133,7 +128,7 @@ fn a_rank_that_has_left_is_named_too() {
 /// A send that waits for its receive fails if the receiver leaves without having received the message, whether the
 /// message arrived before or later. The same holds for messages to a rank that has freed the communicator.
 #[test]
-fn what_is_not_received_is_an_error() {
+fn waiting_sends_fail_if_the_receiver_leaves() {
     for (late, frees) in [(false, false), (true, false), (false, true), (true, true)] {
         let outcome = job(3, |world| {
             let (comm, rank) = (world.dup()?, world.rank());
@@ -164,7 +159,7 @@ fn what_is_not_received_is_an_error() {
 }
 
 #[test]
-fn what_a_leaving_rank_has_sent_arrives() {
+fn messages_of_a_finalized_rank_arrive() {
     ranks(2, |world| {
         if world.rank() == 0 {
             drop(world.isend(vec![5u8; 1 << 20], 1, 1)?);
@@ -183,7 +178,7 @@ fn what_a_leaving_rank_has_sent_arrives() {
 }
 
 #[test]
-fn an_abort_ends_the_job() {
+fn abort_fails_all_ranks() {
     for aborting in 0..3 {
         let outcome = job(3, |world| {
             if world.rank() == aborting {
@@ -202,7 +197,7 @@ fn an_abort_ends_the_job() {
 }
 
 #[test]
-fn a_world_that_outlives_its_job() {
+fn calls_on_a_world_after_its_job_fail() {
     let worlds = job(2, Ok::<World, String>).expect("nobody fails");
     for world in worlds {
         let other = 1 - world.rank();
@@ -217,20 +212,15 @@ fn a_world_that_outlives_its_job() {
 }
 
 #[test]
-fn no_job_of_no_ranks() {
+fn jobs_of_invalid_size_are_rejected() {
     for n in [0, (1 << 16) + 1, usize::MAX] {
         let error = job(n, |_| Ok::<(), String>(())).expect_err("no number of ranks");
-        assert_eq!(
-            error.to_string(),
-            format!("rank 0 cannot start: {n} is no number of thread ranks (1 to 65536)")
-        );
+        assert_eq!(error.to_string(), format!("rank 0 cannot start {n} ranks: expected 1 to 65536"));
     }
 }
 
-/// A message that does not fit fails only that receive, whether it arrived before or after the receive was posted. The
-/// send succeeds.
 #[mpj::test(ranks = 2)]
-fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
+fn truncated_messages_are_errors(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let short = |error: &Error| (error.class(), error.call());
     for len in [100usize, 50_000] {
@@ -283,9 +273,8 @@ fn messages_that_do_not_fit(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// A sender that waits until its message is matched completes when the matched message is dropped.
 #[test]
-fn taken_messages_may_be_dropped() {
+fn matched_messages_may_be_dropped() {
     ranks(2, |world| {
         if world.rank() == 0 {
             world.ssend(&[0u8; 0], 1, 5)?;
@@ -299,7 +288,7 @@ fn taken_messages_may_be_dropped() {
 }
 
 #[mpj::test(ranks = 2)]
-fn arguments_outside_their_range(world: World) {
+fn out_of_range_arguments_are_rejected(world: World) {
     let class = |result: mpj::Result<()>| result.expect_err("refused").class();
     for tag in [-1, -2, i32::MIN] {
         assert_eq!(class(world.send(&[1u8], 1, tag)), ErrorClass::Tag);
@@ -341,9 +330,8 @@ fn arguments_outside_their_range(world: World) {
     world.barrier().expect("both are there");
 }
 
-/// A rank leaves with a pending long message that is never received, while its receiver waits for another one.
 #[test]
-fn leaving_with_a_message_nobody_wants() {
+fn rank_may_leave_with_an_unreceived_message() {
     let outcome = job(2, |world| {
         if world.rank() == 0 {
             drop(world.isend(vec![1u8; 1 << 20], 1, 5)?);
@@ -360,7 +348,7 @@ fn leaving_with_a_message_nobody_wants() {
 
 /// Runs this program again with a misspelt variable: no rank runs, and the error suggests the right name.
 #[test]
-fn a_misspelt_parameter_is_an_error_at_the_start() {
+fn misspelt_parameter_is_an_error_at_startup() {
     const NAME: &str = "MPJ_SPIN_SU";
     if std::env::var_os(NAME).is_some() {
         let error = mpj::threads(2, |_| -> Result<(), Error> { panic!("it has started") }).unwrap_err();
@@ -368,7 +356,7 @@ fn a_misspelt_parameter_is_an_error_at_the_start() {
         return;
     }
     let mut again = std::process::Command::new(std::env::current_exe().expect("this test"));
-    again.args(["--exact", "failures::a_misspelt_parameter_is_an_error_at_the_start"]);
+    again.args(["--exact", "failures::misspelt_parameter_is_an_error_at_startup"]);
     let ended = again.env(NAME, "3").output().expect("it can be started");
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.contains("1 passed"), "{said}");

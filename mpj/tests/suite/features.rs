@@ -11,7 +11,7 @@ use mpj::World;
 
 #[cfg(feature = "half")]
 #[mpj::test(ranks = 2)]
-fn halves_travel(world: World) -> mpj::Result<()> {
+fn half_floats_are_buffers(world: World) -> mpj::Result<()> {
     use half::{bf16, f16};
     let other = 1 - world.rank();
     let (mut one, mut many) = (bf16::ZERO, [f16::ZERO; 5]);
@@ -27,7 +27,7 @@ fn halves_travel(world: World) -> mpj::Result<()> {
 
 #[cfg(feature = "num-complex")]
 #[mpj::test(ranks = 2)]
-fn complex_numbers_travel(world: World) -> mpj::Result<()> {
+fn complex_numbers_are_buffers(world: World) -> mpj::Result<()> {
     use num_complex::{Complex32, Complex64};
     let other = 1 - world.rank();
     let (mut one, mut many) = (Complex32::default(), vec![Complex64::default(); 3]);
@@ -41,7 +41,7 @@ fn complex_numbers_travel(world: World) -> mpj::Result<()> {
 
 #[cfg(feature = "bytemuck")]
 #[mpj::test(ranks = 2)]
-fn structures_of_other_crates_travel(world: World) -> mpj::Result<()> {
+fn pod_structures_are_buffers(world: World) -> mpj::Result<()> {
     use mpj::{Datatype, PodElement};
 
     #[repr(C)]
@@ -92,7 +92,7 @@ mod arrays {
     /// Whole arrays, every second column, transposed and reversed views: the received array has the sent elements at
     /// the same indices. Into a view: elements outside the view are unchanged.
     #[mpj::test(ranks = 2)]
-    fn views_travel_as_they_are_indexed(world: World) -> mpj::Result<()> {
+    fn ndarray_views_are_sent_in_index_order(world: World) -> mpj::Result<()> {
         let (mine, theirs, other) = (cube(world.rank()), cube(1 - world.rank()), 1 - world.rank());
         let mut got = Array3::<u32>::zeros((4, 5, 6));
         world.sendrecv(&mine, other, 0, &mut got, other, 0)?;
@@ -124,7 +124,7 @@ mod arrays {
     }
 
     #[mpj::test(ranks = 3)]
-    fn collectives_take_arrays(world: World) -> mpj::Result<()> {
+    fn collectives_accept_arrays(world: World) -> mpj::Result<()> {
         let mut table = Array2::from_elem((7, 3), world.rank() as f64);
         world.bcast(&mut table.slice_mut(s![.., 1]), 2)?;
         assert!(table.column(1).iter().all(|x| *x == 2.0));
@@ -138,7 +138,7 @@ mod arrays {
     /// Views with too many elements to count are an error. Empty views, views with more dimensions than datatypes can
     /// nest, and views of `bool`s are not.
     #[mpj::test(ranks = 2)]
-    fn parts_of_an_endless_view_are_its_one_element(world: World) -> mpj::Result<()> {
+    fn blocks_of_an_overflowing_view_are_its_first_element(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);
         let endless = one.broadcast(isize::MAX as usize).expect("one element, often");
         let comm = world.dup()?;
@@ -152,7 +152,7 @@ mod arrays {
     }
 
     #[mpj::test(ranks = 2)]
-    fn views_of_any_shape_travel_or_are_refused(world: World) -> mpj::Result<()> {
+    fn views_of_any_shape_are_sent_or_rejected(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);
         let endless = one.broadcast(isize::MAX as usize).expect("one element, often");
         assert_eq!(
@@ -174,7 +174,7 @@ mod arrays {
 
 #[cfg(feature = "bytes")]
 #[mpj::test(ranks = 2)]
-fn bytes_travel(world: World) -> mpj::Result<()> {
+fn bytes_are_buffers(world: World) -> mpj::Result<()> {
     use bytes::{Bytes, BytesMut};
     let other = 1 - world.rank();
     let whole = Bytes::from(vec![world.rank() as u8; 100_000]);

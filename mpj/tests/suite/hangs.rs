@@ -22,7 +22,7 @@ fn assert_told(report: &str, rank: usize, what: &str) {
 }
 
 #[test]
-fn every_blocking_call_is_named_with_its_partner_and_tag() {
+fn report_names_blocking_calls_with_peer_and_tag() {
     let report = failure(6, |world| {
         let sub = world.split(Some((world.rank() >= 4).into()), 0)?.expect("all have a color");
         match world.rank() {
@@ -37,7 +37,7 @@ fn every_blocking_call_is_named_with_its_partner_and_tag() {
             }
         }
     });
-    assert!(report.starts_with("the test still ran after 2s:\n"), "{report}");
+    assert!(report.starts_with("test timed out after 2s:\n"), "{report}");
     assert_told(&report, 0, "recv from rank 1 with tag 7, for ");
     assert!(report.contains("\n  ranks 1 and 3: barrier, for "), "{report}");
     assert!(report.contains("\n  ranks 0, 2, 4 and 5 have not entered: barrier"), "{report}");
@@ -47,12 +47,12 @@ fn every_blocking_call_is_named_with_its_partner_and_tag() {
         4,
         "recv from rank 1 with tag 3 in world.split 1 color 1, that is rank 5 of the world, for ",
     );
-    assert_told(&report, 5, "not in a call");
+    assert_told(&report, 5, "in no blocking call");
     assert!(!report.contains("go on"), "all have ended: {report}");
 }
 
 #[test]
-fn requests_and_scopes_are_named_by_what_they_wait_for() {
+fn report_names_operations_of_requests_and_scopes() {
     let report = failure(4, |world| {
         let never = world.irecv([0u8; 1], ANY_SOURCE, 5)?;
         let mut buf = [0u8; 2];
@@ -65,7 +65,9 @@ fn requests_and_scopes_are_named_by_what_they_wait_for() {
             }),
             _ => {
                 let other = world.irecv([0u16; 2], 0, 8)?;
-                mpj::wait_all(vec![never.watch(), other.watch()]).into_iter().try_for_each(|o| o.map(|_| ()))
+                mpj::wait_all(vec![never.request_ref(), other.request_ref()])
+                    .into_iter()
+                    .try_for_each(|o| o.map(|_| ()))
             }
         }
     });
@@ -76,7 +78,7 @@ fn requests_and_scopes_are_named_by_what_they_wait_for() {
 }
 
 #[test]
-fn ranks_that_have_ended_and_threads_are_told_apart() {
+fn report_distinguishes_exited_ranks_and_threads() {
     let report = failure(3, |world| match world.rank() {
         0 => {}
         1 => std::thread::scope(|threads| {
@@ -92,21 +94,21 @@ fn ranks_that_have_ended_and_threads_are_told_apart() {
             let _ = world.issend([1u8; 10], 1, 4).map(drop);
         }
     });
-    assert_told(&report, 0, "has ended");
+    assert_told(&report, 0, "has exited");
     assert_told(&report, 1, "recv from rank 1 with tag 1, for ");
     assert_told(&report, 1, "recv from rank 1 with tag 2, for ");
     assert_told(&report, 2, "leaving the job: messages it sent have not been received, for ");
 }
 
 #[test]
-fn a_rank_alone_is_ended_too() {
+fn single_rank_times_out() {
     let report = failure(1, |world: World| world.recv(&mut [0u8], 0, 1).map(|_| ()));
     assert_told(&report, 0, "recv from rank 0 with tag 1, for ");
     assert!(!report.contains("go on"), "{report}");
 }
 
 #[test]
-fn what_computes_for_ever_is_left_behind_and_told() {
+fn busy_rank_is_named_in_timeout_report() {
     let report = failure(2, |world| {
         if world.rank() == 1 {
             loop {
@@ -116,13 +118,13 @@ fn what_computes_for_ever_is_left_behind_and_told() {
         world.barrier()
     });
     assert_told(&report, 0, "barrier, for ");
-    assert_told(&report, 1, "not in a call");
-    assert!(report.ends_with("cannot be ended: their threads go on"), "{report}");
+    assert_told(&report, 1, "in no blocking call");
+    assert!(report.ends_with("they keep running"), "{report}");
 }
 
 #[mpj::test(ranks = 2, timeout = "2s")]
 #[should_panic(expected = "rank 1: recv from rank 0 with tag 0, for ")]
-fn the_attribute_takes_a_time(world: World) -> mpj::Result<()> {
+fn attribute_accepts_a_timeout(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
         world.recv(&mut [0u8], 0, 0)?;
     }
@@ -130,7 +132,7 @@ fn the_attribute_takes_a_time(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn times_have_a_number_and_a_unit() {
+fn timeouts_have_a_number_and_a_unit() {
     let times = [("500ms", 500), ("10s", 10_000), ("2min", 120_000), ("999999999ms", 999_999_999)];
     for (text, millis) in times {
         assert_eq!(parse_timeout(text), Duration::from_millis(millis), "{text}");

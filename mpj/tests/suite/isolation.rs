@@ -27,7 +27,7 @@ fn first_to_last(world: &World, fill: u8) -> mpj::Result<()> {
 /// Rank 1 receives only after ranks 0 and 2 have finished their exchange. A condition variable, not a message, reports
 /// that.
 #[test]
-fn a_busy_rank_stops_nobody() {
+fn busy_rank_does_not_block_others() {
     let through = (Mutex::new(false), Condvar::new());
     ranks(3, |world| {
         world.barrier()?;
@@ -58,9 +58,8 @@ fn a_busy_rank_stops_nobody() {
     });
 }
 
-/// Rank 1 leaves in good order, with unread messages.
 #[test]
-fn a_rank_that_has_left_takes_no_room_with_it() {
+fn credit_of_finalized_ranks_is_reclaimed() {
     ranks(3, |world| {
         world.barrier()?;
         if world.rank() == 1 {
@@ -76,9 +75,8 @@ fn a_rank_that_has_left_takes_no_room_with_it() {
     });
 }
 
-/// Rank 1 dies, and the others continue without it.
 #[test]
-fn a_rank_that_has_died_takes_no_room_with_it() {
+fn credit_of_dead_ranks_is_reclaimed() {
     let outcome = job(3, |world| {
         let text = |e: Error| e.to_string();
         let rest = world.split(Some(u32::from(world.rank() == 1)), 0).map_err(text)?.unwrap();

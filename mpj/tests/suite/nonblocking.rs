@@ -11,17 +11,15 @@ use mpj::raw::{self, BlockLayout, Buf, Collective};
 use mpj::{ErrorClass, Intracomm, Op, Waitable, World};
 
 const SIZES: [usize; 3] = [2, 3, 5];
-/// Eager, and long enough for the ring algorithm.
 const LENGTHS: [usize; 3] = [1, 100, 20_000];
 
-/// Returns the sum of all ranks' samples.
 fn sums(size: usize, from: usize, len: usize) -> Vec<u64> {
     let all: Vec<Vec<u64>> = (0..size).map(|rank| samples(rank, from, len)).collect();
     (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
 }
 
 #[test]
-fn they_give_what_the_blocking_ones_give() {
+fn nonblocking_results_equal_blocking_results() {
     for size in [1, 2, 3, 5] {
         ranks(size, |world| {
             for len in LENGTHS {
@@ -98,7 +96,7 @@ fn start_all(
 }
 
 #[test]
-fn each_rank_may_wait_for_them_in_an_order_of_its_own() {
+fn ranks_may_wait_in_different_orders() {
     for size in SIZES {
         ranks(size, |world| {
             for round in 0..4 {
@@ -119,7 +117,7 @@ fn each_rank_may_wait_for_them_in_an_order_of_its_own() {
 }
 
 #[test]
-fn blocking_ones_may_come_between() {
+fn blocking_calls_may_run_while_nonblocking_ones_are_pending() {
     for size in SIZES {
         ranks(size, |world| {
             let first = world.iallreduce(vec![world.rank(); 20_000], vec![0; 20_000], Op::Sum)?;
@@ -138,7 +136,7 @@ fn blocking_ones_may_come_between() {
 }
 
 #[test]
-fn a_rank_that_waits_for_a_message_drives_them() {
+fn recv_progresses_collectives() {
     for size in SIZES {
         ranks(size, |world| {
             // Inner ranks of the tree must forward what they receive.
@@ -150,7 +148,7 @@ fn a_rank_that_waits_for_a_message_drives_them() {
                 for _ in 0..size - 1 {
                     world.recv(&mut [0u8], mpj::ANY_SOURCE, 0)?;
                 }
-                assert!(sum.watch().has_ended() && bcast.watch().has_ended());
+                assert!(sum.request_ref().test() && bcast.request_ref().test());
                 assert_eq!(sum.wait()?.0.1, [size as u32]);
                 assert_eq!(bcast.wait()?.0, vec![0; 30_000]);
             } else {
@@ -164,7 +162,7 @@ fn a_rank_that_waits_for_a_message_drives_them() {
 }
 
 #[test]
-fn a_rank_that_tests_drives_them() {
+fn test_progresses_collectives() {
     ranks(3, |world| {
         let mut sum = world.iallreduce(vec![1u64; 10_000], vec![0u64; 10_000], Op::Sum)?;
         let ((_, sums), _) = loop {
@@ -179,7 +177,7 @@ fn a_rank_that_tests_drives_them() {
 }
 
 #[test]
-fn those_that_are_dropped_go_to_their_end() {
+fn dropped_requests_still_complete() {
     for size in SIZES {
         ranks(size, |world| {
             for round in 0..5u64 {
@@ -201,7 +199,7 @@ fn those_that_are_dropped_go_to_their_end() {
 }
 
 #[test]
-fn who_leaves_takes_part_until_they_have_ended() {
+fn finalize_waits_for_started_collectives() {
     for size in SIZES {
         ranks(size, |world| {
             let apart = world.dup()?;
@@ -231,7 +229,7 @@ fn who_leaves_takes_part_until_they_have_ended() {
 }
 
 #[test]
-fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
+fn collective_missing_on_one_rank_fails() {
     for size in SIZES {
         ranks(size, |world| {
             // Each rank has started a collective on a different communicator, and leaves.
@@ -244,7 +242,7 @@ fn nobody_waits_for_ever_for_one_that_others_do_not_start() {
 }
 
 #[test]
-fn one_outlives_its_communicator() {
+fn collective_completes_after_communicator_is_freed() {
     let drop_it = |dup| {
         drop(dup);
         Ok(())
@@ -268,7 +266,7 @@ fn one_outlives_its_communicator() {
 }
 
 #[test]
-fn threads_of_one_rank_may_wait_for_them() {
+fn threads_of_one_rank_may_wait_for_collectives() {
     ranks(3, |world| {
         let started: Vec<_> =
             (0..6u32).map(|i| world.iallreduce([i], [0], Op::Sum)).collect::<mpj::Result<_>>()?;
@@ -295,7 +293,7 @@ fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> 
 }
 
 #[test]
-fn what_one_rank_is_refused_is_told_to_all() {
+fn invalid_arguments_on_one_rank_fail_all_ranks() {
     for size in SIZES {
         let errors = told(size, |world| {
             let root = if world.rank() == 1 { size } else { 0 };
@@ -309,7 +307,7 @@ fn what_one_rank_is_refused_is_told_to_all() {
 }
 
 #[test]
-fn what_all_ranks_are_refused_leaves_them_in_step() {
+fn invalid_arguments_on_all_ranks_keep_communicator_usable() {
     ranks(3, |world| {
         for _ in 0..3 {
             assert_eq!(world.ibcast([0u8], 7).expect_err("a bad root").class(), ErrorClass::Root);
@@ -320,10 +318,9 @@ fn what_all_ranks_are_refused_leaves_them_in_step() {
 }
 
 #[test]
-fn one_that_fails_in_its_middle_is_told_to_all() {
+fn failure_during_collective_reaches_all_ranks() {
     for size in SIZES {
         let errors = told(size, |world| {
-            // Rank 1 expects fewer bytes.
             let len = if world.rank() == 1 { 5 } else { 9 };
             world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
         });
@@ -334,7 +331,7 @@ fn one_that_fails_in_its_middle_is_told_to_all() {
 }
 
 #[test]
-fn another_collective_is_seen_as_what_it_is() {
+fn mismatched_collective_is_named() {
     for size in SIZES {
         let errors = told(size, |world| match world.rank() {
             0 => world.ibarrier()?.wait().map(drop).map_err(mpj::Error::from),
@@ -347,7 +344,7 @@ fn another_collective_is_seen_as_what_it_is() {
 }
 
 #[test]
-fn a_function_that_panics_ends_them_with_an_error() {
+fn panicking_op_fails_pending_collectives() {
     let errors = told(3, |world| {
         let op =
             Op::user(true, |a: &u32, b: &u32| if *a + *b > 2 { panic!("as the test wants") } else { a + b });
@@ -359,7 +356,7 @@ fn a_function_that_panics_ends_them_with_an_error() {
 }
 
 #[test]
-fn a_function_may_wait_for_messages_itself() {
+fn user_op_may_wait_for_messages() {
     ranks(2, |world| {
         let other = 1 - world.rank();
         let inner = world.comm().clone();
@@ -379,7 +376,7 @@ fn a_function_may_wait_for_messages_itself() {
 /// Each user function probes, which makes progress on the other collectives and so calls their functions, which probe,
 /// too.
 #[test]
-fn functions_of_many_may_look_for_messages() {
+fn user_ops_of_several_collectives_may_probe() {
     ranks(2, |world| {
         let apart = world.dup()?;
         let look = move |a: &u64, b: &u64| {
@@ -406,7 +403,7 @@ fn functions_of_many_may_look_for_messages() {
 }
 
 #[test]
-fn a_rank_that_leaves_ends_them_with_an_error() {
+fn finalized_rank_fails_pending_collectives() {
     for size in SIZES {
         let left = AtomicUsize::new(0);
         ranks(size, |world| {
@@ -428,7 +425,7 @@ fn a_rank_that_leaves_ends_them_with_an_error() {
 }
 
 #[test]
-fn a_rank_may_leave_with_some_that_nobody_else_has_started() {
+fn rank_may_leave_with_collectives_that_no_other_rank_started() {
     ranks(3, |world| {
         if world.rank() == 2 {
             drop((world.iallreduce([1], [0], Op::Sum)?, world.ibarrier()?));
@@ -438,7 +435,7 @@ fn a_rank_may_leave_with_some_that_nobody_else_has_started() {
 }
 
 #[test]
-fn a_death_ends_them_with_an_error() {
+fn death_fails_pending_collectives() {
     let (past, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let outcome = job(3, |world| {
         let first = world.ibarrier().map_err(|e| e.to_string())?;
@@ -462,7 +459,7 @@ fn a_death_ends_them_with_an_error() {
 }
 
 #[test]
-fn prepared_ones_run_again_and_again_with_new_data() {
+fn persistent_collectives_restart_with_new_data() {
     for size in SIZES {
         ranks(size, |world| {
             let (me, len, op) = (world.rank(), 100, Op::Sum);
@@ -507,7 +504,7 @@ fn prepared_ones_run_again_and_again_with_new_data() {
 }
 
 #[test]
-fn what_one_rank_cannot_prepare_is_told_to_all() {
+fn init_failure_on_one_rank_fails_all_ranks() {
     for size in SIZES {
         let errors = told(size, |world| {
             let mut items = [0u8];
@@ -522,7 +519,7 @@ fn what_one_rank_cannot_prepare_is_told_to_all() {
 }
 
 #[test]
-fn what_is_dropped_has_given_its_memory_back_at_the_end() {
+fn dropped_requests_free_their_buffers() {
     let memory = Arc::new(());
     let kept = Arc::clone(&memory);
     ranks(3, move |world| {

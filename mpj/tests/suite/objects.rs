@@ -28,7 +28,7 @@ fn shape(rank: usize) -> Shape {
 }
 
 #[mpj::test(ranks = 3)]
-fn values_go_around(world: World) -> mpj::Result<()> {
+fn objects_are_sent_around_a_ring(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
     world.send_object(&shape(me), right, 4)?;
@@ -46,7 +46,7 @@ fn values_go_around(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn big_values(world: World) -> mpj::Result<()> {
+fn long_objects_arrive(world: World) -> mpj::Result<()> {
     let value = |rank: usize| -> Vec<u8> { (0..8 << 20).map(|at: usize| (at % 251 + rank) as u8).collect() };
     let other = 1 - world.rank();
     let sending = value(world.rank());
@@ -59,7 +59,7 @@ fn big_values(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn everybody_gets_the_value_of_the_root() {
+fn bcast_object_sends_the_value_of_the_root() {
     for size in [1, 2, 3, 5, 8] {
         ranks(size, |world| {
             for root in 0..size {
@@ -73,9 +73,8 @@ fn everybody_gets_the_value_of_the_root() {
     }
 }
 
-/// Bytes that are not a valid value fail only that receive; the next message is received.
 #[mpj::test(ranks = 2)]
-fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
+fn object_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {
         world.send_object(&vec![7u8; 5], 1, 0)?;
         world.send(&[1.5f64; 3], 1, 0)?;
@@ -99,9 +98,8 @@ fn a_value_of_another_type_is_an_error(world: World) -> mpj::Result<()> {
     world.barrier()
 }
 
-/// A value that cannot be serialized fails at the sender, before anything is sent.
 #[test]
-fn values_that_cannot_be_serialized() {
+fn unserializable_object_fails_the_send() {
     struct Never;
     impl Serialize for Never {
         fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {

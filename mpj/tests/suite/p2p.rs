@@ -148,7 +148,7 @@ fn tags_select(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn probes_look_and_matched_probes_take(world: World) -> mpj::Result<()> {
+fn probes_keep_and_matched_probes_remove_the_message(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {
         for len in [3usize, 4, 50_000, 6] {
             world.send(&samples::<u16>(0, len, len), 1, len as i32)?;
@@ -187,7 +187,7 @@ fn probes_look_and_matched_probes_take(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn nobody_takes_part_at_once(world: World) -> mpj::Result<()> {
+fn proc_null_returns_immediately(world: World) -> mpj::Result<()> {
     let mut kept = [1u8, 2];
     world.send(&kept, PROC_NULL, 0)?;
     world.ssend(&kept, PROC_NULL, 0)?;
@@ -236,7 +236,6 @@ fn views_are_derived_types_inside_slices(world: World) -> Any {
             let first = (*offset as i64 * 4 + run.offset) / 4;
             expected.extend((0..run.len / 4).map(|at| whole[first as usize + at]));
         }
-        // A view to a slice, a slice to a view, a view to a view.
         let mut flat = vec![0i32; expected.len()];
         pass(&world, &view, &mut flat, tag as i32)?;
         let mut spread = vec![0i32; whole.len()];
@@ -253,14 +252,14 @@ fn views_are_derived_types_inside_slices(world: World) -> Any {
 }
 
 #[test]
-fn views_that_leave_their_slice_or_mix_types_are_refused() {
+fn views_outside_the_slice_or_of_mixed_types_are_rejected() {
     let mut data = [0i32; 10];
     let of = Datatype::of::<i32>();
     let column = of.vector(3, 1, 4).expect("fits");
     assert!(View::new(&data, 1, &column, 1).is_ok());
     let outside = View::new(&data, 2, &column, 1).unwrap_err();
     assert_eq!((outside.bounds, outside.len, outside.mismatch), ((8, 44), 40, false));
-    assert_eq!(outside.to_string(), "the items touch bytes 8..44 of a slice of 40 bytes");
+    assert_eq!(outside.to_string(), "the items have bytes 8..44, the slice has 40 bytes");
     assert!(View::new(&data, 11, &of, 1).is_err());
     assert!(View::new(&data, usize::MAX, &of, 1).is_err());
     assert!(View::new(&data, 0, &of, usize::MAX).is_err());
@@ -289,7 +288,7 @@ fn views_that_leave_their_slice_or_mix_types_are_refused() {
 }
 
 #[mpj::test(ranks = 4)]
-fn a_missing_neighbour_is_none_and_an_answer_goes_to_its_status(world: World) -> mpj::Result<()> {
+fn none_is_proc_null_and_status_is_an_address(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     let (left, right) = (me.checked_sub(1), (me + 1 < n).then_some(me + 1));
     let mut got = [usize::MAX];

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use mpj::World;
 
-/// The line of the assertion below.
 const ASSERTION: u32 = line!() + 5;
 
 #[mpj::test(ranks = 2)]
@@ -13,7 +12,6 @@ fn assertion_fails(world: World) {
     assert_eq!(world.rank(), 0, "on purpose");
 }
 
-/// The line of the attribute below.
 const ERROR: u32 = line!() + 2;
 
 #[mpj::test(ranks = 2)]
@@ -33,7 +31,7 @@ fn output_of(test: &str) -> String {
 }
 
 #[test]
-fn failing_rank_tests_point_at_the_users_lines() {
+fn failing_rank_tests_point_to_the_users_lines() {
     let output = output_of("assertion_fails");
     let at = format!("panicked at {}:{ASSERTION}:5:", file!());
     assert!(output.contains(&at) && output.contains("on purpose"), "no '{at}' in {output}");

@@ -1,11 +1,11 @@
-//! Tests the table of parameters.
+//! Tests of the parameter table.
 
 use std::collections::BTreeSet;
 
 use mpj::config::{Config, ParameterNames, parameters};
 
 #[test]
-fn every_parameter_may_have_its_default_and_says_what_it_does() {
+fn every_parameter_has_a_valid_default_and_a_help_text() {
     for parameter in parameters() {
         let (name, default) = (parameter.name(), parameter.default());
         assert!(name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'), "{name}");
@@ -15,7 +15,7 @@ fn every_parameter_may_have_its_default_and_says_what_it_does() {
 }
 
 #[test]
-fn every_name_is_one_parameter() {
+fn parameter_names_are_unique() {
     let all = parameters();
     let names: BTreeSet<&str> = all.iter().map(|parameter| parameter.name()).collect();
     assert_eq!(names.len(), all.len(), "{names:?}");

@@ -8,7 +8,6 @@ use mpj::{DataPath, Datatype, ErrorClass, View, ViewMut, World};
 
 const PATHS: [DataPath; 3] = [DataPath::Auto, DataPath::Buffered, DataPath::ZeroCopy];
 
-/// Returns every pair of a sender's and a receiver's path.
 fn pairs() -> impl Iterator<Item = (DataPath, DataPath)> {
     PATHS.into_iter().flat_map(|sender| PATHS.map(|receiver| (sender, receiver)))
 }
@@ -18,7 +17,7 @@ fn numbers(rank: usize, round: usize, len: usize) -> Vec<u32> {
 }
 
 #[mpj::test(ranks = 3)]
-fn messages_arrive_as_they_were_sent(world: World) -> mpj::Result<()> {
+fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
     let (right, left) = ((world.rank() + 1) % 3, (world.rank() + 2) % 3);
     for (round, (sender, receiver)) in pairs().enumerate() {
         for len in SIZES {
@@ -47,7 +46,7 @@ fn messages_arrive_as_they_were_sent(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn layouts_need_not_be_alike(world: World) -> mpj::Result<()> {
+fn sender_and_receiver_layouts_may_differ(world: World) -> mpj::Result<()> {
     const ROWS: usize = 300;
     let column = Datatype::of::<u32>().vector(ROWS, 1, 3).unwrap();
     for (round, (sender, receiver)) in pairs().enumerate() {
@@ -71,7 +70,7 @@ fn layouts_need_not_be_alike(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn what_a_receive_refuses_is_not_written(world: World) -> mpj::Result<()> {
+fn rejected_message_leaves_buffer_unchanged(world: World) -> mpj::Result<()> {
     for (sender, receiver) in pairs() {
         for len in [10, 300_000] {
             if world.rank() == 0 {
@@ -94,7 +93,7 @@ fn what_a_receive_refuses_is_not_written(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
+fn invalid_bytes_are_errors(world: World) -> mpj::Result<()> {
     for (sender, receiver) in pairs() {
         for len in [10, 100_000] {
             if world.rank() == 0 {
@@ -114,7 +113,7 @@ fn bytes_that_are_no_values_become_errors(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<()> {
+fn zero_copy_message_is_transferred_by_the_device(world: World) -> mpj::Result<()> {
     let copies = || world.stats().copies();
     world.barrier()?;
     let before = copies();
@@ -130,7 +129,7 @@ fn a_message_without_copies_is_moved_by_the_device(world: World) -> mpj::Result<
 
 /// A receive buffer is often allocated for the longest possible message.
 #[mpj::test(ranks = 2)]
-fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -> mpj::Result<()> {
+fn receive_allocates_for_its_message_not_for_its_buffer(world: World) -> mpj::Result<()> {
     const ROOM: usize = 1 << 28;
     let mut room = vec![0u8; if world.rank() == 1 { ROOM } else { 0 }];
     for (sender, len) in PATHS.into_iter().flat_map(|path| [(path, 8), (path, 1 << 20)]) {
@@ -169,7 +168,7 @@ fn a_receive_takes_a_block_for_its_message_and_none_for_its_room(world: World) -
 }
 
 #[mpj::test(ranks = 2)]
-fn a_communicator_keeps_the_path_of_the_handle_it_was_made_from(world: World) -> mpj::Result<()> {
+fn dup_inherits_the_data_path(world: World) -> mpj::Result<()> {
     let straight = world.with_path(DataPath::ZeroCopy).dup()?;
     assert_eq!(straight.as_raw().path(), Some(DataPath::ZeroCopy));
     assert_eq!(world.comm().as_raw().path(), None);

@@ -8,19 +8,17 @@ const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
 const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
 const STARTS: usize = 4;
 
-/// Returns a rank's data for a start.
 fn mine(rank: usize, start: usize, len: usize) -> Vec<u64> {
     samples(rank, 31 * start, len)
 }
 
-/// Returns the sum of the data of the first `ranks` ranks.
 fn sum(ranks: usize, start: usize, len: usize) -> Vec<u64> {
     let all: Vec<Vec<u64>> = (0..ranks).map(|rank| mine(rank, start, len)).collect();
     (0..len).map(|at| all.iter().map(|one| one[at]).sum()).collect()
 }
 
 #[test]
-fn reductions_and_broadcasts_give_each_start_its_own() {
+fn each_start_uses_the_current_data() {
     for size in SIZES {
         ranks(size, |world| {
             let (me, last) = (world.rank(), size - 1);
@@ -62,7 +60,7 @@ fn reductions_and_broadcasts_give_each_start_its_own() {
 }
 
 #[test]
-fn parts_go_where_the_layouts_say_at_each_start() {
+fn each_start_uses_the_block_layouts() {
     for size in SIZES {
         ranks(size, |world| {
             let (me, last) = (world.rank(), size - 1);
@@ -133,9 +131,8 @@ fn parts_go_where_the_layouts_say_at_each_start() {
     }
 }
 
-/// The buffers can be replaced before each start, and a running collective completes even if its handle is dropped.
 #[test]
-fn buffers_may_move_and_starts_may_be_dropped() {
+fn buffers_may_be_replaced_and_active_requests_dropped() {
     for size in SIZES {
         ranks(size, |world| {
             let mut total = world.allreduce_init(vec![0u64; 1000], vec![0u64; 1000], Op::Sum)?;
@@ -146,7 +143,7 @@ fn buffers_may_move_and_starts_may_be_dropped() {
                     drop(running);
                 } else {
                     let mut running = running;
-                    while let Err(still) = running.test().map(|ended| ended.map(drop)) {
+                    while let Err(still) = running.try_wait().map(|ended| ended.map(drop)) {
                         running = still;
                     }
                 }
@@ -160,7 +157,7 @@ fn buffers_may_move_and_starts_may_be_dropped() {
 }
 
 #[test]
-fn a_start_that_does_not_match_is_an_error_on_each_rank() {
+fn mismatched_start_fails_on_every_rank() {
     for size in &SIZES[1..] {
         let errors = job(*size, |world| {
             // If one rank rejects the arguments at creation, all ranks get the error, at the latest when they start it.

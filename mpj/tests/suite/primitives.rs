@@ -33,7 +33,7 @@ macro_rules! row {
 }
 
 #[mpj::test(ranks = 2)]
-fn every_primitive_has_all_its_rows(world: World) -> mpj::Result<()> {
+fn every_primitive_is_a_buffer_and_a_section_kind(world: World) -> mpj::Result<()> {
     for primitive in Primitive::ALL {
         match primitive {
             Primitive::I8 => row!(world, primitive, i8, -1),
@@ -77,7 +77,7 @@ fn every_primitive_has_all_its_rows(world: World) -> mpj::Result<()> {
 }
 
 #[test]
-fn every_kind_is_a_primitive_of_the_same_name_or_an_object() {
+fn every_kind_is_an_object_or_has_a_primitive_of_its_name() {
     for kind in ElementKind::ALL {
         let primitive = Primitive::ALL.into_iter().find(|primitive| primitive.name() == kind.to_string());
         match primitive {

@@ -77,7 +77,6 @@ fn messages(world: World) -> mpj::Result<()> {
 fn requests(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (me, other, of) = (comm.rank() as usize, 1 - comm.rank() as i32, Datatype::of::<u32>());
-    // Every third element, in reverse order.
     let strided = of.vector(1000, 1, -3).expect("fits");
     let mine = samples::<u32>(me, 0, 3000);
     let mut got = vec![0u32; 3000];
@@ -218,7 +217,6 @@ fn reductions(world: World) -> mpj::Result<()> {
     // SAFETY: as above.
     unsafe { raw::scan(comm, &from(&mine, &of), &to(&mut got, &of), &Op::Max) }?;
     assert_eq!(got, mine);
-    // Raw bytes support bit operations, but no sum.
     let (mine, mut got) = ([1u8 << me, 0xF0], [0u8; 2]);
     // SAFETY: as above.
     unsafe { raw::allreduce(comm, &from(&mine, &bytes), &to(&mut got, &bytes), &Op::Bor) }?;
@@ -229,9 +227,8 @@ fn reductions(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Send and receive buffers that visibly overlap are rejected. In-place calls are allowed.
 #[mpj::test(ranks = 3)]
-fn buffers_that_overlap(world: World) -> mpj::Result<()> {
+fn overlapping_buffers_are_rejected(world: World) -> mpj::Result<()> {
     let (comm, of, me) = (world.as_raw(), Datatype::of::<u64>(), world.rank() as u64);
     let mut memory = [me + 1; 8];
     let base = into(&mut memory);
@@ -288,7 +285,7 @@ fn communicators(world: World) -> mpj::Result<()> {
 
 /// Invalid bytes are never stored in a `bool` or `char`: the receive fails, and they are replaced with `false` or '\0'.
 #[mpj::test(ranks = 2)]
-fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
+fn invalid_values_are_detected(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     if comm.rank() == 0 {
         for len in [3usize, 50_000] {
@@ -348,7 +345,7 @@ fn invalid_values_are_caught(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 1)]
-fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Result<()> {
+fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();
     let (mut got, bytes) = ([7u8; 4], Datatype::of::<u8>());
     let twice = bytes.indexed(&[(2, 0), (2, 1)]).expect("fits");
@@ -383,8 +380,6 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);
     }
     assert_eq!(got, [7; 4]);
-    // Sending such a type is allowed.
-    // SAFETY: room for four.
     let request = unsafe { raw::irecv(comm, Buf::new(into(&mut got), 4, &bytes), 0, 1, None) }?;
     // SAFETY: as above.
     unsafe { raw::send(comm, Buf::read_only(out(&[1u8, 2, 3]), 1, &twice), 0, 1, Mode::Standard) }?;
@@ -395,7 +390,7 @@ fn types_that_name_a_byte_twice_are_not_received_into(world: World) -> mpj::Resu
 /// A raw operation gets the datatype, and items in blocks of any length. The order of ranks and the gaps between items
 /// are kept.
 #[mpj::test(ranks = 3)]
-fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
+fn raw_operations_get_the_datatype(world: World) -> mpj::Result<()> {
     let (comm, me, mixed) = (world.as_raw(), world.rank() as i32, mixed());
     // Composes two affine maps, the second after the first: associative, but not commutative.
     let then = Op::from_raw_fn(false, move |first, second, len, datatype| {
@@ -421,9 +416,8 @@ fn operations_that_are_told_the_type(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// A chain of segments can be the send buffer of every collective.
 #[mpj::test(ranks = 3)]
-fn chains_in_collectives(world: World) -> mpj::Result<()> {
+fn collectives_send_chains(world: World) -> mpj::Result<()> {
     let (comm, me, of) = (world.as_raw(), world.rank() as u32, Datatype::of::<u32>());
     let mine: Vec<u8> = (0..3000u32).flat_map(|i| (i + 10_000 * me).to_ne_bytes()).collect();
     let cut = |bytes: &[u8]| Buf::chain(bytes.chunks(1001).map(ChainSegment::from), Primitive::U32);
@@ -452,9 +446,8 @@ fn chains_in_collectives(world: World) -> mpj::Result<()> {
     Ok(())
 }
 
-/// Descriptions that are not valid buffers are rejected in every call.
 #[mpj::test(ranks = 1)]
-fn buffers_that_are_none(world: World) -> mpj::Result<()> {
+fn invalid_buffers_are_rejected(world: World) -> mpj::Result<()> {
     #[derive(Debug)]
     struct Huge;
     // SAFETY: every call rejects the buffer before anything is read.
@@ -484,7 +477,6 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     // SAFETY: the buffer is rejected before anything is written.
     let error = unsafe { raw::recv(comm, chain, 0, 0) }.expect_err("a chain");
     assert_eq!(error.class(), ErrorClass::Buffer);
-    // The blocks of other ranks are validated like a rank's own block.
     let (mut got, everywhere) = ([0u64], Datatype::of::<u64>().resized(0, 0).expect("no extent"));
     let endless = Buf::read_only(bytes.as_ptr(), 1 << 62, everywhere);
     let varying = BlockLayout::Varying { counts: &[1 << 61], displacements: &[1] };
@@ -511,7 +503,6 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
     // SAFETY: as above.
     let refused = unsafe { raw::gather(comm, &Buf::in_place(), &beyond, varying, 0) };
     assert_eq!(refused.expect_err("too large").class(), ErrorClass::Count);
-    // Displacements that are addresses.
     let (mine, mut got) = ([5u16, 6], [0u16; 2]);
     let at = mine.as_ptr().expose_provenance() as i64;
     let absolute = Datatype::of::<u16>().hindexed(&[(2, at)]).expect("fits");
@@ -524,7 +515,7 @@ fn buffers_that_are_none(world: World) -> mpj::Result<()> {
 
 /// Waits for slices of requests of any kind. A completed entry is replaced with `None`.
 #[mpj::test(ranks = 2)]
-fn lists_of_requests(world: World) -> mpj::Result<()> {
+fn request_slices_can_be_waited_for(world: World) -> mpj::Result<()> {
     const N: usize = 6;
     let (comm, of) = (world.as_raw(), Datatype::of::<u16>());
     if comm.rank() == 0 {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::common::{alive, forget, lent as programs};
 
 #[test]
-fn messages_are_read_where_they_lie() {
+fn messages_are_read_in_place() {
     for ranks in [1, 2, 3, 5] {
         let there = Mutex::new(Vec::new());
         let outcome = alive(|| {
@@ -25,7 +25,7 @@ fn messages_are_read_where_they_lie() {
 }
 
 #[test]
-fn what_is_looked_at_outlives_its_sender_and_its_job() {
+fn received_block_outlives_sender_and_world() {
     let kept = Mutex::new(None);
     let outcome = alive(|| {
         mpj::threads(3, |world| {
@@ -42,7 +42,7 @@ fn what_is_looked_at_outlives_its_sender_and_its_job() {
 
 /// A received block that is never dropped delays only ranks that wait for it, and only until its holder leaves.
 #[mpj::test(ranks = 2)]
-fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> mpj::Result<()> {
+fn sender_of_viewed_block_learns_of_receiver_exit(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let sending = world.isend(world.alloc_slice(1u8, 1 << 20)?, 1, 0)?;
         let failed = sending.wait().expect_err("it never comes home");
@@ -57,7 +57,7 @@ fn who_waits_for_a_block_hears_that_its_receiver_has_left(world: mpj::World) -> 
 }
 
 #[mpj::test(ranks = 2)]
-fn what_comes_from_nobody_is_empty(world: mpj::World) -> mpj::Result<()> {
+fn block_from_proc_null_is_empty(world: mpj::World) -> mpj::Result<()> {
     let (lent, status) = world.recv_block(None, 0)?;
     assert!(lent.is_empty() && !lent.is_zero_copy() && status.source().is_none());
     assert_eq!(lent.try_as_slice::<f64>()?, [0.0; 0]);

@@ -137,7 +137,6 @@ fn integers_wrap_and_zeros_are_false() {
     });
 }
 
-/// A float sum has the same bits on all ranks and in every run, whatever the algorithm.
 #[test]
 fn float_sums_have_the_same_bits_on_all_ranks() {
     for size in RANKS {
@@ -162,7 +161,6 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
                 world.bcast(&mut of_root, 0)?;
                 assert!(of_root == bits, "{count} elements differ between ranks");
             }
-            // A NaN on any rank makes the result NaN.
             for nan in 0..world.size() {
                 let mine = if world.rank() == nan { f64::NAN } else { world.rank() as f64 };
                 for op in [Op::Min, Op::Max] {
@@ -178,7 +176,7 @@ fn float_sums_have_the_same_bits_on_all_ranks() {
 
 /// Columns of a row-major matrix: items that interleave, in the buffers and in temporary memory.
 #[test]
-fn derived_types_are_reduced_where_they_lie() {
+fn derived_types_are_reduced_in_place() {
     for size in RANKS {
         ranks(size, |world| {
             let (me, last) = (world.rank(), size - 1);
@@ -196,7 +194,6 @@ fn derived_types_are_reduced_where_they_lie() {
                     root,
                 )?;
                 assert_eq!(got, if me == root { sum.clone() } else { blanks(24) });
-                // The same elements in different layouts on the two sides.
                 world.reduce(&view(), &mut got, Op::Sum, root)?;
                 assert_eq!(got, if me == root { by_columns(&sum) } else { blanks(24) });
             }

@@ -7,7 +7,7 @@ use crate::common::{SIZES, alive, blanks, forget, job, samples};
 use mpj::{ANY_SOURCE, ANY_TAG, ErrorClass, Request, World, wait_all, wait_any};
 
 #[mpj::test(ranks = 2)]
-fn owned_requests_give_the_buffer_back(world: World) -> mpj::Result<()> {
+fn owned_requests_return_the_buffer(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for len in SIZES {
         let receiving = world.irecv(blanks::<f64>(len), other, 1)?;
@@ -26,7 +26,7 @@ fn owned_requests_give_the_buffer_back(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn a_test_gives_the_request_back_until_the_end(world: World) -> mpj::Result<()> {
+fn try_wait_returns_a_pending_request(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
         world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has tested without success
         world.send(&samples::<u32>(1, 0, 9), 0, 0)?;
@@ -48,7 +48,7 @@ fn a_test_gives_the_request_back_until_the_end(world: World) -> mpj::Result<()> 
 }
 
 #[mpj::test(ranks = 3)]
-fn head_to_head_and_waited_in_reverse_order(world: World) -> mpj::Result<()> {
+fn opposite_sends_may_be_waited_for_in_reverse_order(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in SIZES {
         let mut receives = Vec::new();
@@ -127,7 +127,7 @@ fn cancelled_and_dropped_receives_take_no_message(world: World) -> mpj::Result<(
 }
 
 #[mpj::test(ranks = 2)]
-fn a_dropped_send_finishes(world: World) -> mpj::Result<()> {
+fn dropped_send_completes(world: World) -> mpj::Result<()> {
     for len in SIZES {
         if world.rank() == 0 {
             drop(world.isend(samples::<i64>(0, 3, len), 1, 0)?);
@@ -148,7 +148,7 @@ fn a_dropped_send_finishes(world: World) -> mpj::Result<()> {
 /// A receive whose request was forgotten still writes to its buffer, which is never freed. Memory that is allocated
 /// meanwhile is not changed.
 #[mpj::test(ranks = 2)]
-fn forgotten_requests_leak_and_do_no_harm(world: World) -> mpj::Result<()> {
+fn forgotten_requests_only_leak(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     for len in SIZES {
         for _ in 0..4 {

@@ -6,7 +6,7 @@ use crate::common::{SIZES, alive, blanks, ranks, samples};
 use mpj::{ANY_SOURCE, ErrorClass, World};
 
 #[mpj::test(ranks = 2)]
-fn scopes_lend_buffers_and_give_them_back(world: World) -> mpj::Result<()> {
+fn scopes_borrow_buffers(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for len in SIZES {
         let mine = samples::<u32>(me, 0, len);
@@ -34,7 +34,7 @@ fn scopes_lend_buffers_and_give_them_back(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn a_scope_ends_when_its_forgotten_operations_have(world: World) -> mpj::Result<()> {
+fn scope_waits_for_forgotten_operations(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for len in SIZES {
         let mine = samples::<i16>(me, 0, len);
@@ -52,7 +52,7 @@ fn a_scope_ends_when_its_forgotten_operations_have(world: World) -> mpj::Result<
 }
 
 #[mpj::test(ranks = 2)]
-fn scoped_receives_are_taken_back_by_drop_and_cancel(world: World) -> mpj::Result<()> {
+fn drop_and_cancel_cancel_scoped_receives(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let (mut dropped, mut cancelled, mut kept) = ([1u8], [2u8], [3u8]);
     world.scope(|s| {
@@ -69,7 +69,7 @@ fn scoped_receives_are_taken_back_by_drop_and_cancel(world: World) -> mpj::Resul
 }
 
 #[test]
-fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
+fn panic_in_a_scope_completes_its_operations_and_unwinds() {
     ranks(2, |world| {
         let (me, other) = (world.rank(), 1 - world.rank());
         let mine = samples::<u64>(me, 0, 100_000);
@@ -97,7 +97,7 @@ fn a_panic_in_a_scope_ends_its_operations_and_goes_on() {
 /// A panic is reported to other ranks only after its scope has ended. Therefore the scope must not wait for ranks that
 /// wait for the panicked rank.
 #[test]
-fn a_panic_does_not_wait_for_its_sends() {
+fn panicking_scope_does_not_wait_for_its_sends() {
     for synchronous in [false, true] {
         let outcome = alive(|| {
             mpj::threads(2, move |world| {

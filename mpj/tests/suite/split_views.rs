@@ -24,7 +24,6 @@ impl Spec {
         ViewSpec::new(self.offset, &outer.expect("small numbers"), 1)
     }
 
-    /// Returns the offsets of the bytes in the order of the message.
     fn bytes(self) -> Vec<i64> {
         let mut bytes = Vec::new();
         for round in 0..self.rounds as i64 {
@@ -75,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn as_a_map_of_bytes_says(written in vec(spec(), 0..3), read in vec(spec(), 0..3)) {
+    fn verdict_equals_that_of_a_byte_map(written in vec(spec(), 0..3), read in vec(spec(), 0..3)) {
         let pieces = |specs: &[Spec]| specs.iter().map(|spec| spec.piece()).collect::<Vec<_>>();
         let described = SplitViews::<u16>::new(LEN, &pieces(&written), &pieces(&read));
         prop_assert_eq!(described.is_ok(), judge(&written, &read), "{:?}", described.err());
@@ -125,35 +124,32 @@ fn exchange(world: &World, pieces: &SplitViews<u16>, written: &[Spec], read: &[S
 }
 
 #[test]
-fn the_error_names_the_pieces_and_where_they_meet() {
+fn error_names_the_views_and_the_first_overlap() {
     let column = Datatype::of::<f64>().vector(3, 1, 4).expect("a column");
     let row = Datatype::of::<f64>().contiguous(4).expect("a row");
     let at = |offset, datatype| ViewSpec::new(offset, datatype, 1);
     let meet = SplitViews::<f64>::new(12, &[at(0, &row), at(1, &column)], &[]).unwrap_err();
-    assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to write both touch element 1");
+    assert_eq!(meet.to_string(), "write view 0 and write view 1 overlap at element 1");
     let meet = SplitViews::<f64>::new(12, &[at(0, &column)], &[at(1, &column), at(8, &row)]).unwrap_err();
-    assert_eq!(meet.to_string(), "piece 0 to write and piece 1 to read both touch element 8");
+    assert_eq!(meet.to_string(), "write view 0 and read view 1 overlap at element 8");
     let shared = SplitViews::<f64>::new(12, &[], &[at(0, &column), at(8, &row)]);
     assert!(shared.is_ok(), "to read, they may share an element");
     let twice = Datatype::of::<f64>().vector(3, 1, 0).expect("one element three times");
     let own = SplitViews::<f64>::new(12, &[], &[at(3, &twice)]).unwrap_err();
-    assert_eq!(own.to_string(), "piece 0 to read names element 3 more than once");
+    assert_eq!(own.to_string(), "read view 0 contains element 3 more than once");
     let outside = SplitViews::<f64>::new(11, &[at(0, &column)], &[at(3, &column)]).unwrap_err();
     assert!(matches!(outside, SplitViewsError::OutOfSlice { piece: ViewId::Read(0), .. }));
-    assert_eq!(outside.to_string(), "piece 0 to read: the items touch bytes 24..96 of a slice of 88 bytes");
+    assert_eq!(outside.to_string(), "read view 0: the items have bytes 24..96, the slice has 88 bytes");
     let other = SplitViews::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
-    assert_eq!(
-        other,
-        "piece 0 to write: the datatype is not made of the slice's elements: of primitives, or of whole structures or arrays"
-    );
+    assert_eq!(other, "write view 0: the datatype does not consist of whole elements of the slice");
     let fits =
         SplitViews::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
     let short = fits.split(&mut [0.0; 11]).unwrap_err();
-    assert_eq!(short.to_string(), "the items touch bytes 0..96 of a slice of 88 bytes");
+    assert_eq!(short.to_string(), "the items have bytes 0..96, the slice has 88 bytes");
 }
 
 #[test]
-fn pieces_of_nothing_touch_nobody() {
+fn empty_views_overlap_no_view() {
     let nothing = Datatype::of::<i32>().contiguous(0).expect("no elements");
     let all = Datatype::of::<i32>().contiguous(3).expect("three elements");
     let none = ViewSpec::new(1, &nothing, 1);
@@ -164,7 +160,7 @@ fn pieces_of_nothing_touch_nobody() {
 }
 
 #[test]
-fn hostile_numbers_are_refused_in_bounded_time() {
+fn hostile_numbers_are_rejected_in_bounded_time() {
     let endless = Datatype::of::<u8>().hvector(1 << 60, 1, 0).expect("one byte, for ever");
     for (written, read) in
         [(&[ViewSpec::new(0, &endless, 1)][..], &[][..]), (&[], &[ViewSpec::new(0, &endless, 1)])]

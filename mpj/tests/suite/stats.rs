@@ -26,7 +26,6 @@ fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result
     }
     let after = now(&world).0;
     let sent = if world.rank() == 0 { MESSAGES } else { 0 };
-    // The barrier also sends messages, with no bytes.
     assert_eq!(after.eager.bytes - before.eager.bytes, 800 * sent);
     assert!(after.eager.number - before.eager.number >= sent);
     assert_eq!(after.copied.number - before.copied.number, MESSAGES);
@@ -36,7 +35,7 @@ fn short_messages_are_eager_and_copied_at_both_ends(world: World) -> mpj::Result
 }
 
 #[mpj::test(ranks = 2)]
-fn long_messages_are_announced_and_moved_by_the_device(world: World) -> mpj::Result<()> {
+fn long_messages_use_rendezvous_and_zero_copy(world: World) -> mpj::Result<()> {
     const BYTES: usize = 1 << 20;
     world.barrier()?;
     let before = now(&world).0;
@@ -54,7 +53,7 @@ fn long_messages_are_announced_and_moved_by_the_device(world: World) -> mpj::Res
 }
 
 #[mpj::test(ranks = 2)]
-fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()> {
+fn unexpected_message_is_copied_twice(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {
         world.send(&[1u8; 500], 1, 0)?;
         return world.barrier();
@@ -70,7 +69,7 @@ fn what_came_before_its_receive_is_copied_twice(world: World) -> mpj::Result<()>
 
 /// A message of a matched probe outlives its communicator. It is counted when it is received, with a copy or without.
 #[mpj::test(ranks = 2)]
-fn what_was_taken_before_its_communicator_was_freed_counts_when_it_is_received(
+fn matched_message_of_a_freed_communicator_is_counted(
     world: World,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let other = world.dup()?;
@@ -125,7 +124,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
 }
 
 #[mpj::test(ranks = 1)]
-fn a_message_to_oneself_has_no_device(world: World) -> mpj::Result<()> {
+fn message_to_self_has_no_device(world: World) -> mpj::Result<()> {
     let before = world.stats();
     let mut got = [0u32; 25];
     world.sendrecv(&[3u32; 25], 0, 0, &mut got, 0, 0)?;
@@ -137,7 +136,7 @@ fn a_message_to_oneself_has_no_device(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn what_a_freed_communicator_moved_still_counts(world: World) -> mpj::Result<()> {
+fn traffic_of_a_freed_communicator_is_counted(world: World) -> mpj::Result<()> {
     let other = world.dup()?;
     let before = world.stats().local.to_self;
     other.sendrecv(&[1u8; 64], other.rank(), 0, &mut [0u8; 64], other.rank(), 0)?;

@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 
 use crate::common::trace::{Folder, Trace, exchange};
 
-/// Set in the process that runs the job of a test.
 const IS_JOB: &str = "TRACED_JOB";
 
 /// If this process was started for `job`, runs it and returns `None`. Otherwise starts such a process, with a trace in
@@ -24,21 +23,19 @@ fn traced(test: &str, path: &Path, set: &[(&str, &str)], job: impl FnOnce()) -> 
     Some(output)
 }
 
-/// Returns the lines that the library has printed on standard error.
 fn said(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().filter(|line| line.starts_with("mpj: ")).map(str::to_owned).collect()
 }
 
 #[test]
-fn waits_messages_and_collectives_of_threads_are_in_one_file() {
+fn one_file_has_waits_messages_and_collectives() {
     let folder = Folder::new("threads");
     let path = folder.0.join("job.json");
     let job = || {
         mpj::threads(3, |world| exchange(&world)).unwrap();
     };
-    let Some(output) = traced("waits_messages_and_collectives_of_threads_are_in_one_file", &path, &[], job)
-    else {
+    let Some(output) = traced("one_file_has_waits_messages_and_collectives", &path, &[], job) else {
         return;
     };
     assert_eq!(said(&output), [""; 0]);
@@ -89,7 +86,7 @@ fn waits_messages_and_collectives_of_threads_are_in_one_file() {
 }
 
 #[test]
-fn a_message_that_is_refused_ends_there() {
+fn rejected_message_ends_at_its_receiver() {
     let folder = Folder::new("refused");
     let path = folder.0.join("job.json");
     let job = || {
@@ -116,7 +113,7 @@ fn a_message_that_is_refused_ends_there() {
         })
         .unwrap();
     };
-    if traced("a_message_that_is_refused_ends_there", &path, &[], job).is_none() {
+    if traced("rejected_message_ends_at_its_receiver", &path, &[], job).is_none() {
         return;
     }
     let trace = Trace::read(&path);
@@ -127,7 +124,7 @@ fn a_message_that_is_refused_ends_there() {
 }
 
 #[test]
-fn a_rank_that_fails_is_an_event_at_the_others() {
+fn failure_of_a_rank_is_an_event_on_other_ranks() {
     let folder = Folder::new("fails");
     let path = folder.0.join("job.json");
     let job = || {
@@ -144,7 +141,7 @@ fn a_rank_that_fails_is_an_event_at_the_others() {
         });
         assert_eq!(ended.unwrap_err().rank(), 1);
     };
-    if traced("a_rank_that_fails_is_an_event_at_the_others", &path, &[], job).is_none() {
+    if traced("failure_of_a_rank_is_an_event_on_other_ranks", &path, &[], job).is_none() {
         return;
     }
     let trace = Trace::read(&path);
@@ -158,14 +155,14 @@ fn a_rank_that_fails_is_an_event_at_the_others() {
 }
 
 #[test]
-fn what_is_beyond_the_limit_is_counted() {
+fn events_beyond_the_limit_are_counted() {
     let folder = Folder::new("limit");
     let path = folder.0.join("job.json");
     let set = [("MPJ_TRACE_MAX_EVENTS", "10")];
     let job = || {
         mpj::threads(2, |world| exchange(&world)).unwrap();
     };
-    if traced("what_is_beyond_the_limit_is_counted", &path, &set, job).is_none() {
+    if traced("events_beyond_the_limit_are_counted", &path, &set, job).is_none() {
         return;
     }
     let trace = Trace::read(&path);
@@ -175,14 +172,14 @@ fn what_is_beyond_the_limit_is_counted() {
 }
 
 #[test]
-fn a_process_that_is_a_job_of_one_is_traced() {
+fn single_process_job_is_traced() {
     let folder = Folder::new("alone");
     let path = folder.0.join("job.json");
     let job = || {
         let world = mpj::init().unwrap();
         world.barrier().unwrap();
     };
-    if traced("a_process_that_is_a_job_of_one_is_traced", &path, &[], job).is_none() {
+    if traced("single_process_job_is_traced", &path, &[], job).is_none() {
         return;
     }
     assert_eq!(folder.files(), ["job.json".to_owned()].into());
@@ -190,7 +187,7 @@ fn a_process_that_is_a_job_of_one_is_traced() {
 }
 
 #[test]
-fn a_rank_may_go_to_another_directory() {
+fn rank_may_change_its_directory() {
     let folder = Folder::new("moved");
     let path = folder.0.join("job.json");
     let job = || {
@@ -202,7 +199,7 @@ fn a_rank_may_go_to_another_directory() {
         .unwrap();
     };
     let set = [("FOLDER", folder.0.to_str().unwrap())];
-    let test = "a_rank_may_go_to_another_directory";
+    let test = "rank_may_change_its_directory";
     let Some(output) = traced(test, Path::new("job.json"), &set, job) else { return };
     assert_eq!(said(&output), [""; 0]);
     assert_eq!(folder.files(), ["job.json".to_owned()].into());
@@ -210,8 +207,8 @@ fn a_rank_may_go_to_another_directory() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_is_told_in_a_sentence_and_the_job_goes_on() {
-    const TEST: &str = "a_trace_that_cannot_be_is_told_in_a_sentence_and_the_job_goes_on";
+fn unwritable_trace_file_is_reported_and_job_continues() {
+    const TEST: &str = "unwritable_trace_file_is_reported_and_job_continues";
     let folder = Folder::new("cannot");
     let job = || {
         mpj::threads(3, |world| exchange(&world)).unwrap();

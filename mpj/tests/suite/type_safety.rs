@@ -59,7 +59,7 @@ fn filled<T: mpj::Receivable>(byte: u8) -> T {
 }
 
 #[mpj::test(ranks = 1)]
-fn a_copy_of_ones_own_part_leaves_no_bool_that_is_none(world: mpj::World) -> mpj::Result<()> {
+fn local_copy_rejects_invalid_bools(world: mpj::World) -> mpj::Result<()> {
     assert_eq!(Datatype::of::<One>().signature(), Datatype::of::<Other>().signature(), "the trick works");
     let mut got = MaybeUninit::new(filled::<Other>(0));
     // SAFETY: it was made from a valid item, and a sound library keeps it valid.
@@ -70,7 +70,7 @@ fn a_copy_of_ones_own_part_leaves_no_bool_that_is_none(world: mpj::World) -> mpj
 }
 
 #[mpj::test(ranks = 2)]
-fn a_function_of_the_users_is_given_no_items_of_another_type(world: mpj::World) -> mpj::Result<()> {
+fn user_op_never_sees_another_type(world: mpj::World) -> mpj::Result<()> {
     let sent = filled::<One>(7);
     let mut got = sent;
     let op = Op::user(true, |a: &Other, _: &Other| *a);

@@ -24,7 +24,7 @@ impl Drop for Waits {
 }
 
 #[mpj::test(ranks = 2, timeout = "30s")]
-fn a_drop_may_wait_for_a_message(world: mpj::World) -> mpj::Result<()> {
+fn drop_may_wait_for_a_message(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         drop(world.isend(Waits(vec![1; 1 << 20], world.comm().clone()), 1, 1)?);
         // The send completes while this call waits for another message.
@@ -57,7 +57,7 @@ impl Drop for Panics {
 }
 
 #[mpj::test(ranks = 3, timeout = "30s")]
-fn the_panic_of_a_drop_stops_no_other_message(world: mpj::World) -> mpj::Result<()> {
+fn panic_in_drop_does_not_affect_other_messages(world: mpj::World) -> mpj::Result<()> {
     const MANY: usize = 600;
     const LONG: usize = 1 << 20;
     if world.rank() == 0 {
@@ -105,7 +105,7 @@ impl Drop for PanicsInCollective {
 }
 
 #[mpj::test(ranks = 2, timeout = "30s")]
-fn a_collective_that_nobody_waits_for_may_be_the_last_to_keep_it(world: mpj::World) -> mpj::Result<()> {
+fn detached_collective_may_drop_the_last_reference(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let mine = PanicsInCollective([1]);
         drop(world.iallreduce(mine, [0u64], mpj::Op::Sum)?);
@@ -137,7 +137,7 @@ impl Drop for Bomb {
 static CAPTURED: AtomicU32 = AtomicU32::new(0);
 
 #[mpj::test(ranks = 2, timeout = "30s")]
-fn what_an_operation_has_captured_is_no_matter_of_other_calls(world: mpj::World) -> mpj::Result<()> {
+fn panic_in_drop_of_captured_values_does_not_fail_other_calls(world: mpj::World) -> mpj::Result<()> {
     let apart = world.dup()?;
     for round in 1..=3 {
         let bomb = Bomb(&CAPTURED);
@@ -163,7 +163,7 @@ fn what_an_operation_has_captured_is_no_matter_of_other_calls(world: mpj::World)
 static THROWN: AtomicU32 = AtomicU32::new(0);
 
 #[mpj::test(ranks = 2, timeout = "30s")]
-fn what_an_operation_throws_may_panic_when_it_is_dropped(world: mpj::World) -> mpj::Result<()> {
+fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
     let apart = world.dup()?;
     let op = Op::user(true, |_: &u32, _: &u32| -> u32 { std::panic::panic_any(Bomb(&THROWN)) });
     let failed = apart.iallreduce(vec![1u32], vec![0u32], op)?.wait().expect_err("its operation panics");
@@ -195,9 +195,8 @@ impl Drop for Odd {
 
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// The other ranks get the failure, however a rank ends.
 #[test]
-fn a_rank_that_ends_in_an_odd_way_has_ended() {
+fn rank_with_panicking_drop_is_reported_as_exited() {
     for way in 0..3 {
         let outcome = crate::common::alive(|| {
             mpj::threads(3, |world| {

@@ -17,7 +17,7 @@ fn then(f: &Affine, g: &Affine) -> Affine {
 }
 
 #[test]
-fn operations_that_do_not_commute_go_in_order_of_rank() {
+fn noncommutative_ops_are_applied_in_rank_order() {
     for size in RANKS {
         ranks(size, |world| {
             let op = Op::user(false, then);
@@ -42,7 +42,7 @@ fn operations_that_do_not_commute_go_in_order_of_rank() {
 }
 
 #[test]
-fn operations_of_the_user_that_commute() {
+fn commutative_user_ops_give_the_same_result() {
     for size in RANKS {
         ranks(size, |world| {
             let longest = |a: &[i32; 3], b: &[i32; 3]| if a[2] >= b[2] { *a } else { *b };
@@ -64,7 +64,7 @@ fn operations_of_the_user_that_commute() {
 
 /// A user's function gets whole items. Views with the same elements in another layout do not have such items.
 #[mpj::test(ranks = 2)]
-fn user_operations_refuse_views_of_other_places(world: mpj::World) {
+fn user_ops_reject_views_of_another_layout(world: mpj::World) {
     let swapped =
         Datatype::of::<u32>().indexed(&[(1, -1), (1, -2)]).and_then(|t| t.resized(0, 8)).expect("fits");
     let (mine, mut got) = ([1u32, 2], [0u32; 2]);
@@ -77,7 +77,6 @@ fn user_operations_refuse_views_of_other_places(world: mpj::World) {
 
 type Tested = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// One byte, and one byte of padding.
 #[repr(C, align(2))]
 #[derive(Clone, Copy, mpj::Datatype)]
 struct Spaced {
@@ -87,7 +86,7 @@ struct Spaced {
 /// In a view, the bytes at an item's padding belong to other data: to elements in between, or to memory after the
 /// slice.
 #[mpj::test(ranks = 2)]
-fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj::World) -> Tested {
+fn user_ops_do_not_change_bytes_between_items(world: mpj::World) -> Tested {
     let datatype = Spaced::datatype();
     let larger = Op::user(true, |a: &Spaced, b: &Spaced| if a.byte > b.byte { *a } else { *b });
     let mut bytes = [world.rank() as u8, 100, 10 - world.rank() as u8, 101];
@@ -100,7 +99,6 @@ fn user_operations_leave_alone_what_lies_between_the_items_of_a_view(world: mpj:
     Ok(())
 }
 
-/// A word in an item of several cache lines.
 #[repr(C, align(256))]
 #[derive(Clone, Copy, mpj::Datatype)]
 struct Alone {
@@ -109,7 +107,7 @@ struct Alone {
 
 /// A reduction's temporary memory ends with the last element of its last item, and excludes that item's padding.
 #[mpj::test(ranks = 8)]
-fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -> Tested {
+fn user_ops_on_padded_items_do_not_change_other_blocks(world: mpj::World) -> Tested {
     let mut blocks: Vec<_> =
         (0..64).map(|_| mpj::pool::global().alloc(64).expect("a little memory")).collect();
     blocks.iter_mut().for_each(|block| block.as_uninit_mut().fill(MaybeUninit::new(0x55)));
@@ -132,10 +130,8 @@ fn user_operations_on_padded_items_leave_other_blocks_alone(world: mpj::World) -
     Ok(())
 }
 
-/// A user's function can be slow, and can wait for messages. The thread that runs it does not stop progress of others
-/// or of itself.
 #[mpj::test(ranks = 2)]
-fn user_operations_may_exchange_messages(world: mpj::World) -> Tested {
+fn user_ops_may_exchange_messages(world: mpj::World) -> Tested {
     let inner = Arc::new(Mutex::new(world.dup()?));
     for round in 0..5u64 {
         let inner = Arc::clone(&inner);

@@ -6,7 +6,7 @@ use crate::common::{SIZES, alive, blanks, job, samples};
 use mpj::{Waitable, World, test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 #[mpj::test(ranks = 2)]
-fn different_buffers_are_waited_for_by_their_watches(world: World) -> mpj::Result<()> {
+fn request_refs_wait_for_different_buffers(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for len in SIZES {
         let mut borrowed = blanks::<u8>(len);
@@ -16,11 +16,12 @@ fn different_buffers_are_waited_for_by_their_watches(world: World) -> mpj::Resul
             let words = world.irecv(Box::new([0u16; 5]), other, 2)?;
             let bytes = s.irecv(&mut borrowed, other, 3)?;
             let sends = [
-                world.isend(samples::<f64>(me, 0, len), other, 1)?.watch().wait().map(|_| ()),
+                world.isend(samples::<f64>(me, 0, len), other, 1)?.request_ref().wait().map(|_| ()),
                 world.send(&[me as u16; 5], other, 2),
             ];
             let sent = s.issend(&mine, other, 3)?;
-            let mut open = vec![floats.watch(), words.watch(), bytes.watch(), sent.watch()];
+            let mut open =
+                vec![floats.request_ref(), words.request_ref(), bytes.request_ref(), sent.request_ref()];
             let mut seen = 0;
             while let Some((place, outcome)) = wait_any(&mut open) {
                 assert!(place <= open.len());
@@ -28,7 +29,7 @@ fn different_buffers_are_waited_for_by_their_watches(world: World) -> mpj::Resul
                 seen += 1;
             }
             assert_eq!(seen, 4);
-            assert!(format!("{:?}", floats.watch()).contains("ended"));
+            assert!(format!("{:?}", floats.request_ref()).contains("ended"));
             assert_eq!(floats.wait()?.0, samples::<f64>(other, 0, len));
             assert_eq!(*words.wait()?.0, [other as u16; 5]);
             assert_eq!(bytes.wait()?.0.as_slice(), samples::<u8>(other, 7, len));
@@ -40,7 +41,7 @@ fn different_buffers_are_waited_for_by_their_watches(world: World) -> mpj::Resul
 }
 
 #[mpj::test(ranks = 3)]
-fn some_come_at_once_and_keep_their_places(world: World) -> mpj::Result<()> {
+fn wait_some_returns_former_indices(world: World) -> mpj::Result<()> {
     const EACH: usize = 50;
     let me = world.rank();
     if me > 0 {
@@ -71,7 +72,7 @@ fn some_come_at_once_and_keep_their_places(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn looking_takes_nothing_that_has_not_ended(world: World) -> mpj::Result<()> {
+fn test_all_returns_no_pending_request(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let mut open = vec![world.irecv([0u8; 1], other, 1)?, world.irecv([0u8; 1], other, 2)?];
     assert!(test_any(&mut open).is_none() && test_some(&mut open).is_empty());
@@ -101,7 +102,7 @@ fn looking_takes_nothing_that_has_not_ended(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
+fn failures_are_returned_at_their_indices(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let receives = [world.irecv(vec![0u8; 4], other, 1)?, world.irecv(vec![0u8; 2], other, 2)?];
     let taken_back = world.irecv([9u8; 4], other, 3)?;
@@ -109,8 +110,8 @@ fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
     world.send(&[5u8; 4], other, 1)?;
     world.send(&[6u8; 4], other, 2)?;
     let classes = |watch: mpj::RequestRef<'_>| watch.wait().map_err(|e| e.class());
-    assert_eq!(classes(taken_back.watch()), Err(mpj::ErrorClass::Request));
-    let outcomes: Vec<_> = wait_all(receives.iter().map(Waitable::watch).collect());
+    assert_eq!(classes(taken_back.request_ref()), Err(mpj::ErrorClass::Request));
+    let outcomes: Vec<_> = wait_all(receives.iter().map(Waitable::request_ref).collect());
     assert_eq!(outcomes[0].as_ref().map(|s| s.bytes()).ok(), Some(4));
     assert_eq!(outcomes[1].as_ref().unwrap_err().class(), mpj::ErrorClass::Truncate);
     Ok(())
@@ -118,7 +119,7 @@ fn failures_are_told_in_their_places(world: World) -> mpj::Result<()> {
 
 /// The thread of rank 1 makes no progress, so the thread that waits for its requests must.
 #[test]
-fn requests_of_two_ranks_in_one_vector() {
+fn wait_all_accepts_requests_of_two_ranks() {
     type Requests = Vec<mpj::Request<Vec<u32>>>;
     let (give, take) = mpsc::channel::<Requests>();
     let (end, ended) = mpsc::channel::<()>();
@@ -138,8 +139,8 @@ fn requests_of_two_ranks_in_one_vector() {
             for tag in 0..3 {
                 sends.push(world.isend(samples::<u32>(0, tag as usize, LONG), 1, tag)?);
             }
-            let mut open = vec![never.watch()];
-            open.extend(theirs.iter().map(Waitable::watch));
+            let mut open = vec![never.request_ref()];
+            open.extend(theirs.iter().map(Waitable::request_ref));
             assert_eq!(wait_any(&mut open).map(|(place, outcome)| (place, outcome.is_ok())), Some((1, true)));
             let mut all: Requests = sends;
             all.extend(theirs);
@@ -156,7 +157,7 @@ fn requests_of_two_ranks_in_one_vector() {
 }
 
 #[test]
-fn the_end_of_a_rank_ends_every_wait() {
+fn exit_of_a_rank_ends_every_wait() {
     let error = job(2, |world| {
         let mut open: Vec<mpj::Request<[u8; 1]>> = Vec::new();
         if world.rank() == 1 {
@@ -175,13 +176,13 @@ fn the_end_of_a_rank_ends_every_wait() {
 
 /// The messages use rendezvous, so the receiver must reply with a CTS before the body arrives.
 #[mpj::test(ranks = 2)]
-fn a_loop_on_has_ended_ends_with_the_operation(world: World) -> mpj::Result<()> {
+fn loop_on_test_ends_when_the_operation_completes(world: World) -> mpj::Result<()> {
     const LEN: usize = 1 << 20;
     let other = 1 - world.rank();
     let received = world.irecv(vec![0u8; LEN], other, 0)?;
     let sent = world.issend(vec![7u8; LEN], other, 0)?;
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !(received.watch().has_ended() && sent.watch().has_ended()) {
+    while !(received.request_ref().test() && sent.request_ref().test()) {
         assert!(std::time::Instant::now() < limit, "the loop makes no progress");
     }
     let (bytes, _) = received.wait()?;

@@ -35,7 +35,7 @@ fn borrowed_and_owned_messages_arrive() {
 }
 
 #[test]
-fn lent_blocks_come_home() {
+fn exported_blocks_are_returned() {
     pair(|world, other| {
         if world.rank() == 0 {
             let mut samples = world.alloc_slice(0u8, 20 << 10)?;
@@ -59,7 +59,7 @@ fn lent_blocks_come_home() {
 }
 
 #[test]
-fn columns_go_from_matrix_to_matrix() {
+fn columns_are_sent_from_matrix_to_matrix() {
     pair(|world, other| {
         let rows = 40;
         let column = Datatype::of::<u64>().vector(rows, 1, 8)?;
@@ -74,7 +74,7 @@ fn columns_go_from_matrix_to_matrix() {
 }
 
 #[test]
-fn collectives_and_objects_have_their_results() {
+fn collectives_and_objects_return_their_results() {
     pair(|world, other| {
         let mut sum = [0u64; 3];
         world.allreduce(&[world.rank() as u64 + 1; 3], &mut sum, Op::Sum)?;

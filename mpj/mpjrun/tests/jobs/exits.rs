@@ -141,7 +141,7 @@ fn timeout() {
     for line in [
         "  rank 0: recv from rank 3 with tag 7, for ",
         "  ranks 1 and 2: barrier, for ",
-        "  rank 3: not in a call, or looking again and again",
+        "  rank 3: in no blocking call (running user code, or polling)",
         "  ranks 0 and 3 have not entered: barrier",
     ] {
         assert!(hung.err.iter().any(|err| err.starts_with(line)), "no '{line}' in {hung:#?}");

@@ -80,8 +80,8 @@ fn torn() {
     for cut in 0..whole {
         let at = match cut {
             0 => "before its ranks had left the job".to_owned(),
-            1..4 => format!("in the middle of a control message, of which {cut} bytes came"),
-            _ => format!("in the middle of a control message, of which {cut} of {whole} bytes came"),
+            1..4 => format!("in the middle of a control message, after {cut} bytes"),
+            _ => format!("in the middle of a control message, after {cut} of {whole} bytes"),
         };
         let ended = bare("-n 2", &format!("torn:{cut}"));
         let killed = format!("broke its control socket and was killed: it closed it {at}");
@@ -95,5 +95,5 @@ fn torn() {
     bare("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
     // Invalid bytes instead of the rest of a message, and an impossible length.
     bare("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "broke its control socket", "control message"]);
-    bare("-n 2", "garbage:0").expect(1, &["rank 1 (pid ", "broke its control socket", "the limit is"]);
+    bare("-n 2", "garbage:0").expect(1, &["rank 1 (pid ", "broke its control socket", "exceeds the limit"]);
 }

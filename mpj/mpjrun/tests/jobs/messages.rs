@@ -61,7 +61,7 @@ fn one_table_says_what_the_ranks_have_moved() {
     for device in ["shmdev", "niodev", "smdev"] {
         let ended = run(&format!("-n 2 -l --dev {device} --stats"), &format!("messages:{name}"));
         assert_eq!(ended.code, Some(0), "{ended:#?}");
-        assert_eq!(ended.err[0], "mpjrun: what the ranks have moved: number (bytes)");
+        assert_eq!(ended.err[0], "mpjrun: traffic of the ranks: number (bytes)");
         for (line, who) in ended.err[1..5].iter().zip(["rank ", "0 ", "1 ", "sum "]) {
             assert!(line.trim_start().starts_with(who), "{who}: {ended:#?}");
             assert!(line.ends_with(if who == "rank " { "devices" } else { device }), "{who}: {ended:#?}");

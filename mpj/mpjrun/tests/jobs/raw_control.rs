@@ -22,7 +22,7 @@ const FILL: Duration = Duration::from_millis(500);
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "later-version" => {
-            return Bare::join_as(&ProtocolVersion { version: VERSION + 1, of: "99.1".into() });
+            return Bare::join_as(&ProtocolVersion { version: VERSION + 1, mpj_version: "99.1".into() });
         }
         "no-version" => return Bare::join_without_a_version(),
         _ => {}
@@ -122,7 +122,7 @@ impl Bare {
     }
 
     fn died(&self, cause: &str) -> ToLauncher {
-        ToLauncher::Ended { rank: self.me, end: WireExit::Died(cause.into()) }
+        ToLauncher::Exited { rank: self.me, exit: WireExit::Died(cause.into()) }
     }
 
     /// Ranks 0 and 1 report each other as dead again and again; rank 2 does nothing.
@@ -194,15 +194,15 @@ impl Bare {
     }
 
     fn repeat_the_death(&mut self) {
-        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: WireExit::Died(_), .. }));
+        let heard = self.wait(|message| matches!(message, ToProcess::Exited { exit: WireExit::Died(_), .. }));
         super::program::say(&format!("{heard:?}"));
-        self.say(&[ToLauncher::Ended { rank: self.me, end: WireExit::Left }]);
+        self.say(&[ToLauncher::Exited { rank: self.me, exit: WireExit::Left }]);
     }
 
     fn hear_of_a_death(&mut self) {
-        let heard = self.wait(|message| matches!(message, ToProcess::Ended { end: WireExit::Died(_), .. }));
+        let heard = self.wait(|message| matches!(message, ToProcess::Exited { exit: WireExit::Died(_), .. }));
         super::program::say(&format!("rank {} heard of {} bytes", self.me, format!("{heard:?}").len()));
-        self.say(&[ToLauncher::Ended { rank: self.me, end: WireExit::Left }]);
+        self.say(&[ToLauncher::Exited { rank: self.me, exit: WireExit::Left }]);
     }
 }
 

@@ -10,26 +10,26 @@ use super::{SlotMemory, Slots};
 type Value = Counted<usize>;
 type Slot = Slots<'static, Value, 1>;
 
-/// Returns a slot whose storage is leaked, because loom's threads cannot borrow.
+/// Leaks the storage, because loom's threads cannot borrow.
 fn slot() -> Arc<Slot> {
     Arc::new(Slots::new(Box::leak(Box::new(SlotMemory::new()))))
 }
 
-/// The right to free a slot, which moves to another thread together with the expected value.
-struct Held(Arc<Slot>, Value);
+/// The right to free a slot, with the expected value.
+struct OwnedSlot(Arc<Slot>, Value);
 
-impl Held {
-    fn give_up(self) {
+impl OwnedSlot {
+    fn free(self) {
         // SAFETY: the thread that filled the slot passed it to us.
-        unsafe { self.0.see(0, |seen| assert_eq!(seen, &self.1)) };
+        unsafe { self.0.with(0, |seen| assert_eq!(seen, &self.1)) };
         // SAFETY: as above.
-        unsafe { self.0.free(0) };
+        unsafe { self.0.remove(0) };
     }
 }
 
-/// One thread fills a slot whenever it is free, up to `times`, and other threads free it. Each of these finds the value
-/// that was stored last, and every value is dropped.
-fn taken_and_given_up(times: usize) {
+/// One thread fills a slot up to `times` times whenever it is free, and other threads free it. Each of these finds the
+/// value that was stored last, and every value is dropped.
+fn check_fill_and_free(times: usize) {
     loom::model(move || {
         let slot = slot();
         let values: Vec<_> = (0..times).map(Value::new).collect();
@@ -38,32 +38,32 @@ fn taken_and_given_up(times: usize) {
             if slot.is_free(0) {
                 // SAFETY: the slot is free, and only this thread fills it.
                 unsafe { slot.insert(0, Counted::clone(value)) };
-                let held = Held(Arc::clone(&slot), Counted::clone(value));
-                others.push(thread::spawn(move || held.give_up()));
+                let owned = OwnedSlot(Arc::clone(&slot), Counted::clone(value));
+                others.push(thread::spawn(move || owned.free()));
             }
         }
-        assert!(!others.is_empty(), "it was free at first");
+        assert!(!others.is_empty(), "the slot is free at first");
         for other in others {
             other.join().unwrap();
         }
         for value in values {
-            assert_eq!(Counted::strong_count(&value), 1, "it was dropped");
+            assert_eq!(Counted::strong_count(&value), 1, "the value is dropped");
         }
     });
 }
 
 #[test]
-fn another_thread_gives_it_up() {
-    taken_and_given_up(1);
+fn slot_filled_by_one_thread_is_freed_by_another() {
+    check_fill_and_free(1);
 }
 
 #[test]
-fn it_is_taken_again_while_others_give_it_up() {
-    taken_and_given_up(3);
+fn slot_is_refilled_while_other_threads_free_it() {
+    check_fill_and_free(3);
 }
 
 #[test]
-fn one_thread_takes_it_and_gives_it_up_again_and_again() {
+fn one_thread_fills_and_frees_a_slot_repeatedly() {
     loom::model(|| {
         let slot = slot();
         for number in 0..3 {
@@ -72,7 +72,7 @@ fn one_thread_takes_it_and_gives_it_up_again_and_again() {
             // SAFETY: the slot is free, and only this thread fills it.
             unsafe { slot.insert(0, Counted::clone(&value)) };
             assert!(!slot.is_free(0));
-            Held(Arc::clone(&slot), Counted::clone(&value)).give_up();
+            OwnedSlot(Arc::clone(&slot), Counted::clone(&value)).free();
             assert_eq!(Counted::strong_count(&value), 1);
         }
     });

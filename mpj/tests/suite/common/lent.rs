@@ -5,7 +5,6 @@ use mpj::buffer::Buffer;
 use mpj::pool::Pool;
 use mpj::{DataPath, ErrorClass, World};
 
-/// Any error that ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Empty, short, and long enough for a rendezvous on every device.
@@ -36,7 +35,6 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
         );
         there += usize::from(lent.is_zero_copy());
         refuses_other_types(&lent, len);
-        // The last reference may be dropped on another thread.
         std::thread::spawn(move || assert!(lent.iter().take(4).count() <= 4)).join().unwrap();
         let (mine, _) = sending.wait()?;
         assert!(mine.iter().copied().eq(numbers(me, len)));
@@ -60,7 +58,6 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
             sending.wait()?;
         }
 
-        // Receivers that request a copy get one.
         let sending = world.isend(mine, right, tag)?;
         let mut copy = vec![0u32; len];
         if tag % 2 == 0 {
@@ -98,7 +95,6 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     assert!(error.class() == ErrorClass::Type && error.to_string().contains("recv"), "{error}");
     let error = lent.try_into_buffer().unwrap_err();
     assert_eq!(error.class(), ErrorClass::Buffer, "{error}");
-    // The block was returned all the same.
     assert_eq!(sending.wait()?.0.len(), LEN);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 4).unwrap_err().class(), ErrorClass::Count);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 64).unwrap_err().class(), ErrorClass::NoMem);
@@ -115,7 +111,6 @@ pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failu
         0 => {
             let mut mine = world.alloc_slice(0u32, LEN)?;
             mine.iter_mut().zip(numbers(0, LEN)).for_each(|(place, number)| *place = number);
-            // The request is dropped without a wait.
             drop(world.isend(mine, 1, 0)?);
             Ok(None)
         }
@@ -130,7 +125,6 @@ pub(crate) fn leavers(world: &World) -> Result<Option<mpj::ReceivedBlock>, Failu
     }
 }
 
-/// Returns whether a message still has the contents that [`leavers`] sent.
 pub(crate) fn is_whole(lent: &mpj::ReceivedBlock) -> bool {
     lent.try_as_slice::<u32>()
         .is_ok_and(|found| found.iter().copied().eq(numbers(0, found.len())) && found.len() == 200_000)

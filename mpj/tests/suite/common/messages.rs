@@ -7,13 +7,10 @@ use mpj::pool::{DefaultBlock, FilledBlock, Growth, Magazine, Pages, Pool, RawBuf
 use mpj::raw::{Buf, ChainSegment};
 use mpj::{ANY_SOURCE, ErrorClass, Intracomm, SendBuf, Slices, World};
 
-/// Any error that ends a rank early.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A program for any number of ranks.
 pub(crate) type Program = fn(&World) -> Result<(), Failure>;
 
-/// The programs, by name.
 pub(crate) const PROGRAMS: [(&str, Program); 6] = [
     ("ring", ring),
     ("collectives", collectives),
@@ -59,7 +56,6 @@ fn message(rank: usize, content: Content) -> Result<Buffer<DefaultBlock, Reading
     write(Buffer::with_capacity(4 * content.0 + 128)?, rank, content)
 }
 
-/// Reads a message and compares every element.
 fn check<R: RawBuffer>(
     message: &mut Buffer<R, Reading>,
     rank: usize,
@@ -90,7 +86,6 @@ fn ring(world: &World) -> Result<(), Failure> {
         let (mut theirs, status) = world.recv_buffer(left, tag)?;
         assert_eq!((status.source_rank(), status.tag(), status.bytes()), (left, tag, theirs.len()));
         check(&mut theirs, left, content)?;
-        // The operation returns the buffer unchanged; its block is used for the next message.
         let (mut mine, _) = sending.wait()?;
         check(&mut mine, me, content)?;
         let mine = write(mine.clear(), me + size, content)?;
@@ -109,7 +104,6 @@ fn ring(world: &World) -> Result<(), Failure> {
             sending.wait()?;
             Ok::<(), Failure>(())
         })?;
-        // To the rank itself, and to PROC_NULL.
         world.send(&mine, me, tag)?;
         check(&mut world.recv_buffer(me, tag)?.0, me + size, content)?;
         world.send(&mine, mpj::PROC_NULL, tag)?;
@@ -162,7 +156,6 @@ fn pieces(world: &World) -> Result<(), Failure> {
         world.sendrecv(&sent, right, 0, &mut got, left, 0)?;
         assert_eq!(got, theirs);
 
-        // Into items that are not contiguous.
         let every_second = mpj::Datatype::of::<u32>().vector(10 * step, 1, 2)?;
         let mut spread = vec![0u32; 20 * step];
         let mut view = mpj::ViewMut::new(&mut spread, 0, &every_second, 1)?;
@@ -225,7 +218,6 @@ fn limits(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A buffer whose size in bytes overflows.
 #[derive(Debug)]
 struct Endless;
 
@@ -237,7 +229,6 @@ unsafe impl SendBuf for Endless {
     }
 }
 
-/// A chain with one segment for each vector.
 struct Segments(Vec<Vec<u8>>);
 
 // SAFETY: the segments are the vectors' bytes.
@@ -287,7 +278,6 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
     assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), ErrorClass::Count);
     let far = world.recv_buffer(size, 0).expect_err("no such rank");
     assert!(far.class() == ErrorClass::Rank && far.call() == "recv_buffer", "{far}");
-    // The failed calls have sent nothing.
     world.barrier()?;
     assert_eq!(world.iprobe(ANY_SOURCE, 0)?, None);
     world.barrier()?;

@@ -10,10 +10,8 @@ use mpj::{Intracomm, Op};
 /// Every rank must get an error within two seconds; this limit allows for a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Declares the kinds of collectives, and a list of all of them.
 macro_rules! kinds {
     ($($kind:ident)*) => {
-        /// The kinds of collectives.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Kind {
             $($kind,)*
@@ -21,7 +19,6 @@ macro_rules! kinds {
 
         use Kind::*;
 
-        /// All kinds.
         pub(crate) const KINDS: &[Kind] = &[$($kind),*];
     };
 }
@@ -32,13 +29,11 @@ kinds! {
     Gather Gatherv Scatter Allgather Allgatherv Alltoall Alltoallv
 }
 
-/// One rank's call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) count: usize,
     pub(crate) root: usize,
-    /// Whether an argument is invalid.
     pub(crate) wrong: bool,
 }
 
@@ -70,7 +65,6 @@ fn message(items: &[u32]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
-/// Returns whether a message contains these items.
 fn is_of(mut message: Buffer<DefaultBlock, Reading>, items: &[u32]) -> bool {
     message.view::<u32>().is_ok_and(|got| got == items)
 }
@@ -194,7 +188,6 @@ const LENGTHS: [(usize, usize); 9] = [
     (100_000, 40_000),
 ];
 
-/// Programs with different lengths: operation × longer or shorter rank × lengths.
 pub(crate) fn lengths(size: usize) -> Vec<Program> {
     // Collectives of objects and messages send their lengths, and a barrier has none.
     let differs =
@@ -211,7 +204,6 @@ pub(crate) fn lengths(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Programs with different operations: every pair.
 pub(crate) fn operations(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
     for (at, one) in KINDS.iter().copied().enumerate() {
@@ -292,7 +284,6 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
         Err(again) if again.to_string().contains("out of step since") => (),
         other => return complain(format!("{error}; and then {other:?}")),
     }
-    // Messages and other communicators still work.
     let (right, left, mut got) = ((me + 1) % size, (me + size - 1) % size, [0usize]);
     comm.sendrecv(&[me], right, 5, &mut got, left, 5).map_err(text)?;
     let mut total = [0usize];

@@ -17,17 +17,13 @@ use std::time::Duration;
 
 use mpj::{JobError, Receivable, RecvBuf, SendBuf, World};
 
-/// How long a test may take before it counts as a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Lengths of messages: eager, at the limit, and rendezvous.
 pub(crate) const SIZES: [usize; 5] = [0, 1, 2048, 2049, 300_000];
 
-/// Numbers of ranks for tests of collectives.
 pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
-/// Numbers of elements, for every type.
 pub(crate) const COUNTS: [usize; 4] = [0, 1, 7, 1000];
-/// Number of elements, for some types.
 pub(crate) const LONG: usize = 100_000;
 
 /// Never drops a value, and keeps it reachable, so that leak checkers do not report it.
@@ -62,7 +58,6 @@ fn bark(here: &Location<'_>) {
     std::process::abort();
 }
 
-/// Runs a job under the watchdog.
 #[track_caller]
 pub(crate) fn job<R, E, F>(ranks: usize, f: F) -> Result<Vec<R>, JobError>
 where
@@ -73,7 +68,6 @@ where
     alive(|| mpj::threads(ranks, f))
 }
 
-/// Runs a job that must succeed.
 #[track_caller]
 pub(crate) fn ranks<F>(ranks: usize, f: F)
 where
@@ -86,10 +80,8 @@ where
 
 /// An element type with a different value for every position, and a value that occurs at no position.
 pub(crate) trait Sample: Receivable + PartialEq + Debug + Send + Sync {
-    /// Returns the value of element `at` of rank `rank`.
     fn sample(rank: usize, at: usize) -> Self;
 
-    /// Returns the initial value in receive buffers.
     fn blank() -> Self;
 }
 
@@ -139,17 +131,14 @@ impl<T: Sample> Sample for [T; 3] {
     }
 }
 
-/// Returns elements `from..from + len` of rank `rank`.
 pub(crate) fn samples<T: Sample>(rank: usize, from: usize, len: usize) -> Vec<T> {
     (from..from + len).map(|at| T::sample(rank, at)).collect()
 }
 
-/// Returns a vector of `len` blank elements.
 pub(crate) fn blanks<T: Sample>(len: usize) -> Vec<T> {
     vec![T::blank(); len]
 }
 
-/// Sends from rank 0 to rank 1 and receives there.
 pub(crate) fn pass<S, R>(world: &World, send: &S, recv: &mut R, tag: i32) -> mpj::Result<Option<mpj::Status>>
 where
     S: SendBuf + ?Sized,

@@ -50,7 +50,6 @@ where
     in_place.clone_from(&mine);
     comm.scan_in_place(&mut in_place, op.clone())?;
     assert!(in_place == upto, "scan in place: {op:?}");
-    // Different lengths, some of them 0; the last rank gets the rest.
     let mut counts: Vec<usize> = (0..=last).map(|rank| all.len() / (last + 1) * (rank % 3) / 2).collect();
     counts[last] += all.len() - counts.iter().sum::<usize>();
     let at: usize = counts[..me].iter().sum();

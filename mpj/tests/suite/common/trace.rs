@@ -6,13 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// The events of a trace file.
 pub(crate) struct Trace(Vec<Value>);
 
-/// Begin and end of a slice, and its name.
 type Slice<'a> = (u64, u64, &'a str);
 
-/// Converts a time in microseconds to nanoseconds.
 fn nanos(time: &Value) -> u64 {
     (time.as_f64().expect("a time") * 1000.0).round() as u64
 }
@@ -26,7 +23,6 @@ fn thread(event: &Value) -> (u64, u64) {
 }
 
 impl Trace {
-    /// Reads a trace file, which is a JSON array.
     #[track_caller]
     pub(crate) fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).expect("there is a trace");
@@ -37,13 +33,11 @@ impl Trace {
         self.0.iter().filter(move |event| event["ph"] == phase)
     }
 
-    /// Returns the names of the ranks.
     pub(crate) fn ranks(&self) -> BTreeMap<u64, String> {
         let names = self.of_phase("M").filter(|event| event["name"] == "process_name");
         names.map(|event| (event["pid"].as_u64().unwrap(), text(&event["args"], "name").to_owned())).collect()
     }
 
-    /// Returns the slices and instants with this name.
     pub(crate) fn events(&self, name: &str) -> Vec<&Value> {
         self.0
             .iter()
@@ -51,12 +45,10 @@ impl Trace {
             .collect()
     }
 
-    /// Returns the ranks that have events with this name.
     pub(crate) fn ranks_with(&self, name: &str) -> BTreeSet<u64> {
         self.events(name).iter().map(|event| event["pid"].as_u64().unwrap()).collect()
     }
 
-    /// Returns the last value of a counter of a rank.
     pub(crate) fn counter(&self, rank: u64, name: &str, of: &str) -> Option<u64> {
         let counts = self.of_phase("C").filter(|event| event["pid"] == rank && event["name"] == name);
         counts.max_by_key(|event| nanos(&event["ts"])).and_then(|event| event["args"][of].as_u64())
@@ -126,7 +118,6 @@ impl Trace {
     }
 }
 
-/// A folder for a test's files, removed when it is dropped.
 pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
@@ -136,7 +127,6 @@ impl Folder {
         Folder(path)
     }
 
-    /// Returns the names of the files in the folder.
     pub(crate) fn files(&self) -> BTreeSet<String> {
         let name =
             |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
@@ -146,7 +136,6 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If the removal fails, the files stay in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
