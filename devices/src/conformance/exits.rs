@@ -12,11 +12,10 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
     assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{what}: {outcome:?}");
 }
 
-/// The tag of the messages by which all ranks tell rank 0 that they have left the barrier.
+/// The tag of the messages that notify rank 0 that their sender has left the barrier.
 const GATHERED: i32 = 1 << 20;
 
-/// Makes rank 0 die after a barrier. Its engine stays in memory, unlike that of a dead process. Returns whether this is
-/// rank 0.
+/// Makes rank 0 die after a barrier; its engine stays in memory. Returns whether this is rank 0.
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
@@ -28,7 +27,7 @@ fn rank_0_dies(m: &Member) -> bool {
     dies
 }
 
-/// Returns on rank 0 when all other ranks have left the barrier, as their messages say. Returns whether this is rank 0.
+/// Waits in a barrier, and on rank 0 also until all others have left it. Returns whether this is rank 0.
 fn rank_0_is_ready_to_die(m: &Member) -> bool {
     m.barrier();
     if m.rank == 0 {
@@ -189,7 +188,7 @@ fn dies_while_others_receive(m: &Member) {
     assert!(back.iter().all(|memory| memory.iter().all(|byte| *byte == 0x11)), "a late write");
 }
 
-/// Frames that a dead rank will never receive do not keep the living from closing.
+/// Frames that the dead rank will never receive do not block the close of the other ranks.
 pub(super) fn close_succeeds_after_flooding_a_dead_rank(m: &Member) {
     if rank_0_dies(m) {
         return;

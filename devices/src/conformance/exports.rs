@@ -47,7 +47,7 @@ impl ExportedSend {
         Self::start_as(m, to, tag, data, |data| data)
     }
 
-    /// Starts the send of a block that the owner returned by `owner` keeps.
+    /// Starts the send of a block that the result of `owner` keeps alive.
     fn start_as(
         m: &Member,
         to: u32,
@@ -242,7 +242,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     if can_view {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
-    // Write to every block that can be had.
+    // Write to every block that can be allocated.
     for mut block in
         [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
     {
@@ -251,7 +251,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     }
 }
 
-/// Even if the receiver viewed the block after its send was cancelled.
+/// Also if the send was cancelled while the receiver viewed the block.
 pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
     let data = bytes(4, m.long());
     match m.rank {

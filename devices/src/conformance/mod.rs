@@ -17,7 +17,7 @@
 //! | `exits` `closing` | ranks that die; ranks that exit normally |
 //! | `exports` | blocks that receivers view in place |
 //! | `threads` `tasks` `model` | several threads of a rank; tasks that waits poll; random traffic |
-//! | `async_driver` | makes a device that completes operations late and in any order of one that does not |
+//! | `async_driver` | a device that completes operations late and in any order, built on another device |
 //! | `member` `owned` `harness` `pinboard` | tools to write and run cases |
 
 mod async_driver;

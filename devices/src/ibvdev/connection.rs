@@ -248,7 +248,7 @@ impl QpConnection {
         (IbvHeader { kind, head, returned }.to_bytes(), taken)
     }
 
-    /// Posts a message. Requests a completion if `plan.signal` work requests have gone without one.
+    /// Posts a message. Requests a completion if `sizes.signal` work requests have gone without one.
     ///
     /// # Safety
     /// The caller upholds the contract of [`Qp::send`].

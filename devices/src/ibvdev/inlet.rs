@@ -50,7 +50,7 @@ impl IbvInlet {
         }
     }
 
-    /// Processes the queue from other threads: new queue pairs, and operations whose memory is quiesced.
+    /// Processes the work of other threads: new connections, and operations whose memory is quiesced.
     #[cold]
     fn drain_queue(&mut self, sink: &mut dyn Sink) -> usize {
         let inlet_queue = self.shared.take_inlet_work();

@@ -262,7 +262,7 @@ impl NioConnManager {
 
     fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
         match half.role {
-            Role::Accepts => drop(self.shared.strangers.fetch_add(1, Ordering::Relaxed)),
+            Role::Accepts => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             Role::Connects(connector, _) => self.failed(connector, failure),
         }
     }

@@ -144,7 +144,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, Ni
         connections: Mutex::default(),
         started: Mutex::default(),
         any_started: AtomicBool::new(false),
-        strangers: AtomicU64::new(0),
+        rejected: AtomicU64::new(0),
         polls: AtomicU32::new(0),
         flusher: Flusher::default(),
     });
@@ -164,8 +164,7 @@ struct NioShared {
     /// Connections that the device has started, for the inlet.
     started: Mutex<Vec<Started>>,
     any_started: AtomicBool,
-    /// The number of rejected connections.
-    strangers: AtomicU64,
+    rejected: AtomicU64,
     polls: AtomicU32,
     flusher: Flusher,
 }

@@ -35,7 +35,7 @@ fn rank(world: World) -> Result<(), Error> {
     world.allreduce(&[me], &mut sum, Op::Sum)?;
     assert_eq!(sum, [size * (size - 1) / 2]);
     for (device, traffic) in world.stats().devices {
-        let sent = traffic.eager.number + traffic.announced.number;
+        let sent = traffic.eager.number + traffic.rendezvous.number;
         if sent > 0 {
             println!("rank {me} of {size}: {sent} messages by {device}");
         }

@@ -279,6 +279,6 @@ pub(super) fn check(errno: c_int) -> io::Result<()> {
     }
 }
 
-pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+pub(super) fn non_null<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::abi;
-use super::context::{Context, check, made};
+use super::context::{Context, check, non_null};
 
 /// A protection domain. Queue pairs can use only the memory of their own domain.
 pub(crate) struct ProtectionDomain {
@@ -30,7 +30,7 @@ impl ProtectionDomain {
     /// The error of the system.
     pub(crate) fn new(context: Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
-        let raw = made(unsafe { (context.functions.alloc_pd)(context.raw.as_ptr()) })?;
+        let raw = non_null(unsafe { (context.functions.alloc_pd)(context.raw.as_ptr()) })?;
         Ok(Arc::new(ProtectionDomain { raw, context }))
     }
 
@@ -97,7 +97,7 @@ impl Mr {
         };
         let functions = domain.context.functions;
         // SAFETY: the caller's promise.
-        let raw = made(unsafe { (functions.reg_mr)(domain.raw.as_ptr(), base.cast(), len, access) })?;
+        let raw = non_null(unsafe { (functions.reg_mr)(domain.raw.as_ptr(), base.cast(), len, access) })?;
         // SAFETY: it was made just now.
         let (lkey, rkey) = unsafe { raw.as_ref() }.keys();
         Ok(Mr { raw: Some(raw), domain: Arc::clone(domain), lkey, rkey })

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::abi::{self, mask};
-use super::context::{check, made};
+use super::context::{check, non_null};
 use super::mr::ProtectionDomain;
 use super::queues::{CompletionQueue, RecvSge, SharedReceiveQueue, with_list};
 
@@ -157,7 +157,7 @@ impl Qp {
             };
             let functions = domain.context().functions;
             // SAFETY: domain and queues belong to one open context, and the queue pair holds them.
-            match made(unsafe { (functions.create_qp)(domain.raw.as_ptr(), &mut init) }) {
+            match non_null(unsafe { (functions.create_qp)(domain.raw.as_ptr(), &mut init) }) {
                 Ok(raw) => break raw,
                 // A device might support less, and does not report how much in advance.
                 Err(_) if inline > 0 => inline /= 2,
@@ -416,7 +416,8 @@ impl AddressHandle {
     pub(crate) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> io::Result<Self> {
         let mut attr = route.attr();
         // SAFETY: the domain belongs to an open context.
-        let raw = made(unsafe { (domain.context().functions.create_ah)(domain.raw.as_ptr(), &mut attr) })?;
+        let raw =
+            non_null(unsafe { (domain.context().functions.create_ah)(domain.raw.as_ptr(), &mut attr) })?;
         Ok(AddressHandle { raw, domain: Arc::clone(domain) })
     }
 }

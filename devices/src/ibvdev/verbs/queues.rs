@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::abi::{self, Wc};
-use super::context::{Context, check, made};
+use super::context::{Context, check, non_null};
 use super::mr::ProtectionDomain;
 use crate::sys::{self, BorrowedFd};
 
@@ -41,9 +41,9 @@ impl CompletionQueue {
         let room = c_int::try_from(room).map_err(io::Error::other)?;
         let functions = context.functions;
         // SAFETY: the context is open.
-        let channel = made(unsafe { (functions.create_comp_channel)(context.raw.as_ptr()) })?;
+        let channel = non_null(unsafe { (functions.create_comp_channel)(context.raw.as_ptr()) })?;
         // SAFETY: the context is open, and the channel belongs to it.
-        let queue = made(unsafe {
+        let queue = non_null(unsafe {
             (functions.create_cq)(context.raw.as_ptr(), room, ptr::null_mut(), channel.as_ptr(), 0)
         });
         let raw = queue.inspect_err(|_| {
@@ -147,7 +147,7 @@ impl SharedReceiveQueue {
         let mut init = abi::SrqInitAttr { owner: ptr::null_mut(), attr };
         let functions = domain.context().functions;
         // SAFETY: the domain belongs to an open context.
-        let raw = made(unsafe { (functions.create_srq)(domain.raw.as_ptr(), &mut init) })?;
+        let raw = non_null(unsafe { (functions.create_srq)(domain.raw.as_ptr(), &mut init) })?;
         Ok(Arc::new(SharedReceiveQueue { raw, domain: Arc::clone(domain) }))
     }
 

@@ -19,7 +19,7 @@ use crate::device::{Body, Device, Endpoint, Inlet, Landing, OpToken, PeerId, Pos
 use crate::doorbell::Doorbell;
 use crate::site::{JobKey, Site};
 
-/// A time limit for liveness, far above the needs of any test here.
+/// A time limit far above the needs of any test here.
 const LIVENESS: Duration = Duration::from_secs(20);
 
 fn key(secret: u8) -> Arc<JobKey> {
@@ -94,8 +94,8 @@ impl Rank {
         self.device.connect(PeerId(to.device.shared.id.rank), &to.device.address()).unwrap()
     }
 
-    fn strangers(&self) -> u64 {
-        self.device.shared.strangers.load(Ordering::Relaxed)
+    fn rejected(&self) -> u64 {
+        self.device.shared.rejected.load(Ordering::Relaxed)
     }
 
     fn address(&self) -> SocketAddr {

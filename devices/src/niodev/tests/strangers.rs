@@ -60,7 +60,7 @@ fn noise_is_rejected() {
         stream.write_all(noise).unwrap();
         assert!(is_closed_by(&mut rank, &mut stream), "noise {i}");
     }
-    assert_eq!(rank.strangers(), 5);
+    assert_eq!(rank.rejected(), 5);
     assert_peers_can_communicate(&mut rank);
 }
 
@@ -68,7 +68,7 @@ fn noise_is_rejected() {
 fn wrong_key_is_rejected() {
     let mut rank = Rank::new(0, 8);
     assert!(intrude(&mut rank, 1, 9).is_none());
-    until(&mut [&mut rank], |r| r[0].strangers() == 1);
+    until(&mut [&mut rank], |r| r[0].rejected() == 1);
     assert_peers_can_communicate(&mut rank);
 }
 
@@ -88,7 +88,7 @@ fn incomplete_hello_is_rejected_after_the_timeout() {
     let mut silent = TcpStream::connect(rank.address()).unwrap();
     assert_peers_can_communicate(&mut rank);
     assert!(is_closed_by(&mut rank, &mut half) && is_closed_by(&mut rank, &mut silent));
-    assert_eq!(rank.strangers(), 2);
+    assert_eq!(rank.rejected(), 2);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn half_open_rank_keeps_its_entry_in_a_crowd() {
         crowd.push(TcpStream::connect(rank.address()).unwrap());
         rank.poll();
     }
-    assert_eq!(rank.strangers(), 48, "the newest stay");
+    assert_eq!(rank.rejected(), 48, "the newest stay");
     // The handshake continues where it was.
     let count = slow.read(handshake.room()).unwrap();
     let Ok(HandshakeAction::Send(proof)) = handshake.received(count) else { panic!("no challenge") };
@@ -186,7 +186,7 @@ fn half_open_rank_keeps_its_entry_in_a_crowd() {
 fn rank_has_one_half_open_entry() {
     let mut rank = Rank::new(0, 8);
     let hellos: Vec<_> = (0..20).map(|_| hello(&rank, 5)).collect();
-    until(&mut [&mut rank], |r| r[0].strangers() == 19);
+    until(&mut [&mut rank], |r| r[0].rejected() == 19);
     drop(hellos);
     assert_peers_can_communicate(&mut rank);
 }
