@@ -11,24 +11,22 @@ use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Maximum number of bytes that one call of `receive` reads. It is more than a socket buffer holds, so that the last
-/// messages of an exited process are read completely, and small enough that the other processes are not delayed.
-const LOOK: usize = 4 << 20;
+/// Maximum number of bytes that one call of `receive` reads. It is more than a socket buffer holds, so that all messages
+/// of an exited process are read, and small enough not to delay the other processes.
+const MAX_READ_PER_POLL: usize = 4 << 20;
 
-/// Maximum number of bytes that are queued for a process: far more than all messages about other ranks that a stopped
-/// process can miss.
-const UNREAD: usize = 64 << 20;
+/// Maximum number of bytes that are queued for a process: far more than a stopped process can miss about other ranks.
+const MAX_BACKLOG: usize = 64 << 20;
 
-/// One control socket.
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: UnixStream,
     frames: FrameDecoder,
     received: VecDeque<ToLauncher>,
-    /// Frames that are not sent yet; the process may be stopped.
-    waiting: VecDeque<Frame>,
-    /// Number of bytes in `waiting` that are not sent yet.
-    unread: usize,
+    /// Not sent yet; the process may be stopped.
+    send_queue: VecDeque<Frame>,
+    /// Number of unsent bytes in `send_queue`.
+    backlog: usize,
     closed: bool,
 }
 
@@ -46,24 +44,24 @@ impl Control {
             socket,
             frames: FrameDecoder::default(),
             received: VecDeque::new(),
-            waiting: VecDeque::new(),
-            unread: 0,
+            send_queue: VecDeque::new(),
+            backlog: 0,
             closed: false,
         })
     }
 
-    /// Receives pending messages, until about `LOOK` bytes are read. More may remain in the socket.
+    /// Receives pending messages. More may remain in the socket after `MAX_READ_PER_POLL` bytes.
     ///
     /// # Errors
     /// The process sent bytes that are not a valid message.
     pub(crate) fn receive(&mut self) -> Result<(), String> {
         let mut bytes = [0; 16 << 10];
-        let mut taken = 0;
-        while !self.closed && taken < LOOK {
+        let mut total = 0;
+        while !self.closed && total < MAX_READ_PER_POLL {
             match (&self.socket).read(&mut bytes) {
                 Ok(0) => self.closed = true,
                 Ok(got) => {
-                    taken += got;
+                    total += got;
                     self.frames.push(&bytes[..got]);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -78,25 +76,23 @@ impl Control {
         Ok(())
     }
 
-    /// Returns an error if the process does not read the messages sent to it. Messages beyond the limit are dropped.
+    /// Returns an error if the process does not read its messages. Messages beyond the limit are dropped.
     pub(crate) fn check_backlog(&self) -> Result<(), String> {
-        match self.unread > UNREAD {
-            true => Err(format!("it left more than {} MiB of answers unread", UNREAD >> 20)),
+        match self.backlog > MAX_BACKLOG {
+            true => Err(format!("it does not read its control socket ({} MiB pending)", MAX_BACKLOG >> 20)),
             false => Ok(()),
         }
     }
 
-    /// Removes and returns the next received message.
     pub(crate) fn next(&mut self) -> Option<ToLauncher> {
         self.received.pop_front()
     }
 
-    /// Returns whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// If the connection ended in the middle of a message, returns a description of the position.
+    /// Describes the position if the connection was closed in the middle of a message.
     pub(crate) fn torn(&self) -> Option<String> {
         self.closed.then(|| self.frames.torn()).flatten()
     }
@@ -105,51 +101,50 @@ impl Control {
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.received.clear();
-        self.waiting.clear();
-        self.unread = 0;
+        self.send_queue.clear();
+        self.backlog = 0;
     }
 
-    /// Queues a message for sending.
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
-        // A reply holds what came in a frame, so it is below the limit.
+        // A reply contains at most what came in a frame, so it is below the limit.
         if let Ok(bytes) = encode_frame(message) {
             self.send_frame(&bytes, fd);
         }
     }
 
-    /// Queues an encoded message for sending.
+    /// Queues an encoded message.
     pub(crate) fn send_frame(&mut self, frame: &[u8], fd: Option<Rc<OwnedFd>>) {
-        if self.closed || self.unread > UNREAD {
+        if self.closed || self.backlog > MAX_BACKLOG {
             return;
         }
-        self.unread += frame.len();
-        match self.waiting.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
+        self.backlog += frame.len();
+        match self.send_queue.back_mut().filter(|last| fd.is_none() && last.bytes.len() < 16 << 10) {
             Some(last) => last.bytes.extend_from_slice(frame),
-            None => self.waiting.push_back(Frame { bytes: frame.to_vec(), sent: 0, fd }),
+            None => self.send_queue.push_back(Frame { bytes: frame.to_vec(), sent: 0, fd }),
         }
     }
 
     /// Sends queued frames until the socket would block; returns whether frames remain.
     pub(crate) fn flush(&mut self) -> bool {
-        while let Some(next) = self.waiting.front_mut() {
+        while let Some(next) = self.send_queue.front_mut() {
             match transmit(&self.socket, next) {
                 Ok(sent) => {
                     next.sent += sent;
-                    self.unread -= sent;
+                    self.backlog -= sent;
                 }
                 Err(Errno::INTR) => continue,
                 // The socket buffer is full, or too many descriptors are in flight to processes that have not joined.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
                 Err(_) => {
-                    self.waiting.clear();
-                    self.unread = 0;
+                    self.send_queue.clear();
+                    self.backlog = 0;
                     return false;
                 }
             }
             // The descriptor was sent with the first byte.
             next.fd = None;
             if next.sent == next.bytes.len() {
-                self.waiting.pop_front();
+                self.send_queue.pop_front();
             }
         }
         false
@@ -158,13 +153,13 @@ impl Control {
 
 fn transmit(socket: &UnixStream, frame: &Frame) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
     if let Some(fds) = &fds {
-        beside.push(SendAncillaryMessage::ScmRights(fds));
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
     }
     let bytes = [IoSlice::new(&frame.bytes[frame.sent..])];
-    rustix::net::sendmsg(socket, &bytes, &mut beside, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    rustix::net::sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 impl AsFd for Control {

@@ -11,14 +11,12 @@ use mpj_devices::trace::TRACE;
 use crate::job::KILL_AFTER;
 use crate::placement::SIMULATED_HOSTS;
 
-/// A variable that the ranks get.
 pub(crate) type Variable = (String, OsString);
 
-/// Tells scripts that start a rank which rank it is.
+// Scripts that start a rank read these.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
 
-/// Returns all parameters: those of the ranks and those of `mpjrun`.
 pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
     all(&groups())
 }
@@ -26,11 +24,10 @@ pub(crate) fn parameters() -> Vec<&'static dyn Parameter> {
 /// The parameters that a user should know first. They are also in their groups.
 pub(crate) const FIRST: [&dyn Parameter; 3] = [&DEVICES, &TIMEOUT, &TRACE];
 
-/// The parameters that `mpjrun` itself reads.
 const OWN: &[ParameterGroup] =
     &[ParameterGroup { name: "start-up", parameters: &[&BIND, &SIMULATED_HOSTS, &KILL_AFTER] }];
 
-/// Returns all parameters, in groups.
+/// Returns the parameters of the ranks and of `mpjrun`, in groups.
 pub(crate) fn groups() -> Vec<ParameterGroup> {
     [&mpj::config::groups(), OWN].concat()
 }
@@ -44,7 +41,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Parses the arguments of `-x`, `NAME=VALUE` or `NAME`, and checks the parameters in the environment.
+    /// Parses the arguments of `-x` (`NAME=VALUE` or `NAME`), and checks the parameters in the environment.
     pub(crate) fn new(set: &[String]) -> Result<Environment, String> {
         let parameters = parameters();
         let names = ParameterNames::of(&parameters);
@@ -62,25 +59,24 @@ impl Environment {
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
     }
 
-    /// Returns the variables that the ranks must not inherit: those by which this or another launcher tells a process
-    /// its rank.
+    /// Returns the variables that the ranks must not inherit, because `mpjrun` or another launcher sets them.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = OsString> + use<> {
-        std::env::vars_os().map(|(name, _)| name).filter(|name| is_place(name))
+        std::env::vars_os().map(|(name, _)| name).filter(|name| is_launcher_variable(name))
     }
 
-    /// Returns the variables of a process in a job of `size` ranks, whose first rank is `first`.
-    pub(crate) fn given(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
-        let place =
+    /// Returns the variables to set for a process with first rank `first`, in a job of `size` ranks.
+    pub(crate) fn for_process(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
+        let identity =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
-        // A rank may use fewer cores: it may be bound, or run in a script that binds it.
+        // The ranks cannot count the cores of the job, because each of them may be bound to fewer.
         let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = (!self.config.is_set(&CORES))
             .then(|| (format!("{PREFIX}{}", CORES.name()), usable.to_string().into()));
-        self.set.iter().cloned().chain(place).chain(cores)
+        self.set.iter().cloned().chain(identity).chain(cores)
     }
 }
 
-fn is_place(name: &OsStr) -> bool {
+fn is_launcher_variable(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     [CONTROL_VAR, RANK, SIZE].contains(&name) || name.starts_with("PMI_") || name.starts_with("PMIX_")
 }
@@ -91,17 +87,17 @@ fn variable(text: &str, names: &ParameterNames) -> Result<Variable, String> {
         None => (text, std::env::var_os(text)),
     };
     if name.is_empty() {
-        return Err(format!("-x {text} is neither NAME=VALUE nor NAME"));
+        return Err(format!("-x {text}: expected NAME=VALUE or NAME"));
     }
-    if is_place(OsStr::new(name)) {
-        return Err(format!("-x {text}: a launcher sets {name}, and nobody else"));
+    if is_launcher_variable(OsStr::new(name)) {
+        return Err(format!("-x {text}: {name} is reserved for launchers"));
     }
     if let Some(meant) = name.strip_prefix(PREFIX).and_then(|name| names.unknown(name)) {
         let hint = meant
             .map_or("mpjrun --params lists them".into(), |meant| format!("did you mean {PREFIX}{meant}?"));
         return Err(format!("-x {text}: no parameter is named {name}: {hint}"));
     }
-    let missing = || format!("-x {text}: the environment has no such variable; NAME=VALUE sets one");
+    let missing = || format!("-x {text}: no such variable in the environment; use NAME=VALUE to set it");
     Ok((name.to_owned(), value.ok_or_else(missing)?))
 }
 
@@ -109,7 +105,7 @@ fn variable(text: &str, names: &ParameterNames) -> Result<Variable, String> {
 mod tests {
     use super::*;
 
-    fn refused(set: &str) -> String {
+    fn error(set: &str) -> String {
         Environment::new(&[set.to_owned()]).unwrap_err()
     }
 
@@ -118,7 +114,7 @@ mod tests {
         let home = std::env::var_os("PATH").unwrap();
         let set = ["A=", "B=x=y", "PATH", "MPJ_SPIN_US=7", "MPJ_NIO_LISTEN_ADDRESS=::1", "MPJ_KILL_AT=x"]
             .map(String::from);
-        let given: Vec<_> = Environment::new(&set).unwrap().given(3, 8).collect();
+        let variables: Vec<_> = Environment::new(&set).unwrap().for_process(3, 8).collect();
         let usable = std::thread::available_parallelism().unwrap();
         let wanted = [
             ("A", "".into()),
@@ -131,12 +127,11 @@ mod tests {
             ("MPJ_SIZE", "8".into()),
             ("MPJ_CORES", usable.to_string().into()),
         ];
-        assert_eq!(given, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
+        assert_eq!(variables, wanted.map(|(name, value): (&str, OsString)| (name.to_owned(), value)));
     }
 
-    /// Ranks inherit the launcher's parameters, but know only their own.
     #[test]
-    fn no_rank_takes_a_parameter_of_the_launcher_for_a_misspelt_one() {
+    fn ranks_do_not_reject_parameters_of_mpjrun_as_misspelt() {
         let of_ranks = ParameterNames::of(&mpj::config::parameters());
         for parameter in all(OWN) {
             assert_eq!(of_ranks.unknown(parameter.name()), Some(None), "{}", parameter.name());
@@ -144,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_parameters_are_refused() {
+    fn invalid_arguments_of_x_are_rejected() {
         for (set, why) in [
             (
                 "MPJ_SPIN_SU=3",
@@ -154,8 +149,8 @@ mod tests {
             ("MPJ_SHM_FRAGMENT=3", "did you mean MPJ_SHM_FRAGMENTS?"),
             ("MPJ_NIO_LISTEN_ADRESS=::1", "did you mean MPJ_NIO_LISTEN_ADDRESS?"),
             ("MPJ_COLOUR=3", "no parameter is named MPJ_COLOUR: mpjrun --params lists them"),
-            ("MPJ_RANK=3", "a launcher sets MPJ_RANK"),
-            ("PMI_RANK=3", "a launcher sets PMI_RANK"),
+            ("MPJ_RANK=3", "MPJ_RANK is reserved for launchers"),
+            ("PMI_RANK=3", "PMI_RANK is reserved for launchers"),
             ("MPJ_SPIN_US=fast", "-x MPJ_SPIN_US=fast is not a number"),
             ("MPJ_SPIN_US=99999999", "outside"),
             (
@@ -173,15 +168,15 @@ mod tests {
             ),
             (
                 "MPJ_SIMULATED_HOSTS=a,b",
-                "-x MPJ_SIMULATED_HOSTS=a,b is not hosts and how many ranks each has in turn",
+                "-x MPJ_SIMULATED_HOSTS=a,b is not a list of hosts and their numbers of ranks",
             ),
             ("MPJ_CONFIG_FILE=/nowhere/at/all", "MPJ_CONFIG_FILE: /nowhere/at/all: No such file"),
             ("MPJ_KILL_AFTR=3", "did you mean MPJ_KILL_AFTER?"),
-            ("=3", "neither NAME=VALUE nor NAME"),
-            ("NO_SUCH_NAME", "the environment has no such variable"),
+            ("=3", "expected NAME=VALUE or NAME"),
+            ("NO_SUCH_NAME", "no such variable in the environment"),
         ] {
-            let said = refused(set);
-            assert!(said.contains(why), "{set}: {said}");
+            let error = error(set);
+            assert!(error.contains(why), "{set}: {error}");
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Orderly exits. They are stored until a process requests them, and then sent to all processes that have requested
-//! them.
+//! Orderly exits, which are sent only to processes that request them.
 //!
-//! Most processes never wait for a rank that has left, so orderly exits are not sent without a request. A request is
-//! answered [`DELAY`] after the first exit that a requester does not know. By then a job that ends normally is over,
-//! and no replies were needed. Otherwise each requester gets one reply in that time, however many ranks have left.
+//! A process requests them when it waits for a rank that may have left; most processes never do. The reply is sent
+//! [`DELAY`] after the first exit that a requester does not know. A job that ends normally is over by then. Otherwise
+//! each requester gets at most one reply in that time, however many ranks leave.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -13,25 +12,21 @@ use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 /// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// Maximum weight of one message, so that it stays below the frame limit: the number of runs and contexts, not counting
-/// those of the last run.
-const MOST: usize = 1 << 14;
+/// A message is complete when it has this many runs and contexts, so that it stays below the frame limit.
+const MAX_BATCH: usize = 1 << 14;
 
-/// The ranks that have exited in order, and the processes that have requested such exits.
 #[derive(Debug, Default)]
 pub(crate) struct OrderlyExits {
     /// The ranks in the order of their exits; a rank that first closes and then leaves occurs twice.
     exits: Vec<u32>,
-    /// By requesting process: how many entries of `heard` it was sent.
+    /// By requesting process: how many entries of `exits` it was sent.
     sent_counts: HashMap<usize, usize>,
     /// Processes with an unanswered request.
     waiting_processes: BTreeSet<usize>,
-    /// When the pending requests are answered.
     due: Option<Instant>,
 }
 
 impl OrderlyExits {
-    /// Records an orderly exit.
     pub(crate) fn add(&mut self, rank: u32, now: Instant) {
         self.exits.push(rank);
         if !self.waiting_processes.is_empty() {
@@ -39,51 +34,51 @@ impl OrderlyExits {
         }
     }
 
-    /// Records that a process requests the exits that it was not sent.
-    pub(crate) fn ask(&mut self, process: usize, now: Instant) {
+    /// Records that a process requests the exits that it does not know.
+    pub(crate) fn add_query(&mut self, process: usize, now: Instant) {
         self.waiting_processes.insert(process);
         if *self.sent_counts.entry(process).or_default() < self.exits.len() {
             self.due.get_or_insert(now + DELAY);
         }
     }
 
-    /// Returns when pending requests must be answered.
+    /// Returns when the pending requests must be answered.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns the messages that are due; `end_of` returns how a rank exited.
+    /// Returns the messages that are due; `exit_of` returns how a rank exited.
     pub(crate) fn take_due<'a>(
         &mut self,
         now: Instant,
-        end_of: impl Fn(u32) -> Option<&'a WireExit>,
+        exit_of: impl Fn(u32) -> Option<&'a WireExit>,
     ) -> Vec<(usize, ToProcess)> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
         }
         self.due = None;
-        let mut answers = Vec::new();
-        // Most processes were sent the same number of exits, so they get the same messages.
-        let mut news = HashMap::new();
+        let mut replies = Vec::new();
+        // Most processes know the same number of exits, so they get the same messages.
+        let mut by_sent_count = HashMap::new();
         for process in std::mem::take(&mut self.waiting_processes) {
-            let told = self.sent_counts.insert(process, self.exits.len()).unwrap_or_default();
-            let news = news.entry(told).or_insert_with(|| messages(&self.exits[told..], &end_of));
-            if news.is_empty() {
+            let sent = self.sent_counts.insert(process, self.exits.len()).unwrap_or_default();
+            let batch = by_sent_count.entry(sent).or_insert_with(|| messages(&self.exits[sent..], &exit_of));
+            if batch.is_empty() {
                 self.waiting_processes.insert(process);
             }
-            answers.extend(news.iter().map(|message| (process, message.clone())));
+            replies.extend(batch.iter().map(|message| (process, message.clone())));
         }
-        answers
+        replies
     }
 }
 
 /// Returns the messages with the latest exits of these ranks.
-fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
+fn messages<'a>(ranks: &[u32], exit_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
     let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
     let mut runs: Vec<ExitRun> = Vec::new();
     for rank in ranks {
         // Deaths were already sent to all processes, and a death is final.
-        let Some(end) = end_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
+        let Some(end) = exit_of(rank).filter(|end| !matches!(end, WireExit::Died(_))) else { continue };
         match runs.last_mut().filter(|run| run.ranks().end == rank && run.exit == *end) {
             Some(run) => run.len += 1,
             None => runs.push(ExitRun { first: rank, len: 1, exit: end.clone() }),
@@ -96,7 +91,7 @@ fn messages<'a>(ranks: &[u32], end_of: impl Fn(u32) -> Option<&'a WireExit>) -> 
             WireExit::Closing | WireExit::Left | WireExit::Died(_) => 1,
         };
         next.push(run);
-        if weight >= MOST {
+        if weight >= MAX_BATCH {
             messages.push(ToProcess::OrderlyExits(std::mem::take(&mut next)));
             weight = 0;
         }
@@ -118,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_ask_is_not_told() {
+    fn processes_without_query_get_no_exits() {
         let mut ends = OrderlyExits::default();
         let now = Instant::now();
         (0..RANKS).for_each(|rank| ends.add(rank, now));
@@ -128,29 +123,31 @@ mod tests {
 
     /// 64 ranks close and leave one after another while all processes request exits again and again.
     #[test]
-    fn who_asks_is_told_once_in_a_while_however_many_leave() {
+    fn exits_are_batched_per_query() {
         let mut ends = OrderlyExits::default();
         let begun = Instant::now();
         let (mut count, mut now) = (0, begun);
         for rank in (0..RANKS).chain(0..RANKS) {
-            (0..RANKS as usize).for_each(|process| ends.ask(process, now));
+            (0..RANKS as usize).for_each(|process| ends.add_query(process, now));
             ends.add(rank, now);
             now += DELAY / 32;
-            let told = ends.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
+            let replies = ends.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
             assert!(
-                told.iter().all(|(_, news)| matches!(news, ToProcess::OrderlyExits(runs) if runs.len() == 1))
+                replies
+                    .iter()
+                    .all(|(_, message)| matches!(message, ToProcess::OrderlyExits(runs) if runs.len() == 1))
             );
-            count += told.len();
+            count += replies.len();
         }
         assert_eq!(
             count,
             4 * RANKS as usize,
-            "128 ends in 4 delays, and an answer for each process and delay"
+            "128 exits in 4 delays, and one reply to each process per delay"
         );
     }
 
     #[test]
-    fn each_end_is_told_once_and_only_the_last_of_a_rank() {
+    fn each_exit_is_sent_once_and_only_the_latest_of_a_rank() {
         let mut ends = OrderlyExits::default();
         let mut last: HashMap<u32, WireExit> = HashMap::new();
         let now = Instant::now();
@@ -166,13 +163,13 @@ mod tests {
         end(&mut ends, 5, WireExit::Closing);
         end(&mut ends, 5, WireExit::Died("was killed".into()));
         let known = end(&mut ends, 2, WireExit::Left);
-        ends.ask(0, now);
+        ends.add_query(0, now);
         assert_eq!(ends.due(), Some(now + DELAY));
-        assert!(ends.take_due(now, |rank| known.get(&rank)).is_empty(), "it is gathered first");
+        assert!(ends.take_due(now, |rank| known.get(&rank)).is_empty(), "exits are collected first");
         let all = ToProcess::OrderlyExits(vec![run(1, 1, finishing()), run(2, 2, WireExit::Left)]);
         assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
-        ends.ask(0, now);
-        assert_eq!(ends.due(), None, "there is nothing new");
+        ends.add_query(0, now);
+        assert_eq!(ends.due(), None, "there is no new exit");
         let known = end(&mut ends, 1, WireExit::Closing);
         let new = ToProcess::OrderlyExits(vec![run(1, 1, WireExit::Closing)]);
         assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
@@ -180,21 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_are_told_in_messages_that_can_be_sent() {
+    fn many_exits_are_split_into_messages_below_the_limit() {
         let contexts: Vec<u64> = (0..1 << 16).map(|i| u64::MAX - i).collect();
         let finishing =
             [WireExit::ClosingExcept(contexts.clone()), WireExit::ClosingExcept(contexts[1..].to_vec())];
         let ranks: Vec<u32> = (0..4).chain((10..100_000).step_by(2)).collect();
-        let end_of =
+        let exit_of =
             |rank: u32| if rank < 4 { finishing.get(rank as usize % 2) } else { Some(&WireExit::Left) };
-        let messages = messages(&ranks, end_of);
-        let mut told = 0;
+        let messages = messages(&ranks, exit_of);
+        let mut sent = 0;
         for message in &messages {
             mpj::boot::wire::encode_frame(message).unwrap();
             let ToProcess::OrderlyExits(runs) = message else { panic!("{message:?}") };
-            told += runs.iter().map(|run| run.len as usize).sum::<usize>();
+            sent += runs.iter().map(|run| run.len as usize).sum::<usize>();
         }
-        assert_eq!(told, ranks.len());
+        assert_eq!(sent, ranks.len());
         assert!(messages.len() < 10);
     }
 }

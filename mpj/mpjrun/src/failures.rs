@@ -1,23 +1,20 @@
 //! Decides which ranks have failed, and in which order.
 //!
-//! Three kinds of reports say that a rank is dead: the rank reports its own failure, its process exits abnormally, or
-//! another rank reports it. Hundreds of reports can arrive at once, in any order, and one failure causes others.
-//! Therefore a report is only queued when it is received. `process_reports` handles the queue after all ready sockets
-//! have been read, in this order:
+//! A rank fails if it reports its own failure, its process exits abnormally, or another rank reports its death.
+//! Hundreds of reports can arrive at once, in any order, and one failure causes others. So reports are only queued on
+//! receipt. After all ready sockets have been read, `process_reports` handles them in this order:
 //!
-//! 1. Silent deaths. The first reported failure may be the result of a death that `mpjrun` has not noticed yet, because
-//!    a killed process sends nothing. The exits of processes that reported nothing come first.
-//! 2. The reports of processes about their own ranks, and their exits, in the order of arrival.
-//! 3. The reports about other processes. A connection breaks *because* a rank failed. Before `mpjrun` believes such a
-//!    report, it reads the messages of the reported process and checks whether it has exited. The process's own report,
-//!    or its exit status, is the better explanation.
+//! 1. Exits of processes that reported nothing. A killed process sends nothing, but may have caused the reports.
+//! 2. Reports of processes about their own ranks, and their exits, in the order of arrival.
+//! 3. Reports about other processes. A connection breaks *because* a rank failed, so the reported process's own
+//!    messages and exit status are the better explanation, and are read first.
 //!
 //! A rank that fails in a call because another rank has failed sends `FailedDueTo`, and may exit first. If the other
-//! rank fails, too, its failure is the cause (see `report`). If a rank runs for longer than the grace period after
-//! `FailedDueTo`, its later failure is independent.
+//! rank fails, too, its failure is the root cause (`verdict`). A failure later than the grace period after
+//! `FailedDueTo` is independent.
 //!
-//! A process that exited with code 0 and never joined has failed only if another process joins, because programs that
-//! do not use `mpj` may also be started.
+//! A process that exited with code 0 and never joined has failed only if another process joins, because `mpjrun` also
+//! starts programs that do not use `mpj`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -31,15 +28,15 @@ use crate::print_line;
 use crate::spawn::ExitStatus;
 use crate::verdict::{Failure, FailureKind};
 
-/// Failure reports that have not been processed, and what is needed to judge them.
+/// Failure reports that have not been processed, and the data that their processing needs.
 #[derive(Debug, Default)]
 pub(crate) struct FailureReports {
     /// Reports of processes about their own ranks, and exits of processes.
     own: VecDeque<FailureReport>,
     /// Reports about ranks of other processes: the rank and the cause.
-    noticed: VecDeque<(u32, String)>,
+    by_peers: VecDeque<(u32, String)>,
     /// By rank: the rank that caused its last failed call, and when it reported that.
-    told: HashMap<u32, (u32, Instant)>,
+    causes: HashMap<u32, (u32, Instant)>,
     /// Processes that exited with code 0 before any process joined.
     never_joined: Vec<usize>,
     /// Whether a process has joined.
@@ -55,40 +52,40 @@ struct FailureReport {
 }
 
 impl FailureReports {
-    /// Queues a failure that a process reported about its own ranks or that follows from its exit.
-    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, how: FailureKind) {
-        self.own.push_back(FailureReport { process, ranks, kind: how });
+    /// Queues a failure that a process reported about its own ranks, or that follows from its exit.
+    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, kind: FailureKind) {
+        self.own.push_back(FailureReport { process, ranks, kind });
     }
 
-    /// Queues a process's report that a rank of another process is dead.
+    /// Queues a report that a rank of another process is dead.
     pub(crate) fn reported_by_peer(&mut self, rank: u32, cause: String) {
-        self.noticed.push_back((rank, cause));
+        self.by_peers.push_back((rank, cause));
     }
 
     /// Records that a call of `rank` failed because `first` had failed.
     pub(crate) fn failed_due_to(&mut self, rank: u32, first: u32) {
-        self.told.insert(rank, (first, Instant::now()));
+        self.causes.insert(rank, (first, Instant::now()));
     }
 
-    /// Returns the rank that one of `ranks` named in `FailedDueTo` at most `not_long` ago.
-    fn first_before(&self, ranks: Range<u32>, not_long: Duration) -> Option<u32> {
-        let told = ranks.filter_map(|rank| self.told.get(&rank));
-        told.filter(|(_, at)| at.elapsed() <= not_long).map(|(first, _)| *first).next()
+    /// Returns the rank that one of `ranks` named in `FailedDueTo` at most `max_age` ago.
+    fn cause_of(&self, ranks: Range<u32>, max_age: Duration) -> Option<u32> {
+        let causes = ranks.filter_map(|rank| self.causes.get(&rank));
+        causes.filter(|(_, at)| at.elapsed() <= max_age).map(|(first, _)| *first).next()
     }
 }
 
 impl Job<'_> {
-    /// Records that a process has joined. From now on, a process that exits without having joined has failed.
+    /// Records that a process has joined. A process that exits without having joined has failed from now on.
     pub(crate) fn on_join(&mut self, index: usize) {
         self.processes[index].joined = true;
-        self.claims.joined = true;
-        for absent in std::mem::take(&mut self.claims.never_joined) {
+        self.reports.joined = true;
+        for absent in std::mem::take(&mut self.reports.never_joined) {
             let ranks = self.processes[absent].process.ranks.clone();
-            self.claims.own(absent, ranks, FailureKind::NeverJoined);
+            self.reports.own(absent, ranks, FailureKind::NeverJoined);
         }
     }
 
-    /// Records a process's exit, if it has exited.
+    /// Records the exit of a process, if it has exited.
     pub(crate) fn on_exit(&mut self, index: usize) {
         if self.processes[index].status.is_some() {
             return;
@@ -99,50 +96,49 @@ impl Job<'_> {
         self.read_messages(index);
         let member = &mut self.processes[index];
         let torn = member.control.torn();
-        // An error means that the descriptor was already removed.
+        // Fails if the descriptor was already removed.
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
         member.control.close();
         let (ranks, joined) = (member.process.ranks.clone(), member.joined);
-        let left = ranks.clone().all(|rank| self.board.end(rank) == Some(&WireExit::Left));
+        let left = ranks.clone().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
         match (status, joined, left) {
             (ExitStatus::Code(0), true, true) => {}
-            (ExitStatus::Code(0), false, _) if self.claims.joined => {
-                self.claims.own(index, ranks, FailureKind::NeverJoined)
+            (ExitStatus::Code(0), false, _) if self.reports.joined => {
+                self.reports.own(index, ranks, FailureKind::NeverJoined)
             }
-            (ExitStatus::Code(0), false, _) => self.claims.never_joined.push(index),
+            (ExitStatus::Code(0), false, _) => self.reports.never_joined.push(index),
             (_, false, _) => {
-                self.claims.own(index, ranks, FailureKind::Exited(status, "before joining the job"))
+                self.reports.own(index, ranks, FailureKind::Exited(status, "before joining the job"))
             }
             (_, true, false) => {
-                let ended = FailureKind::Exited(status, "before leaving the job");
-                let how = match (status, torn) {
-                    (ExitStatus::Code(_), Some(torn)) => FailureKind::Torn(status, torn),
-                    _ => ended,
+                let exited = FailureKind::Exited(status, "before leaving the job");
+                let kind = match (status, torn) {
+                    (ExitStatus::Code(_), Some(torn)) => FailureKind::ExitedMidMessage(status, torn),
+                    _ => exited,
                 };
-                self.claims.own(index, ranks, how);
+                self.reports.own(index, ranks, kind);
             }
             (_, true, true) => {
-                self.claims.own(index, ranks, FailureKind::Exited(status, "after leaving the job"))
+                self.reports.own(index, ranks, FailureKind::Exited(status, "after leaving the job"))
             }
         }
     }
 
-    /// Processes all queued failure reports.
     pub(crate) fn process_reports(&mut self) {
-        let any = !self.claims.own.is_empty() || !self.claims.noticed.is_empty();
+        let any = !self.reports.own.is_empty() || !self.reports.by_peers.is_empty();
         if any && self.failures.is_empty() && !self.is_terminating() {
             self.collect_silent_exits();
         }
-        self.weigh_own();
-        while let Some((rank, cause)) = self.claims.noticed.pop_front() {
+        self.process_own_reports();
+        while let Some((rank, cause)) = self.reports.by_peers.pop_front() {
             if self.has_exited(rank) {
                 continue;
             }
             let index = self.spec.process_of(rank);
             self.read_messages(index);
             self.on_exit(index);
-            self.weigh_own();
+            self.process_own_reports();
             if !self.has_exited(rank) {
                 self.record_exit(rank, WireExit::Died(cause.clone()));
                 self.record_failure(FailureReport {
@@ -154,61 +150,60 @@ impl Job<'_> {
         }
     }
 
-    fn weigh_own(&mut self) {
-        while let Some(claim) = self.claims.own.pop_front() {
-            self.record_failure(claim);
+    fn process_own_reports(&mut self) {
+        while let Some(report) = self.reports.own.pop_front() {
+            self.record_failure(report);
         }
     }
 
-    /// Puts the exits of processes that reported nothing before the reports of the others.
+    /// Queues the exits of processes that reported nothing in front of the reports of the others.
     fn collect_silent_exits(&mut self) {
-        let said = std::mem::take(&mut self.claims.own);
-        let spoke: HashSet<usize> = said.iter().map(|claim| claim.process).collect();
+        let own = std::mem::take(&mut self.reports.own);
+        let reporting: HashSet<usize> = own.iter().map(|report| report.process).collect();
         (0..self.processes.len())
-            .filter(|index| !spoke.contains(index))
+            .filter(|index| !reporting.contains(index))
             .for_each(|index| self.on_exit(index));
-        self.claims.own.extend(said);
+        self.reports.own.extend(own);
     }
 
     fn has_exited(&self, rank: u32) -> bool {
-        matches!(self.board.end(rank), Some(WireExit::Left | WireExit::Died(_)))
+        matches!(self.kvs.exit_of(rank), Some(WireExit::Left | WireExit::Died(_)))
     }
 
-    /// Returns whether `mpjrun` itself terminates the processes.
+    /// Returns whether `mpjrun` terminates the processes, so that their exits are not failures.
     fn is_terminating(&self) -> bool {
-        matches!(self.phase, JobPhase::Asked(_) | JobPhase::Killed) || self.stop_reason.is_some()
+        matches!(self.phase, JobPhase::Terminating(_) | JobPhase::Killed) || self.stop_reason.is_some()
     }
 
-    /// Records a failure, unless `mpjrun` caused it or the process has failed before.
-    fn record_failure(&mut self, claim: FailureReport) {
-        let FailureReport { process, ranks, kind: how } = claim;
-        let (text, abort) = (how.text(), matches!(how, FailureKind::Abort(..)));
-        let ours = self.is_terminating();
-        let told_of = self.claims.first_before(ranks.clone(), self.spec.grace);
-        if !ours {
+    /// Records a failure, unless `mpjrun` caused it or the process has already failed.
+    fn record_failure(&mut self, report: FailureReport) {
+        let FailureReport { process, ranks, kind } = report;
+        let (text, abort) = (kind.text(), matches!(kind, FailureKind::Abort(..)));
+        let is_ours = self.is_terminating();
+        let caused_by = self.reports.cause_of(ranks.clone(), self.spec.grace);
+        if !is_ours {
             self.failed.extend(ranks.clone());
         }
         let known = self.processes[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
-            _ if ours => {}
+            _ if is_ours => {}
             // The process's own report, or its exit, replaces the report of another rank.
-            Some(earlier) if matches!(earlier.how, FailureKind::ReportedByPeer(_)) => {
-                (earlier.how, earlier.format_ranks) = (how, ranks.clone());
+            Some(earlier) if matches!(earlier.kind, FailureKind::ReportedByPeer(_)) => {
+                (earlier.kind, earlier.ranks) = (kind, ranks.clone());
             }
-            // The failure of `first`, a rank of this process, caused the recorded one, so it replaces that.
+            // The failure of `first`, a rank of this process, caused the recorded failure, so it replaces that.
             Some(earlier) if earlier.caused_by.is_some_and(|first| ranks.contains(&first)) => {
-                (earlier.how, earlier.format_ranks, earlier.caused_by) = (how, ranks.clone(), told_of);
+                (earlier.kind, earlier.ranks, earlier.caused_by) = (kind, ranks.clone(), caused_by);
             }
             Some(_) => {}
             None => {
                 let pid = self.processes[process].process.pid();
                 self.processes[process].failure = Some(self.failures.len());
                 let at = Instant::now();
-                let failure =
-                    Failure { process, pid, format_ranks: ranks.clone(), how, at, caused_by: told_of };
+                let failure = Failure { process, pid, ranks: ranks.clone(), kind, at, caused_by };
                 if self.spec.continue_on_failure && !failure.follows(&self.failures) {
-                    // The job may run for a long time: report the failure now.
-                    print_line(&format!("{failure}; the others go on"));
+                    // The job may run for a long time, so report the failure now.
+                    print_line(&format!("{failure}; the other ranks continue"));
                 }
                 self.failures.push(failure);
                 if !self.spec.continue_on_failure {
@@ -223,13 +218,13 @@ impl Job<'_> {
     }
 
     /// Records a rank's exit. A death is sent to all processes; an orderly exit only to those that request it.
-    pub(crate) fn record_exit(&mut self, rank: u32, exit: WireExit) {
-        let Some(answers) = self.board.ended(rank, &exit) else { return };
-        self.send_replies(answers);
-        let WireExit::Died(_) = exit else { return self.ends.add(rank, Instant::now()) };
-        // Causes are short, so the frame is below the limit.
-        let Ok(news) = encode_frame(&ToProcess::Exited { rank, exit }) else { return };
+    pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
+        let Some(replies) = self.kvs.record_exit(rank, &end) else { return };
+        self.send_replies(replies);
+        let WireExit::Died(_) = end else { return self.orderly_exits.add(rank, Instant::now()) };
+        // Causes are truncated, so the frame is below the limit.
+        let Ok(frame) = encode_frame(&ToProcess::Exited { rank, exit: end }) else { return };
         let others = self.processes.iter_mut().filter(|m| m.joined && !m.process.ranks.contains(&rank));
-        others.for_each(|member| member.control.send_frame(&news, None));
+        others.for_each(|member| member.control.send_frame(&frame, None));
     }
 }

@@ -1,7 +1,5 @@
-//! Reports of what each rank waits for. `mpjrun` requests them when a job has run out of time, is interrupted, or gets
-//! SIGQUIT.
-//!
-//! The processes have a second to reply. Then `mpjrun` prints the table and handles the event that led to the request.
+//! Reports of what each rank waits for. `mpjrun` requests them on a timeout, an interrupt or SIGQUIT. After the replies,
+//! or a second, it prints the table and handles the event that led to the request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,88 +12,89 @@ use crate::job::Job;
 use crate::print_line;
 use crate::verdict::LaunchError;
 
-/// How long processes may take to report what their ranks wait for.
-const ANSWER: Duration = Duration::from_secs(1);
+/// How long processes may take to reply.
+const REPLY_LIMIT: Duration = Duration::from_secs(1);
 
-/// Why a report was requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// SIGQUIT: the job continues.
-    Asked,
-    /// The first SIGINT, which is passed on to the ranks after their replies.
+    /// The job continues.
+    Quit,
+    /// The first SIGINT, which is forwarded to the ranks after their replies.
     Interrupt,
-    /// The job has run out of time and will be terminated.
+    /// The job will be terminated.
     Timeout,
 }
 
-/// A pending request for reports, and the replies so far.
+/// A pending query, and the replies so far.
 #[derive(Debug)]
 pub(crate) struct HangReport {
     pub(crate) until: Instant,
     reasons: Vec<Reason>,
     /// The number of ranks that were queried.
-    asked: usize,
-    told: BTreeMap<u32, Option<RankWaits>>,
+    expected: usize,
+    replies: BTreeMap<u32, Option<RankWaits>>,
 }
 
 impl HangReport {
-    /// Stores a rank's reply.
     pub(crate) fn record_blocked(&mut self, rank: u32, waits: Option<RankWaits>) {
-        self.told.insert(rank, waits);
+        self.replies.insert(rank, waits);
     }
 }
 
 impl Job<'_> {
-    /// Queries every process that has joined and has not exited, unless a query is already pending.
+    /// Queries every running process that has joined, unless a query is pending.
     pub(crate) fn query_blocked(&mut self, reason: Reason) {
-        if let Some(hang) = &mut self.hang {
-            return hang.reasons.push(reason);
+        if let Some(report) = &mut self.hang_report {
+            return report.reasons.push(reason);
         }
-        let mut asked = 0;
+        let mut expected = 0;
         for member in self.processes.iter_mut().filter(|member| member.joined && member.status.is_none()) {
-            asked += member.process.ranks.len();
+            expected += member.process.ranks.len();
             member.control.send(&ToProcess::QueryBlocked, None);
         }
-        let until = Instant::now() + ANSWER;
-        self.hang = Some(HangReport { until, reasons: vec![reason], asked, told: BTreeMap::new() });
+        let until = Instant::now() + REPLY_LIMIT;
+        self.hang_report =
+            Some(HangReport { until, reasons: vec![reason], expected, replies: BTreeMap::new() });
     }
 
-    /// If all ranks have replied, or the time is over, prints the table and handles the events that led to the query.
-    pub(crate) fn format_blocked(&mut self, now: Instant) {
-        let Some(hang) = self.hang.take_if(|hang| hang.told.len() >= hang.asked || hang.until <= now) else {
+    /// If the query is complete or its time is over, prints the table and handles the events that led to the query.
+    pub(crate) fn report_blocked(&mut self, now: Instant) {
+        let Some(report) =
+            self.hang_report.take_if(|report| report.replies.len() >= report.expected || report.until <= now)
+        else {
             return;
         };
-        let waits = self.waits_table(hang.told);
-        let is_for = |reason| hang.reasons.contains(&reason);
+        let waits = self.waits_table(report.replies);
+        let is_for = |reason| report.reasons.contains(&reason);
         if is_for(Reason::Interrupt) {
             // A program that does not use mpj has nothing to report.
-            if hang.asked > 0 {
-                self.is_interrupt_told = true;
+            if report.expected > 0 {
+                self.is_interrupt_reported = true;
                 print_line(&format!("interrupted; what the ranks wait for:{waits}"));
             }
             self.signal(Signal::INT);
-        } else if is_for(Reason::Asked) {
+        } else if is_for(Reason::Quit) {
             print_line(&format!("SIGQUIT; what the ranks wait for:{waits}"));
         }
         if is_for(Reason::Timeout) {
             let limit = self.spec.timeout.unwrap_or_default().as_secs_f64();
-            let why = format!("the job was ended, since it still ran after {limit} s:{waits}");
+            let why = format!("timeout of {limit} s reached; the job was terminated:{waits}");
             self.stop_job(LaunchError { why, code: 124 });
         }
     }
 
-    fn waits_table(&self, mut told: BTreeMap<u32, Option<RankWaits>>) -> String {
+    fn waits_table(&self, mut replies: BTreeMap<u32, Option<RankWaits>>) -> String {
         let mut states = BTreeMap::new();
         for member in &self.processes {
             let silent = match (member.status, member.joined) {
-                (Some(_), _) => "has ended",
+                (Some(_), _) => "has exited",
                 (None, false) => "has not joined the job",
-                (None, true) => "does not answer",
+                (None, true) => "did not respond",
             };
             for rank in member.process.ranks.clone() {
-                let state = match told.remove(&rank) {
+                let state = match replies.remove(&rank) {
                     None => RankReport::Missing(silent),
-                    Some(None) => RankReport::Missing("has not begun, or has ended"),
+                    Some(None) => RankReport::Missing("has not started, or has left the job"),
                     Some(Some(waits)) => RankReport::Blocked(waits),
                 };
                 states.insert(rank, state);

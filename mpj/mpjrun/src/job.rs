@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mpj::config::Number;
-use mpj::report::{RankStats, ranks, stats_table};
+use mpj::report::{RankStats, ranks as format_ranks, stats_table};
 use mpj_devices::trace::TraceFiles;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -25,39 +25,35 @@ use crate::spawn::{ExitStatus, Process, Spawner};
 use crate::spec::JobSpec;
 use crate::stdin;
 use crate::trace_files;
-use crate::verdict::{Failure, LaunchError, Verdict, name, verdict};
+use crate::verdict::{Failure, LaunchError, Verdict, signal_name, verdict};
 
-/// How long processes have to exit after SIGTERM, before they get SIGKILL.
 pub(crate) const KILL_AFTER: Number = Number {
     name: "KILL_AFTER",
     default: 2,
     range: (0, 86_400),
-    help: "seconds between SIGTERM and SIGKILL when mpjrun ends a job; read by mpjrun",
+    help: "seconds between SIGTERM and SIGKILL when mpjrun terminates processes; read by mpjrun",
 };
 
-/// How long ranks may take to exit after an interrupt before a line tells the user that they were asked to.
-const ASKED: Duration = Duration::from_secs(1);
+/// How long ranks may take to exit after an interrupt before `mpjrun` prints that it waits for them.
+const INTERRUPT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// A second signal within this time counts as a duplicate of the first.
-const ONCE: Duration = Duration::from_millis(100);
+/// A second signal within this time is a duplicate of the first.
+const SIGNAL_DEDUP: Duration = Duration::from_millis(100);
 
-/// How long the remaining output may take to be written after a second signal from the user.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long `mpjrun` forwards remaining output after a second signal from the user.
+const OUTPUT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// The phase of a job's termination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JobPhase {
-    /// No rank has failed.
     Running,
-    /// A rank has failed; the others may report their errors until this time.
+    /// The other ranks may report their errors until this time.
     Grace(Instant),
-    /// The processes got SIGTERM, and get SIGKILL at this time.
-    Asked(Instant),
+    /// The processes got SIGTERM. They get SIGKILL at this time.
+    Terminating(Instant),
     /// The processes got SIGKILL.
     Killed,
 }
 
-/// A process and its state.
 pub(crate) struct JobProcess {
     pub(crate) process: Process,
     pub(crate) control: Control,
@@ -65,9 +61,9 @@ pub(crate) struct JobProcess {
     pub(crate) status: Option<ExitStatus>,
     /// The index of its failure in `Job::failures`.
     pub(crate) failure: Option<usize>,
-    /// When and why the process is treated as broken. It has closed its control socket, but may be exiting normally.
-    pub(crate) cut: Option<(Instant, String)>,
-    /// Whether the loop also waits until its socket is writable.
+    /// Set when the process closes its control socket, which may be part of a normal exit: when and why it is killed.
+    pub(crate) closed: Option<(Instant, String)>,
+    /// Whether the event loop also waits until the socket is writable.
     blocked: bool,
 }
 
@@ -76,46 +72,45 @@ pub(crate) struct Job<'a> {
     signals: &'a Signals,
     pub(crate) epoll: OwnedFd,
     pub(crate) processes: Vec<JobProcess>,
-    pub(crate) board: KvsServer,
-    pub(crate) ends: OrderlyExits,
+    pub(crate) kvs: KvsServer,
+    pub(crate) orderly_exits: OrderlyExits,
     pub(crate) key: (u64, [u8; 32]),
-    /// The shared memory of each host, if the host has any. Created when the first process joins.
+    /// By host: the shared memory, if any. Created when the first process joins.
     pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
-    pub(crate) claims: FailureReports,
+    pub(crate) reports: FailureReports,
     pub(crate) failures: Vec<Failure>,
     pub(crate) phase: JobPhase,
-    /// The reason why the job ends, other than a failure of a rank.
+    /// Why the job ends, if no rank has failed.
     pub(crate) stop_reason: Option<LaunchError>,
     interrupts: Vec<Signal>,
-    /// Terminating signals that `mpjrun` received.
-    passed: Vec<Signal>,
-    /// The last interrupting signal that was not a duplicate, and when it came.
+    /// The terminating signals that `mpjrun` received.
+    received_signals: Vec<Signal>,
+    /// The last SIGINT or SIGTERM that was not a duplicate, and when it came.
     interrupted: Option<(Signal, Instant)>,
-    /// When a line tells the user that the ranks got the interrupt, if they still run.
     interrupt_notice_at: Option<Instant>,
     timeout: Option<Instant>,
     /// The ranks that have failed, except those that `mpjrun` terminated.
     pub(crate) failed: BTreeSet<u32>,
     /// The statistics of the ranks that have left.
     pub(crate) stats: BTreeMap<u32, RankStats>,
-    /// The pending query of what the ranks wait for.
-    pub(crate) hang: Option<HangReport>,
-    /// Whether a line has told the user that the job was interrupted.
-    pub(crate) is_interrupt_told: bool,
+    pub(crate) hang_report: Option<HangReport>,
+    /// Whether the interrupt was printed.
+    pub(crate) is_interrupt_reported: bool,
 }
 
-/// The kinds of epoll events, in the lower half of the token. The upper half is the index of the process.
+// The kinds of epoll events, in the lower half of the token. The upper half is the index of the process.
 const CONTROL: u64 = 0;
-const END: u64 = 1;
+const EXIT: u64 = 1;
 const SIGNAL: u64 = 2;
 
 /// Runs a job to its end.
 pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchError> {
-    let system = |e: rustix::io::Errno| LaunchError::new(format!("the system refused: {e}"));
+    let system = |e: rustix::io::Errno| LaunchError::new(format!("cannot start the job: {e}"));
     let mut random = [0; 40];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).map_err(system)?;
-    let (job, secret) =
-        random.split_first_chunk::<8>().ok_or_else(|| LaunchError::new("no identity".into()))?;
+    let (job, secret) = random
+        .split_first_chunk::<8>()
+        .ok_or_else(|| LaunchError::new("cannot create the job key".into()))?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
     epoll::add(&epoll, signals, epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN).map_err(system)?;
     let mut job = Job {
@@ -123,44 +118,44 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
         signals,
         epoll,
         processes: Vec::new(),
-        board: KvsServer::new(spec.size),
-        ends: OrderlyExits::default(),
+        kvs: KvsServer::new(spec.size),
+        orderly_exits: OrderlyExits::default(),
         key: (u64::from_le_bytes(*job), secret.try_into().unwrap_or_default()),
         segments: Vec::new(),
-        claims: FailureReports::default(),
+        reports: FailureReports::default(),
         failures: Vec::new(),
         phase: JobPhase::Running,
         stop_reason: None,
         interrupts: Vec::new(),
-        passed: Vec::new(),
+        received_signals: Vec::new(),
         interrupted: None,
         interrupt_notice_at: None,
         timeout: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
         failed: BTreeSet::new(),
         stats: BTreeMap::new(),
-        hang: None,
-        is_interrupt_told: false,
+        hang_report: None,
+        is_interrupt_reported: false,
     };
-    let parts = spec.trace.as_deref().and_then(|path| trace_files::begin(path, spec.size));
-    let started = job.start(parts.as_ref());
+    let traces = spec.trace.as_deref().and_then(|path| trace_files::begin(path, spec.size));
+    let started = job.start(traces.as_ref());
     if started.is_ok() {
         job.event_loop();
     }
     job.kill_and_reap();
-    let trace = parts.and_then(trace_files::end);
-    let reader = started?;
-    signals.release().map_err(|e| LaunchError::new(format!("signals: {e}")))?;
-    let impatient = job.interrupts.len() > 1;
-    let written = reader.finish(impatient.then_some(LAST_WORDS));
+    let trace = traces.and_then(trace_files::end);
+    let output = started?;
+    signals.unblock().map_err(|e| LaunchError::new(format!("signals: {e}")))?;
+    let is_interrupted_twice = job.interrupts.len() > 1;
+    let output = output.drain(is_interrupted_twice.then_some(OUTPUT_DRAIN_LIMIT));
     let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
     stats.iter().chain(&trace).for_each(|table| print_line(table));
     match job.stop_reason {
         Some(why) if job.failures.is_empty() => Err(why),
         _ => {
             let status = |process: usize| job.processes[process].status;
-            let verdict = verdict(&job.failures, &job.failed, status, &job.passed, written);
+            let verdict = verdict(&job.failures, &job.failed, status, &job.received_signals, output);
             Ok(Verdict {
-                line: verdict.line.filter(|_| !job.is_interrupt_told || !verdict.is_interrupt),
+                line: verdict.line.filter(|_| !job.is_interrupt_reported || !verdict.is_interrupt),
                 ..verdict
             })
         }
@@ -168,20 +163,19 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
 }
 
 impl Job<'_> {
-    fn start(&mut self, parts: Option<&TraceFiles>) -> Result<OutputThread, LaunchError> {
+    fn start(&mut self, traces: Option<&TraceFiles>) -> Result<OutputThread, LaunchError> {
         let spec = self.spec;
         let terminal = stdin::is_terminal();
-        let spawner = Spawner::new(spec, parts, self.signals.before(), terminal)?;
-        // A single process writes to the output itself: no lines of another process can be mixed with its lines.
-        let piped = spec.label || spec.processes.len() > 1;
+        let spawner = Spawner::new(spec, traces, self.signals.original_mask(), terminal)?;
+        // A single process writes to the output itself, because no other lines can mix with its lines.
+        let piped = spec.label || spec.process_ranks.len() > 1;
         let mut output = Output::default();
-        for (index, ranks) in spec.processes.iter().cloned().enumerate() {
-            let system = |e: std::io::Error| {
-                LaunchError::new(format!("rank {} could not be started: {e}", ranks.start))
-            };
+        for (index, ranks) in spec.process_ranks.iter().cloned().enumerate() {
+            let system =
+                |e: std::io::Error| LaunchError::new(format!("cannot start rank {}: {e}", ranks.start));
             let (mut process, socket) = spawner.start(ranks.clone(), piped)?;
             output.add(&mut process.child, &ranks, spec.label);
-            let typed = process.child.stdin.take();
+            let input = process.child.stdin.take();
             let control = Control::new(socket).map_err(system)?;
             self.processes.push(JobProcess {
                 process,
@@ -189,46 +183,46 @@ impl Job<'_> {
                 joined: false,
                 status: None,
                 failure: None,
-                cut: None,
+                closed: None,
                 blocked: false,
             });
             self.add(index).map_err(|e| system(e.into()))?;
-            typed.map_or(Ok(()), stdin::forward).map_err(system)?;
+            input.map_or(Ok(()), stdin::forward).map_err(system)?;
         }
-        output.start().map_err(|e| LaunchError::new(format!("no thread for the output: {e}")))
+        output.start().map_err(|e| LaunchError::new(format!("cannot start the output thread: {e}")))
     }
 
     fn add(&self, index: usize) -> Result<(), rustix::io::Errno> {
         let member = &self.processes[index];
         let data = |kind| epoll::EventData::new_u64(kind | (index as u64) << 32);
         epoll::add(&self.epoll, &member.control, data(CONTROL), epoll::EventFlags::IN)?;
-        epoll::add(&self.epoll, member.process.pidfd(), data(END), epoll::EventFlags::IN)
+        epoll::add(&self.epoll, member.process.pidfd(), data(EXIT), epoll::EventFlags::IN)
     }
 
     fn event_loop(&mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         while self.processes.iter().any(|member| member.status.is_none()) {
             let now = Instant::now();
-            let left = self.deadline().map(|deadline| deadline.saturating_duration_since(now));
-            let left = left.map(|left| Timespec {
+            let timeout = self.deadline().map(|deadline| deadline.saturating_duration_since(now));
+            let timeout = timeout.map(|left| Timespec {
                 tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             });
             events.clear();
             // If the wait was interrupted, `events` is empty.
-            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), left.as_ref());
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
             let mut ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
-            // Read a process's messages before handling its exit.
+            // Read the messages of a process before handling its exit.
             ready.sort_by_key(|token| (token & 0xff, *token));
             for token in ready {
                 let index = (token >> 32) as usize;
                 match token & 0xff {
                     CONTROL => self.read_messages(index),
-                    END => self.on_exit(index),
+                    EXIT => self.on_exit(index),
                     _ => self.forward_signals(),
                 }
             }
-            self.check_cut();
+            self.check_closed();
             self.process_reports();
             self.check_deadlines();
             self.send_orderly_exits();
@@ -238,22 +232,21 @@ impl Job<'_> {
 
     fn deadline(&self) -> Option<Instant> {
         let phase = match self.phase {
-            JobPhase::Grace(until) | JobPhase::Asked(until) => Some(until),
+            JobPhase::Grace(until) | JobPhase::Terminating(until) => Some(until),
             JobPhase::Running | JobPhase::Killed => None,
         };
-        let asked = self.hang.as_ref().map(|hang| hang.until);
-        let cut =
-            self.processes.iter().filter_map(|member| member.cut.as_ref()).map(|(until, _)| *until).min();
-        [phase, self.timeout, asked, cut, self.interrupt_notice_at, self.ends.due()]
+        let hang_report = self.hang_report.as_ref().map(|report| report.until);
+        let closed =
+            self.processes.iter().filter_map(|member| member.closed.as_ref()).map(|(until, _)| *until).min();
+        [phase, self.timeout, hang_report, closed, self.interrupt_notice_at, self.orderly_exits.due()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Sends orderly exits to the processes that requested them.
     fn send_orderly_exits(&mut self) {
-        for (index, news) in self.ends.take_due(Instant::now(), |rank| self.board.end(rank)) {
-            self.processes[index].control.send(&news, None);
+        for (index, message) in self.orderly_exits.take_due(Instant::now(), |rank| self.kvs.exit_of(rank)) {
+            self.processes[index].control.send(&message, None);
         }
     }
 
@@ -262,26 +255,26 @@ impl Job<'_> {
         if self.timeout.take_if(|timeout| *timeout <= now).is_some() && self.stop_reason.is_none() {
             self.query_blocked(Reason::Timeout);
         }
-        self.format_blocked(now);
+        self.report_blocked(now);
         if self.interrupt_notice_at.is_some_and(|notice| notice <= now) {
             self.interrupt_notice_at = None;
-            // In any other phase the processes are terminated anyway.
+            // In the other phases the processes are terminated anyway.
             if self.phase == JobPhase::Running {
                 let alive = self.processes.iter().filter(|member| member.status.is_none());
                 print_line(&format!(
-                    "interrupt: {} were told to end; press Ctrl-C again to kill them",
-                    ranks(alive.map(|member| member.process.ranks.clone())),
+                    "interrupted: waiting for {} to exit; press Ctrl-C again to kill them",
+                    format_ranks(alive.map(|member| member.process.ranks.clone())),
                 ));
             }
         }
         match self.phase {
             JobPhase::Grace(until) if until <= now => {
                 self.signal(Signal::TERM);
-                // A stopped process must be continued, or it cannot exit.
+                // A stopped process cannot exit.
                 self.signal(Signal::CONT);
-                self.phase = JobPhase::Asked(now + self.spec.kill_after);
+                self.phase = JobPhase::Terminating(now + self.spec.kill_after);
             }
-            JobPhase::Asked(until) if until <= now => self.kill(),
+            JobPhase::Terminating(until) if until <= now => self.kill(),
             _ => {}
         }
     }
@@ -294,7 +287,6 @@ impl Job<'_> {
         }
     }
 
-    /// Starts the grace period.
     pub(crate) fn start_grace(&mut self) {
         if self.phase == JobPhase::Running {
             self.phase = JobPhase::Grace(Instant::now() + self.spec.grace);
@@ -313,42 +305,45 @@ impl Job<'_> {
     fn forward_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             if matches!(signal, Signal::INT | Signal::TERM | Signal::HUP) {
-                self.passed.push(signal);
+                self.received_signals.push(signal);
             }
             if matches!(signal, Signal::INT | Signal::TERM) {
-                // Programs such as timeout(1) signal both a job and its process group: the second signal is a
-                // duplicate.
-                if self.interrupted.is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < ONCE) {
+                // Programs such as timeout(1) signal both a job and its process group.
+                if self
+                    .interrupted
+                    .is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < SIGNAL_DEDUP)
+                {
                     continue;
                 }
                 self.interrupted = Some((signal, Instant::now()));
                 self.interrupts.push(signal);
                 if self.interrupts.iter().filter(|earlier| **earlier == signal).count() > 1 {
-                    let why = format!("the job was killed at the second signal {}", name(signal.as_raw()));
+                    let why =
+                        format!("the job was killed at the second signal {}", signal_name(signal.as_raw()));
                     self.stop_reason.get_or_insert(LaunchError { why, code: 128 + signal.as_raw() as u8 });
-                    self.hang = None;
+                    self.hang_report = None;
                     self.kill();
                     continue;
                 }
                 if signal == Signal::INT {
-                    self.interrupt_notice_at = Some(Instant::now() + ASKED);
+                    self.interrupt_notice_at = Some(Instant::now() + INTERRUPT_NOTICE_DELAY);
                     self.query_blocked(Reason::Interrupt);
                     continue;
                 }
             }
             if signal == Signal::PIPE {
-                // End as any program in a pipeline whose reader has exited.
+                // Exit as any program in a pipeline whose reader has exited.
                 let why = String::new();
                 self.stop_job(LaunchError { why, code: 128 + Signal::PIPE.as_raw() as u8 });
                 continue;
             }
             if signal == Signal::QUIT {
-                self.query_blocked(Reason::Asked);
+                self.query_blocked(Reason::Quit);
                 continue;
             }
             self.signal(signal);
             if signal == Signal::TSTP {
-                // SIGCONT continues this process, and is then passed on to the ranks.
+                // SIGCONT continues this process, which then forwards it to the ranks.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
             }
         }
@@ -365,17 +360,17 @@ impl Job<'_> {
                     epoll::EventFlags::IN
                 };
                 let data = epoll::EventData::new_u64(CONTROL | (index as u64) << 32);
-                // An error means that the socket was closed and removed meanwhile.
+                // Fails if the socket was closed and removed meanwhile.
                 let _ = epoll::modify(&self.epoll, &member.control, data, flags);
             }
         }
     }
 
-    /// Kills the processes' remaining children, and then reaps the processes, which frees their ids.
+    /// Kills the remaining children of the processes, and reaps the processes, which frees their ids.
     fn kill_and_reap(&mut self) {
         for member in &mut self.processes {
             member.process.signal(Signal::KILL);
-            // The process has exited, or exits because of the SIGKILL.
+            // Returns soon, because the process has exited or got SIGKILL.
             let _ = member.process.child.wait();
         }
     }

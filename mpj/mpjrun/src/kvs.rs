@@ -4,50 +4,49 @@ use std::collections::HashMap;
 
 use mpj::boot::wire::{ToLauncher, ToProcess, WireExit};
 
-/// A message to a process, which is identified by its index.
 #[derive(Debug)]
 pub(crate) struct Reply {
+    /// The index of the process.
     pub(crate) to: usize,
     pub(crate) message: ToProcess,
 }
 
-/// A pending request: the index of the process and the id of the request.
+/// The index of a process and the id of its pending request.
 type Requester = (usize, u64);
 
-/// The published keys, the pending gets and fences, and how each rank exited.
+/// The published keys, the pending gets and fences, and the exits of the ranks.
 #[derive(Debug)]
 pub(crate) struct KvsServer {
-    /// How each rank exited; `None` while it runs.
-    ended: Vec<Option<WireExit>>,
-    /// The ranks that have died.
+    /// By rank; `None` while it runs.
+    exits: Vec<Option<WireExit>>,
     dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
     pending_gets: HashMap<(u32, String), Vec<Requester>>,
     fence: Vec<Requester>,
-    /// The exit that makes every further fence fail.
-    blocked: Option<String>,
+    /// The error of every further fence, after a rank has exited.
+    fence_error: Option<String>,
 }
 
 impl KvsServer {
     pub(crate) fn new(size: u32) -> KvsServer {
-        let ended = (0..size).map(|_| None).collect();
+        let exits = (0..size).map(|_| None).collect();
         KvsServer {
-            ended,
+            exits,
             dead: Vec::new(),
             values: HashMap::new(),
             pending_gets: HashMap::new(),
             fence: Vec::new(),
-            blocked: None,
+            fence_error: None,
         }
     }
 
     fn size(&self) -> u32 {
-        self.ended.len() as u32
+        self.exits.len() as u32
     }
 
     /// Handles a request of process `from`; returns the replies that can be sent now.
     pub(crate) fn request(&mut self, from: usize, request: ToLauncher) -> Vec<Reply> {
-        let answer = |message| vec![Reply { to: from, message }];
+        let reply_to_sender = |message| vec![Reply { to: from, message }];
         match request {
             ToLauncher::Put { rank, key, value } => {
                 let key = (rank, key);
@@ -57,9 +56,11 @@ impl KvsServer {
             }
             ToLauncher::Get { id, rank, key } => {
                 let key = (rank, key);
-                let found = match (self.values.get(&key), self.ended.get(rank as usize)) {
+                let found = match (self.values.get(&key), self.exits.get(rank as usize)) {
                     (Some(value), _) => Ok(value.clone()),
-                    (None, None) => Err(format!("there is no rank {rank} among {}", self.size())),
+                    (None, None) => {
+                        Err(format!("rank {rank} does not exist: the job has {} ranks", self.size()))
+                    }
                     (None, Some(Some(end))) => Err(exit_reason(rank, end)),
                     (None, Some(None)) => {
                         self.pending_gets.entry(key).or_default().push((from, id));
@@ -69,11 +70,11 @@ impl KvsServer {
                 vec![reply((from, id), found)]
             }
             ToLauncher::Fence { id } => {
-                if let Some(why) = &self.blocked {
-                    return answer(ToProcess::FenceDone { id, result: Err(why.clone()) });
+                if let Some(why) = &self.fence_error {
+                    return reply_to_sender(ToProcess::FenceDone { id, result: Err(why.clone()) });
                 }
                 self.fence.push((from, id));
-                if self.fence.len() < self.ended.len() {
+                if self.fence.len() < self.exits.len() {
                     return Vec::new();
                 }
                 self.release_fence(Ok(()))
@@ -95,19 +96,18 @@ impl KvsServer {
     }
 
     /// Returns how a rank exited; `None` while it runs.
-    pub(crate) fn end(&self, rank: u32) -> Option<&WireExit> {
-        self.ended.get(rank as usize)?.as_ref()
+    pub(crate) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
+        self.exits.get(rank as usize)?.as_ref()
     }
 
-    /// Returns the ranks that have died.
     pub(crate) fn dead(&self) -> &[u32] {
         &self.dead
     }
 
-    /// Records a rank's exit. Returns the failure replies to all requests that depend on the rank, or `None` if its
-    /// exit was already known.
-    pub(crate) fn ended(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Reply>> {
-        let known = self.ended.get_mut(rank as usize)?;
+    /// Records the exit of a rank. Returns the error replies to the requests that depend on the rank, or `None` if the
+    /// exit is not new.
+    pub(crate) fn record_exit(&mut self, rank: u32, end: &WireExit) -> Option<Vec<Reply>> {
+        let known = self.exits.get_mut(rank as usize)?;
         match (&*known, end) {
             (None, _)
             | (Some(WireExit::ClosingExcept(_)), WireExit::Closing | WireExit::Left | WireExit::Died(_))
@@ -120,16 +120,16 @@ impl KvsServer {
         if let WireExit::Died(_) = end {
             self.dead.push(rank);
         }
-        let mut answers = Vec::new();
-        let hopeless: Vec<_> = self.pending_gets.keys().filter(|(of, _)| *of == rank).cloned().collect();
-        for key in hopeless {
+        let mut replies = Vec::new();
+        let failing: Vec<_> = self.pending_gets.keys().filter(|(of, _)| *of == rank).cloned().collect();
+        for key in failing {
             let waiting = self.pending_gets.remove(&key).unwrap_or_default();
-            answers.extend(waiting.into_iter().map(|waiting| reply(waiting, Err(exit_reason(rank, end)))));
+            replies.extend(waiting.into_iter().map(|waiting| reply(waiting, Err(exit_reason(rank, end)))));
         }
         let why = exit_reason(rank, end);
-        answers.extend(self.release_fence(Err(why.clone())));
-        self.blocked.get_or_insert(why);
-        Some(answers)
+        replies.extend(self.release_fence(Err(why.clone())));
+        self.fence_error.get_or_insert(why);
+        Some(replies)
     }
 }
 
@@ -150,12 +150,12 @@ fn exit_reason(rank: u32, end: &WireExit) -> String {
 mod tests {
     use super::*;
 
-    fn value(answers: &[Reply]) -> Vec<(usize, Result<Vec<u8>, String>)> {
-        let value = |answer: &Reply| match &answer.message {
-            ToProcess::Value { value, .. } => (answer.to, value.clone()),
+    fn value(replies: &[Reply]) -> Vec<(usize, Result<Vec<u8>, String>)> {
+        let value = |reply: &Reply| match &reply.message {
+            ToProcess::Value { value, .. } => (reply.to, value.clone()),
             other => panic!("{other:?}"),
         };
-        answers.iter().map(value).collect()
+        replies.iter().map(value).collect()
     }
 
     fn get(id: u64, rank: u32) -> ToLauncher {
@@ -163,30 +163,30 @@ mod tests {
     }
 
     #[test]
-    fn a_get_waits_for_its_put_or_the_end_of_the_rank() {
-        let mut board = KvsServer::new(3);
-        assert!(board.request(0, get(1, 2)).is_empty());
-        assert!(board.request(1, get(1, 2)).is_empty());
+    fn get_waits_for_the_put_or_the_exit_of_the_rank() {
+        let mut kvs = KvsServer::new(3);
+        assert!(kvs.request(0, get(1, 2)).is_empty());
+        assert!(kvs.request(1, get(1, 2)).is_empty());
         let put = ToLauncher::Put { rank: 2, key: "k".into(), value: vec![7] };
-        assert_eq!(value(&board.request(2, put)), [(0, Ok(vec![7])), (1, Ok(vec![7]))]);
-        assert!(board.request(0, get(2, 1)).is_empty());
-        assert!(board.ended(1, &WireExit::Closing).unwrap().is_empty());
+        assert_eq!(value(&kvs.request(2, put)), [(0, Ok(vec![7])), (1, Ok(vec![7]))]);
+        assert!(kvs.request(0, get(2, 1)).is_empty());
+        assert!(kvs.record_exit(1, &WireExit::Closing).unwrap().is_empty());
         let died = WireExit::Died("was killed".into());
-        assert_eq!(value(&board.ended(1, &died).unwrap()), [(0, Err("rank 1 was killed".into()))]);
-        assert!(board.ended(1, &WireExit::Left).is_none());
-        assert_eq!(value(&board.request(2, get(9, 1))), [(2, Err("rank 1 was killed".into()))]);
-        assert!(value(&board.request(2, get(9, 3)))[0].1.is_err());
+        assert_eq!(value(&kvs.record_exit(1, &died).unwrap()), [(0, Err("rank 1 was killed".into()))]);
+        assert!(kvs.record_exit(1, &WireExit::Left).is_none());
+        assert_eq!(value(&kvs.request(2, get(9, 1))), [(2, Err("rank 1 was killed".into()))]);
+        assert!(value(&kvs.request(2, get(9, 3)))[0].1.is_err());
     }
 
     #[test]
-    fn a_fence_opens_for_all_or_for_none() {
-        let mut board = KvsServer::new(2);
+    fn fence_completes_for_all_ranks_or_fails_for_all() {
+        let mut kvs = KvsServer::new(2);
         for round in 0..2 {
-            assert!(board.request(0, ToLauncher::Fence { id: round }).is_empty());
-            assert_eq!(board.request(1, ToLauncher::Fence { id: round }).len(), 2);
+            assert!(kvs.request(0, ToLauncher::Fence { id: round }).is_empty());
+            assert_eq!(kvs.request(1, ToLauncher::Fence { id: round }).len(), 2);
         }
-        assert!(board.request(0, ToLauncher::Fence { id: 5 }).is_empty());
-        assert_eq!(board.ended(1, &WireExit::Left).unwrap().len(), 1);
-        assert_eq!(board.request(0, ToLauncher::Fence { id: 6 }).len(), 1);
+        assert!(kvs.request(0, ToLauncher::Fence { id: 5 }).is_empty());
+        assert_eq!(kvs.record_exit(1, &WireExit::Left).unwrap().len(), 1);
+        assert_eq!(kvs.request(0, ToLauncher::Fence { id: 6 }).len(), 1);
     }
 }

@@ -13,82 +13,81 @@ use rustix::process::Resource;
 use crate::job::Job;
 use crate::verdict::LaunchError;
 
-/// Size of the file in addition to the memory itself.
+/// At least the size of the file in addition to the memory itself.
 const HEADER: u64 = 64 << 10;
 
 impl Job<'_> {
     /// Creates the memory of every host when the first process joins, so that programs that never join cost nothing.
     pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
-            let mut promised = 0;
+            let mut reserved = 0;
             let segment =
-                |host| self.spec.needs_segment(host).then(|| self.segment(host, &mut promised)).transpose();
+                |host| self.spec.needs_segment(host).then(|| self.segment(host, &mut reserved)).transpose();
             self.segments = self.spec.placement.ids().map(segment).collect::<Result<_, _>>()?;
         }
         Ok(())
     }
 
-    /// Creates the memory of one host. `promised` is the memory of the hosts before it, which the ranks have not
-    /// reserved yet.
-    fn segment(&self, host: HostId, promised: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
+    /// Creates the memory of one host. `reserved` is the memory of the preceding hosts, which no rank has touched yet.
+    fn segment(&self, host: HostId, reserved: &mut u64) -> Result<Rc<OwnedFd>, LaunchError> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
         let needed = Segment::needed(size, config) as u64;
-        let refused = |why: &dyn fmt::Display| {
+        let error = |why: &dyn fmt::Display| {
             LaunchError::new(format!(
-                "no {} MiB of memory for {size} ranks{} to share: {why}; or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB lower, \
-                 or use another device (--dev)",
+                "cannot allocate {} MiB of shared memory for {size} ranks{}: {why}; or lower MPJ_SHM_FRAGMENTS or \
+                 MPJ_SHM_RING_KIB, or use another device (--devices)",
                 needed.div_ceil(1 << 20),
-                placement.of_host(host),
+                placement.host_suffix(host),
             ))
         };
-        *promised += needed + HEADER;
-        if let Some(why) = why_unavailable(needed + HEADER, *promised) {
-            return Err(refused(&why));
+        *reserved += needed + HEADER;
+        if let Some(why) = why_unavailable(needed + HEADER, *reserved) {
+            return Err(error(&why));
         }
         let mut config = config.clone();
-        if !may_map(Segment::mapped(size, &config) as u64) {
-            // Blocks that other ranks can read in place are an optimisation, so do without them.
-            config.set(&SHM_POOL_MIB, 0).map_err(|e| refused(&e))?;
+        if !fits_address_space(Segment::mapped(size, &config) as u64) {
+            // Pool blocks that other ranks can read in place are an optimisation.
+            config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
         }
-        let segment = Segment::create(size, &config).map_err(|e| refused(&format_args!("{e}; free some")))?;
+        let segment =
+            Segment::create(size, &config).map_err(|e| error(&format_args!("{e}; free some memory")))?;
         // SAFETY: the duplicate is passed to the ranks, which attach it.
         #[expect(unsafe_code, reason = "see above")]
-        let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| refused(&e))?;
+        let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| error(&e))?;
         Ok(Rc::new(fd))
     }
 }
 
 /// Returns whether processes may map `bytes` more bytes: at most a quarter of their address space.
-fn may_map(bytes: u64) -> bool {
+fn fits_address_space(bytes: u64) -> bool {
     let limit = rustix::process::getrlimit(Resource::As).current;
     limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
-/// Returns why a file of `size` bytes, or `needed` bytes of memory for all files, is not available, and how to fix
-/// that.
+/// Returns why a file of `size` bytes, or `needed` bytes of memory for all files, is unavailable, and what to do.
 fn why_unavailable(size: u64, needed: u64) -> Option<String> {
-    let short = |left: &u64| *left < needed;
-    if let Some(left) = available().filter(short) {
-        return Some(format!("{} are available: free some", mib(left)));
+    let is_short = |left: &u64| *left < needed;
+    if let Some(left) = available().filter(is_short) {
+        return Some(format!("{} are available: free some memory", mib(left)));
     }
     let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     if let Some((left, group)) =
-        tightest(Path::new("/sys/fs/cgroup"), &membership).filter(|(left, _)| short(left))
+        tightest_cgroup(Path::new("/sys/fs/cgroup"), &membership).filter(|(left, _)| is_short(left))
     {
         return Some(format!("the limit of {} leaves {}: raise it", group.display(), mib(left)));
     }
     let limit = rustix::process::getrlimit(Resource::Fsize).current;
     limit
         .filter(|limit| *limit < size)
-        .map(|limit| format!("a file may have {}: raise the limit (ulimit -f)", mib(limit)))
+        .map(|limit| format!("the file size limit is {}: raise it (ulimit -f)", mib(limit)))
 }
 
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Returns the bytes of memory that are available on this host without swapping.
+/// Returns the bytes of memory that this host can provide without swapping.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -96,34 +95,34 @@ fn available() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The names of the files of a memory cgroup.
-struct Names {
+/// The files of a memory cgroup.
+struct CgroupFiles {
     limit: &'static str,
     used: &'static str,
-    /// The lines of `memory.stat` with the file cache, which the kernel reclaims when memory is short.
+    /// The lines of `memory.stat` for the page cache, which the kernel reclaims when memory is short.
     cache: [&'static str; 2],
 }
 
-const V1: Names = Names {
+const V1: CgroupFiles = CgroupFiles {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     cache: ["total_active_file", "total_inactive_file"],
 };
-const V2: Names =
-    Names { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
+const V2: CgroupFiles =
+    CgroupFiles { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
 
-/// Returns the memory that is left in the tightest of the memory cgroups of a process, and the folder of that cgroup.
-/// `root` is where cgroups are mounted; `membership` is the text of `/proc/PID/cgroup`.
-fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
+/// Returns the folder of the memory cgroup of a process that has the least memory available, and how much that is.
+/// `root` is where cgroups are mounted, `membership` the text of `/proc/PID/cgroup`.
+fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     let mut groups = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let mut under = |root: PathBuf, names: &'static Names| {
+        let mut under = |root: PathBuf, names: &'static CgroupFiles| {
             let own = root.join(path.trim_start_matches('/'));
-            // In a container the path may be that of the host. Then the process's own group is at the root.
+            // In a container the path may be that of the host, and the process's own group is at the root.
             let over = own.ancestors().take_while(|group| group.starts_with(&root));
-            groups.extend(over.filter_map(|group| Some((left(group, names)?, group.to_owned()))));
+            groups.extend(over.filter_map(|group| Some((cgroup_available(group, names)?, group.to_owned()))));
         };
         if controllers.is_empty() {
             under(root.to_owned(), &V2);
@@ -135,8 +134,8 @@ fn tightest(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     groups.into_iter().min()
 }
 
-/// Returns the memory that the limit of one cgroup leaves; `None` if it has no limit.
-fn left(group: &Path, names: &Names) -> Option<u64> {
+/// Returns the memory that is available below the limit of a cgroup; `None` if it has no limit.
+fn cgroup_available(group: &Path, names: &CgroupFiles) -> Option<u64> {
     let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(names.limit)?, number(names.used)?);
     let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -151,7 +150,7 @@ fn left(group: &Path, names: &Names) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A tree of cgroups, which is removed on drop.
+    /// A folder that is removed on drop.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -166,7 +165,7 @@ mod tests {
         }
 
         fn tightest(&self, membership: &str) -> Option<(u64, PathBuf)> {
-            let (left, group) = tightest(&self.0, membership)?;
+            let (left, group) = tightest_cgroup(&self.0, membership)?;
             Some((left, group.strip_prefix(&self.0).unwrap().to_owned()))
         }
     }
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_above_a_process_counts() {
+    fn tightest_cgroup_of_the_hierarchy_is_found() {
         let tree = Tree::new(
             "v2",
             &[
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_the_first_version_are_seen_too() {
+    fn cgroups_of_version_1_are_found() {
         let tree = Tree::new(
             "v1",
             &[
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_room_for_a_page() {
+    fn one_page_is_available_and_an_exabyte_is_not() {
         assert_eq!(why_unavailable(4096, 4096), None);
         assert!(why_unavailable(4096, 1 << 60).is_some());
     }

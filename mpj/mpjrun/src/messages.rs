@@ -11,69 +11,68 @@ use crate::job::Job;
 use crate::kvs::Reply;
 use crate::verdict::{FailureKind, LaunchError};
 
-/// Maximum length in bytes of a cause that is passed on.
-const CAUSE: usize = 4096;
-const _: () = assert!(2 * CAUSE < MAX_MESSAGE);
+/// Maximum length in bytes of a cause that is forwarded.
+const MAX_CAUSE_LEN: usize = 4096;
+const _: () = assert!(2 * MAX_CAUSE_LEN < MAX_MESSAGE);
 
-/// How long a process may take to exit after its control socket was closed. When a process exits, the system closes the
-/// socket first.
-const CUT: Duration = Duration::from_millis(200);
+/// How long a process may take to exit after its control socket was closed: an exiting process closes the socket first.
+const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
 
 /// Maximum length in bytes of a version name in a message.
-const VERSION_NAME: usize = 40;
+const MAX_VERSION_LEN: usize = 40;
 
 impl Job<'_> {
-    /// Reads and handles the messages of a process.
     pub(crate) fn read_messages(&mut self, index: usize) {
         let ranks = self.processes[index].process.ranks.clone();
-        let mut obeyed = self.processes[index].control.receive();
+        let mut result = self.processes[index].control.receive();
         while let Some(message) = self.processes[index].control.next() {
             if let Err(why) = self.handle_message(index, &ranks, message) {
-                obeyed = Err(why);
+                result = Err(why);
                 break;
             }
         }
-        let obeyed = obeyed.and_then(|()| self.processes[index].control.check_backlog());
-        let is_whole = obeyed.is_ok();
-        if let Err(mut why) = obeyed {
+        let result = result.and_then(|()| self.processes[index].control.check_backlog());
+        let is_valid = result.is_ok();
+        if let Err(mut why) = result {
             if !self.processes[index].joined {
-                why += "; is the program built with another version of mpj than mpjrun?";
+                why += "; does the program use another version of mpj than mpjrun?";
             }
-            self.break_off(index, why);
+            self.kill_for_violation(index, why);
         }
-        let has_left = ranks.into_iter().all(|rank| self.board.end(rank) == Some(&WireExit::Left));
+        let has_left = ranks.into_iter().all(|rank| self.kvs.exit_of(rank) == Some(&WireExit::Left));
         let member = &mut self.processes[index];
         if member.control.is_closed() {
-            // An error means that the socket was already removed.
+            // Fails if the socket was already removed.
             let _ = epoll::delete(&self.epoll, &member.control);
-            if is_whole && member.joined && !has_left && member.status.is_none() {
+            if is_valid && member.joined && !has_left && member.status.is_none() {
                 let at = member.control.torn().unwrap_or_else(|| "before its ranks had left the job".into());
-                member.cut = Some((Instant::now() + CUT, format!("it closed it {at}")));
+                member.closed =
+                    Some((Instant::now() + EXIT_AFTER_CLOSE, format!("it closed the socket {at}")));
             }
         }
     }
 
     /// Kills a process that violates the protocol.
-    fn break_off(&mut self, index: usize, why: String) {
+    fn kill_for_violation(&mut self, index: usize, why: String) {
         let member = &mut self.processes[index];
         member.control.close();
         member.process.signal(Signal::KILL);
-        self.claims.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
+        self.reports.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
     /// Kills the processes that have closed their control sockets and did not exit in time.
-    pub(crate) fn check_cut(&mut self) {
+    pub(crate) fn check_closed(&mut self) {
         let now = Instant::now();
         for index in 0..self.processes.len() {
             let member = &mut self.processes[index];
-            let cut = member.cut.take_if(|(until, _)| *until <= now || member.status.is_some());
-            if let Some((_, why)) = cut.filter(|_| member.status.is_none()) {
-                self.break_off(index, why);
+            let closed = member.closed.take_if(|(until, _)| *until <= now || member.status.is_some());
+            if let Some((_, why)) = closed.filter(|_| member.status.is_none()) {
+                self.kill_for_violation(index, why);
             }
         }
     }
 
-    /// Handles a message. Deaths are only queued, and processed later.
+    /// Handles a message. Deaths are queued, and processed later.
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }
@@ -84,43 +83,49 @@ impl Job<'_> {
             | ToLauncher::Stats { rank, .. }
                 if !own.contains(&rank) =>
             {
-                return Err(format!("it spoke for rank {rank}"));
+                return Err(format!("it sent a message for rank {rank}, which it does not host"));
             }
-            ToLauncher::Hello(_) if self.processes[index].joined => return Err("it joined twice".into()),
-            ToLauncher::Hello(speaker) if speaker.version != VERSION => {
-                self.stop_job(version_mismatch(own.start, speaker))
+            ToLauncher::Hello(_) if self.processes[index].joined => {
+                return Err("it sent a second hello".into());
+            }
+            ToLauncher::Hello(theirs) if theirs.version != VERSION => {
+                self.stop_job(version_mismatch(own.start, theirs))
             }
             ToLauncher::Hello(_) => self.welcome(index, own),
-            _ if !self.processes[index].joined => return Err("it spoke before it joined".into()),
+            _ if !self.processes[index].joined => return Err("it sent a message before hello".into()),
             ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
-                self.claims.own(index, rank..rank + 1, FailureKind::Reported(truncate_cause(cause)));
+                self.reports.own(index, rank..rank + 1, FailureKind::Reported(truncate_cause(cause)));
             }
             ToLauncher::Exited { rank, exit } => self.record_exit(rank, exit),
-            ToLauncher::QueryExits => self.ends.ask(index, Instant::now()),
+            ToLauncher::QueryExits => self.orderly_exits.add_query(index, Instant::now()),
             ToLauncher::PeerLost { rank, .. } if own.contains(&rank) || rank >= self.spec.size => {
-                return Err(format!("it lost rank {rank}"));
+                return Err(format!(
+                    "it reported the loss of rank {rank}, which it hosts itself or which does not exist"
+                ));
             }
-            ToLauncher::PeerLost { rank, cause } => self.claims.reported_by_peer(rank, truncate_cause(cause)),
+            ToLauncher::PeerLost { rank, cause } => {
+                self.reports.reported_by_peer(rank, truncate_cause(cause))
+            }
             ToLauncher::FailedDueTo { cause_rank, .. } if cause_rank >= self.spec.size => {
-                return Err(format!("it was told of rank {cause_rank}"));
+                return Err(format!("it named rank {cause_rank} as cause, which does not exist"));
             }
-            ToLauncher::FailedDueTo { rank, cause_rank } => self.claims.failed_due_to(rank, cause_rank),
+            ToLauncher::FailedDueTo { rank, cause_rank } => self.reports.failed_due_to(rank, cause_rank),
             ToLauncher::Abort { rank, code, reason } => {
-                self.claims.own(index, rank..rank + 1, FailureKind::Abort(code, truncate_cause(reason)));
+                self.reports.own(index, rank..rank + 1, FailureKind::Abort(code, truncate_cause(reason)));
             }
             // The reply to a `Get`, a frame with the value, must also stay below the limit.
             ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {
-                return Err(format!("it made {} bytes known under one key", value.len()));
+                return Err(format!("it put a value of {} bytes, which is too long", value.len()));
             }
             ToLauncher::BlockedReport { rank, waits } => {
-                if let Some(hang) = &mut self.hang {
-                    hang.record_blocked(rank, waits);
+                if let Some(report) = &mut self.hang_report {
+                    report.record_blocked(rank, waits);
                 }
             }
             ToLauncher::Stats { rank, stats } => drop(self.stats.insert(rank, stats)),
             request => {
-                let answers = self.board.request(index, request);
-                self.send_replies(answers);
+                let replies = self.kvs.request(index, request);
+                self.send_replies(replies);
             }
         }
         Ok(())
@@ -144,33 +149,30 @@ impl Job<'_> {
         };
         let control = &mut self.processes[index].control;
         control.send(&ToProcess::Welcome(welcome), segment);
-        for rank in self.board.dead().iter().copied().filter(|rank| !own.contains(rank)) {
-            if let Some(end) = self.board.end(rank) {
+        for rank in self.kvs.dead().iter().copied().filter(|rank| !own.contains(rank)) {
+            if let Some(end) = self.kvs.exit_of(rank) {
                 control.send(&ToProcess::Exited { rank, exit: end.clone() }, None);
             }
         }
         self.on_join(index);
     }
 
-    pub(crate) fn send_replies(&mut self, answers: Vec<Reply>) {
-        for Reply { to, message } in answers {
+    pub(crate) fn send_replies(&mut self, replies: Vec<Reply>) {
+        for Reply { to, message } in replies {
             self.processes[to].control.send(&message, None);
         }
     }
 }
 
-/// Returns the error for a program that is built with another version.
-fn version_mismatch(rank: u32, mut speaker: ProtocolVersion) -> LaunchError {
-    speaker.mpj_version.truncate(speaker.mpj_version.floor_char_boundary(VERSION_NAME));
+fn version_mismatch(rank: u32, mut theirs: ProtocolVersion) -> LaunchError {
+    theirs.mpj_version.truncate(theirs.mpj_version.floor_char_boundary(MAX_VERSION_LEN));
     let own = ProtocolVersion::own();
     LaunchError::new(format!(
-        "the program of rank {rank} is built with {speaker}, and mpjrun with {own}: use a program and an mpjrun of one \
-         version"
+        "the program of rank {rank} is built with {theirs}, but mpjrun with {own}: use the same version of mpj for both"
     ))
 }
 
-/// Cuts a cause to the length that can be sent to all processes.
 fn truncate_cause(mut cause: String) -> String {
-    cause.truncate(cause.floor_char_boundary(CAUSE));
+    cause.truncate(cause.floor_char_boundary(MAX_CAUSE_LEN));
     cause
 }

@@ -1,5 +1,5 @@
-//! Forwards the output of the ranks, line by line, on a separate thread. If the reader of this output is slow, only
-//! ranks that print must wait.
+//! Forwards the output of the ranks, line by line, on a separate thread. A slow reader of the output delays only ranks
+//! that print.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,18 +31,17 @@ enum StdStream {
 /// Whether all output was written.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OutputStatus {
-    /// Some output could not be written.
     pub(crate) write_failed: bool,
-    /// The reader of the output has closed its end.
+    /// The reader of the output has closed its end, as in `mpjrun … | head`.
     pub(crate) reader_closed: bool,
 }
 
-/// Longest line that is kept together, in bytes. The parts of a longer line are forwarded as they arrive.
-const LONGEST: usize = 1 << 20;
+/// Maximum length in bytes of a line that is kept together. The parts of a longer line are forwarded as they arrive.
+const MAX_LINE: usize = 1 << 20;
 
-/// How long mpjrun reads a pipe that another process still holds open, without any output, after all processes of the
-/// job have exited.
-const SILENCE: Duration = Duration::from_millis(200);
+/// After all processes of the job have exited, a pipe that another process holds open is read until there was no output
+/// for this time.
+const QUIET_TIME: Duration = Duration::from_millis(200);
 
 /// The output pipes of a job, until a thread reads them.
 #[derive(Debug, Default)]
@@ -60,7 +59,7 @@ pub(crate) struct OutputThread {
 }
 
 impl Output {
-    /// Adds a process's pipes. With `label`, each line begins with the process's ranks.
+    /// Adds the pipes of a process. With `label`, each line begins with the ranks of the process.
     pub(crate) fn add(&mut self, child: &mut Child, ranks: &Range<u32>, label: bool) {
         let label = match ranks.len() {
             _ if !label => String::new(),
@@ -76,47 +75,46 @@ impl Output {
         }
     }
 
-    /// Starts the thread that reads the pipes.
     pub(crate) fn start(self) -> std::io::Result<OutputThread> {
-        let (watched, over) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (tell, done) = mpsc::channel();
+        let (job_ended, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (sender, done) = mpsc::channel();
         let body = move || {
-            let written = read_all(self.streams, watched);
-            // The receiver may have stopped waiting.
-            let _ = tell.send(written);
+            let status = read_all(self.streams, job_ended);
+            // Fails if the receiver has stopped waiting.
+            let _ = sender.send(status);
         };
         let thread = std::thread::Builder::new().name("output".into()).spawn(body)?;
-        Ok(OutputThread { thread, done, job_ended_pipe: over })
+        Ok(OutputThread { thread, done, job_ended_pipe: writer })
     }
 }
 
 impl OutputThread {
     /// Waits until all output has been forwarded, or for `limit`.
-    pub(crate) fn finish(self, limit: Option<Duration>) -> OutputStatus {
+    pub(crate) fn drain(self, limit: Option<Duration>) -> OutputStatus {
         drop(self.job_ended_pipe);
-        let written = match limit {
+        let status = match limit {
             Some(limit) => self.done.recv_timeout(limit).ok(),
             None => self.done.recv().ok(),
         };
-        if written.is_some() {
+        if status.is_some() {
             // The thread is about to exit.
             let _ = self.thread.join();
         }
-        written.unwrap_or_default()
+        status.unwrap_or_default()
     }
 }
 
-fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
+fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
     let mut bytes = vec![0; 64 << 10];
-    let mut over = None;
-    let mut outlet = StdStreams::default();
+    let mut quiet_time = None;
+    let mut out = StdStreams::default();
     while !streams.is_empty() {
-        let ready = wait(&streams, over.is_none().then_some(&watched), over);
+        let ready = wait(&streams, quiet_time.is_none().then_some(&job_ended), quiet_time);
         if !ready.contains(&true) {
             break;
         }
         if ready.len() > streams.len() && ready[streams.len()] {
-            over = Some(SILENCE);
+            quiet_time = Some(QUIET_TIME);
         }
         let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {
@@ -126,27 +124,29 @@ fn read_all(mut streams: Vec<Stream>, watched: OwnedFd) -> OutputStatus {
             match rustix::io::read(&stream.from, &mut bytes[..]) {
                 Err(Errno::INTR | Errno::AGAIN) => true,
                 Ok(got) if got > 0 => {
-                    stream.take(&bytes[..got], &mut outlet);
+                    stream.push(&bytes[..got], &mut out);
                     true
                 }
                 _ => {
-                    stream.end(&mut outlet);
+                    stream.end(&mut out);
                     false
                 }
             }
         });
-        // If the reader of standard error has exited, close the ranks' pipes, so that their writes fail, too. Standard
-        // output is read until the ranks have been terminated, because a rank whose write fails may report that as a
-        // failure of its own.
-        streams.retain(|stream| stream.to == StdStream::Out || !outlet.shut[stream.to as usize]);
+        // If the reader of standard error has exited, close the pipes of the ranks, so that their writes fail, too.
+        // Standard output is read on until the ranks are terminated: a rank might report a failed write as its failure.
+        streams.retain(|stream| stream.to == StdStream::Out || !out.reader_closed[stream.to as usize]);
     }
-    streams.iter_mut().for_each(|stream| stream.end(&mut outlet));
-    OutputStatus { write_failed: outlet.lost.contains(&true), reader_closed: outlet.shut.contains(&true) }
+    streams.iter_mut().for_each(|stream| stream.end(&mut out));
+    OutputStatus {
+        write_failed: out.write_failed.contains(&true),
+        reader_closed: out.reader_closed.contains(&true),
+    }
 }
 
-/// Waits for input; returns for each stream, and then for `watched`, whether it is readable.
-fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<bool> {
-    let fds = streams.iter().map(|stream| stream.from.as_fd()).chain(watched.map(AsFd::as_fd));
+/// Waits for input. Returns for each stream, and then for `job_ended`, whether it is readable.
+fn wait(streams: &[Stream], job_ended: Option<&OwnedFd>, limit: Option<Duration>) -> Vec<bool> {
+    let fds = streams.iter().map(|stream| stream.from.as_fd()).chain(job_ended.map(AsFd::as_fd));
     let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
     loop {
@@ -160,39 +160,39 @@ fn wait(streams: &[Stream], watched: Option<&OwnedFd>, limit: Option<Duration>) 
 }
 
 impl Stream {
-    /// Forwards complete lines, and stores the start of the next line.
-    fn take(&mut self, bytes: &[u8], outlet: &mut StdStreams) {
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        if whole == 0 && self.line.len() + bytes.len() <= LONGEST {
+    /// Forwards complete lines and stores the start of the next line.
+    fn push(&mut self, bytes: &[u8], out: &mut StdStreams) {
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        if complete == 0 && self.line.len() + bytes.len() <= MAX_LINE {
             self.line.extend_from_slice(bytes);
             return;
         }
-        let mut out = std::mem::take(&mut self.line);
-        if whole == 0 {
-            out.extend_from_slice(bytes);
+        let mut lines = std::mem::take(&mut self.line);
+        if complete == 0 {
+            lines.extend_from_slice(bytes);
         } else {
-            out.extend_from_slice(&bytes[..whole]);
-            self.line.extend_from_slice(&bytes[whole..]);
+            lines.extend_from_slice(&bytes[..complete]);
+            self.line.extend_from_slice(&bytes[complete..]);
         }
-        self.write(&out, outlet);
+        self.write(&lines, out);
     }
 
     /// Forwards the last line, which has no line feed.
-    fn end(&mut self, outlet: &mut StdStreams) {
+    fn end(&mut self, out: &mut StdStreams) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
             let line = std::mem::take(&mut self.line);
-            self.write(&line, outlet);
+            self.write(&line, out);
         }
     }
 
-    fn write(&self, lines: &[u8], outlet: &mut StdStreams) {
+    fn write(&self, lines: &[u8], out: &mut StdStreams) {
         if self.label.is_empty() {
-            return outlet.write(self.to, lines);
+            return out.write(self.to, lines);
         }
         let lines = lines.split_inclusive(|byte| *byte == b'\n');
         let labelled: Vec<u8> = lines.flat_map(|line| [self.label.as_bytes(), line].concat()).collect();
-        outlet.write(self.to, &labelled);
+        out.write(self.to, &labelled);
     }
 }
 
@@ -200,14 +200,14 @@ impl Stream {
 #[derive(Debug, Default)]
 struct StdStreams {
     /// By target: whether a write failed. The first failure is reported, and the job continues.
-    lost: [bool; 2],
+    write_failed: [bool; 2],
     /// By target: whether the reader has closed its end.
-    shut: [bool; 2],
+    reader_closed: [bool; 2],
 }
 
 impl StdStreams {
     fn write(&mut self, to: StdStream, bytes: &[u8]) {
-        if self.shut[to as usize] {
+        if self.reader_closed[to as usize] {
             return;
         }
         let (fd, name) = match to {
@@ -217,16 +217,14 @@ impl StdStreams {
         match write_all(fd, bytes) {
             Ok(()) => {}
             Err(Errno::PIPE) => {
-                if !std::mem::replace(&mut self.shut[to as usize], true) && to == StdStream::Out {
-                    // End the job as if another process had sent the signal.
+                if !std::mem::replace(&mut self.reader_closed[to as usize], true) && to == StdStream::Out {
+                    // Ends the job.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::PIPE);
                 }
             }
             Err(e) => {
-                if !std::mem::replace(&mut self.lost[to as usize], true) {
-                    crate::print_line(&format!(
-                        "{name} could not be written: {e}; the job goes on, and loses what it prints"
-                    ));
+                if !std::mem::replace(&mut self.write_failed[to as usize], true) {
+                    crate::print_line(&format!("cannot write to {name}: {e}; further output is discarded"));
                 }
             }
         }
@@ -238,7 +236,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
         match rustix::io::write(to, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
-            // Another process has made the descriptor non-blocking.
+            // Another process may have made the descriptor non-blocking.
             Err(Errno::AGAIN) => {
                 let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }

@@ -7,7 +7,6 @@ use mpj::config::{PREFIX, Parameter};
 
 use crate::environment::{FIRST, groups};
 
-/// Prints the list.
 pub(crate) fn print() -> ExitCode {
     match std::io::stdout().write_all(list().as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -29,7 +28,8 @@ fn list() -> String {
     let longest = parts.iter().flat_map(|(_, parameters)| parameters).map(|parameter| set(*parameter).len());
     let width = longest.max().unwrap_or(0);
     let mut text = String::from(
-        "Variables of the environment, with their defaults; -x NAME=VALUE sets one for a job. In brackets: values.\n",
+        "Run-time parameters (environment variables): NAME=default, meaning [allowed values]. Set them with -x NAME=VALUE \
+         or in the environment.\n",
     );
     for (name, parameters) in parts {
         text += &format!("\n{name}\n");

@@ -1,4 +1,4 @@
-//! Reads the signals that `mpjrun` passes on to the ranks from a descriptor.
+//! Reads the signals to `mpjrun` from a descriptor.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::process::Signal;
 
-/// The signals that `mpjrun` handles: those that it passes on to the ranks, and SIGQUIT, which prints what the ranks
-/// wait for. Signals that are ignored when `mpjrun` starts stay ignored.
-const TAKEN: [Signal; 8] = [
+/// The signals that `mpjrun` forwards to the ranks, and SIGQUIT, which prints what the ranks wait for.
+const HANDLED: [Signal; 8] = [
     Signal::INT,
     Signal::QUIT,
     Signal::TERM,
@@ -19,13 +18,12 @@ const TAKEN: [Signal; 8] = [
     Signal::TSTP,
 ];
 
-/// The handled signals, which are blocked and read from a descriptor.
+/// The handled signals, which are blocked.
 pub(crate) struct Signals {
     fd: OwnedFd,
-    before: SignalMask,
+    original_mask: SignalMask,
 }
 
-/// A set of signals to block.
 #[derive(Clone, Copy)]
 pub(crate) struct SignalMask(libc::sigset_t);
 
@@ -45,23 +43,23 @@ impl SignalMask {
 
     /// Blocks exactly these signals in the calling thread, and returns the previous set. Async-signal-safe.
     pub(crate) fn set(&self) -> io::Result<SignalMask> {
-        let mut before = SignalMask::empty();
+        let mut previous = SignalMask::empty();
         // SAFETY: both pointers are to initialised sets.
-        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut before.0) } {
-            0 => Ok(before),
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut previous.0) } {
+            0 => Ok(previous),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 }
 
 impl Signals {
-    /// Blocks the signals. Must be called before any thread is started, because new threads inherit the set.
-    pub(crate) fn take() -> io::Result<Signals> {
+    /// Blocks the signals. Must be called before any thread is started, because threads inherit the set.
+    pub(crate) fn block() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = SignalMask::empty();
-        // Every Rust program ignores SIGPIPE. Here it reports that the reader of the output has exited.
+        // The Rust runtime ignores SIGPIPE. Here it says that the reader of the output has exited.
         mask.add(Signal::PIPE);
-        for signal in TAKEN {
+        for signal in HANDLED {
             // Signals that the parent process ignores (nohup) stay ignored, in the ranks too.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {
                 mask.add(signal);
@@ -70,29 +68,28 @@ impl Signals {
         let mut blocked = mask;
         // Exceeding the file size limit must be an error and not kill this process.
         blocked.add(Signal::XFSZ);
-        let before = blocked.set()?;
+        let original_mask = blocked.set()?;
         // SAFETY: the pointer is to an initialised set; −1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just created, and nothing else owns it.
-        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
+        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) }, original_mask })
     }
 
-    /// Returns the signals that were blocked before `take`.
-    pub(crate) fn before(&self) -> SignalMask {
-        self.before
+    /// Returns the signals that were blocked before `block`.
+    pub(crate) fn original_mask(&self) -> SignalMask {
+        self.original_mask
     }
 
-    /// Unblocks the signals: from now on they have their default effect on this process.
-    pub(crate) fn release(&self) -> io::Result<()> {
-        let mut blocked = self.before;
+    /// Unblocks the signals, so that they have their default effect on this process.
+    pub(crate) fn unblock(&self) -> io::Result<()> {
+        let mut blocked = self.original_mask;
         blocked.add(Signal::XFSZ);
         blocked.set().map(|_| ())
     }
 
-    /// Returns the next pending signal.
     pub(crate) fn next(&self) -> Option<Signal> {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         let read = rustix::io::read(&self.fd, &mut info).ok()?;

@@ -21,7 +21,7 @@ use crate::spec::JobSpec;
 use crate::trace_files;
 use crate::verdict::LaunchError;
 
-/// A started process. It is reaped only when the job is over, so that its id is not reused.
+/// A started process. It is reaped when the job is over, so that its id is not reused before.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
@@ -30,58 +30,55 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
 }
 
-/// How a process exited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExitStatus {
     Code(i32),
     Signal(i32),
 }
 
-/// Starts the processes of a job.
 pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
-    /// The trace files of the job.
-    parts: Option<&'a TraceFiles>,
+    traces: Option<&'a TraceFiles>,
     mask: SignalMask,
     limit: Option<Rlimit>,
-    input: bool,
+    pipe_stdin: bool,
 }
 
-/// The number of descriptors that `mpjrun` needs besides those of the processes.
-const DESCRIPTORS: u64 = 20;
+/// The number of descriptors that `mpjrun` needs in addition to those of the processes.
+const OWN_DESCRIPTORS: u64 = 20;
 
 impl<'a> Spawner<'a> {
-    /// Raises the limit of descriptors if necessary. With `input`, rank 0 gets a pipe as its standard input.
+    /// Raises the limit of file descriptors if necessary. With `pipe_stdin`, rank 0 gets a pipe as its standard input.
     pub(crate) fn new(
         spec: &'a JobSpec,
-        parts: Option<&'a TraceFiles>,
+        traces: Option<&'a TraceFiles>,
         mask: SignalMask,
-        input: bool,
+        pipe_stdin: bool,
     ) -> Result<Self, LaunchError> {
-        let processes = spec.processes.len() as u64;
-        let needed = DESCRIPTORS + 4 * processes;
+        let processes = spec.process_ranks.len() as u64;
+        let needed = OWN_DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
         let mut limit = None;
         if now.current.is_some_and(|current| current < needed) {
             if now.maximum.is_some_and(|maximum| maximum < needed) {
                 return Err(LaunchError::new(format!(
-                    "{processes} processes need {needed} descriptors, and the limit is {}: raise it (ulimit -Hn), or \
+                    "{processes} processes need {needed} file descriptors, but the limit is {}: raise it (ulimit -Hn) or \
                      use --ranks-per-process",
                     now.maximum.unwrap_or(0)
                 )));
             }
             let raised = Rlimit { current: Some(needed), maximum: now.maximum };
             rustix::process::setrlimit(Resource::Nofile, raised).map_err(|e| {
-                LaunchError::new(format!("the limit of descriptors could not be raised to {needed}: {e}"))
+                LaunchError::new(format!("cannot raise the limit of file descriptors to {needed}: {e}"))
             })?;
             limit = Some(now);
         }
-        Ok(Spawner { spec, parts, mask, limit, input })
+        Ok(Spawner { spec, traces, mask, limit, pipe_stdin })
     }
 
-    /// Starts the process of these ranks; returns it and the `mpjrun` end of its control socket.
+    /// Starts the process of these ranks. Returns it and the `mpjrun` end of its control socket.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
-        self.try_start(&ranks, piped).map_err(|e| refused(&self.spec.program, &ranks, &e))
+        self.try_start(&ranks, piped).map_err(|e| spawn_error(&self.spec.program, &ranks, &e))
     }
 
     fn try_start(&self, ranks: &Range<u32>, piped: bool) -> io::Result<(Process, UnixStream)> {
@@ -92,10 +89,10 @@ impl<'a> Spawner<'a> {
         self.spec.environment.withheld().for_each(|name| {
             command.env_remove(name);
         });
-        command.envs(self.spec.environment.given(ranks.start, self.spec.size));
-        command.envs(self.spec.trace.is_some().then(|| trace_files::variable(self.parts)));
+        command.envs(self.spec.environment.for_process(ranks.start, self.spec.size));
+        command.envs(self.spec.trace.is_some().then(|| trace_files::variable(self.traces)));
         command.env(CONTROL_VAR, format!("{}:{inode}", theirs.as_raw_fd()));
-        command.stdin(match (ranks.start, self.input) {
+        command.stdin(match (ranks.start, self.pipe_stdin) {
             (0, true) => Stdio::piped(),
             (0, false) => Stdio::inherit(),
             _ => Stdio::null(),
@@ -105,11 +102,11 @@ impl<'a> Spawner<'a> {
         }
         let launcher = rustix::process::getpid();
         let (mask, limit) = (self.mask, self.limit);
-        let of_ranks = |cores: &Vec<Cores>| Cores::joined(&cores[ranks.start as usize..ranks.end as usize]);
-        let cores = self.spec.cores.as_ref().map(of_ranks);
+        let of_process = |cores: &Vec<Cores>| Cores::joined(&cores[ranks.start as usize..ranks.end as usize]);
+        let cores = self.spec.cores.as_ref().map(of_process);
         let before_exec = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // If mpjrun exited before the line above, this process gets no signal.
+            // If mpjrun exited before the call above, this process gets no signal.
             if rustix::process::getppid() != Some(launcher) {
                 return Err(Errno::SRCH.into());
             }
@@ -117,7 +114,7 @@ impl<'a> Spawner<'a> {
                 rustix::process::setrlimit(Resource::Nofile, limit)?;
             }
             if let Some(cores) = &cores {
-                // If binding is forbidden, the rank runs unbound.
+                // If binding is not permitted, the rank runs unbound.
                 let _ = cores.bind();
             }
             rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
@@ -129,56 +126,49 @@ impl<'a> Spawner<'a> {
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // The job does not know the process yet, so kill it here.
+            // The job cannot kill the process, because it does not know it yet.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         })?;
         Ok((Process { child, ranks: ranks.clone(), pid, pidfd }, ours))
     }
 }
 
-/// Returns the error for a process that could not be started.
-fn refused(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> LaunchError {
+fn spawn_error(program: &OsStr, ranks: &Range<u32>, e: &io::Error) -> LaunchError {
     let (path, shown) = (Path::new(program), program.display());
-    // A name without a slash was searched in PATH.
+    // A name without a slash is searched in PATH.
     let is_path = program.as_bytes().contains(&b'/');
     match (e.kind(), e.raw_os_error().map(Errno::from_raw_os_error)) {
         (io::ErrorKind::NotFound, _) if is_path && path.exists() => LaunchError {
-            why: format!(
-                "'{shown}' is there, but what it is run by is not: its interpreter (#!), or its loader"
-            ),
+            why: format!("'{shown}' exists, but its interpreter (#!) or dynamic loader was not found"),
             code: 127,
         },
         (io::ErrorKind::NotFound, _) if !is_path && path.is_file() => LaunchError {
-            why: format!("no program '{shown}' was found in PATH: did you mean ./{shown}?"),
+            why: format!("program '{shown}' not found in PATH: did you mean ./{shown}?"),
             code: 127,
         },
         (io::ErrorKind::NotFound, _) => {
-            LaunchError { why: format!("no program '{shown}' was found"), code: 127 }
+            LaunchError { why: format!("program '{shown}' not found"), code: 127 }
         }
         (io::ErrorKind::PermissionDenied, _) if is_path && path.is_dir() => {
-            LaunchError { why: format!("'{shown}' is a directory, and no program"), code: 126 }
+            LaunchError { why: format!("'{shown}' is a directory"), code: 126 }
         }
-        (io::ErrorKind::PermissionDenied, _) => LaunchError {
-            why: format!("'{shown}' may not be run: {e}; is it executable (chmod +x)?"),
-            code: 126,
-        },
+        (io::ErrorKind::PermissionDenied, _) => {
+            LaunchError { why: format!("cannot execute '{shown}': {e} (chmod +x?)"), code: 126 }
+        }
         (_, Some(Errno::NOEXEC)) => LaunchError {
             why: format!("'{shown}' is neither a program for this machine nor a script that begins with #!"),
             code: 126,
         },
         (_, Some(Errno::AGAIN)) => LaunchError::new(format!(
-            "no process for rank {}: the limit of processes is reached; raise it (ulimit -u, or pids.max of the \
-             cgroup), or use --ranks-per-process",
+            "out of processes at rank {}: raise the limit (ulimit -u, or pids.max of the cgroup) or use \
+             --ranks-per-process",
             ranks.start
         )),
         (_, Some(Errno::MFILE | Errno::NFILE)) => LaunchError::new(format!(
-            "no descriptors for rank {}: raise the limit (ulimit -n), or use --ranks-per-process",
+            "out of file descriptors at rank {}: raise the limit (ulimit -n) or use --ranks-per-process",
             ranks.start
         )),
-        _ => LaunchError {
-            why: format!("rank {} could not be started from '{shown}': {e}", ranks.start),
-            code: 126,
-        },
+        _ => LaunchError { why: format!("cannot start rank {} from '{shown}': {e}", ranks.start), code: 126 },
     }
 }
 
@@ -187,12 +177,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns the descriptor that becomes readable when the process exits.
+    /// Returns a descriptor that becomes readable when the process exits.
     pub(crate) fn pidfd(&self) -> impl AsFd {
         &self.pidfd
     }
 
-    /// Returns how the process exited, or `None` if it still runs.
+    /// Returns how the process exited; `None` while it runs.
     pub(crate) fn status(&self) -> Option<ExitStatus> {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), how).ok().flatten()?;
@@ -214,25 +204,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_process_could_not_be_started() {
+    fn spawn_errors_say_what_to_do() {
         for (error, program, code, why) in [
-            (
-                Errno::AGAIN,
-                "p",
-                1,
-                "no process for rank 3: the limit of processes is reached; raise it (ulimit -u",
-            ),
-            (Errno::MFILE, "p", 1, "no descriptors for rank 3: raise the limit (ulimit -n)"),
-            (Errno::NOENT, "./none", 127, "no program './none' was found"),
-            (Errno::NOENT, "none", 127, "no program 'none' was found"),
+            (Errno::AGAIN, "p", 1, "out of processes at rank 3: raise the limit (ulimit -u"),
+            (Errno::MFILE, "p", 1, "out of file descriptors at rank 3: raise the limit (ulimit -n)"),
+            (Errno::NOENT, "./none", 127, "program './none' not found"),
+            (Errno::NOENT, "none", 127, "program 'none' not found"),
             (Errno::NOENT, "Cargo.toml", 127, "in PATH: did you mean ./Cargo.toml?"),
-            (Errno::NOENT, "./Cargo.toml", 127, "what it is run by is not"),
-            (Errno::ACCESS, "./src", 126, "'./src' is a directory, and no program"),
-            (Errno::ACCESS, "./Cargo.toml", 126, "is it executable"),
+            (Errno::NOENT, "./Cargo.toml", 127, "its interpreter (#!) or dynamic loader was not found"),
+            (Errno::ACCESS, "./src", 126, "'./src' is a directory"),
+            (Errno::ACCESS, "./Cargo.toml", 126, "(chmod +x?)"),
             (Errno::NOEXEC, "./Cargo.toml", 126, "neither a program for this machine nor a script"),
-            (Errno::IO, "p", 126, "rank 3 could not be started from 'p'"),
+            (Errno::IO, "p", 126, "cannot start rank 3 from 'p'"),
         ] {
-            let said = refused(OsStr::new(program), &(3..4), &error.into());
+            let said = spawn_error(OsStr::new(program), &(3..4), &error.into());
             assert!(said.why.contains(why) && said.code == code, "{error} {program}: {said:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Forwards terminal input to rank 0. Only a terminal needs this: the ranks are not in its foreground process group,
-//! and the system stops background processes that read from it.
+//! Forwards terminal input to rank 0. The ranks are not in the foreground process group of the terminal, so the kernel
+//! would stop a rank that reads from it.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -7,22 +7,20 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// Whether standard input is a terminal.
 pub(crate) fn is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stdin())
 }
 
-/// How often a job in the background checks whether it is in the foreground again.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a job in the background checks whether it is in the foreground.
+const FOREGROUND_POLL: Duration = Duration::from_millis(200);
 
-/// Starts the forwarding thread. It ends at the end of the input, when rank 0 has closed its standard input, or with
-/// `mpjrun`.
+/// Starts the forwarding thread. It ends with the input, or when rank 0 has closed its standard input.
 pub(crate) fn forward(mut to: ChildStdin) -> std::io::Result<()> {
     let body = move || {
         let mut bytes = [0; 4096];
         loop {
             if !in_foreground() {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(FOREGROUND_POLL);
                 continue;
             }
             match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
@@ -35,7 +33,7 @@ pub(crate) fn forward(mut to: ChildStdin) -> std::io::Result<()> {
     std::thread::Builder::new().name("input".into()).spawn(body).map(|_| ())
 }
 
-/// Returns whether a read would return input instead of stopping the process.
+/// Returns whether a read from the terminal would not stop the process.
 fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin())
         .map_or(true, |group| group == rustix::process::getpgrp())

@@ -1,4 +1,4 @@
-//! The trace of a job: each rank writes its own file, and these files are merged when all ranks have exited.
+//! The trace of a job: each rank writes its own file, and `mpjrun` merges them when all ranks have exited.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,21 +9,21 @@ use mpj_devices::trace::{TRACE, TraceFiles};
 use crate::environment::Variable;
 use crate::print_line;
 
-/// Begins the trace of a job. If it fails, prints the error; the job then runs without a trace.
+/// Begins the trace of a job. On failure prints the error, and the job runs without a trace.
 pub(crate) fn begin(path: &Path, size: u32) -> Option<TraceFiles> {
     TraceFiles::begin(path, size).inspect_err(|why| print_line(why)).ok()
 }
 
-/// Returns the variable that tells the ranks the path of the trace, or that they are not traced.
-pub(crate) fn variable(parts: Option<&TraceFiles>) -> Variable {
-    let path = parts.map_or(OsString::new(), |parts| parts.path().into());
+/// Returns the variable with the path of the trace, which is empty if the job is not traced.
+pub(crate) fn variable(traces: Option<&TraceFiles>) -> Variable {
+    let path = traces.map_or(OsString::new(), |traces| traces.path().into());
     (format!("{PREFIX}{}", TRACE.name), path)
 }
 
-/// Merges the files of the ranks; returns the summary of their waits.
-pub(crate) fn end(parts: TraceFiles) -> Option<String> {
-    let path = parts.path().display().to_string();
-    match parts.join() {
+/// Merges the files of the ranks. Returns the summary of their waits.
+pub(crate) fn end(traces: TraceFiles) -> Option<String> {
+    let path = traces.path().display().to_string();
+    match traces.join() {
         Ok(summary) => Some(format!("{path}: {summary}")),
         Err(why) => {
             print_line(&why);

@@ -1,4 +1,4 @@
-//! Tests on which cores ranks run.
+//! Tests the binding of ranks to cores.
 
 use std::io::Write;
 use std::process::Command;
@@ -9,15 +9,15 @@ use crate::Test;
 use crate::job::{Ended, mpjrun, watch};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("ranks_are_bound_to_disjoint_cores_where_there_are_enough", disjoint),
+    ("ranks_are_bound_to_disjoint_cores_if_there_are_enough", disjoint),
     ("ranks_that_outnumber_the_cores_are_not_bound", too_many),
     ("binding_can_be_turned_off", turned_off),
-    ("a_process_of_several_ranks_has_the_cores_of_all_of_them", joined),
-    ("a_limit_on_mpjrun_is_a_limit_on_its_ranks", limited),
-    ("wrong_bindings_are_refused", refused),
+    ("process_is_bound_to_the_cores_of_all_its_ranks", joined),
+    ("ranks_use_only_the_cores_of_mpjrun", limited),
+    ("invalid_bindings_are_rejected", rejected),
 ];
 
-/// Returns, for each process of a job, the cores that it may use.
+/// Returns the cores of each process of a job.
 fn cores(command: &mut Command) -> Vec<String> {
     let ended = watch(command.args(["sh", "-c", "grep Cpus_allowed_list /proc/self/status"])).0.end();
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
@@ -27,8 +27,7 @@ fn cores(command: &mut Command) -> Vec<String> {
     cores
 }
 
-/// Returns the cores of this host in `ranks` shares, in the kernel's notation. If there are too few cores, prints that
-/// and returns `None`.
+/// Returns the cores of this host in `ranks` shares, in the notation of the kernel; `None` if there are too few.
 fn expected(ranks: usize) -> Option<Vec<String>> {
     let shares = Cores::allowed().shares(ranks);
     if shares.is_none() {
@@ -40,7 +39,7 @@ fn expected(ranks: usize) -> Option<Vec<String>> {
     Some(shares)
 }
 
-fn everything() -> String {
+fn all_cores() -> String {
     Cores::allowed().to_string().replace('+', ",")
 }
 
@@ -55,18 +54,18 @@ fn disjoint() {
 
 fn too_many() {
     let ranks = Cores::allowed().numbers().count() + 1;
-    assert_eq!(cores(&mut mpjrun(&format!("-n {ranks}"))), vec![everything(); ranks]);
+    assert_eq!(cores(&mut mpjrun(&format!("-n {ranks}"))), vec![all_cores(); ranks]);
 }
 
 fn turned_off() {
-    let all = [everything(), everything()];
+    let all = [all_cores(), all_cores()];
     assert_eq!(cores(&mut mpjrun("-n 2 --bind none")), all);
     assert_eq!(cores(mpjrun("-n 2").env("MPJ_BIND", "none")), all);
     assert_eq!(cores(&mut mpjrun("-n 2 -x MPJ_BIND=none")), all);
 }
 
 fn joined() {
-    assert_eq!(cores(&mut mpjrun("-n 2 --ranks-per-process 2")), [everything()]);
+    assert_eq!(cores(&mut mpjrun("-n 2 --ranks-per-process 2")), [all_cores()]);
 }
 
 fn limited() {
@@ -76,15 +75,15 @@ fn limited() {
     assert_eq!(cores(&mut limited), [first.clone(), first]);
 }
 
-fn refused() {
-    let refused = |args: &str| -> Ended { watch(&mut mpjrun(args)).0.end() };
+fn rejected() {
+    let run = |args: &str| -> Ended { watch(&mut mpjrun(args)).0.end() };
     let ranks = Cores::allowed().numbers().count() + 1;
     for (args, parts) in [
         (format!("-n {ranks} --bind core true"), ["--bind core", "need one core each"]),
         ("-n 2 --bind socket true".to_owned(), ["--bind socket", "none of auto, core, none"]),
-        ("-n 2 --bind-to none true".to_owned(), ["there is no --bind-to", "--bind says"]),
+        ("-n 2 --bind-to none true".to_owned(), ["unsupported option --bind-to", "use --bind"]),
     ] {
-        let ended = refused(&args);
+        let ended = run(&args);
         ended.expect(2, &parts);
         assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "{ended:#?}");
     }

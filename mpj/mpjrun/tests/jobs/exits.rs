@@ -3,37 +3,37 @@
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::job::{gone, kill, pid, run, run_sh, start, start_sh};
+use crate::job::{kill, pid, run, run_sh, start, start_sh, wait_for_exit};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("good_ends", good_ends),
-    ("who_waits_for_a_rank_that_has_left_is_told", left_behind),
-    ("who_tests_now_and_then_is_told_though_others_keep_sending", beats),
-    ("bad_ends", bad_ends),
-    ("a_failure_in_one_of_several_processes_with_threads", processes_with_threads),
-    ("a_killed_rank_is_an_error_that_names_it_everywhere", killed_rank),
-    ("who_was_told_of_a_failure_is_named_after_who_failed", told),
-    ("the_others_go_on_if_they_shall", go_on),
-    ("dead_rank_with_unread_messages_does_not_block_others", room),
-    ("the_deaf_are_killed", deaf),
-    ("timeout", timeout),
-    ("two_jobs_at_once", two_jobs),
-    ("what_a_rank_has_started_ends_with_it", grandchildren),
-    ("nonsense_on_the_control_socket", nonsense),
+    ("successful_jobs_exit_with_0", successful_jobs),
+    ("recv_from_finalized_rank_fails", left_behind),
+    ("test_learns_of_exits_under_traffic", test_under_traffic),
+    ("exit_code_and_message_name_the_failure", failed_jobs),
+    ("failures_of_processes_with_several_ranks_are_reported", processes_with_threads),
+    ("killed_rank_is_named_in_errors_of_all_others", killed_rank),
+    ("root_cause_is_named_before_consequential_failures", root_cause),
+    ("on_failure_continue_keeps_other_ranks_running", on_failure_continue),
+    ("dead_rank_with_unread_messages_does_not_block_others", credit),
+    ("processes_ignoring_sigterm_are_killed", ignores_sigterm),
+    ("timeout_terminates_the_job_and_prints_the_table", timeout),
+    ("failure_of_one_job_does_not_affect_another", two_jobs),
+    ("grandchildren_are_killed", grandchildren),
+    ("garbage_on_the_control_socket_is_a_failure", garbage),
 ];
 
 const DEVICES: &[&str] = &[
-    "--dev auto",
-    "--dev smdev",
-    "--dev shmdev",
-    "--dev niodev",
+    "--devices auto",
+    "--devices smdev",
+    "--devices shmdev",
+    "--devices niodev",
     "--ranks-per-process 2",
-    "--dev shmdev --ranks-per-process 2",
-    "--dev niodev --ranks-per-process 2",
-    "--dev smdev,niodev --ranks-per-process 2",
+    "--devices shmdev --ranks-per-process 2",
+    "--devices niodev --ranks-per-process 2",
+    "--devices smdev,niodev --ranks-per-process 2",
 ];
 
-fn good_ends() {
+fn successful_jobs() {
     for how in DEVICES {
         for n in [1, 2, 5] {
             let ended = run(&format!("-n {n} {how}"), "fine");
@@ -53,14 +53,14 @@ fn left_behind() {
     }
 }
 
-fn beats() {
+fn test_under_traffic() {
     for device in ["shmdev", "niodev"] {
-        let ended = run(&format!("-n 3 --dev {device}"), "beats");
+        let ended = run(&format!("-n 3 --devices {device}"), "test-under-traffic");
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{device}: {ended:#?}");
     }
 }
 
-fn bad_ends() {
+fn failed_jobs() {
     for (role, code, parts) in [
         ("exit7-before", 7, &["(pid ", "exited with code 7 before joining the job"][..]),
         ("exit7", 7, &["rank 1 (pid ", "exited with code 7 before leaving the job"]),
@@ -80,15 +80,15 @@ fn bad_ends() {
 fn processes_with_threads() {
     run("-n 4 --ranks-per-process 2", "exit7").expect(7, &["ranks 0 and 1 (pid ", "exited with code 7"]);
     run("-n 4 --ranks-per-process 2", "panic").expect(101, &["rank 1 (pid ", "panicked: an odd number"]);
-    run("-n 4 --dev smdev", "kill").expect(137, &["ranks 0 to 3 (pid ", "SIGKILL"]);
-    run("-n 4 --dev smdev", "error").expect(1, &["rank 1 (pid ", "returned an error"]);
-    run("-n 4 --dev smdev", "abort").expect(42, &["rank 1 (pid ", "aborted the job"]);
-    run("-n 2 --dev smdev", "init").expect(101, &["(pid ", "this process hosts 2 ranks"]);
+    run("-n 4 --devices smdev", "kill").expect(137, &["ranks 0 to 3 (pid ", "SIGKILL"]);
+    run("-n 4 --devices smdev", "error").expect(1, &["rank 1 (pid ", "returned an error"]);
+    run("-n 4 --devices smdev", "abort").expect(42, &["rank 1 (pid ", "aborted the job"]);
+    run("-n 2 --devices smdev", "init").expect(101, &["(pid ", "this process hosts 2 ranks"]);
 }
 
 fn killed_rank() {
     for (n, dev) in [(2, "shmdev"), (5, "shmdev"), (2, "niodev"), (5, "niodev")] {
-        let job = start(&format!("-n {n} --dev {dev}"), "wait");
+        let job = start(&format!("-n {n} --devices {dev}"), "wait");
         let ranks = job.lines(n, " is ");
         let victim = ranks.iter().find(|line| line.contains("rank 1 ")).map(|line| pid(line)).unwrap();
         let at = Instant::now();
@@ -102,42 +102,43 @@ fn killed_rank() {
     }
 }
 
-fn told() {
-    for how in ["-n 4 --dev shmdev", "-n 4 --dev niodev"] {
-        run(how, "told")
+fn root_cause() {
+    for how in ["-n 4 --devices shmdev", "-n 4 --devices niodev"] {
+        run(how, "root-cause")
             .expect(101, &["rank 2 (pid ", ") panicked: over bcast", "; 3 ranks failed because of it"]);
-        run(how, "told-exit").expect(134, &["rank 2 (pid ", "SIGABRT", "; 3 ranks failed because of it"]);
+        run(how, "root-cause-exit")
+            .expect(134, &["rank 2 (pid ", "SIGABRT", "; 3 ranks failed because of it"]);
     }
     // Ranks of one process. Its exit code is its own: that of the first rank that failed.
-    run("-n 4 --ranks-per-process 4", "told").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
+    run("-n 4 --ranks-per-process 4", "root-cause").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
 }
 
-fn go_on() {
-    let ended = run("-n 3 --on-failure=continue --grace 0", "go-on");
+fn on_failure_continue() {
+    let ended = run("-n 3 --on-failure=continue --grace 0", "on-failure-continue");
     ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
-    assert_eq!(ended.out.iter().filter(|line| line.contains("goes on after")).count(), 2, "{ended:#?}");
+    assert_eq!(ended.out.iter().filter(|line| line.contains("continues after")).count(), 2, "{ended:#?}");
 }
 
-fn room() {
-    let ended = run("-n 3 --dev shmdev --on-failure=continue --grace 0", "room");
+fn credit() {
+    let ended = run("-n 3 --devices shmdev --on-failure=continue --grace 0", "credit");
     ended.expect(134, &["rank 1 (pid ", "SIGABRT"]);
-    assert_eq!(ended.out.iter().filter(|line| line.contains("is through")).count(), 2, "{ended:#?}");
+    assert_eq!(ended.out.iter().filter(|line| line.contains("is done")).count(), 2, "{ended:#?}");
 }
 
-fn deaf() {
+fn ignores_sigterm() {
     let script = "trap '' TERM; [ $MPJ_RANK = 1 ] && exit 3; echo here $$; while :; do sleep 0.1; done";
     let job = start_sh("-n 3 --grace 0.1", script);
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     job.end().expect(3, &["rank 1 (pid ", "exited with code 3 before joining the job"]);
-    pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+    pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::ZERO));
 }
 
 fn timeout() {
     let start = Instant::now();
-    run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["still ran after 0.3 s"]);
+    run_sh("-n 2 --timeout 0.3", "sleep 100").expect(124, &["timeout of 0.3 s reached"]);
     assert!(start.elapsed() >= Duration::from_millis(300));
     let hung = run("-n 4 --ranks-per-process 2 --timeout 5", "hang");
-    hung.expect(124, &["still ran after 5 s:"]);
+    hung.expect(124, &["timeout of 5 s reached; the job was terminated:"]);
     for line in [
         "  rank 0: recv from rank 3 with tag 7, for ",
         "  ranks 1 and 2: barrier, for ",
@@ -147,11 +148,13 @@ fn timeout() {
         assert!(hung.err.iter().any(|err| err.starts_with(line)), "no '{line}' in {hung:#?}");
     }
     assert!(!hung.err.iter().any(|err| err.contains("cycle")), "{hung:#?}");
-    for args in
-        ["-n 4 -x MPJ_TIMEOUT=5", "-n 4 --timeout 5 -x MPJ_TIMEOUT=100", "-n 4 --dev smdev -x MPJ_TIMEOUT=5"]
-    {
+    for args in [
+        "-n 4 -x MPJ_TIMEOUT=5",
+        "-n 4 --timeout 5 -x MPJ_TIMEOUT=100",
+        "-n 4 --devices smdev -x MPJ_TIMEOUT=5",
+    ] {
         let hung = run(args, "ring");
-        hung.expect(124, &["still ran after 5 s:"]);
+        hung.expect(124, &["timeout of 5 s reached; the job was terminated:"]);
         let cycle = "  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0";
         assert_eq!(hung.err.iter().filter(|err| *err == cycle).count(), 1, "{hung:#?}");
     }
@@ -175,11 +178,11 @@ fn grandchildren() {
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     let ended = job.end();
     assert_eq!(ended.code, Some(0), "{ended:#?}");
-    pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(1)));
+    pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(1)));
 }
 
-fn nonsense() {
+fn garbage() {
     let script = r#"[ $MPJ_RANK = 1 ] && { eval "printf '\377\377\377\377\377\377' >&${MPJ_CONTROL%%:*}"; sleep 100; }; $RANKS rank fine"#;
     let ended = run_sh("-n 2", script);
-    ended.expect(1, &["rank 1 (pid ", "broke its control socket", "the limit"]);
+    ended.expect(1, &["rank 1 (pid ", "violated the control protocol", "the limit"]);
 }

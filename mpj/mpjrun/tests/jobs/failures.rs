@@ -1,74 +1,79 @@
-//! Tests which rank the message names when many ranks die, report or lie at once.
+//! Tests which rank the message names when many ranks die at once, or send false reports.
 
 use crate::Test;
 use crate::job::{Ended, mpjrun, run, watch};
-use crate::raw_control::LOSSES;
+use crate::raw_control::REPORTS;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("losses_without_end", losses),
-    ("what_a_rank_says_of_itself_comes_first", said_first),
-    ("many_that_die_at_once", together),
-    ("nobody_loses_itself", own_loss),
-    ("one_that_talks_without_end_holds_nobody_up", talk),
-    ("one_that_reads_no_answers_is_ended", unread),
-    ("a_long_cause_reaches_everybody", long_cause),
-    ("a_rank_that_ends_without_joining_is_named", without_joining),
-    ("programs_that_never_join_are_fine", never),
-    ("a_control_message_that_is_cut_off_is_named", torn),
+    ("contradicting_peer_reports_end_the_job", peer_reports),
+    ("own_failure_report_wins_over_peer_reports", own_report),
+    ("simultaneous_deaths_are_reported", simultaneous),
+    ("process_cannot_report_its_own_loss", own_loss),
+    ("flooding_process_does_not_block_others", flood),
+    ("process_that_never_reads_is_killed", unread),
+    ("long_cause_is_truncated_and_reaches_all_ranks", long_cause),
+    ("process_that_exits_without_joining_is_named", without_joining),
+    ("programs_that_never_join_succeed", never_joins),
+    ("truncated_control_message_is_named", torn),
 ];
 
-fn bare(args: &str, role: &str) -> Ended {
-    let mut command = mpjrun(&format!("{args} --dev niodev"));
-    command.arg(std::env::current_exe().unwrap()).args(["bare", role]);
+fn raw(args: &str, role: &str) -> Ended {
+    let mut command = mpjrun(&format!("{args} --devices niodev"));
+    command.arg(std::env::current_exe().unwrap()).args(["raw", role]);
     watch(&mut command).0.end()
 }
 
-fn losses() {
-    // 100,000 reports, most of them in sockets and queues at the same time.
-    assert_eq!(2 * LOSSES, 100_000);
-    let ended = bare("-n 3", "accuse");
-    // Both reported ranks keep running, and finally exit with code 3.
+fn peer_reports() {
+    assert_eq!(2 * REPORTS, 100_000);
+    let ended = raw("-n 3", "accuse");
+    // Both reported ranks finally exit with code 3.
     ended.expect(3, &["(pid ", "exited with code 3 before leaving the job"]);
 }
 
-fn said_first() {
-    bare("-n 3", "said-first").expect(3, &["rank 2 (pid ", "returned an error: the cause"]);
+fn own_report() {
+    raw("-n 3", "own-report").expect(3, &["rank 2 (pid ", "returned an error: the cause"]);
 }
 
-fn together() {
-    bare("-n 512", "together").expect(3, &["(pid ", "returned an error: together"]);
+fn simultaneous() {
+    raw("-n 512", "simultaneous").expect(3, &["(pid ", "returned an error: simultaneous"]);
 }
 
 fn own_loss() {
-    bare("-n 1", "own-loss").expect(1, &["rank 0 (pid ", "broke its control socket", "it lost rank 0"]);
+    raw("-n 1", "own-loss")
+        .expect(1, &["rank 0 (pid ", "violated the control protocol", "it reported the loss of rank 0"]);
 }
 
-fn talk() {
-    bare("-n 2 --grace 0.1", "talk").expect(3, &["rank 0 (pid ", "returned an error: enough"]);
+fn flood() {
+    raw("-n 2 --grace 0.1", "flood").expect(3, &["rank 0 (pid ", "returned an error: enough"]);
 }
 
 fn unread() {
-    bare("-n 2", "unread").expect(1, &["rank 1 (pid ", "broke its control socket", "MiB of answers unread"]);
+    raw("-n 2", "unread").expect(1, &["rank 1 (pid ", "violated the control protocol", "MiB pending"]);
 }
 
 fn long_cause() {
-    let ended = bare("-n 3", "long-cause");
+    let ended = raw("-n 3", "long-cause");
     ended.expect(3, &["rank 1 (pid ", "long long"]);
     assert!(ended.message().len() < 10_000, "{} bytes", ended.message().len());
-    assert_eq!(ended.out.iter().filter(|line| line.contains("heard of 4")).count(), 2, "{:?}", ended.out);
+    assert_eq!(
+        ended.out.iter().filter(|line| line.contains("got a death of 4")).count(),
+        2,
+        "{:?}",
+        ended.out
+    );
 }
 
 fn without_joining() {
-    // The process exits before the others join, which wait for it, and while they join.
+    // The process exits before the others join, or while they join.
     for (n, role) in [(2, "without-1"), (4, "without-1"), (4, "late-without-1"), (4, "without-late-1")] {
         let ended = run(&format!("-n {n}"), role);
-        ended.expect(1, &["rank 1 (pid ", "ended with code 0 without having joined the job", "mpj::run"]);
+        ended.expect(1, &["rank 1 (pid ", "exited with code 0 without joining the job", "mpj::run"]);
     }
     let ended = run("-n 4 --ranks-per-process 2", "late-without-2");
-    ended.expect(1, &["ranks 2 and 3 (pid ", "without having joined the job"]);
+    ended.expect(1, &["ranks 2 and 3 (pid ", "without joining the job"]);
 }
 
-fn never() {
+fn never_joins() {
     for command in ["-n 4 hostname", "-n 3 --ranks-per-process 2 true", "-n 3 --timeout 50 sleep 0.1"] {
         let ended = watch(&mut mpjrun(command)).0.end();
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{command}: {ended:#?}");
@@ -83,17 +88,18 @@ fn torn() {
             1..4 => format!("in the middle of a control message, after {cut} bytes"),
             _ => format!("in the middle of a control message, after {cut} of {whole} bytes"),
         };
-        let ended = bare("-n 2", &format!("torn:{cut}"));
-        let killed = format!("broke its control socket and was killed: it closed it {at}");
+        let ended = raw("-n 2", &format!("torn:{cut}"));
+        let killed = format!("violated the control protocol and was killed: it closed the socket {at}");
         ended.expect(1, &["rank 1 (pid ", &killed]);
-        assert!(ended.out.iter().any(|line| line.contains(&killed)), "rank 0 hears of it: {ended:#?}");
-        let ended = bare("-n 2", &format!("torn-exit:{cut}"));
+        assert!(ended.out.iter().any(|line| line.contains(&killed)), "rank 0 gets the cause: {ended:#?}");
+        let ended = raw("-n 2", &format!("torn-exit:{cut}"));
         let at = if cut == 0 { String::new() } else { format!(", {at}") };
         ended.expect(1, &["rank 1 (pid ", &format!("exited with code 0 before leaving the job{at}")]);
     }
-    // If a rank is killed in the middle of a message, the signal explains more than the cut message.
-    bare("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
-    // Invalid bytes instead of the rest of a message, and an impossible length.
-    bare("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "broke its control socket", "control message"]);
-    bare("-n 2", "garbage:0").expect(1, &["rank 1 (pid ", "broke its control socket", "exceeds the limit"]);
+    // The signal explains more than the truncated message.
+    raw("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
+    // Invalid bytes in place of the rest of a message, and an impossible length.
+    raw("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "violated the control protocol", "control message"]);
+    raw("-n 2", "garbage:0")
+        .expect(1, &["rank 1 (pid ", "violated the control protocol", "exceeds the limit"]);
 }

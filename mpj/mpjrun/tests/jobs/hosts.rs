@@ -14,16 +14,15 @@ use super::program::say;
 use super::programs::PROGRAMS;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("each_pair_of_ranks_goes_by_the_device_of_its_hosts", each_pair),
-    ("the_suite_passes_on_hosts", the_suite_passes_on_hosts),
-    ("programs_run_on_hosts", programs_run_on_hosts),
-    ("a_rank_killed_on_one_host_is_an_error_on_the_others", killed),
-    ("memory_is_of_the_ranks_of_one_host", memory),
-    ("a_host_is_refused_by_its_name", refused),
+    ("each_pair_of_ranks_uses_the_device_between_its_hosts", each_pair),
+    ("conformance_suite_passes_on_hosts", conformance_suite_passes_on_hosts),
+    ("message_programs_run_on_hosts", programs_run_on_hosts),
+    ("killed_rank_fails_calls_on_other_hosts", killed),
+    ("ranks_share_memory_only_within_a_host", memory),
+    ("errors_name_the_host", errors),
 ];
 
-/// Different numbers of ranks on two and three hosts, also with a host that occurs twice: the parameter, and the host
-/// of each rank.
+/// Placements on two and three hosts: the parameter, and the host of each rank.
 const PLACED: [(&str, &str); 4] =
     [("a:2,b:3", "aabbb"), ("a:4,b", "aaaab"), ("a:1,b:3,c", "abbbc"), ("a:1,b:1,a:2,c", "abaac")];
 
@@ -31,7 +30,7 @@ fn on(hosts: &str, ranks: usize) -> String {
     format!("-n {ranks} -x MPJ_SIMULATED_HOSTS={hosts}")
 }
 
-/// Sends a message from each rank to each other rank, and prints which devices sent them.
+/// Sends a message between each pair of ranks, and prints which device sent it.
 pub(crate) fn pairs(world: &World) -> Result<(), Error> {
     let me = world.rank();
     let sent = || world.stats().devices.into_iter().map(|(name, moved)| (name, moved.eager.number));
@@ -61,7 +60,7 @@ fn each_pair() {
             assert_eq!(ended.code, Some(0), "{ended:#?}");
             let said: BTreeSet<&str> =
                 ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
-            // All ranks of a process are in one run of one host. Blocks begin at the start of each run.
+            // The blocks of ranks begin anew at each change of the host.
             let process = |rank: usize| {
                 let begin =
                     (0..rank).rev().find(|other| host(*other) != host(rank)).map_or(0, |last| last + 1);
@@ -83,7 +82,7 @@ fn each_pair() {
     }
 }
 
-fn the_suite_passes_on_hosts() {
+fn conformance_suite_passes_on_hosts() {
     for case in CASES {
         for ranks in case.ranks.iter().copied().filter(|ranks| *ranks > 1) {
             let hosts = match ranks {
@@ -91,9 +90,9 @@ fn the_suite_passes_on_hosts() {
                 3 => "a:2,b",
                 _ => "a:1,b:1,a:1,c",
             };
-            // Cases take their message lengths from the available devices. A rank that is alone on its host also has
-            // shmdev, if it is requested.
-            let args = "--dev shmdev,niodev --on-failure=continue";
+            // Cases take their message lengths from the open devices, so shmdev is requested for ranks without
+            // neighbours, too.
+            let args = "--devices shmdev,niodev --on-failure=continue";
             let mut command = mpjrun(&format!("{} {args}", on(hosts, ranks as usize)));
             command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
             let ended = watch(&mut command).0.end();
@@ -108,10 +107,9 @@ fn programs_run_on_hosts() {
         let ranks = of_rank.len();
         for (name, _) in PROGRAMS {
             let ended = run(&on(hosts, ranks), &format!("messages:{name}"));
-            let done = ended.out.iter().filter(|line| line.ends_with("is through")).count();
+            let done = ended.out.iter().filter(|line| line.ends_with("is done")).count();
             assert_eq!((ended.code, done), (Some(0), ranks), "{name} on {hosts}: {ended:#?}");
         }
-        // Every rank gets an error about collectives that do not match.
         let ended = run(&on(hosts, ranks), "lengths");
         let done = ended.out.iter().filter(|line| line.ends_with("programs")).count();
         assert_eq!((ended.code, done), (Some(0), ranks), "on {hosts}: {ended:#?}");
@@ -134,7 +132,7 @@ fn killed() {
     }
 }
 
-/// Prints the shared memory that this process has mapped: its inode and its size in bytes.
+/// Prints the inode and the size in bytes of the shared memory that this process has mapped.
 pub(crate) fn mapped(world: &World) -> Result<(), Error> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let maps: Vec<String> = maps
@@ -152,7 +150,6 @@ pub(crate) fn mapped(world: &World) -> Result<(), Error> {
 }
 
 fn memory() {
-    /// Size of the header before the memory itself.
     const HEADER: u64 = 4096;
     for (hosts, of_rank) in PLACED {
         let ended = run(&on(hosts, of_rank.len()), "mapped");
@@ -164,7 +161,7 @@ fn memory() {
         for (rank, host) in of_rank.chars().enumerate() {
             let neighbours = of_rank.chars().filter(|other| *other == host).count();
             if neighbours == 1 {
-                assert_eq!(of(rank), "", "rank {rank} of {hosts} has nobody to share with");
+                assert_eq!(of(rank), "", "rank {rank} of {hosts} is alone on its host");
                 continue;
             }
             let needed = Segment::needed(neighbours as u32, &Config::default()) as u64;
@@ -177,10 +174,9 @@ fn memory() {
     }
 }
 
-fn refused() {
+fn errors() {
     let fragments = "-x MPJ_SHM_FRAGMENTS=65536";
     run(&format!("{} {fragments}", on("a:1,b", 65)), "fine")
-        .expect(1, &["MiB of memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--dev"]);
-    run(&on("a:2,b:2", 5), "fine")
-        .expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 places 4 ranks, and there are 5"]);
+        .expect(1, &["MiB of shared memory for 64 ranks of host b", "MPJ_SHM_FRAGMENTS", "--devices"]);
+    run(&on("a:2,b:2", 5), "fine").expect(2, &["MPJ_SIMULATED_HOSTS=a:2,b:2 has 4 ranks, but -n is 5"]);
 }

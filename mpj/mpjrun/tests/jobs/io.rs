@@ -8,12 +8,12 @@ use crate::usage::sh;
 
 pub(crate) const TESTS: &[Test] = &[
     ("lines_are_not_mixed", lines),
-    ("labels", labels),
+    ("labels_name_the_rank", labels),
     ("input_goes_to_rank_0", input),
-    ("environment", environment),
+    ("ranks_get_the_environment_and_x_variables", environment),
     ("long_and_binary_output_arrives", long),
-    ("nobody_listens", nobody_listens),
-    ("output_that_cannot_be_written", nowhere_to_write),
+    ("closed_output_ends_the_job_silently", closed_output),
+    ("failed_writes_of_output_are_reported", failed_writes),
 ];
 
 fn lines() {
@@ -33,7 +33,7 @@ fn lines() {
 
 fn labels() {
     for (args, labels) in
-        [("-n 3 -l", &["[0] ", "[1] ", "[2] "][..]), ("-n 2 -l --dev smdev", &["[0-1] ", "[0-1] "])]
+        [("-n 3 -l", &["[0] ", "[1] ", "[2] "][..]), ("-n 2 -l --devices smdev", &["[0-1] ", "[0-1] "])]
     {
         let mut ended = run(args, "fine");
         ended.out.sort();
@@ -66,7 +66,6 @@ fn environment() {
     ended.out.sort();
     assert_eq!((ended.code, ended.out.len()), (Some(0), 2), "{ended:#?}");
     for (rank, line) in ended.out.iter().enumerate() {
-        // The values of these variables depend on the host.
         let is_of_host = |word: &&str| word.starts_with("MPJ_CONTROL=") || word.starts_with("MPJ_CORES=");
         let words: Vec<&str> = line.split(' ').filter(|word| !is_of_host(word)).collect();
         let rank = format!("MPJ_RANK={rank}");
@@ -76,15 +75,14 @@ fn environment() {
 }
 
 fn long() {
-    // Longer than any pipe buffer, and than the longest line that mpjrun keeps together.
+    // Longer than a pipe buffer, and than the longest line that mpjrun keeps together.
     let ended = run_sh("-n 2", "[ $MPJ_RANK = 0 ] || exit 0; head -c 5000000 /dev/zero; printf '\\377\\n'");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 1));
     assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
 }
 
-/// The job ends silently when its output is no longer read, however its ranks handle SIGPIPE. `| head` ends any other
-/// program in the same way.
-fn nobody_listens() {
+/// The job ends silently when its output is no longer read, whether or not its ranks ignore SIGPIPE.
+fn closed_output() {
     let ended = sh("{ $MPJRUN -n 2 yes; echo code $? >&2; } | head -n 3; echo done");
     assert_eq!(
         (&ended.out[..], &ended.err[..]),
@@ -97,17 +95,16 @@ fn nobody_listens() {
 }
 
 /// The job continues without its output, and its exit code reports the loss.
-fn nowhere_to_write() {
-    let full = "standard output could not be written: No space left on device";
+fn failed_writes() {
+    let full = "cannot write to standard output: No space left on device";
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank lines >/dev/full");
     ended.expect(1, &[full]);
     assert_eq!(ended.err.iter().filter(|line| line.ends_with("is done")).count(), 3, "{ended:#?}");
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank exit7 >/dev/full");
     assert_eq!(ended.code, Some(7), "{ended:#?}");
-    // No message can be printed; only the exit code reports the failure.
     let ended = sh("exec $MPJRUN -n 2 sh -c 'echo oh >&2' 2>/dev/full");
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
-    // Exceeding the file size limit is an error here, not a signal.
+    // Exceeding the file size limit is an error, not a signal.
     let ended = sh("file=$(mktemp); ulimit -f 1; $MPJRUN -n 2 seq 999 >$file; code=$?; rm $file; exit $code");
-    ended.expect(1, &["standard output could not be written: File too large"]);
+    ended.expect(1, &["cannot write to standard output: File too large"]);
 }

@@ -8,10 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The longest that a job of a test takes, with other jobs beside it, unless it hangs.
-const HANGS: Duration = Duration::from_secs(180);
+/// A job that runs for longer hangs, even if other jobs run at the same time.
+const HANG_LIMIT: Duration = Duration::from_secs(180);
 
-/// A running job.
 pub(crate) struct Job {
     child: Child,
     lines: Arc<Lines>,
@@ -21,10 +20,9 @@ pub(crate) struct Job {
 #[derive(Default)]
 struct Lines {
     got: Mutex<Vec<(bool, String)>>,
-    news: Condvar,
+    changed: Condvar,
 }
 
-/// The result of a finished job.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -33,9 +31,9 @@ pub(crate) struct Ended {
     pub(crate) err: Vec<String>,
 }
 
-/// Returns the command that starts mpjrun with these arguments, separated by spaces.
+/// Returns the command of mpjrun with these arguments, which are separated by spaces.
 pub(crate) fn mpjrun(args: &str) -> Command {
-    // The parent of the tests may ignore signals (nohup), and this is inherited.
+    // Ignored signals are inherited (nohup).
     let mut command = Command::new("env");
     command
         .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_mpjrun")])
@@ -45,24 +43,22 @@ pub(crate) fn mpjrun(args: &str) -> Command {
     command
 }
 
-/// Starts a job whose ranks play a role.
+/// Starts a job whose ranks run a role of this binary.
 pub(crate) fn start(args: &str, role: &str) -> Job {
     let mut command = mpjrun(args);
     command.arg(std::env::current_exe().unwrap()).args(["rank", role]);
     watch(&mut command).0
 }
 
-/// Runs a job whose ranks play a role to its end.
 pub(crate) fn run(args: &str, role: &str) -> Ended {
     start(args, role).end()
 }
 
-/// Runs a job of shell scripts to its end.
 pub(crate) fn run_sh(args: &str, script: &str) -> Ended {
     start_sh(args, script).end()
 }
 
-/// Starts a job of shell scripts; `$RANKS` is the program that plays roles.
+/// Starts a job of shell scripts; `$RANKS` is this binary.
 pub(crate) fn start_sh(args: &str, script: &str) -> Job {
     let mut command = mpjrun(args);
     command.env("RANKS", std::env::current_exe().unwrap()).args(["bash", "-c", script]);
@@ -80,32 +76,31 @@ pub(crate) fn watch(command: &mut Command) -> (Job, Option<ChildStdin>) {
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
                 lines.got.lock().unwrap().push((is_err, String::from_utf8_lossy(&line).into_owned()));
-                lines.news.notify_all();
+                lines.changed.notify_all();
             }
         })
     });
-    let typed = child.stdin.take();
-    (Job { child, lines, readers: readers.into() }, typed)
+    let stdin = child.stdin.take();
+    (Job { child, lines, readers: readers.into() }, stdin)
 }
 
 impl Job {
-    /// Returns the process id of mpjrun.
+    /// Returns the id of mpjrun.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal to mpjrun.
     pub(crate) fn signal(&self, signal: &str) {
         kill(&[self.child.id()], signal);
     }
 
-    /// Queries what the ranks wait for until a line of the reply contains `part`.
-    pub(crate) fn ask_until(&self, part: &str) {
+    /// Sends SIGQUIT until a line of the printed table contains `part`.
+    pub(crate) fn query_until(&self, part: &str) {
         let start = Instant::now();
-        let is_told =
+        let has_line =
             || self.lines.got.lock().unwrap().iter().any(|(is_err, line)| *is_err && line.contains(part));
-        while !is_told() {
-            assert!(start.elapsed() < HANGS, "no '{part}' in {:?}", self.lines.got.lock().unwrap());
+        while !has_line() {
+            assert!(start.elapsed() < HANG_LIMIT, "no '{part}' in {:?}", self.lines.got.lock().unwrap());
             self.signal("-QUIT");
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -135,19 +130,18 @@ impl Job {
             if found.len() >= n {
                 return found;
             }
-            assert!(start.elapsed() < HANGS, "{n} × '{part}' in {got:?}");
-            got = self.lines.news.wait_timeout(got, Duration::from_millis(100)).unwrap().0;
+            assert!(start.elapsed() < HANG_LIMIT, "{n} × '{part}' in {got:?}");
+            got = self.lines.changed.wait_timeout(got, Duration::from_millis(100)).unwrap().0;
         }
     }
 
-    /// Waits for the job to end.
     pub(crate) fn end(mut self) -> Ended {
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if start.elapsed() > HANGS {
+            if start.elapsed() > HANG_LIMIT {
                 self.child.kill().unwrap();
                 panic!("mpjrun hangs; so far: {:?}", self.lines.got.lock().unwrap());
             }
@@ -170,14 +164,14 @@ impl Ended {
         let is_other = |line: &str| {
             line.starts_with("mpjrun: interrupt")
                 || line.contains("how long each rank waited")
-                || line.ends_with("; the others go on")
+                || line.ends_with("; the other ranks continue")
         };
         let own: Vec<&String> = own.filter(|line| !is_other(line)).collect();
         assert_eq!(own.len(), 1, "{self:?}");
         own[0]
     }
 
-    /// Asserts the exit code, and that the message contains all of these parts.
+    /// Asserts the exit code, and that the message contains these parts.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -200,11 +194,11 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
     assert!(status.success(), "kill {signal} {pids:?}");
 }
 
-/// Waits until a process has exited; it may still be a zombie that its parent must reap.
-pub(crate) fn gone(pid: u32, limit: Duration) {
+/// Waits until a process has exited; it may still be a zombie.
+pub(crate) fn wait_for_exit(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {
-        assert!(start.elapsed() < limit, "process {pid} is still there");
+        assert!(start.elapsed() < limit, "process {pid} still runs");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,7 +1,6 @@
 //! Tests messages to ranks that have not joined yet.
 //!
-//! The last rank joins when rank 0 creates a file. If rank 0 never does, the last rank finally joins anyway. So a job
-//! in which rank 0 waits for the last rank still ends, and the test fails with a message.
+//! The last rank joins when rank 0 creates a file, the gate. After `GATE_LIMIT` it joins anyway, so that a failed test ends.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,43 +13,42 @@ use crate::job::{Ended, mpjrun, run_sh, watch};
 use crate::program::{leave, say};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_death_is_heard_by_who_sends_to_a_rank_that_has_not_started", a_death_is_heard),
-    ("a_death_is_reported_before_the_job_is_ended", a_death_is_reported),
-    ("others_are_spoken_to_while_a_rank_has_not_started", others_go_on),
-    ("a_rank_that_ends_before_it_joins_ends_what_was_sent_to_it", never_joins),
-    ("without_descriptors_a_peer_is_out_of_reach_and_not_dead", no_descriptors),
+    ("death_fails_calls_that_wait_for_an_unstarted_rank", death_fails_calls),
+    ("death_is_reported_before_the_job_is_terminated", death_is_reported),
+    ("started_ranks_communicate_while_one_has_not_joined", started_ranks_communicate),
+    ("exit_before_joining_fails_pending_sends", never_joins),
+    ("fd_exhaustion_makes_peer_unreachable_not_dead", no_descriptors),
 ];
 
 const DEVICES: [&str; 2] = ["shmdev", "niodev"];
 
-/// How long the last rank waits for the file: far longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const GATE_LIMIT: Duration = Duration::from_secs(20);
 
-const DOOR: &str = "LATE_DOOR";
+const GATE: &str = "LATE_GATE";
 
 fn run(args: &str, role: &str) -> Ended {
-    let door = std::env::temp_dir().join(format!("mpj-late-{}", std::process::id()));
-    // The file exists only if an earlier test has failed.
-    let _ = std::fs::remove_file(&door);
+    let gate = std::env::temp_dir().join(format!("mpj-late-{}", std::process::id()));
+    // The file exists if an earlier test has failed.
+    let _ = std::fs::remove_file(&gate);
     let mut command = mpjrun(args);
-    command.env(DOOR, &door).arg(std::env::current_exe().unwrap()).args(["rank", role]);
+    command.env(GATE, &gate).arg(std::env::current_exe().unwrap()).args(["rank", role]);
     let ended = watch(&mut command).0.end();
-    let _ = std::fs::remove_file(&door);
+    let _ = std::fs::remove_file(&gate);
     ended
 }
 
-fn door() -> PathBuf {
-    std::env::var_os(DOOR).unwrap().into()
+fn gate() -> PathBuf {
+    std::env::var_os(GATE).unwrap().into()
 }
 
-fn let_the_last_in() {
-    std::fs::write(door(), "").unwrap();
+fn release_last_rank() {
+    std::fs::write(gate(), "").unwrap();
 }
 
-pub(crate) type Act = fn(&World) -> Result<(), Error>;
+pub(crate) type Action = fn(&World) -> Result<(), Error>;
 
-/// Returns the action of a role of this file for all ranks but the last.
-pub(crate) fn find(role: &str) -> Option<Act> {
+/// Returns the action of a role.
+pub(crate) fn action_of(role: &str) -> Option<Action> {
     match role {
         "late-death-send" => Some(|world| death(world, |world| world.send(&[7u8], last(world), 0))),
         "late-death-ssend" => Some(|world| death(world, |world| world.ssend(&[7u8], last(world), 0))),
@@ -62,27 +60,27 @@ pub(crate) fn find(role: &str) -> Option<Act> {
         }
         "late-traffic" => Some(traffic),
         "late-never" => Some(never),
-        "few-descriptors" => Some(meet_all),
+        "few-descriptors" => Some(send_to_all),
         _ => None,
     }
 }
 
-pub(crate) fn play(act: Act) -> ExitCode {
-    if std::env::var_os(DOOR).is_none() {
-        return mpj::run(move |world| act(&world));
+pub(crate) fn run_action(action: Action) -> ExitCode {
+    if std::env::var_os(GATE).is_none() {
+        return mpj::run(move |world| action(&world));
     }
     let number = |name| std::env::var(name).unwrap().parse::<usize>().unwrap();
     if number("MPJ_RANK") + 1 == number("MPJ_SIZE") {
         let start = Instant::now();
-        while !door().exists() && start.elapsed() < PATIENCE {
+        while !gate().exists() && start.elapsed() < GATE_LIMIT {
             std::thread::sleep(Duration::from_millis(5));
         }
-        say(if door().exists() { "let in" } else { "gave up" });
-        if std::ptr::fn_addr_eq(act, never as Act) {
+        say(if gate().exists() { "released" } else { "not released" });
+        if std::ptr::fn_addr_eq(action, never as Action) {
             return ExitCode::SUCCESS;
         }
     }
-    mpj::run(move |world| act(&world))
+    mpj::run(move |world| action(&world))
 }
 
 fn last(world: &World) -> usize {
@@ -96,7 +94,7 @@ fn death(world: &World, call: fn(&World) -> Result<(), Error>) -> Result<(), Err
             world.recv(&mut [0u8], 1, 0)?;
             let failed = call(world).unwrap_err();
             say(&format!("failed rank {:?}: {failed}", failed.failed_rank()));
-            let_the_last_in();
+            release_last_rank();
         }
         1 => {
             world.send(&[0u8], 0, 0)?;
@@ -107,33 +105,33 @@ fn death(world: &World, call: fn(&World) -> Result<(), Error>) -> Result<(), Err
     Ok(())
 }
 
-fn a_death_is_heard() {
+fn death_fails_calls() {
     for device in DEVICES {
         for role in ["late-death-send", "late-death-ssend", "late-death-long", "late-death-recv"] {
-            let ended = run(&format!("-n 3 --dev {device} --on-failure=continue"), role);
+            let ended = run(&format!("-n 3 --devices {device} --on-failure=continue"), role);
             ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
             let named = ended.out.iter().any(|line| line.starts_with("failed rank Some(1)"));
-            assert!(named && ended.out.iter().any(|line| line == "let in"), "{device} {role}: {ended:#?}");
+            assert!(named && ended.out.iter().any(|line| line == "released"), "{device} {role}: {ended:#?}");
         }
     }
 }
 
-fn a_death_is_reported() {
+fn death_is_reported() {
     for device in DEVICES {
-        let ended = run(&format!("-n 3 --dev {device} --grace 6"), "late-death-send");
+        let ended = run(&format!("-n 3 --devices {device} --grace 6"), "late-death-send");
         ended.expect(9, &["rank 1 (pid ", "exited with code 9"]);
         assert!(ended.out.iter().any(|line| line.starts_with("failed rank Some(1)")), "{device}: {ended:#?}");
     }
 }
 
-/// Lengths of the messages from rank 0 to the last rank: every protocol, in an order that can be checked.
+/// Lengths of the messages from rank 0 to the last rank, for every protocol.
 const LENGTHS: [usize; 6] = [1, 40_000, 0, 300_000, 8, 5000];
 
 fn pattern(at: usize) -> Vec<u8> {
     (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 7 + at) as u8).collect()
 }
 
-/// Rank 0 starts messages to the last rank, also blocking ones in threads, and then exchanges messages with all others.
+/// Rank 0 starts messages to the last rank, some of them blocking in threads, and then exchanges messages with the others.
 fn traffic(world: &World) -> Result<(), Error> {
     const MANY: usize = 30;
     let (me, last) = (world.rank(), last(world));
@@ -158,8 +156,11 @@ fn traffic(world: &World) -> Result<(), Error> {
                         assert_eq!(back, [round as u8 + 1]);
                     }
                 }
-                assert!(blocked.iter().all(|thread| !thread.is_finished()), "a send to nobody has ended");
-                let_the_last_in();
+                assert!(
+                    blocked.iter().all(|thread| !thread.is_finished()),
+                    "a send to an unstarted rank has completed"
+                );
+                release_last_rank();
                 sends.into_iter().try_for_each(|send| send.wait().map(|_| ()))
             })?;
             blocked.into_iter().try_for_each(|thread| thread.join().unwrap())
@@ -186,11 +187,11 @@ fn traffic(world: &World) -> Result<(), Error> {
     world.barrier()
 }
 
-fn others_go_on() {
+fn started_ranks_communicate() {
     for device in DEVICES {
-        let ended = run(&format!("-n 4 --dev {device}"), "late-traffic");
+        let ended = run(&format!("-n 4 --devices {device}"), "late-traffic");
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{device}: {ended:#?}");
-        assert_eq!(ended.out, ["let in"], "{device}");
+        assert_eq!(ended.out, ["released"], "{device}");
     }
 }
 
@@ -200,7 +201,7 @@ fn never(world: &World) -> Result<(), Error> {
         let last = last(world);
         let failed = world.scope(|s| {
             let send = s.isend(&[7u8], last, 0)?;
-            let_the_last_in();
+            release_last_rank();
             send.wait().map(|_| ())
         });
         let failed = failed.unwrap_err();
@@ -211,22 +212,22 @@ fn never(world: &World) -> Result<(), Error> {
 
 fn never_joins() {
     for device in DEVICES {
-        let ended = run(&format!("-n 3 --dev {device} --on-failure=continue"), "late-never");
+        let ended = run(&format!("-n 3 --devices {device} --on-failure=continue"), "late-never");
         let named = ended.out.iter().any(|line| line.starts_with("failed rank Some(2)"));
-        assert!(named && ended.out.iter().any(|line| line == "let in"), "{device}: {ended:#?}");
+        assert!(named && ended.out.iter().any(|line| line == "released"), "{device}: {ended:#?}");
     }
 }
 
-/// Rank 0 sends to all others in turn, until it runs out of descriptors.
-fn meet_all(world: &World) -> Result<(), Error> {
+/// Rank 0 sends to all others in turn, and runs out of descriptors.
+fn send_to_all(world: &World) -> Result<(), Error> {
     let others: Vec<usize> = (1..world.size()).collect();
     if world.rank() > 0 {
-        // Receives a message, or an error if rank 0 has left without having sent one.
+        // Returns an error if rank 0 has left without having sent a message.
         return world.recv(&mut [0u8], 0, 0).map_or_else(|e| e.failed_rank().map(drop).ok_or(e), |_| Ok(()));
     }
     let failed: Vec<Error> = others.iter().filter_map(|other| world.send(&[7u8], *other, 0).err()).collect();
     let first = failed.first().map(Error::to_string);
-    say(&format!("{} of {} out of reach: {first:?}", failed.len(), others.len()));
+    say(&format!("{} of {} unreachable: {first:?}", failed.len(), others.len()));
     Ok(())
 }
 
@@ -234,12 +235,12 @@ fn no_descriptors() {
     let run = |device, descriptors: u32| {
         let script =
             format!("[ $MPJ_RANK = 0 ] && ulimit -n {descriptors}; exec $RANKS rank few-descriptors");
-        let ended = run_sh(&format!("-n 12 --dev {device}"), &script);
+        let ended = run_sh(&format!("-n 12 --devices {device}"), &script);
         assert_eq!((ended.code, ended.err.len(), ended.out.len()), (Some(0), 0, 1), "{ended:#?}");
         ended.out[0].clone()
     };
-    let told = run("niodev", 14);
-    assert!(told.contains("ulimit -n") && !told.starts_with("0 ") && !told.starts_with("11 "), "{told}");
+    let line = run("niodev", 14);
+    assert!(line.contains("ulimit -n") && !line.starts_with("0 ") && !line.starts_with("11 "), "{line}");
     // Ranks that share memory need no descriptors to connect.
-    assert_eq!(run("shmdev", 14), "0 of 11 out of reach: None");
+    assert_eq!(run("shmdev", 14), "0 of 11 unreachable: None");
 }

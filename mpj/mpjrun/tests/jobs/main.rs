@@ -1,7 +1,7 @@
 //! Tests of jobs under `mpjrun`: how they end, what they print, and that they leave nothing behind.
 //!
-//! This binary contains both the tests and the program of the ranks: `… rank ROLE` plays a role of [`program`], `… bare
-//! ROLE` one of [`raw_control`]. Most tests wait rather than compute, so several jobs run at the same time.
+//! This binary contains the tests and the programs of the ranks: `… rank ROLE` runs a role of [`program`], `… raw ROLE` one
+//! of [`raw_control`].
 
 mod bind;
 #[path = "../../../tests/suite/common/lent.rs"]
@@ -17,8 +17,7 @@ mod late_join;
 mod messages;
 mod raw_control;
 mod recv_block;
-// Programs that the tests of `mpj` run on threads, and these tests on processes. The source is shared: a separate crate
-// would depend on `mpj`, and `mpj` on that crate.
+// The tests of `mpj` run these programs on threads. A separate crate and `mpj` would depend on each other.
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
@@ -38,14 +37,14 @@ use libtest_mimic::{Arguments, Trial};
 
 type Test = (&'static str, fn());
 
-/// How many jobs run at a time. The ranks of each job poll on at least two cores for a while.
+/// How many jobs run at a time: most ranks of these tests wait rather than compute.
 const JOBS: usize = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match &args[..] {
-        [first, role] if first == "rank" => return program::play(role),
-        [first, role] if first == "bare" => return raw_control::play(role),
+        [first, role] if first == "rank" => return program::run_role(role),
+        [first, role] if first == "raw" => return raw_control::run_role(role),
         _ => {}
     }
     let tests: Vec<Test> = [

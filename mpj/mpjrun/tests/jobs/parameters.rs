@@ -1,4 +1,4 @@
-//! Tests that parameters reach the ranks, and that they are checked before any process starts.
+//! Tests that parameters reach the ranks, and are checked before any process starts.
 
 use mpj::{Error, Op, World};
 
@@ -7,32 +7,26 @@ use crate::job::{mpjrun, run, run_sh, watch};
 use crate::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_forced_algorithm_is_taken", a_forced_algorithm_is_taken),
-    ("ranks_that_force_different_algorithms_are_told", ranks_that_force_different_algorithms_are_told),
-    ("parameters_of_the_environment_reach_the_ranks", parameters_of_the_environment_reach_the_ranks),
-    ("the_launcher_has_parameters_of_its_own", the_launcher_has_parameters_of_its_own),
-    (
-        "ranks_of_different_niodev_parameters_reach_each_other",
-        ranks_of_different_niodev_parameters_reach_each_other,
-    ),
-    (
-        "ranks_of_different_shmdev_parameters_reach_each_other",
-        ranks_of_different_shmdev_parameters_reach_each_other,
-    ),
+    ("forced_algorithm_is_used", forced_algorithm_is_used),
+    ("different_algorithms_on_ranks_are_an_error", different_algorithms_on_ranks_are_an_error),
+    ("parameters_in_the_environment_reach_the_ranks", parameters_in_the_environment_reach_the_ranks),
+    ("mpjrun_reads_its_parameters", mpjrun_reads_its_parameters),
+    ("niodev_parameters_may_differ_between_ranks", niodev_parameters_may_differ_between_ranks),
+    ("shmdev_parameters_may_differ_between_ranks", shmdev_parameters_may_differ_between_ranks),
     ("every_parameter_is_listed", every_parameter_is_listed),
 ];
 
 const COUNT: usize = 64;
 
-/// Calls every collective that has several algorithms; prints how many messages the allreduce took.
-pub(crate) fn ways(world: &World) -> Result<(), Error> {
+/// Calls the collectives that have several algorithms; prints how many messages allreduce sent.
+pub(crate) fn algorithms(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =
         || -> u64 { world.stats().devices.iter().map(|(_, t)| t.eager.number + t.rendezvous.number).sum() };
     let before = sent();
     let mut sum = [0u64; COUNT];
     world.allreduce(&[me + 1; COUNT], &mut sum, Op::Sum)?;
-    say(&format!("allreduce took {}", sent() - before));
+    say(&format!("allreduce sent {}", sent() - before));
     assert_eq!(sum, [(1..=size as u64).sum::<u64>(); COUNT]);
     let mut all = vec![0u64; COUNT * size];
     world.allgather(&[me; COUNT], &mut all)?;
@@ -44,7 +38,7 @@ pub(crate) fn ways(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-fn a_forced_algorithm_is_taken() {
+fn forced_algorithm_is_used() {
     for (set, messages) in [
         ("-x MPJ_LINEAR_MAX_RANKS=0", 2),
         (
@@ -57,23 +51,23 @@ fn a_forced_algorithm_is_taken() {
             2,
         ),
     ] {
-        let ended = run(&format!("-n 4 {set}"), "ways");
+        let ended = run(&format!("-n 4 {set}"), "algorithms");
         assert_eq!(
             (ended.code, ended.out),
-            (Some(0), vec![format!("allreduce took {messages}"); 4]),
+            (Some(0), vec![format!("allreduce sent {messages}"); 4]),
             "{set}"
         );
     }
     for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=flat"] {
-        let mut ended = run(&format!("-n 4 {set}"), "ways");
+        let mut ended = run(&format!("-n 4 {set}"), "algorithms");
         ended.out.sort_unstable();
         // Rank 0 sends the result to the three ranks that have sent to it.
-        let took = [1, 1, 1, 3].map(|messages| format!("allreduce took {messages}"));
+        let took = [1, 1, 1, 3].map(|messages| format!("allreduce sent {messages}"));
         assert_eq!((ended.code, ended.out), (Some(0), took.to_vec()), "{set}");
     }
 }
 
-fn ranks_that_force_different_algorithms_are_told() {
+fn different_algorithms_on_ranks_are_an_error() {
     for (call, set) in [
         ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=ring"),
         ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=doubling"),
@@ -81,14 +75,14 @@ fn ranks_that_force_different_algorithms_are_told() {
         ("allgather", "MPJ_ALLGATHER_ALGORITHM=ring"),
         ("alltoall", "MPJ_ALLTOALL_ALGORITHM=pairs"),
     ] {
-        let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank ways");
+        let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank algorithms");
         let ended = run_sh("-n 3", &script);
         assert_eq!(ended.code, Some(1), "{ended:#?}");
         assert!(ended.err.iter().any(|line| line.contains(call)), "{call}: {ended:#?}");
     }
 }
 
-fn parameters_of_the_environment_reach_the_ranks() {
+fn parameters_in_the_environment_reach_the_ranks() {
     let mut command = mpjrun("-n 2");
     command.args(["sh", "-c", "echo $MPJ_NIO_LISTEN_ADDRESS $MPJ_ALLREDUCE_ALGORITHM $MPJ_SPIN_US"]);
     command.envs([
@@ -98,8 +92,8 @@ fn parameters_of_the_environment_reach_the_ranks() {
     ]);
     let ended = watch(&mut command).0.end();
     assert_eq!((ended.code, ended.out), (Some(0), vec!["127.0.0.2 ring 3".to_owned(); 2]));
-    // The parameter also sets the address on which ranks listen. No interface has this address.
-    let mut command = mpjrun("-n 2 --dev niodev");
+    // Ranks listen on the address of the parameter. No interface has this one.
+    let mut command = mpjrun("-n 2 --devices niodev");
     command
         .arg(std::env::current_exe().unwrap())
         .args(["rank", "fine"])
@@ -108,8 +102,7 @@ fn parameters_of_the_environment_reach_the_ranks() {
     ended.expect(1, &["MPJ_NIO_LISTEN_ADDRESS=240.0.0.77 is not an address of this host"]);
 }
 
-/// Each rank accepts messages of the other: eager ones, messages in pieces, and those of collectives.
-fn ranks_of_different_niodev_parameters_reach_each_other() {
+fn niodev_parameters_may_differ_between_ranks() {
     for (name, values) in [
         ("MPJ_NIO_EAGER_LIMIT", ["56", "4194304"]),
         ("MPJ_NIO_MAX_SEND_SIZE", ["1024", "16777216"]),
@@ -120,37 +113,41 @@ fn ranks_of_different_niodev_parameters_reach_each_other() {
                 let rank = format!(
                     "{name}={others}; test $MPJ_RANK = 1 && {name}={one}; export {name}; exec $RANKS rank messages:{program}"
                 );
-                let ended = run_sh("-n 3 --dev niodev", &rank);
+                let ended = run_sh("-n 3 --devices niodev", &rank);
                 assert_eq!(ended.code, Some(0), "{name}: {one}, {others}: {program}: {ended:#?}");
             }
         }
     }
 }
 
-/// The launcher's values determine the layout of the memory that the ranks of a host share.
-fn ranks_of_different_shmdev_parameters_reach_each_other() {
-    for (name, value) in
-        [("EAGER", "56"), ("FRAGMENTS", "4"), ("RINGS", "1"), ("POOL", "1"), ("SINGLE_COPY", "100000000")]
-    {
+/// The values of `mpjrun` determine the layout of the shared memory.
+fn shmdev_parameters_may_differ_between_ranks() {
+    for (name, value) in [
+        ("EAGER_LIMIT", "56"),
+        ("FRAGMENTS", "4"),
+        ("RING_KIB", "1"),
+        ("POOL_MIB", "1"),
+        ("SINGLE_COPY_MIN", "100000000"),
+    ] {
         let name = format!("MPJ_SHM_{name}");
         let rank = format!("test $MPJ_RANK = 1 && export {name}={value}; exec $RANKS rank messages:ring");
-        let ended = run_sh("-n 3 --dev shmdev", &rank);
+        let ended = run_sh("-n 3 --devices shmdev", &rank);
         assert_eq!(ended.code, Some(0), "{name}: {ended:#?}");
     }
 }
 
-fn the_launcher_has_parameters_of_its_own() {
+fn mpjrun_reads_its_parameters() {
     let with = |name: &str, value: &str, args: &str| {
         let mut command = mpjrun(args);
         command.arg(std::env::current_exe().unwrap()).args(["rank", "fine"]).env(name, value);
         watch(&mut command).0.end()
     };
-    // With the variable alone, the ranks are threads of one process; with `--dev auto` they are processes.
-    for (value, args, together) in [("smdev", "-n 2", true), ("smdev", "-n 2 --dev auto", false)] {
+    // The option overrides the variable.
+    for (value, args, is_one_process) in [("smdev", "-n 2", true), ("smdev", "-n 2 --devices auto", false)] {
         let ended = with("MPJ_DEVICES", value, args);
         let processes: Vec<&str> = ended.out.iter().filter_map(|line| line.rsplit(' ').next()).collect();
         assert_eq!((ended.code, processes.len()), (Some(0), 2), "{ended:#?}");
-        assert_eq!(processes[0] == processes[1], together, "{args}: {ended:#?}");
+        assert_eq!(processes[0] == processes[1], is_one_process, "{args}: {ended:#?}");
     }
     with("MPJ_DEVICES", "a ring", "-n 2").expect(2, &["MPJ_DEVICES=a ring is not devices, such as auto"]);
     with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
@@ -179,5 +176,5 @@ fn every_parameter_is_listed() {
     let all = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), all, "each stands once");
+    assert_eq!(names.len(), all, "each parameter is listed once");
 }

@@ -1,4 +1,4 @@
-//! The roles that a rank can play.
+//! The roles of ranks.
 
 use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ use mpj_devices::conformance::{Member, find};
 use crate::reader::exchange;
 use crate::{collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
 
-/// Prints whole lines, because the tests read whole lines.
+/// Prints a whole line at once.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).unwrap();
@@ -21,19 +21,18 @@ pub(crate) fn say(text: &str) {
 /// Longer than a process takes to start and exit.
 const LATE: Duration = Duration::from_millis(300);
 
-/// Returns the first rank of this process.
-fn first_here() -> String {
+fn first_rank() -> String {
     std::env::var("MPJ_RANK").unwrap()
 }
 
-/// Plays a role. In most roles rank 1 is the one that fails.
-pub(crate) fn play(role: &str) -> ExitCode {
+/// Runs a role. In most roles rank 1 fails.
+pub(crate) fn run_role(role: &str) -> ExitCode {
     match role {
         "exit7-before" => return ExitCode::from(7),
         "never" => return ExitCode::SUCCESS,
-        "without-1" | "late-without-1" if first_here() == "1" => return ExitCode::SUCCESS,
-        "late-without-2" if first_here() == "2" => return ExitCode::SUCCESS,
-        "without-late-1" if first_here() == "1" => {
+        "without-1" | "late-without-1" if first_rank() == "1" => return ExitCode::SUCCESS,
+        "late-without-2" if first_rank() == "2" => return ExitCode::SUCCESS,
+        "without-late-1" if first_rank() == "1" => {
             std::thread::sleep(LATE);
             return ExitCode::SUCCESS;
         }
@@ -46,25 +45,25 @@ pub(crate) fn play(role: &str) -> ExitCode {
         _ => {}
     }
     if let Some(name) = role.strip_prefix("case:") {
-        return conform(name);
+        return run_case(name);
     }
     if role == "own-device" {
-        return devices::with_own();
+        return devices::run_with_own_device();
     }
     if role == "every-step" {
         return mpj::run(|world| every_step(&world));
     }
-    if let Some(act) = late_join::find(role) {
-        return late_join::play(act);
+    if let Some(action) = late_join::action_of(role) {
+        return late_join::run_action(action);
     }
-    if let Some(program) = messages::find(role) {
-        return messages::play(program);
+    if let Some(program) = messages::program_of(role) {
+        return messages::run_program(program);
     }
-    if let Some(programs) = collectives::find(role) {
-        return collectives::play(programs);
+    if let Some(programs) = collectives::programs_of(role) {
+        return collectives::run_programs(programs);
     }
-    let code = mpj::run(|world| act(role, &world));
-    recv_block::check_kept();
+    let code = mpj::run(|world| run_in_world(role, &world));
+    recv_block::check_held();
     match role {
         "exit5-after" => ExitCode::from(5),
         _ => code,
@@ -72,7 +71,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
 }
 
 /// Runs a case of the devices' conformance suite.
-fn conform(name: &str) -> ExitCode {
+fn run_case(name: &str) -> ExitCode {
     let case = find(name).unwrap();
     mpj::run(|world| {
         let member = Member::join(Arc::clone(world.engine())).map_err(|fault| fault.to_string())?;
@@ -82,7 +81,7 @@ fn conform(name: &str) -> ExitCode {
     })
 }
 
-/// Runs every step of the protocols repeatedly, until a rank dies or a number of rounds is reached.
+/// Runs every step of the protocols repeatedly, unless a rank dies.
 fn every_step(world: &World) -> Result<(), Error> {
     let outcome = exchanges(world);
     if let Err(error) = &outcome {
@@ -125,9 +124,9 @@ fn init() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn act(role: &str, world: &World) -> Result<(), Error> {
+fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
     let me = world.rank();
-    // All ranks must have joined before anything happens.
+    // Ensures that all ranks have joined.
     world.barrier()?;
     match role {
         "fine" => say(&format!("rank {me} of {} in {}", world.size(), std::process::id())),
@@ -140,31 +139,31 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
         "abort" if me == 1 => world.abort(42, "enough"),
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
         "wait" => wait(world),
-        "told" | "told-exit" => told(role, world)?,
+        "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
-        "beats" => beats(world)?,
+        "test-under-traffic" => test_under_traffic(world)?,
         "ring" => drop(world.recv(&mut [0u8], (me + 1) % world.size(), 7)?),
         "endless" => loop {
             say("a line");
         },
-        "hang-on" => hang_on(world)?,
+        "wait-for-file" => wait_for_file(world)?,
         "hang" => match me {
             0 => drop(world.recv(&mut [0u8], 3, 7)?),
             3 => std::thread::sleep(Duration::from_secs(1000)),
             _ => world.barrier()?,
         },
-        "go-on" => go_on(world)?,
-        "room" => room(world)?,
+        "on-failure-continue" => on_failure_continue(world)?,
+        "credit" => credit(world)?,
         "pairs" => hosts::pairs(world)?,
         "mapped" => hosts::mapped(world)?,
         "exchange" => exchange(world)?,
         "exchange-killed" => trace::killed(world)?,
-        "lent" => recv_block::play_ring(world)?,
-        "lent-leavers" => recv_block::play_leavers(world)?,
-        "lent-killed" => recv_block::play_killed(world)?,
-        "lent-left" => recv_block::play_left(world)?,
-        "lent-failed" => recv_block::play_failed(world)?,
-        "ways" => parameters::ways(world)?,
+        "recv-block" => recv_block::run_ring(world)?,
+        "recv-block-leavers" => recv_block::run_leavers(world)?,
+        "recv-block-killed" => recv_block::run_killed(world)?,
+        "recv-block-left" => recv_block::run_left(world)?,
+        "recv-block-failed" => recv_block::run_failed(world)?,
+        "algorithms" => parameters::algorithms(world)?,
         "far-ahead" => collectives::far_ahead(world)?,
         "count" => {
             say(&format!("counting: {}", std::process::id()));
@@ -179,7 +178,7 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
             let letter = char::from(b'a' + me as u8);
             let mut out = std::io::stdout();
             for length in 1..400usize {
-                // In pieces, as a program with unbuffered output does.
+                // As a program with unbuffered output does.
                 for _ in 0..length {
                     rustix::io::write(&out, &[letter as u8]).unwrap();
                 }
@@ -206,17 +205,17 @@ fn act(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for a message that is sent when a file exists.
-fn hang_on(world: &World) -> Result<(), Error> {
+/// Rank 0 enters a barrier only when a file exists.
+fn wait_for_file(world: &World) -> Result<(), Error> {
     let pair = world.dup()?.split(Some(0), 0)?.expect("a color");
     if world.rank() == 0 {
-        say("hangs");
-        while !std::fs::exists(std::env::var("GO_ON").unwrap()).unwrap() {
+        say("waits");
+        while !std::fs::exists(std::env::var("GATE").unwrap()).unwrap() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
     pair.barrier()?;
-    say("went on");
+    say("continued");
     Ok(())
 }
 
@@ -229,22 +228,22 @@ fn wait(world: &World) {
     leave(1);
 }
 
-/// Rank 2 fails in a collective and exits some time later; the others get the failure notice and exit at once.
-fn told(role: &str, world: &World) -> Result<(), Error> {
+/// Rank 2 fails in a collective and exits later. The others get the failure notice and exit at once.
+fn root_cause(role: &str, world: &World) -> Result<(), Error> {
     if world.rank() != 2 {
         let failed = world.bcast(&mut [0u8], 0).and_then(|()| world.barrier());
-        return if role == "told" { failed } else { failed.inspect_err(|_| leave(1)) };
+        return if role == "root-cause" { failed } else { failed.inspect_err(|_| leave(1)) };
     }
     let failed = world.bcast(&mut [0u8], 77).unwrap_err();
     std::thread::sleep(LATE);
-    if role == "told" {
+    if role == "root-cause" {
         panic!("over {failed}");
     }
     kill_me("-ABRT");
     Ok(())
 }
 
-/// Rank 0 leaves at once; each other rank waits for it in a different way, and prints the error.
+/// Rank 0 leaves at once. The other ranks wait for it in different ways, and print the errors.
 fn left_behind(world: &World) {
     if world.rank() == 0 {
         return;
@@ -265,25 +264,24 @@ fn left_behind(world: &World) {
     assert!(failed.to_string().contains("left"), "{failed}");
     // The documentation promises 2 s. A loaded machine gets three times that.
     assert!(began.elapsed() < Duration::from_secs(6), "after {:?}", began.elapsed());
-    say(&format!("rank {} was told", world.rank()));
+    say(&format!("rank {} got the error", world.rank()));
 }
 
-/// Rank 1 leaves at once. Rank 0 occasionally tests a receive from rank 1, and each time also completes a posted
-/// receive from rank 2.
-fn beats(world: &World) -> Result<(), Error> {
-    const BEAT: Duration = Duration::from_millis(50);
+/// Rank 1 leaves at once. Rank 0 occasionally tests a receive from rank 1, and each time completes a receive from rank 2.
+fn test_under_traffic(world: &World) -> Result<(), Error> {
+    const INTERVAL: Duration = Duration::from_millis(50);
     match world.rank() {
         0 => {
             let posted = (0..2000).map(|_| world.irecv([0u8], 2, 1)).collect::<Result<Vec<_>, _>>()?;
             let began = std::time::Instant::now();
-            let mut open = world.irecv([0u8], 1, 0)?;
+            let mut request = world.irecv([0u8], 1, 0)?;
             let failed = loop {
-                match open.try_wait() {
-                    Ok(ended) => break ended.unwrap_err(),
-                    Err(still) => open = still,
+                match request.try_wait() {
+                    Ok(result) => break result.unwrap_err(),
+                    Err(pending) => request = pending,
                 }
-                assert!(began.elapsed() < Duration::from_secs(6), "nobody has told it that rank 1 has left");
-                std::thread::sleep(BEAT);
+                assert!(began.elapsed() < Duration::from_secs(6), "no error says that rank 1 has left");
+                std::thread::sleep(INTERVAL);
             };
             assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
             drop(posted);
@@ -292,7 +290,7 @@ fn beats(world: &World) -> Result<(), Error> {
         2 => {
             while world.iprobe(0usize, 0)?.is_none() {
                 world.send(&[0u8], 0, 1)?;
-                std::thread::sleep(BEAT / 4);
+                std::thread::sleep(INTERVAL / 4);
             }
             world.recv(&mut [0u8], 0, 0).map(drop)
         }
@@ -300,8 +298,8 @@ fn beats(world: &World) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 dies; the others continue without the world communicator for a while.
-fn go_on(world: &World) -> Result<(), Error> {
+/// Rank 1 dies. The others continue without the world communicator for a while.
+fn on_failure_continue(world: &World) -> Result<(), Error> {
     if world.rank() == 1 {
         (0..world.size())
             .filter(|other| *other != 1)
@@ -311,13 +309,13 @@ fn go_on(world: &World) -> Result<(), Error> {
     world.send(&[0u8], 1usize, 0)?;
     let failed = world.barrier().unwrap_err();
     std::thread::sleep(Duration::from_millis(500));
-    say(&format!("rank {} goes on after: {failed}", world.rank()));
+    say(&format!("rank {} continues after: {failed}", world.rank()));
     Ok(())
 }
 
-/// Rank 1 dies with more unread messages than the credit allows; the others continue to exchange messages.
-fn room(world: &World) -> Result<(), Error> {
-    let rest = world.split(Some(u32::from(world.rank() == 1)), 0)?.expect("a part for each");
+/// Rank 1 dies with more unreceived messages than the credit allows. The others continue to exchange messages.
+fn credit(world: &World) -> Result<(), Error> {
+    let rest = world.split(Some(u32::from(world.rank() == 1)), 0)?.expect("each rank has a color");
     world.barrier()?;
     if world.rank() == 1 {
         std::thread::sleep(Duration::from_millis(300));
@@ -334,11 +332,11 @@ fn room(world: &World) -> Result<(), Error> {
             rest.recv(&mut vec![0u8; len], 0, 1)?;
         }
     }
-    say(&format!("rank {} is through", world.rank()));
+    say(&format!("rank {} is done", world.rank()));
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the end that is tested")]
+#[expect(clippy::disallowed_methods, reason = "the exit is tested")]
 pub(crate) fn leave(code: i32) {
     std::process::exit(code)
 }

@@ -3,38 +3,38 @@
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::job::{gone, kill, pid, start, start_sh};
+use crate::job::{kill, pid, start, start_sh, wait_for_exit};
 
 pub(crate) const TESTS: &[Test] = &[
     ("nothing_survives_a_killed_mpjrun", killed_mpjrun),
-    ("signals_are_passed_on", passed_on),
+    ("signals_are_forwarded", forwarded),
     ("interrupt_ends_a_job", interrupt),
-    ("interrupt_tells_what_ranks_wait_for", interrupt_tells),
-    ("sigquit_tells_what_ranks_wait_for_and_the_job_goes_on", quit_tells),
+    ("interrupt_prints_what_ranks_wait_for", interrupt_prints),
+    ("sigquit_prints_what_ranks_wait_for_and_the_job_continues", quit_prints),
     ("the_second_interrupt_kills", second_interrupt),
-    ("an_interrupt_that_comes_twice_at_once_is_one", doubled_interrupt),
-    ("an_interrupt_that_ranks_ignore_is_told", ignored_interrupt),
-    ("a_stopped_rank_is_alive", stopped_rank),
-    ("a_stopped_job_goes_on", stopped_job),
+    ("duplicate_interrupt_counts_once", doubled_interrupt),
+    ("ignored_interrupt_prints_a_notice", ignored_interrupt),
+    ("sigstop_is_not_a_failure", stopped_rank),
+    ("stopped_job_continues", stopped_job),
 ];
 
 fn killed_mpjrun() {
-    for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --dev smdev"] {
+    for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --devices smdev"] {
         let job = start(args, "wait");
         let pids: Vec<u32> = job.lines(4, " is ").iter().map(|line| pid(line)).collect();
         job.signal("-KILL");
-        pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(6)));
+        pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(6)));
         assert_eq!(job.end().signal, Some(9));
     }
     // The ranks are children of a shell. If mpjrun dies, the kernel kills only the shell.
     let job = start_sh("-n 2", "$RANKS rank wait; true");
     let pids: Vec<u32> = job.lines(2, " is ").iter().map(|line| pid(line)).collect();
     job.signal("-KILL");
-    pids.into_iter().for_each(|pid| gone(pid, Duration::from_secs(6)));
+    pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::from_secs(6)));
     job.end();
 }
 
-fn passed_on() {
+fn forwarded() {
     let script = "for s in HUP USR1 USR2; do trap \"echo got $s\" $s; done; trap 'echo got TERM; exit 0' TERM; \
                   echo ready; while :; do sleep 0.01; done";
     let job = start_sh("-n 2", script);
@@ -54,25 +54,25 @@ fn interrupt() {
         job.signal(&format!("-{signal}"));
         let ended = job.end();
         assert_eq!(ended.code, Some(code), "{ended:#?}");
-        let told = if signal == "INT" {
+        let expected = if signal == "INT" {
             "mpjrun: interrupted; what the ranks wait for:".to_owned()
         } else {
-            format!("mpjrun: the job was ended by signal {} (SIG{signal}), which mpjrun was sent", code - 128)
+            format!("mpjrun: the job was ended by signal {} (SIG{signal}), which mpjrun received", code - 128)
         };
         assert_eq!(
             ended.err.iter().filter(|line| line.starts_with("mpjrun: ")).collect::<Vec<_>>(),
-            [&told],
+            [&expected],
             "{ended:#?}"
         );
-        pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+        pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::ZERO));
     }
 }
 
-fn interrupt_tells() {
+fn interrupt_prints() {
     for args in ["-n 4", "-n 4 --ranks-per-process 3"] {
         let job = start(args, "wait");
         job.lines(4, " is ");
-        job.ask_until("cycle of waiting ranks");
+        job.query_until("cycle of waiting ranks");
         job.signal("-INT");
         let ended = job.end();
         assert_eq!(ended.code, Some(130), "{ended:#?}");
@@ -87,22 +87,22 @@ fn interrupt_tells() {
     job.signal("-INT");
     let ended = job.end();
     assert_eq!(ended.code, Some(130));
-    assert_eq!(ended.err, ["mpjrun: the job was ended by signal 2 (SIGINT), which mpjrun was sent"]);
+    assert_eq!(ended.err, ["mpjrun: the job was ended by signal 2 (SIGINT), which mpjrun received"]);
 }
 
-fn quit_tells() {
-    let go_on = std::env::temp_dir().join(format!("mpj-go-on-{}", std::process::id()));
-    let job = start(&format!("-n 3 -x GO_ON={}", go_on.display()), "hang-on");
-    job.lines(1, "hangs");
-    let told = "  ranks 1 and 2: barrier in world.dup 1.split 1 color 0, for ";
-    job.ask_until(told);
+fn quit_prints() {
+    let gate = std::env::temp_dir().join(format!("mpj-gate-{}", std::process::id()));
+    let job = start(&format!("-n 3 -x GATE={}", gate.display()), "wait-for-file");
+    job.lines(1, "waits");
+    let expected = "  ranks 1 and 2: barrier in world.dup 1.split 1 color 0, for ";
+    job.query_until(expected);
     job.signal("-QUIT");
     job.errors(2, "  rank 0 has not entered: barrier in world.dup 1.split 1 color 0");
-    std::fs::write(&go_on, "").unwrap();
+    std::fs::write(&gate, "").unwrap();
     let ended = job.end();
-    std::fs::remove_file(&go_on).unwrap();
+    std::fs::remove_file(&gate).unwrap();
     assert_eq!(
-        (ended.code, ended.out.iter().filter(|line| *line == "went on").count()),
+        (ended.code, ended.out.iter().filter(|line| *line == "continued").count()),
         (Some(0), 3),
         "{ended:#?}"
     );
@@ -114,11 +114,11 @@ fn second_interrupt() {
     let pids: Vec<u32> = job.lines(2, "here").iter().map(|line| pid(line)).collect();
     job.signal("-INT");
     job.lines(2, "got INT");
-    // A second signal that follows immediately counts as a duplicate.
+    // A second signal within 100 ms would be a duplicate.
     std::thread::sleep(Duration::from_millis(300));
     job.signal("-INT");
     job.end().expect(130, &["the second signal 2 (SIGINT)"]);
-    pids.into_iter().for_each(|pid| gone(pid, Duration::ZERO));
+    pids.into_iter().for_each(|pid| wait_for_exit(pid, Duration::ZERO));
 }
 
 fn doubled_interrupt() {
@@ -137,8 +137,9 @@ fn ignored_interrupt() {
     );
     job.lines(4, "here");
     job.signal("-INT");
-    let told = "mpjrun: interrupt: ranks 0, 1 and 3 were told to end; press Ctrl-C again to kill them";
-    assert_eq!(job.errors(1, "interrupt"), [told]);
+    let expected =
+        "mpjrun: interrupted: waiting for ranks 0, 1 and 3 to exit; press Ctrl-C again to kill them";
+    assert_eq!(job.errors(1, "interrupt"), [expected]);
     job.signal("-INT");
     let ended = job.end();
     ended.expect(130, &["the second signal 2 (SIGINT)"]);

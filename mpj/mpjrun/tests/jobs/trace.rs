@@ -1,4 +1,4 @@
-//! Tests `--trace`: one file for a job of processes, however they exit.
+//! Tests `--trace`.
 
 use std::fs;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::program::kill_me;
 use crate::reader::{Folder, Trace, exchange};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_job_is_traced_by_every_device", a_job_is_traced_by_every_device),
-    ("a_rank_that_is_killed_leaves_what_it_had_written", a_rank_that_is_killed_leaves_what_it_had_written),
+    ("every_device_is_traced", every_device_is_traced),
+    ("trace_of_a_killed_rank_is_merged", trace_of_a_killed_rank_is_merged),
     ("ranks_without_a_trace_are_in_the_file", ranks_without_a_trace_are_in_the_file),
-    ("a_trace_that_cannot_be_is_no_failure", a_trace_that_cannot_be_is_no_failure),
-    ("a_full_disk_is_no_failure", a_full_disk_is_no_failure),
+    ("unwritable_trace_is_not_a_failure", unwritable_trace_is_not_a_failure),
+    ("full_disk_is_not_a_failure", full_disk_is_not_a_failure),
 ];
 
-/// Exchanges messages, and then makes no call until their events are old enough to be written.
+/// Exchanges messages, and is killed when their events have been written.
 pub(crate) fn killed(world: &World) -> Result<(), Error> {
     exchange(world)?;
     if world.rank() == 1 {
@@ -28,7 +28,7 @@ pub(crate) fn killed(world: &World) -> Result<(), Error> {
     world.recv(&mut [0u8], 1, 0).map(drop)
 }
 
-fn a_job_is_traced_by_every_device() {
+fn every_device_is_traced() {
     let folder = Folder::new("devices");
     // By default, shmdev chooses according to the number of cores.
     for (device, more, processes, body) in [
@@ -39,10 +39,10 @@ fn a_job_is_traced_by_every_device() {
         ("auto", "--ranks-per-process 2", 2, "body fetched"),
     ] {
         let path = folder.0.join("job.json");
-        // The second run sets the variable; it replaces the existing file.
+        // The second run replaces the file.
         for set in [format!("--trace {}", path.display()), format!("-x MPJ_TRACE={}", path.display())] {
-            let ended = run(&format!("-n 3 --dev {device} {more} {set}"), "exchange");
-            // A table of waits: a header, a line for each rank, and a line for all ranks.
+            let ended = run(&format!("-n 3 --devices {device} {more} {set}"), "exchange");
+            // The table of waits: two lines of header, a line for each rank, and a line for all.
             assert_eq!((ended.code, ended.err.len()), (Some(0), 6), "{device}: {ended:#?}");
             assert!(
                 ended.err[0].contains("events; how long each rank waited, and in which calls:"),
@@ -76,7 +76,7 @@ fn a_job_is_traced_by_every_device() {
     }
 }
 
-fn a_rank_that_is_killed_leaves_what_it_had_written() {
+fn trace_of_a_killed_rank_is_merged() {
     let folder = Folder::new("killed");
     let path = folder.0.join("job.json");
     let ended = run(&format!("-n 3 --trace {}", path.display()), "exchange-killed");
@@ -98,7 +98,7 @@ fn ranks_without_a_trace_are_in_the_file() {
     assert_eq!(names, ["rank 0 (no trace)", "rank 1 (no trace)"]);
 }
 
-fn a_trace_that_cannot_be_is_no_failure() {
+fn unwritable_trace_is_not_a_failure() {
     let folder = Folder::new("cannot");
     let path = folder.0.join("nowhere/job.json");
     let ended = run(&format!("-n 2 --trace {}", path.display()), "exchange");
@@ -106,7 +106,7 @@ fn a_trace_that_cannot_be_is_no_failure() {
     assert_eq!(ended.err.len(), 1, "{ended:#?}");
 }
 
-fn a_full_disk_is_no_failure() {
+fn full_disk_is_not_a_failure() {
     let folder = Folder::new("full");
     let path = folder.0.join("job.json");
     // The disk is full when the files of the ranks are merged.
@@ -117,12 +117,12 @@ fn a_full_disk_is_no_failure() {
     fs::remove_file(&path).unwrap();
     // The disk is full when the ranks write.
     let script = "ulimit -f 2; trap '' XFSZ; exec $RANKS rank exchange";
-    let ended = run_sh(&format!("-n 2 --dev niodev --trace {}", path.display()), script);
-    let told = |ended: &Ended, rank: u32| {
+    let ended = run_sh(&format!("-n 2 --devices niodev --trace {}", path.display()), script);
+    let count = |ended: &Ended, rank: u32| {
         let part = format!("rank {rank}: its trace is incomplete: {}.rank{rank}: ", path.display());
         ended.err.iter().filter(|line| line.contains(&part)).count()
     };
-    assert_eq!((ended.code, told(&ended, 0), told(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");
+    assert_eq!((ended.code, count(&ended, 0), count(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");
     assert_eq!(Trace::read(&path).ranks().len(), 2);
     // A name that is close to that of the variable is rejected.
     let mut command = mpjrun("-n 1 -x MPJ_TRCE=job.json true");

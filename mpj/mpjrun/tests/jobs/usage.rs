@@ -6,62 +6,69 @@ use crate::Test;
 use crate::job::{Ended, mpjrun, run, run_sh, watch};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("bad_command_lines", bad_command_lines),
-    ("other_spellings", other_spellings),
-    ("a_misspelt_environment", misspelt_environment),
+    ("invalid_command_lines_are_rejected", invalid_command_lines),
+    ("spellings_of_other_launchers_work", other_spellings),
+    ("misspelt_variables_are_rejected", misspelt_environment),
     ("params_and_help", params_and_help),
-    ("too_few_descriptors", too_few_descriptors),
-    ("no_memory_for_the_segment", no_memory),
-    ("files_that_may_not_be_long", short_files),
-    ("no_network", no_network),
-    ("a_stale_control_variable", stale),
-    ("a_program_of_another_version", another_version),
-    ("another_launcher_below_mpjrun_or_above_it", another_launcher),
+    ("missing_descriptors_are_reported_before_the_start", too_few_descriptors),
+    ("missing_memory_is_reported", no_memory),
+    ("file_size_limit_is_reported", file_size_limit),
+    ("missing_network_is_not_a_death", no_network),
+    ("stale_control_variable_is_an_error", stale),
+    ("program_of_another_version_is_rejected", another_version),
+    ("mpjrun_works_under_another_launcher", another_launcher),
 ];
 
 #[track_caller]
-fn refused(ended: &Ended, code: i32, parts: &[&str]) {
+fn expect_one_line(ended: &Ended, code: i32, parts: &[&str]) {
     ended.expect(code, parts);
     assert_eq!((ended.out.len(), ended.err.len()), (0, 1), "{ended:#?}");
 }
 
-fn bad_command_lines() {
+fn invalid_command_lines() {
     for (args, code, parts) in [
-        ("-n 2 ./no-such-program", 127, &["no program './no-such-program'"][..]),
-        ("-n 2 no-such-program", 127, &["no program 'no-such-program'"]),
-        ("-n 2 /etc/passwd", 126, &["'/etc/passwd' may not be run"]),
-        ("-n 2 --dev token/ring true", 2, &["--dev token/ring: 'token/ring' is not a valid device name"]),
-        ("-n 2 --dev smdev,auto true", 2, &["--dev smdev,auto: auto cannot be combined"]),
+        ("-n 2 ./no-such-program", 127, &["program './no-such-program' not found"][..]),
+        ("-n 2 no-such-program", 127, &["program 'no-such-program' not found"]),
+        ("-n 2 /etc/passwd", 126, &["cannot execute '/etc/passwd'"]),
+        (
+            "-n 2 --devices token/ring true",
+            2,
+            &["--devices token/ring: 'token/ring' is not a valid device name"],
+        ),
+        ("-n 2 --devices smdev,auto true", 2, &["--devices smdev,auto: auto cannot be combined"]),
         ("-n 0 true", 2, &["-n 0"]),
         ("-n 100000 true", 2, &["-n 100000"]),
-        ("-n two true", 2, &["'two'", "not a number of ranks"]),
-        ("-n -1 true", 2, &["'-1'", "not a number of ranks"]),
-        ("-n 2 --ranks-per-process -1 true", 2, &["'-1'", "not a number of ranks"]),
-        ("-n 2 --timeout -1 true", 2, &["'-1'", "not a number of seconds"]),
+        ("-n two true", 2, &["'two'", "expected a number of ranks"]),
+        ("-n -1 true", 2, &["'-1'", "expected a number of ranks"]),
+        ("-n 2 --ranks-per-process -1 true", 2, &["'-1'", "expected a number of ranks"]),
+        ("-n 2 --timeout -1 true", 2, &["'-1'", "expected a number of seconds"]),
         ("-n 2 --frobnicate true", 2, &["--frobnicate"]),
         ("-n 2", 2, &["mpjrun -n N [OPTIONS] PROGRAM"]),
-        ("true", 2, &["say how many ranks of which program: mpjrun -n N"]),
+        ("true", 2, &["expected a number of ranks and a program: mpjrun -n N"]),
         ("-n 2 /etc true", 126, &["'/etc' is a directory"]),
-        ("-n 2 -x NOTHING true", 2, &["-x NOTHING: the environment has no such variable"]),
+        ("-n 2 -x NOTHING true", 2, &["-x NOTHING: no such variable in the environment"]),
         ("-n 2 -x MPJ_SPIN_SU=3 true", 2, &["no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"]),
         ("-np 2 --timout 3 true", 2, &["unexpected argument '--timout'", "did you mean '--timeout'?"]),
         ("-n 2 --on-failure=continu true", 2, &["continu", "did you mean 'continue'?"]),
-        ("-np 2 -hostfile hosts true", 2, &["there is no -hostfile", "this host"]),
-        ("-n 1 true : -n 1 false", 2, &["there is no ':'"]),
+        ("-np 2 -hostfile hosts true", 2, &["unsupported option -hostfile", "this host"]),
+        ("-n 1 true : -n 1 false", 2, &["':' (several programs in one job) is not supported"]),
         ("-n 2 -x MPJ_SPIN_US=fast true", 2, &["MPJ_SPIN_US=fast"]),
         ("-n 2 --timeout soon true", 2, &["soon"]),
-        ("-n 4 --dev smdev --ranks-per-process 2 true", 2, &["--dev smdev", "--ranks-per-process"]),
+        (
+            "-n 4 --devices smdev --ranks-per-process 2 true",
+            2,
+            &["smdev connects only threads", "--ranks-per-process"],
+        ),
     ] {
-        refused(&watch(&mut mpjrun(args)).0.end(), code, parts);
+        expect_one_line(&watch(&mut mpjrun(args)).0.end(), code, parts);
     }
 }
 
-/// Options of other launchers that have the same meaning here.
 fn other_spellings() {
-    // Options after the program belong to the program. If the program fails, mpjrun prints a hint.
+    // If a program fails that got an option of mpjrun, a hint is printed.
     let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
     assert_eq!(ended.code, Some(7));
-    let hint = "  --timeout went to the program: options of mpjrun stand before its name";
+    let hint = "  --timeout was passed to the program: options of mpjrun precede its name";
     assert_eq!(ended.err.last().map(String::as_str), Some(hint), "{ended:#?}");
     assert!(watch(mpjrun("-n 2").args(["true", "--timeout", "4"])).0.end().err.is_empty());
 
@@ -76,9 +83,13 @@ fn misspelt_environment() {
         let mut command = mpjrun("-n 2 true");
         watch(command.env(name, value)).0.end()
     };
-    refused(&with("MPJ_SPIN_SU", "3"), 2, &["no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"]);
-    refused(&with("MPJ_SPIN_US", "three"), 2, &["MPJ_SPIN_US=three is not a number"]);
-    // Variables of other programs are not checked.
+    expect_one_line(
+        &with("MPJ_SPIN_SU", "3"),
+        2,
+        &["no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"],
+    );
+    expect_one_line(&with("MPJ_SPIN_US", "three"), 2, &["MPJ_SPIN_US=three is not a number"]);
+    // A variable of another program.
     assert_eq!(with("MPJ_HOME", "/opt/mpj").code, Some(0));
 }
 
@@ -97,12 +108,12 @@ fn params_and_help() {
     for part in ["--ranks-per-process", "this host", "Exit codes:", "mpjrun --params"] {
         assert!(ended.out.iter().any(|line| line.contains(part)), "no '{part}' in {ended:#?}");
     }
-    for asked in ["--help", "--params"] {
-        assert_eq!(sh(&format!("exec $MPJRUN {asked} >/dev/full")).code, Some(1), "{asked}");
+    for option in ["--help", "--params"] {
+        assert_eq!(sh(&format!("exec $MPJRUN {option} >/dev/full")).code, Some(1), "{option}");
     }
 }
 
-/// Runs a script that starts `$MPJRUN`, perhaps with `$RANKS`.
+/// Runs a script that starts `$MPJRUN`.
 pub(crate) fn sh(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));
@@ -110,7 +121,7 @@ pub(crate) fn sh(script: &str) -> Ended {
 }
 
 fn too_few_descriptors() {
-    refused(
+    expect_one_line(
         &sh("ulimit -n 64; exec $MPJRUN -n 16 true"),
         1,
         &["16 processes need", "the limit is 64", "ulimit"],
@@ -124,34 +135,36 @@ fn too_few_descriptors() {
 
 fn no_memory() {
     let ended = run("-n 64 -x MPJ_SHM_FRAGMENTS=65536", "fine");
-    ended.expect(1, &["MiB of memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--dev"]);
+    ended.expect(1, &["MiB of shared memory for 64 ranks", "MPJ_SHM_FRAGMENTS", "--devices"]);
 }
 
-fn short_files() {
+fn file_size_limit() {
     let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 $RANKS rank fine");
-    ended.expect(1, &["MiB of memory for 2 ranks", "a file may have 0 MiB", "ulimit -f", "--dev"]);
-    let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 --dev niodev $RANKS rank fine");
+    ended.expect(
+        1,
+        &["MiB of shared memory for 2 ranks", "the file size limit is 0 MiB", "ulimit -f", "--devices"],
+    );
+    let ended = sh("ulimit -f 1000; exec $MPJRUN -n 2 --devices niodev $RANKS rank fine");
     assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{ended:#?}");
 }
 
-/// Runs in a separate namespace, if that is allowed: the network has no address.
+/// Runs in a namespace whose network has no address, if that is permitted.
 fn no_network() {
     if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
         return;
     }
-    // No rank is to blame, so no rank is reported as dead.
-    let ended = sh("exec unshare -rn $MPJRUN -n 2 --dev niodev $RANKS rank fine");
+    let ended = sh("exec unshare -rn $MPJRUN -n 2 --devices niodev $RANKS rank fine");
     assert_eq!((ended.code, ended.out.len()), (Some(1), 0), "{ended:#?}");
     assert!(ended.message().contains("no loopback network"), "{ended:#?}");
     assert!(!ended.message().contains("has died"), "{ended:#?}");
     for devices in ["auto", "shmdev"] {
-        let ended = sh(&format!("exec unshare -rn $MPJRUN -n 2 --dev {devices} $RANKS rank fine"));
+        let ended = sh(&format!("exec unshare -rn $MPJRUN -n 2 --devices {devices} $RANKS rank fine"));
         assert_eq!((ended.code, ended.out.len(), ended.err.len()), (Some(0), 2, 0), "{devices}: {ended:#?}");
     }
 }
 
 fn stale() {
-    // If a wrapper closes descriptors, each rank must not run as a job of its own.
+    // If a wrapper has closed the descriptor, the rank must not run as a job of its own.
     let ended = run_sh("-n 2", "eval \"exec ${MPJ_CONTROL%%:*}>&-\"; $RANKS rank fine");
     assert_eq!(ended.code, Some(1), "{ended:#?}");
     assert!(
@@ -166,15 +179,15 @@ fn another_version() {
             "later-version",
             &["the program of rank 0 is built with mpj 99.1 (control protocol ", "mpjrun with mpj 0"][..],
         ),
-        ("no-version", &["rank 0 (pid ", "is the program built with another version of mpj than mpjrun?"]),
+        ("no-version", &["rank 0 (pid ", "does the program use another version of mpj than mpjrun?"]),
     ] {
         let mut command = mpjrun("-n 1");
-        command.arg(std::env::current_exe().unwrap()).args(["bare", role]);
+        command.arg(std::env::current_exe().unwrap()).args(["raw", role]);
         watch(&mut command).0.end().expect(1, parts);
     }
 }
 
-/// Under another launcher, `mpjrun` still launches its ranks. Without `mpjrun`, the program refuses to run.
+/// Without `mpjrun`, the program refuses to run under another launcher.
 fn another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));

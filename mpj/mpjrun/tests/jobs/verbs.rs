@@ -9,17 +9,17 @@ use super::job::run;
 use super::program::say;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("verbs_join_hosts_whose_ranks_share_memory", join_hosts),
-    ("verbs_that_a_port_has_not_are_refused_in_a_sentence", refused),
+    ("ibvdev_connects_simulated_hosts", connects_hosts),
+    ("invalid_ibvdev_parameters_are_errors", invalid_parameters),
 ];
 
-/// Returns whether the host has no device, and prints that.
+/// Returns whether the host has no device.
 fn skipped() -> bool {
     let missing = unavailable("ibvdev");
     missing.inspect(|why| say(&format!("SKIPPED {why}"))).is_some()
 }
 
-fn join_hosts() {
+fn connects_hosts() {
     if skipped() {
         return;
     }
@@ -33,7 +33,7 @@ fn join_hosts() {
     assert_eq!(said, wanted.iter().map(String::as_str).collect());
 }
 
-fn refused() {
+fn invalid_parameters() {
     if skipped() {
         return;
     }
@@ -46,9 +46,10 @@ fn refused() {
         ("MPJ_IBV_MTU=9000", "is not one of auto, 256, 512, 1024, 2048, 4096"),
         ("MPJ_IBV_SL=16", "is outside 0..=15"),
     ] {
-        let ended = run(&format!("-n 2 --dev ibvdev -x {set}"), "fine");
-        let told: Vec<_> = ended.err.iter().filter(|line| line.contains(set) && line.contains(why)).collect();
-        assert!(!told.is_empty() && ended.code.is_some_and(|code| code > 0), "{set}: {ended:#?}");
+        let ended = run(&format!("-n 2 --devices ibvdev -x {set}"), "fine");
+        let errors: Vec<_> =
+            ended.err.iter().filter(|line| line.contains(set) && line.contains(why)).collect();
+        assert!(!errors.is_empty() && ended.code.is_some_and(|code| code > 0), "{set}: {ended:#?}");
         assert!(
             ended.out.is_empty() && ended.err.iter().all(|line| !line.contains("panicked")),
             "{ended:#?}"
