@@ -170,7 +170,7 @@ pub(super) fn prepare(boots: &[Arc<dyn Boot>], registry: &Registry) -> Result<(C
     let prepared = config.and_then(|config| {
         let names = boots.first().and_then(|boot| boot.devices(&config));
         let registry = names.map_or(Ok(registry.clone()), |names| registry.clone().select(&names));
-        Ok((config, registry.map_err(|e| format!("{e} (MPJ_DEVICES or mpjrun --dev selects devices)"))?))
+        Ok((config, registry.map_err(|e| format!("{e} (MPJ_DEVICES or mpjrun --devices selects devices)"))?))
     });
     prepared.inspect_err(|why| {
         let cause = format!("could not start: {why}");
