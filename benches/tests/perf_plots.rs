@@ -1,10 +1,9 @@
-//! `mpj-perf`: every program draws what it measures, prints its usual lines, and rejects invalid arguments in one
-//! sentence.
+//! Tests the pictures, the lines and the errors of `mpj-perf`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs the program without binding. Tests run in parallel: bound ranks could not leave a core that other tests use.
+/// Runs the program without binding, because bound ranks could not leave a core that other tests use.
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
     command.args(arguments).env("MPJ_BIND", "none").output().expect("the program starts")
@@ -31,7 +30,7 @@ fn text(document: &roxmltree::Document<'_>) -> String {
     document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }
 
-/// Checks that a picture names its machine and date, and that nothing lies outside of it.
+/// Checks that a picture names its machine and date, and that everything is inside it.
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
     let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
@@ -64,22 +63,22 @@ fn check(svg: &str) -> roxmltree::Document<'_> {
     document
 }
 
-fn looks(document: &roxmltree::Document<'_>) -> Vec<String> {
+fn styles(document: &roxmltree::Document<'_>) -> Vec<String> {
     let lines = document.descendants().filter(|node| node.has_tag_name("polyline"));
-    let look = |node: roxmltree::Node<'_, '_>| {
+    let style = |node: roxmltree::Node<'_, '_>| {
         let parts = ["stroke", "stroke-dasharray"].map(|name| node.attribute(name).unwrap_or_default());
         parts.join(" ")
     };
-    lines.map(look).collect()
+    lines.map(style).collect()
 }
 
 #[test]
 fn pingpong_draws_latency_and_bandwidth() {
     let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
     let document = check(&svg);
-    let looks = looks(&document);
+    let styles = styles(&document);
     // The curves are same, rot, fresh; BW, BIBW and memcpy.
-    assert_eq!(looks.len(), 6, "{looks:?}");
+    assert_eq!(styles.len(), 6, "{styles:?}");
     let text = text(&document);
     for part in [
         "smdev: 2 ranks, threads of one process; ",
@@ -98,7 +97,7 @@ fn pingpong_draws_latency_and_bandwidth() {
 }
 
 #[test]
-fn ranks_are_bound_where_there_are_enough_cores_and_otherwise_the_picture_says_so() {
+fn pictures_say_whether_ranks_are_bound() {
     let cores = std::thread::available_parallelism().expect("a number").get();
     let few = cores.min(2).to_string();
     let many = (cores + 1).to_string();
@@ -116,7 +115,7 @@ fn ranks_are_bound_where_there_are_enough_cores_and_otherwise_the_picture_says_s
 }
 
 #[test]
-fn pingpong_of_threads_prints_one_and_more_and_one_again() {
+fn pingpong_threads_measures_one_thread_first_and_last() {
     let output = run(&["pingpong", "1", "--threads", "3"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).expect("text");
@@ -133,21 +132,19 @@ fn pingpong_of_threads_prints_one_and_more_and_one_again() {
 }
 
 #[test]
-fn paths_draws_a_panel_a_shape_and_says_which_is_best() {
+fn paths_draws_a_panel_per_shape_and_names_the_best_path() {
     let (lines, svg) = drawn("paths.svg", &["paths", "0.05", "4096"]);
-    // The three paths and the limit for each shape, freshly written and not, and zero copy by ownership for
-    // contiguous data.
+    // Three paths and memcpy for each shape and state, and the sends by ownership of contiguous data.
     let document = check(&svg);
-    assert_eq!(looks(&document).len(), 8 * 4 + 2);
-    // Two rows of four panels fit on a screen.
+    assert_eq!(styles(&document).len(), 8 * 4 + 2);
     let root = document.root_element();
     let [width, height] =
         ["width", "height"].map(|name| root.attribute(name).unwrap().parse::<f64>().unwrap());
     assert!(width / height > 1.5, "{width} × {height}");
     let text = text(&document);
     for part in [
-        "the library chooses the way",
-        "which the receiver reads where it lies",
+        "the library chooses the path",
+        "which the receiver reads in place",
         "freshly written: ",
         "indexed: ",
     ] {
@@ -184,10 +181,10 @@ fn tune_writes_a_file_that_jobs_read() {
 }
 
 #[test]
-fn pools_in_pingpong_draw_a_panel_a_storage() {
+fn pingpong_pool_draws_a_panel_per_storage() {
     let arguments = ["pingpong", "0.05", "4096", "--pool", "magazine,buddy2,none", "--storage", "pages,heap"];
     let (lines, svg) = drawn("pooled.svg", &arguments);
-    assert_eq!(looks(&check(&svg)).len(), 2 * 3);
+    assert_eq!(styles(&check(&svg)).len(), 2 * 3);
     let fields = |kind: &str, len: usize| {
         let of = lines.iter().map(|line| line.split(',').collect::<Vec<_>>()).filter(|line| line[0] == kind);
         of.inspect(|line| assert_eq!(line.len(), len, "{line:?}")).count()
@@ -196,24 +193,20 @@ fn pools_in_pingpong_draw_a_panel_a_storage() {
 }
 
 #[test]
-fn coll_draws_a_curve_an_operation_and_no_two_alike() {
+fn coll_draws_a_distinct_curve_per_operation() {
     let (lines, svg) = drawn("coll.svg", &["coll", "0.2", "20000"]);
-    let mut looks = looks(&check(&svg));
-    assert_eq!(looks.len(), 9, "all but the barrier");
-    looks.sort_unstable();
-    looks.dedup();
-    assert_eq!(looks.len(), 9, "told apart by colour and dashes alone");
+    let mut styles = styles(&check(&svg));
+    assert_eq!(styles.len(), 9, "all but the barrier");
+    styles.sort_unstable();
+    styles.dedup();
+    assert_eq!(styles.len(), 9, "distinct by colour and dashes");
     assert_eq!(lines.len(), 1 + 9 * 5, "8 B to 20000 B");
-    assert_eq!(
-        lines.iter().filter(|line| line.contains(",20000,")).count(),
-        9,
-        "the largest size that is asked for"
-    );
+    assert_eq!(lines.iter().filter(|line| line.contains(",20000,")).count(), 9, "the largest requested size");
     assert!(lines.iter().all(|line| line.starts_with("COLL,") && line.split(',').count() == 8));
 }
 
 #[test]
-fn ddt_draws_a_row_a_pattern() {
+fn ddt_draws_a_row_per_pattern() {
     let (lines, svg) = drawn("ddt.svg", &["ddt", "0.02", "0.02"]);
     let document = check(&svg);
     let names: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
@@ -225,8 +218,8 @@ fn ddt_draws_a_row_a_pattern() {
 }
 
 #[test]
-fn serde_draws_a_row_a_codec() {
-    let (lines, svg) = drawn("serde.svg", &["serde", "--csv", "--ms", "0.05", "--rounds", "1"]);
+fn serde_draws_a_row_per_codec() {
+    let (lines, svg) = drawn("serde.svg", &["serde", "--csv", "--time-ms", "0.05", "--rounds", "1"]);
     check(&svg);
     assert!(
         lines.iter().all(|line| line.starts_with("SERDE,") && line.split(',').count() == 10),
@@ -235,7 +228,7 @@ fn serde_draws_a_row_a_codec() {
 }
 
 #[test]
-fn matching_prints_a_line_a_case() {
+fn matching_prints_a_line_per_case() {
     let output = run(&["matching", "1000"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).expect("text");
@@ -246,14 +239,14 @@ fn matching_prints_a_line_a_case() {
 }
 
 #[test]
-fn nonsense_is_refused_in_one_sentence() {
+fn invalid_arguments_are_rejected_in_one_line() {
     let nowhere = ["--svg", "/nowhere/at/all.svg"];
     for (arguments, about) in [
-        (&["pools", "one", "--ms", "0"][..], "above 0"),
-        (&["pools", "one", "--ms", "nan"], "above 0"),
-        (&["pools", "one", "--ms", "1e30"], "hour"),
+        (&["pools", "one", "--time-ms", "0"][..], "above 0"),
+        (&["pools", "one", "--time-ms", "nan"], "above 0"),
+        (&["pools", "one", "--time-ms", "1e30"], "hour"),
         (&["pools", "mix", "--svg", "mix.svg"], "one"),
-        (&["serde", "--ms", "-3"], "above 0"),
+        (&["serde", "--time-ms", "-3"], "above 0"),
         (&["pingpong", "0"], "above 0"),
         (&["pingpong", "20", "100", "0"], "MiB"),
         (&["pingpong", "20", "100", "99999999999"], "memory"),
@@ -267,8 +260,10 @@ fn nonsense_is_refused_in_one_sentence() {
         (&["matching", "-n", "3"], "2 ranks"),
         (&["pools", "-n", "2"], "-n"),
         (&["serde", "--bind", "none"], "--bind"),
-        (&["pingpong", "--bind", "socket"], "none of auto, core, none"),
+        (&["pingpong", "--bind", "socket"], "expected auto, core or none"),
+        (&["pingpong", "--payload", "slice", "--svg", "x.svg"], "--svg"),
         (&["pingpong", "--what", "slice", "--svg", "x.svg"], "--svg"),
+        (&["serde", "--ms", "0"], "above 0"),
         (&["paths", "-n", "3"], "2 ranks"),
         (&["tune", "/tmp/unused", "-n", "3"], "2 ranks"),
         (&["tune", "/nowhere/at/all"], "/nowhere/at/all"),
@@ -287,7 +282,7 @@ fn nonsense_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn help_speaks_of_what_a_user_has() {
+fn help_names_no_internals() {
     for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {
         let output = run(arguments);
         assert!(output.status.success());
@@ -297,7 +292,7 @@ fn help_speaks_of_what_a_user_has() {
 }
 
 #[test]
-fn help_of_a_program_lists_the_options_that_it_takes() {
+fn help_of_a_program_lists_its_options() {
     for (program, taken, not_taken) in [
         ("pingpong", &["-n ", "--bind", "--stats", "--svg"][..], &["--csv"][..]),
         ("tune", &["-n ", "--bind", "--stats"], &["--svg"]),

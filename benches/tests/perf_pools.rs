@@ -1,13 +1,13 @@
-//! `mpj-perf pools`, run for a short time: checks the shape of the output, but no times.
+//! Tests the output of `mpj-perf pools`, but no times.
 
 use std::process::Command;
 
 fn run(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpj-perf"));
-    let output = command.arg("pools").args(["--ms", "0.01", "--rounds", "1"]).args(arguments).output();
+    let output = command.arg("pools").args(["--time-ms", "0.01", "--rounds", "1"]).args(arguments).output();
     let output = output.expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "nothing on stderr but on a terminal");
+    assert!(output.stderr.is_empty(), "stderr is empty without a terminal");
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -21,10 +21,10 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     for fields in &lines {
         let [bytes, ns, ratio] = [fields[4], fields[5], fields[6]].map(|field| field.parse::<f64>());
         assert!(bytes.is_ok_and(|bytes| bytes >= 64.0) && ns.is_ok_and(|ns| ns >= 0.0), "{fields:?}");
-        // Without comparators there is no other pool of one size.
+        // Without comparators, no other pool of one size is measured.
         assert!(ratio.is_ok_and(|ratio| ratio > 0.0) || fields[1] == "fixed", "{fields:?}");
     }
-    // The paper's six pools and the two of the default pool, at all sizes.
+    // The six pools of the paper and the two of the default strategy, at all sizes.
     for strategy in ["magazine", "buddy1", "buddy2", "unpooled"] {
         for storage in ["pages", "heap"] {
             let of = lines.iter().filter(|fields| fields[1..4] == ["one", strategy, storage]);
@@ -37,7 +37,7 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     let count = |tag: &str| document.descendants().filter(|node| node.has_tag_name(tag)).count();
     assert_eq!(document.root_element().tag_name().name(), "svg");
     let contenders = lines.iter().filter(|fields| fields[1] == "one" && fields[4] == "64").count();
-    assert_eq!(count("polyline"), contenders + 1, "a line for each, and the default pool in both panels");
+    assert_eq!(count("polyline"), contenders + 1, "a curve for each, and the default pool in both panels");
     let mut labels = document.descendants().filter_map(|node| node.text());
     assert!(labels.any(|text| text.starts_with("magazine")), "{svg}");
 }
@@ -53,7 +53,7 @@ fn tables_name_contenders_and_sizes() {
 }
 
 #[test]
-fn memory_is_told_by_a_process_of_its_own() {
+fn memory_is_measured_in_a_separate_process() {
     let output = Command::new(env!("CARGO_BIN_EXE_mpj-perf"))
         .args(["pools", "--memory-of", "magazine,heap"])
         .output()

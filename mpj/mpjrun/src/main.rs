@@ -80,7 +80,7 @@ struct Cli {
     /// Prefixes each output line with its rank
     #[arg(short = 'l', long)]
     label: bool,
-    /// Prints what each rank waits for and terminates the job after SECONDS, with exit code 124; 0 is no limit
+    /// Prints what each rank waits for and terminates the job after SECONDS, with exit code 124 (0: no limit)
     /// [default: MPJ_TIMEOUT, or no limit]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
@@ -90,7 +90,7 @@ struct Cli {
     /// Time between SIGTERM and SIGKILL [default: MPJ_KILL_AFTER, or 2]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     kill_after: Option<String>,
-    /// What happens to the other ranks after a failure
+    /// Action on the other ranks after a failure
     #[arg(long, value_name = "ACTION", default_value = "terminate")]
     on_failure: OnFailure,
     /// Writes a trace of the job (JSON for Perfetto or Chrome) to FILE, and prints how long each rank waited in which calls

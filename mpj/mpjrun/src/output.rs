@@ -39,8 +39,8 @@ pub(crate) struct OutputStatus {
 /// Maximum length in bytes of a line that is kept together. The parts of a longer line are forwarded as they arrive.
 const MAX_LINE: usize = 1 << 20;
 
-/// After all processes of the job have exited, a pipe that another process holds open is read until there was no output
-/// for this time.
+/// After all processes of the job have exited, a pipe that another process holds open is read until it gives no
+/// output for this time.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
 /// The output pipes of a job, until a thread reads them.

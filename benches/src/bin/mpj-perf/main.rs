@@ -1,9 +1,8 @@
-//! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs. See `mpj-perf --help` for its
-//! usage.
+//! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs: see `mpj-perf --help`.
 //!
-//! Exit status: 0 measured; 1 a rank failed; 2 the command line is wrong.
+//! Exit status: 0 measured; 1 a rank failed; 2 invalid command line.
 
-#![allow(clippy::print_stderr, reason = "a program says on stderr why it does not run")]
+#![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -14,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
 use mpj::{Launch, World};
 
-use arguments::{Cli, Measuring, OfRanks, PathsArgs, PingpongArgs, PoolsArgs, Program, SerdeArgs};
+use arguments::{Cli, MeasureArgs, PathsArgs, PingpongArgs, PoolsArgs, Program, RankProgram, SerdeArgs};
 use perf::Failure;
 
 mod arguments;
@@ -22,54 +21,55 @@ mod perf;
 
 /// The exit status for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
-impl OfRanks {
-    /// Returns the reason why the program cannot run with `ranks` ranks, if there is one.
-    fn refuse(&self, ranks: usize) -> Option<String> {
+
+impl RankProgram {
+    /// Returns why the program cannot run with `ranks` ranks, if it cannot.
+    fn rejection(&self, ranks: usize) -> Option<String> {
         match self {
-            OfRanks::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
-            OfRanks::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
-            OfRanks::Tune(_) if ranks != 2 => Some(format!("tune needs 2 ranks, not {ranks}")),
-            OfRanks::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
-            OfRanks::Paths(PathsArgs { max_bytes, .. }) if *max_bytes < 64 => {
-                Some("the smallest message of paths has 64 bytes".to_owned())
+            RankProgram::Pingpong(_) if ranks != 2 => Some(format!("pingpong needs 2 ranks, not {ranks}")),
+            RankProgram::Matching(_) if ranks != 2 => Some(format!("matching needs 2 ranks, not {ranks}")),
+            RankProgram::Tune(_) if ranks != 2 => Some(format!("tune needs 2 ranks, not {ranks}")),
+            RankProgram::Paths(_) if ranks != 2 => Some(format!("paths needs 2 ranks, not {ranks}")),
+            RankProgram::Paths(PathsArgs { max_bytes, .. }) if *max_bytes < 64 => {
+                Some("the largest message of paths must have at least 64 bytes".to_owned())
             }
-            OfRanks::Pingpong(args) if !args.pool.is_empty() => {
-                perf::pingpong_pools::refuse(&args.pool, &args.storages())
+            RankProgram::Pingpong(args) if !args.pool.is_empty() => {
+                perf::pingpong_pools::rejection(&args.pool, &args.storages())
             }
-            OfRanks::Pingpong(args) => args.options().refuse(),
+            RankProgram::Pingpong(args) => args.options().rejection(),
             _ => None,
         }
     }
 
     fn run(&self, world: &World, svg: Option<&Path>) -> Result<(), Failure> {
         match self {
-            OfRanks::Pingpong(PingpongArgs { what, ms, max_bytes, .. }) if !what.is_empty() => {
-                perf::payloads::run(world, what, *ms, *max_bytes)
+            RankProgram::Pingpong(PingpongArgs { payload, ms, max_bytes, .. }) if !payload.is_empty() => {
+                perf::payloads::run(world, payload, *ms, *max_bytes)
             }
-            OfRanks::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
+            RankProgram::Pingpong(PingpongArgs { threads: Some(threads), ms, .. }) => {
                 perf::threads::run(world, *ms, usize::from(*threads))
             }
-            OfRanks::Pingpong(args) if !args.pool.is_empty() => {
+            RankProgram::Pingpong(args) if !args.pool.is_empty() => {
                 let PingpongArgs { pool, ms, max_bytes, .. } = args;
                 perf::pingpong_pools::run(world, (pool, &args.storages()), *ms, *max_bytes, svg)
             }
-            OfRanks::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
-            OfRanks::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
-            OfRanks::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
-            OfRanks::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
-            OfRanks::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),
-            OfRanks::Matching(args) => perf::matching::run(world, args.messages),
-            OfRanks::Hello(_) => Ok(()),
+            RankProgram::Pingpong(args) => perf::pingpong::run(world, args.options(), svg),
+            RankProgram::Coll(args) => perf::coll::run(world, args.ms, args.max_bytes, svg),
+            RankProgram::Ddt(args) => perf::ddt::run(world, args.pack_ms, args.send_ms, svg),
+            RankProgram::Paths(args) => perf::paths::run(world, args.ms, args.max_bytes, svg),
+            RankProgram::Tune(args) => perf::paths::tune::run(world, args.ms, &args.file),
+            RankProgram::Matching(args) => perf::matching::run(world, args.messages),
+            RankProgram::Hello(_) => Ok(()),
         }
     }
 }
 
 impl PoolsArgs {
-    fn options(self) -> perf::pools::Options {
+    fn options(self) -> perf::pools::PoolOptions {
         let all = perf::pools::Test::value_variants();
         let PoolsArgs { tests, ms, rounds, csv, draw, .. } = self;
         let tests = if tests.is_empty() { all.to_vec() } else { tests };
-        perf::pools::Options { tests, ms, rounds: rounds.into(), csv, svg: draw.svg }
+        perf::pools::PoolOptions { tests, ms, rounds: rounds.into(), csv, svg: draw.svg }
     }
 }
 
@@ -78,79 +78,86 @@ impl PingpongArgs {
         if self.storage.is_empty() { vec!["pages".to_owned()] } else { self.storage.clone() }
     }
 
-    fn options(&self) -> perf::pingpong::Options {
-        perf::pingpong::Options { ms: self.ms, max_bytes: self.max_bytes, pool_mib: self.pool_mib }
+    fn options(&self) -> perf::pingpong::PingpongOptions {
+        perf::pingpong::PingpongOptions {
+            ms: self.ms,
+            max_bytes: self.max_bytes,
+            rotate_mib: self.rotate_mib,
+        }
     }
 }
 
 fn main() -> ExitCode {
     let Cli { program } = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return print_clap_error(&error),
     };
-    if let Some(why) = program.svg().and_then(|path| undrawable(&program, path)) {
-        return refuse(&why);
+    if let Some(why) = program.svg().and_then(|path| svg_error(&program, path)) {
+        return reject(&why);
     }
     let svg = program.svg().cloned();
     let program = match program {
         Program::Ranks(program) => program,
         Program::Pools(PoolsArgs { memory_of: Some(chosen), .. }) => {
-            return alone(perf::pools::print_memory(&chosen));
+            return exit_code_of(perf::pools::print_memory(&chosen));
         }
         Program::Pools(args) => {
-            return alone(perf::pools::run(&args.options()));
+            return exit_code_of(perf::pools::run(&args.options()));
         }
         Program::Serde(SerdeArgs { csv, ms, rounds, .. }) => {
-            return alone(perf::serde::run(&perf::serde::Options { csv, ms, rounds: rounds.into(), svg }));
+            return exit_code_of(perf::serde::run(&perf::serde::SerdeOptions {
+                csv,
+                ms,
+                rounds: rounds.into(),
+                svg,
+            }));
         }
     };
-    let Measuring { ranks: arguments::Ranks { ranks }, bind, stats } = program.measuring();
-    let bind = match bind.map_or_else(perf::affinity::preset, Ok) {
+    let MeasureArgs { ranks: arguments::Ranks { ranks }, bind, stats } = program.measuring();
+    let bind = match bind.map_or_else(perf::affinity::default_binding, Ok) {
         Ok(bind) => bind,
-        Err(why) => return refuse(&why),
+        Err(why) => return reject(&why),
     };
-    if let Some(why) = ranks.and_then(|ranks| program.refuse(ranks)) {
-        return refuse(&why);
+    if let Some(why) = ranks.and_then(|ranks| program.rejection(ranks)) {
+        return reject(&why);
     }
-    let refused = AtomicBool::new(false);
-    let ended = mpj::run_with(Launch::threads(ranks.unwrap_or(2)), |world: World| {
+    let is_rejected = AtomicBool::new(false);
+    let exit_code = mpj::run_with(Launch::threads(ranks.unwrap_or(2)), |world: World| {
         let size = world.size();
         let why = match ranks {
-            Some(asked) if asked != size => {
-                Some(format!("-n {asked}, but the launcher started {size} ranks"))
+            Some(requested) if requested != size => {
+                Some(format!("-n {requested}, but mpjrun started {size} ranks"))
             }
-            _ => program.refuse(size),
+            _ => program.rejection(size),
         };
         let Some(why) = why else {
             perf::affinity::bind(&world, bind)?;
             let outcome = program.run(&world, svg.as_deref());
             return outcome.and_then(|()| if stats { perf::report::stats(&world) } else { Ok(()) });
         };
-        refused.store(true, Ordering::Relaxed);
+        is_rejected.store(true, Ordering::Relaxed);
         if world.rank() == 0 {
-            refuse(&why);
+            reject(&why);
         }
         Ok(())
     });
-    if refused.into_inner() { ExitCode::from(USAGE) } else { ended }
+    if is_rejected.into_inner() { ExitCode::from(USAGE) } else { exit_code }
 }
 
-/// Returns the reason why a program cannot draw its picture, if there is one. It is checked before the long
-/// measurement.
-fn undrawable(program: &Program, path: &Path) -> Option<String> {
+/// Returns why a program cannot draw its picture, if it cannot: checked before the long measurement.
+fn svg_error(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {
-            return Some("--svg draws the test one, which is not among those named".to_owned());
+            return Some("--svg draws the test \"one\": add it, or omit --svg".to_owned());
         }
         _ => {}
     }
-    // Opening the file does not truncate it: it keeps its content until the picture is drawn.
+    // Opening the file does not truncate it.
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.err().map(|why| format!("{}: {why}", path.display()))
 }
 
-/// Returns the exit status of a program without ranks.
-fn alone(outcome: Result<(), Failure>) -> ExitCode {
+fn exit_code_of(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -160,29 +167,27 @@ fn alone(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Prints one line with the reason why nothing is run.
-fn refuse(why: &str) -> ExitCode {
+fn reject(why: &str) -> ExitCode {
     eprintln!("mpj-perf: {why}");
     ExitCode::from(USAGE)
 }
 
-/// Prints help if it was requested, and otherwise clap's error on one line.
-fn usage(error: &clap::Error) -> ExitCode {
+/// Prints help if it was requested, otherwise the error on one line.
+fn print_clap_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // If the output is closed, the failure cannot be reported.
             let _ = error.print();
             ExitCode::SUCCESS
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => refuse(
-            "name a program: pingpong, coll, ddt, paths, tune, matching, pools, serde or hello (mpj-perf --help says more)",
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => reject(
+            "expected a program: pingpong, coll, ddt, paths, tune, matching, pools, serde or hello (see mpj-perf --help)",
         ),
         _ => {
-            let complaint = error.render().to_string();
+            let message = error.render().to_string();
             let lines: Vec<&str> =
-                complaint.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+                message.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
             let line = lines.join(" ");
-            refuse(line.strip_prefix("error: ").unwrap_or(&line))
+            reject(line.strip_prefix("error: ").unwrap_or(&line))
         }
     }
 }

@@ -1,13 +1,13 @@
 //! `npb`: the NAS Parallel Benchmarks on mpj.
 //!
 //! ```text
-//! npb cg A -n 2              two ranks, threads of this process
-//! mpjrun -n 4 npb cg A       four ranks, processes
+//! npb cg A -n 2              two ranks as threads of this process
+//! mpjrun -n 4 npb cg A       four ranks as processes
 //! ```
 //!
-//! Exit status: 0 the answer verified; 1 it did not, or a rank failed; 2 the command line is wrong.
+//! Exit status: 0 the answer is verified; 1 it is not, or a rank failed; 2 invalid command line.
 
-#![allow(clippy::print_stderr, reason = "a program says on stderr why it does not run")]
+#![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mpj::{Error, Launch, World};
 
 use npb::cg::{self, Iteration, Params};
-use npb::{Class, Report};
+use npb::{Class, RunReport};
 
 mod npb;
 
@@ -29,8 +29,8 @@ const FAILED: u8 = 1;
 /// The exit status for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
 
-/// The maximum number of threads in one process: with more, they only wait for each other.
-const MOST_THREADS: usize = 256;
+/// Maximum number of ranks in one process: with more, they only wait for each other.
+const MAX_THREADS: usize = 256;
 
 /// The NAS Parallel Benchmarks on mpj
 #[derive(Debug, Parser)]
@@ -42,7 +42,7 @@ struct Cli {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Kernel {
-    /// Conjugate gradient: the eigenvalue of a sparse matrix, irregular memory and messages
+    /// Conjugate gradient: an eigenvalue of a sparse matrix, with irregular memory accesses and messages
     Cg(CgArgs),
 }
 
@@ -51,10 +51,10 @@ struct CgArgs {
     /// Problem size: S, W, A, B or C
     #[arg(value_parser = Class::parse)]
     class: Class,
-    /// Ranks, as threads of this process: a power of two [default: 1]. Under mpjrun its number holds
+    /// Number of ranks, a power of two, as threads of this process; under mpjrun, its number of ranks [default: 1]
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks, allow_negative_numbers = true)]
     ranks: Option<usize>,
-    /// Runs one outer iteration too few, which must not verify
+    /// Runs one outer iteration less, which must not verify
     #[arg(long, hide = true)]
     iterations_off_by_one: bool,
 }
@@ -62,36 +62,36 @@ struct CgArgs {
 fn main() -> ExitCode {
     let Kernel::Cg(args) = match Cli::try_parse() {
         Ok(cli) => cli.kernel,
-        Err(error) => return usage(&error),
+        Err(error) => return print_clap_error(&error),
     };
-    if let Some(why) = args.ranks.and_then(|ranks| Params::of(args.class).refuse(ranks)) {
-        return refuse(&why);
+    if let Some(why) = args.ranks.and_then(|ranks| Params::of(args.class).rejection(ranks)) {
+        return reject(&why);
     }
-    // Ranks can share this process, which has only one exit status: the worst one.
+    // The exit status is the worst one of the ranks of this process.
     let status = Arc::new(AtomicU8::new(0));
     let worst = Arc::clone(&status);
-    let ended = mpj::run_with(Launch::threads(args.ranks.unwrap_or(1)), move |world: World| {
+    let exit_code = mpj::run_with(Launch::threads(args.ranks.unwrap_or(1)), move |world: World| {
         worst.fetch_max(rank(&world, args)?, Ordering::Relaxed);
         Ok::<(), Error>(())
     });
     match status.load(Ordering::Relaxed) {
-        0 => ended,
+        0 => exit_code,
         code => ExitCode::from(code),
     }
 }
 
-/// Runs one rank and returns the program's status. Only rank 0 prints.
+/// Runs one rank and returns its exit status. Only rank 0 prints.
 fn rank(world: &World, args: CgArgs) -> Result<u8, Error> {
     let leader = world.rank() == 0;
-    let refusal = match args.ranks {
+    let rejection = match args.ranks {
         Some(ranks) if ranks != world.size() => {
-            Some(format!("-n {ranks}, but the launcher started {} ranks", world.size()))
+            Some(format!("-n {ranks}, but mpjrun started {} ranks", world.size()))
         }
-        _ => Params::of(args.class).refuse(world.size()),
+        _ => Params::of(args.class).rejection(world.size()),
     };
-    if let Some(why) = refusal {
+    if let Some(why) = rejection {
         if leader {
-            refuse(&why);
+            reject(&why);
         }
         return Ok(USAGE);
     }
@@ -105,21 +105,21 @@ fn rank(world: &World, args: CgArgs) -> Result<u8, Error> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
-    // A reader that closes the pipe early (`npb cg S | head`) is not an error; a full disk is one.
-    let written = if leader { print(&found, &report) } else { Ok(()) };
-    let lost = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
-    if let Some(error) = &lost {
-        eprintln!("npb: the report could not be written: {error}");
+    // A reader that closes the pipe early (`npb cg S | head`) is not an error.
+    let result = if leader { print(&found, &report) } else { Ok(()) };
+    let write_error = result.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+    if let Some(error) = &write_error {
+        eprintln!("npb: cannot write the report: {error}");
     }
 
-    // All processes of a job should have the same exit status, so broadcast rank 0's verdict.
-    let mut verdict = [i32::from(lost.is_some() || !report.verified())];
+    // All processes of a job have the exit status of rank 0.
+    let mut verdict = [i32::from(write_error.is_some() || !report.verified())];
     world.bcast(&mut verdict, 0)?;
     Ok(if verdict == [0] { 0 } else { FAILED })
 }
 
 /// Prints the output of NPB: a line for each iteration, followed by the report.
-fn print(found: &[Iteration], report: &Report) -> io::Result<()> {
+fn print(found: &[Iteration], report: &RunReport) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(out, " NAS Parallel Benchmarks in Rust on mpj -- {} Benchmark", report.benchmark)?;
     writeln!(out, "   iteration           ||r||                 zeta")?;
@@ -130,54 +130,49 @@ fn print(found: &[Iteration], report: &Report) -> io::Result<()> {
     out.flush()
 }
 
-/// Returns a progress bar on the terminal, which is hidden if standard error is not a terminal.
+/// Returns a progress bar. It is hidden if standard error is not a terminal.
 fn progress(iterations: usize) -> ProgressBar {
-    // The bar is drawn a few times a second for microseconds each, which does not affect the measured time.
+    // Drawing takes microseconds a few times a second, which does not affect the measured time.
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(iterations as u64).with_style(style).with_message("CG");
-    // Show the bar at once: making the matrix precedes the first iteration.
+    // Show the bar before the matrix is made.
     bar.tick();
     bar
 }
 
-/// Parses the number of ranks.
 fn ranks(text: &str) -> Result<usize, String> {
-    let ranks: usize = text.parse().map_err(|_| "a number of ranks is expected".to_owned())?;
-    if ranks > MOST_THREADS {
-        return Err(format!(
-            "at most {MOST_THREADS} ranks in one process; for more use mpjrun, without -n here"
-        ));
+    let ranks: usize = text.parse().map_err(|_| "expected a number of ranks".to_owned())?;
+    if ranks > MAX_THREADS {
+        return Err(format!("expected at most {MAX_THREADS} ranks; for more, use mpjrun and omit -n"));
     }
     if !ranks.is_power_of_two() {
-        return Err("the number of ranks must be a power of two: 1, 2, 4, 8, …".to_owned());
+        return Err("expected a power of two: 1, 2, 4, 8, …".to_owned());
     }
     Ok(ranks)
 }
 
-/// Prints one line with the reason why nothing is run.
-fn refuse(why: &str) -> ExitCode {
+fn reject(why: &str) -> ExitCode {
     eprintln!("npb: {why}");
     ExitCode::from(USAGE)
 }
 
-/// Prints help if it was requested, and otherwise clap's error on one line.
-fn usage(error: &clap::Error) -> ExitCode {
+/// Prints help if it was requested, otherwise the error on one line.
+fn print_clap_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // If the output is closed, the failure cannot be reported.
             let _ = error.print();
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            refuse("name a benchmark and a class, as in: npb cg S -n 2 (npb --help says more)")
+            reject("expected a benchmark and a class, such as npb cg S -n 2 (see npb --help)")
         }
         _ => {
-            let complaint = error.render().to_string();
+            let message = error.render().to_string();
             let lines: Vec<&str> =
-                complaint.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+                message.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
             let line = lines.join(" ");
-            refuse(line.strip_prefix("error: ").unwrap_or(&line))
+            reject(line.strip_prefix("error: ").unwrap_or(&line))
         }
     }
 }

@@ -7,40 +7,40 @@ use mpj::devices::cores::{BIND, Bind, Cores};
 
 use super::Failure;
 
-/// Returns the binding of ranks to cores if the command line does not give one.
-pub(crate) fn preset() -> Result<Bind, String> {
+/// Returns the binding of `MPJ_BIND`.
+pub(crate) fn default_binding() -> Result<Bind, String> {
     let mut config = mpj::config::Config::default();
     if let Some(value) = std::env::var_os("MPJ_BIND") {
-        config.read(&BIND, &value.to_string_lossy()).map_err(|wrong| wrong.why)?;
+        config.read(&BIND, &value.to_string_lossy()).map_err(|error| error.why)?;
     }
     Ok(config.choice(&BIND))
 }
 
-/// Returns the cores that this process was allowed to run on at the first call.
+/// Returns the cores on which this process could run at the first call.
 pub(crate) fn at_start() -> &'static Cores {
     static AT_START: OnceLock<Cores> = OnceLock::new();
     AT_START.get_or_init(Cores::allowed)
 }
 
-/// Binds each thread of this process that is a rank to its share of the process's cores. A process with a single rank
-/// keeps the binding that its launcher has set. Collective; call it once.
-pub(crate) fn bind(world: &Intracomm, how: Bind) -> Result<(), Failure> {
+/// Binds each rank that is a thread to its share of the cores of the process. A process with a single rank keeps the
+/// binding that mpjrun has set. Collective; call it once.
+pub(crate) fn bind(world: &Intracomm, binding: Bind) -> Result<(), Failure> {
     static RANKS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     at_start();
     RANKS.lock().unwrap_or_else(PoisonError::into_inner).push(world.rank());
     world.barrier()?;
     let ranks = RANKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(shares) = how.cores(ranks.len())?.filter(|_| ranks.len() > 1) {
+    if let Some(shares) = binding.cores(ranks.len())?.filter(|_| ranks.len() > 1) {
         let before = ranks.iter().filter(|rank| **rank < world.rank()).count();
-        // If binding is not permitted, the report says that the ranks are not bound.
+        // The report says so if binding is not permitted.
         let _ = shares[before].bind();
     }
     Ok(())
 }
 
-/// Binds this thread to the core at index `place` of those allowed at the start, if there are `needed` cores. Returns
-/// whether that succeeded.
-pub(super) fn keep_to(place: usize, needed: usize) -> bool {
-    let shares = at_start().shares(needed.max(place + 1));
-    shares.is_some_and(|shares| shares[place].first().bind().is_ok())
+/// Binds this thread to the `index`-th core that was allowed at the start, if there are `needed` cores. Returns whether
+/// that succeeded.
+pub(super) fn bind_to_core(index: usize, needed: usize) -> bool {
+    let shares = at_start().shares(needed.max(index + 1));
+    shares.is_some_and(|shares| shares[index].first().bind().is_ok())
 }

@@ -1,4 +1,4 @@
-//! Collectives, each measured alone after a barrier and back to back. Follows `coll.c`.
+//! Collectives, measured after a barrier and back to back. Follows `coll.c`.
 
 use std::path::Path;
 
@@ -6,22 +6,21 @@ use mpj::{Error, Intracomm, Op, World};
 
 use super::Failure;
 use super::memory::{PAGE, Pages};
-use super::plot::{Curve, Lines, Look, Page, Panel, Point};
+use super::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
-/// Sizes in bytes. The C program does not have those between the first and the last.
+/// In bytes. The C program has only the first and the last.
 const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
 
-/// Returns the sizes below `max_bytes`, followed by `max_bytes` rounded down to whole elements, if that is not 0.
+/// Returns the sizes below `max_bytes`, and `max_bytes` rounded down to whole elements, if that is not 0.
 fn sizes(max_bytes: usize) -> Vec<usize> {
-    let most = max_bytes / size_of::<f64>() * size_of::<f64>();
-    let mut sizes: Vec<usize> = SIZES.into_iter().filter(|bytes| *bytes < most).collect();
-    sizes.extend((most > 0).then_some(most));
+    let max = max_bytes / size_of::<f64>() * size_of::<f64>();
+    let mut sizes: Vec<usize> = SIZES.into_iter().filter(|bytes| *bytes < max).collect();
+    sizes.extend((max > 0).then_some(max));
     sizes
 }
 
-/// A collective operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     Barrier,
@@ -51,8 +50,7 @@ const CALLS: [(Call, &str); 10] = [
 ];
 
 impl Call {
-    /// Calls the operation once with vectors, or blocks for each rank, of `n` elements; `counts` has one element for
-    /// each rank.
+    /// Calls the operation with vectors, or blocks of each rank, of `n` elements. `counts` has one element per rank.
     #[inline]
     fn once(
         self,
@@ -81,7 +79,6 @@ impl Call {
     }
 }
 
-/// Measures all collectives, each for `ms` milliseconds, up to `max_bytes`.
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) -> Result<(), Failure> {
     let ranks = world.size();
     let sizes = sizes(max_bytes);
@@ -129,17 +126,17 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) 
             world.reduce(&each, &mut back_to_back, Op::Max, 0)?;
 
             let median = quantile_f64(&mut slowest, 0.5);
-            let least = slowest[0];
-            report.note(median, least);
+            let min = slowest[0];
+            report.note(median, min);
             report.row(format_args!(
-                "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{least:.2},{back_to_back:.2}"
+                "COLL,{name},{ranks},{bytes},{iterations},{median:.2},{min:.2},{back_to_back:.2}"
             ))?;
             let high = quantile_f64(&mut slowest, 0.99);
-            points.push(Point { x: bytes as f64, y: median, low: least, high });
+            points.push(Point { x: bytes as f64, y: median, low: min, high });
         }
         match points[..] {
             [only] if call == Call::Barrier => barrier = only.y,
-            _ => curves.push(Curve { label: name.to_owned(), look: Look::of(curves.len()), points }),
+            _ => curves.push(Curve { label: name.to_owned(), style: CurveStyle::of(curves.len()), points }),
         }
     }
     report.finish(world, svg, || page(curves, ranks, barrier))
@@ -147,16 +144,16 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&Path>) 
 
 fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
     let lines = Lines {
-        title: "One call after a barrier: the slowest rank's time".to_owned(),
+        title: "One call after a barrier: time of the slowest rank".to_owned(),
         finding: format!("A barrier alone takes {barrier:.2} µs"),
-        x: "bytes of the vector (bcast, reduce, allreduce, reduce_scatter, scan) or of the block for each rank (others)",
+        x: "bytes of the vector (bcast, reduce, allreduce, reduce_scatter, scan) or of the block of each rank (others)",
         y: "time, µs",
         curves,
         ..Lines::default()
     };
     Page {
         title: format!("Collective operations of {ranks} ranks"),
-        notes: vec!["Lines: medians; bars: least to 99 %. Lower is better.".to_owned()],
+        notes: vec!["Lines: medians; bars: minimum to p99. Lower is better.".to_owned()],
         panels: vec![Panel::Lines(lines)],
         ..Page::default()
     }

@@ -1,4 +1,4 @@
-//! Derived datatypes: packing and unpacking compared with loops by hand, and messages. Follows `ddt.c`.
+//! Derived datatypes: packing, unpacking and messages, compared with manual loops. Follows `ddt.c`.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -9,32 +9,31 @@ use mpj_datatypes::{Packer, Unpacker};
 use super::Failure;
 use super::ddt_patterns::{Element, Pattern, all};
 use super::memory::{PAGE, Pages};
-use super::plot::{Dots, Look, Mark, Page, Panel, Point, Row};
+use super::plot::{CurveStyle, DotRow, Dots, Mark, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// The buffer for packed data, and a second buffer of the same length.
+/// A buffer for packed data, and a second one of the same length.
 #[derive(Debug)]
 struct Buffers {
     first: Pages<u8>,
     second: Pages<u8>,
 }
 
-/// An operation on a pattern in memory.
 #[derive(Clone, Copy, Debug)]
-enum Local {
+enum Operation {
     Pack,
-    PackByHand,
+    PackManual,
     Unpack,
-    UnpackByHand,
+    UnpackManual,
     Copy,
 }
 
-/// The method by which a pattern is sent from rank to rank.
+/// How a pattern is sent.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Method {
     Datatype,
-    ByHand,
+    Manual,
     PackFirst,
     Contiguous,
 }
@@ -44,12 +43,12 @@ pub(super) trait Measured {
     fn name(&self) -> &str;
     /// Returns the number of packed bytes.
     fn bytes(&self) -> usize;
-    /// Returns whether the datatypes of the sender and the receiver are the same.
+    /// Returns whether sender and receiver have the same datatype.
     fn symmetric(&self) -> bool;
     fn pack(&self, out: &mut [u8]) -> Result<(), Failure>;
-    fn pack_by_hand(&self, out: &mut [u8]);
+    fn pack_manual(&self, out: &mut [u8]);
     fn unpack(&mut self, from: &[u8]) -> Result<(), Failure>;
-    fn unpack_by_hand(&mut self, from: &[u8]);
+    fn unpack_manual(&mut self, from: &[u8]);
     fn send(&self, world: &Intracomm, to: usize, tag: i32) -> Result<(), Failure>;
     fn recv(&mut self, world: &Intracomm, from: usize, tag: i32) -> Result<(), Failure>;
 }
@@ -73,9 +72,9 @@ impl<T: Element> Measured for Pattern<T> {
         Ok(())
     }
 
-    fn pack_by_hand(&self, out: &mut [u8]) {
+    fn pack_manual(&self, out: &mut [u8]) {
         let mut out = bytemuck::cast_slice_mut(out);
-        for piece in &self.by_hand {
+        for piece in &self.manual {
             let (part, rest) = out.split_at_mut(piece.elements);
             (piece.pack)(&self.data[self.start..], part);
             out = rest;
@@ -88,9 +87,9 @@ impl<T: Element> Measured for Pattern<T> {
         Ok(())
     }
 
-    fn unpack_by_hand(&mut self, from: &[u8]) {
+    fn unpack_manual(&mut self, from: &[u8]) {
         let mut from = bytemuck::cast_slice(from);
-        for piece in &self.by_hand {
+        for piece in &self.manual {
             let (part, rest) = from.split_at(piece.elements);
             (piece.unpack)(&mut self.data[self.start..], part);
             from = rest;
@@ -108,13 +107,13 @@ impl<T: Element> Measured for Pattern<T> {
     }
 }
 
-/// Measures all patterns: packing for `pack_ms` milliseconds a figure, and, with two ranks, sending for `send_ms`.
+/// Measures packing, and, with two ranks, sending.
 pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>) -> Result<(), Failure> {
     let mut patterns = all()?;
     let report = Report::begin(world, patterns.len() * if world.size() == 2 { 2 } else { 1 })?;
     let (mut packed, mut sent) = (Vec::new(), Vec::new());
-    let room = patterns.iter().map(|p| p.bytes()).max().unwrap_or(0) + PAGE;
-    let mut buffers = Buffers { first: Pages::filled(room, 1)?, second: Pages::filled(room, 2)? };
+    let capacity = patterns.iter().map(|p| p.bytes()).max().unwrap_or(0) + PAGE;
+    let mut buffers = Buffers { first: Pages::filled(capacity, 1)?, second: Pages::filled(capacity, 2)? };
     if world.rank() == 0 {
         for pattern in &mut patterns {
             packed.push(local(pattern.as_mut(), &mut buffers, pack_ms, &report)?);
@@ -124,31 +123,30 @@ pub(crate) fn run(world: &World, pack_ms: f64, send_ms: f64, svg: Option<&Path>)
     if world.size() == 2 {
         for pattern in &mut patterns {
             let mut us = Vec::with_capacity(4);
-            for way in [Way::Datatype, Way::ByHand, Way::PackFirst, Way::Contiguous] {
-                us.push(pingpong(world, pattern.as_mut(), &mut buffers, way, send_ms)?);
+            for method in [Method::Datatype, Method::Manual, Method::PackFirst, Method::Contiguous] {
+                us.push(pingpong(world, pattern.as_mut(), &mut buffers, method, send_ms)?);
             }
             let (name, bytes) = (pattern.name(), pattern.bytes());
-            let [datatype, by_hand, packed, plain] = [us[0].y, us[1].y, us[2].y, us[3].y];
-            report.row(format_args!(
-                "DDTPP,{name},{bytes},{datatype:.2},{by_hand:.2},{packed:.2},{plain:.2}"
-            ))?;
-            sent.push(Row { name: name.to_owned(), points: us });
+            let [datatype, manual, packed, plain] = [us[0].y, us[1].y, us[2].y, us[3].y];
+            report
+                .row(format_args!("DDTPP,{name},{bytes},{datatype:.2},{manual:.2},{packed:.2},{plain:.2}"))?;
+            sent.push(DotRow { name: name.to_owned(), points: us });
         }
     }
     report.finish(world, svg, || page(packed, sent))
 }
 
-impl Local {
+impl Operation {
     #[inline]
     fn run(self, pattern: &mut dyn Measured, buffers: &mut Buffers) -> Result<(), Failure> {
         let bytes = pattern.bytes();
         let buf = &mut buffers.first[..bytes];
         match self {
-            Local::Pack => pattern.pack(buf)?,
-            Local::PackByHand => pattern.pack_by_hand(buf),
-            Local::Unpack => pattern.unpack(buf)?,
-            Local::UnpackByHand => pattern.unpack_by_hand(buf),
-            Local::Copy => buffers.second[..bytes].copy_from_slice(buf),
+            Operation::Pack => pattern.pack(buf)?,
+            Operation::PackManual => pattern.pack_manual(buf),
+            Operation::Unpack => pattern.unpack(buf)?,
+            Operation::UnpackManual => pattern.unpack_manual(buf),
+            Operation::Copy => buffers.second[..bytes].copy_from_slice(buf),
         }
         black_box(&mut *buffers);
         Ok(())
@@ -181,18 +179,18 @@ impl Local {
     }
 }
 
-/// Checks a pattern against the loops by hand, and measures it in memory.
+/// Checks a pattern against the manual loops, and measures it in memory.
 fn local(
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
     ms: f64,
     report: &Report,
-) -> Result<Row, Failure> {
+) -> Result<DotRow, Failure> {
     let bytes = pattern.bytes();
-    Local::Pack.run(pattern, buffers)?;
+    Operation::Pack.run(pattern, buffers)?;
     let packed = buffers.first[..bytes].to_vec();
     buffers.first[..bytes].fill(0);
-    Local::PackByHand.run(pattern, buffers)?;
+    Operation::PackManual.run(pattern, buffers)?;
     if packed != buffers.first[..bytes] {
         report.line(format_args!("# MISMATCH pack {}", pattern.name()))?;
     }
@@ -200,39 +198,41 @@ fn local(
         for (at, byte) in buffers.first[..bytes].iter_mut().enumerate() {
             *byte = at.wrapping_mul(37).wrapping_add(11) as u8;
         }
-        let given = buffers.first[..bytes].to_vec();
-        Local::Unpack.run(pattern, buffers)?;
+        let expected = buffers.first[..bytes].to_vec();
+        Operation::Unpack.run(pattern, buffers)?;
         buffers.first[..bytes].fill(0);
-        Local::PackByHand.run(pattern, buffers)?;
-        if given != buffers.first[..bytes] {
+        Operation::PackManual.run(pattern, buffers)?;
+        if expected != buffers.first[..bytes] {
             report.line(format_args!("# MISMATCH unpack {}", pattern.name()))?;
         }
     }
     let mut points = Vec::with_capacity(5);
-    for what in [Local::Pack, Local::PackByHand, Local::Unpack, Local::UnpackByHand, Local::Copy] {
-        points.push(what.rate(pattern, buffers, ms)?);
+    for operation in
+        [Operation::Pack, Operation::PackManual, Operation::Unpack, Operation::UnpackManual, Operation::Copy]
+    {
+        points.push(operation.rate(pattern, buffers, ms)?);
     }
-    let [pack, pack_by_hand, unpack, unpack_by_hand, copy] = core::array::from_fn(|i| points[i].y);
+    let [pack, pack_manual, unpack, unpack_manual, copy] = core::array::from_fn(|i| points[i].y);
     let name = pattern.name();
     report.row(format_args!(
-        "DDT,{name},{bytes},{pack:.2},{pack_by_hand:.2},{unpack:.2},{unpack_by_hand:.2},{copy:.2},{:.2},{:.2}",
-        pack / pack_by_hand,
-        unpack / unpack_by_hand
+        "DDT,{name},{bytes},{pack:.2},{pack_manual:.2},{unpack:.2},{unpack_manual:.2},{copy:.2},{:.2},{:.2}",
+        pack / pack_manual,
+        unpack / unpack_manual
     ))?;
-    Ok(Row { name: name.to_owned(), points })
+    Ok(DotRow { name: name.to_owned(), points })
 }
 
-/// Makes the page: a panel for packing, and below it a panel for sending if there were two ranks.
-fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
+/// Makes a panel for packing, and one for sending if there were two ranks.
+fn page(packed: Vec<DotRow>, sent: Vec<DotRow>) -> Page {
     let mut panels = vec![Panel::Dots(Dots {
         title: "In memory: right is better".to_owned(),
         x: "bandwidth, GB/s of packed bytes",
         marks: vec![
-            Mark("pack", Look::of(0), -5.0),
-            Mark("pack by hand", Look::of(5), -5.0),
-            Mark("unpack", Look::of(1), 5.0),
-            Mark("unpack by hand", Look::of(4), 5.0),
-            Mark("memcpy", Look::of(2), 0.0),
+            Mark("pack", CurveStyle::of(0), -5.0),
+            Mark("pack manually", CurveStyle::of(5), -5.0),
+            Mark("unpack", CurveStyle::of(1), 5.0),
+            Mark("unpack manually", CurveStyle::of(4), 5.0),
+            Mark("memcpy", CurveStyle::of(2), 0.0),
         ],
         rows: packed,
     })];
@@ -241,10 +241,10 @@ fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
             title: "Sent between two ranks: left is better".to_owned(),
             x: "half a round trip, µs",
             marks: vec![
-                Mark("by datatype", Look::of(0), -6.0),
-                Mark("packed by hand", Look::of(5), -2.0),
-                Mark("packed first", Look::of(3), 2.0),
-                Mark("contiguous bytes", Look::of(2), 6.0),
+                Mark("by datatype", CurveStyle::of(0), -6.0),
+                Mark("packed manually", CurveStyle::of(5), -2.0),
+                Mark("packed first", CurveStyle::of(3), 2.0),
+                Mark("contiguous bytes", CurveStyle::of(2), 6.0),
             ],
             rows: sent,
         }));
@@ -252,9 +252,9 @@ fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
     Page {
         title: "Derived datatypes".to_owned(),
         notes: vec![
-            "Markers: medians; lines: 5 % to 95 %. Rows: the patterns of DDTBench, and plain vectors. by hand: loops written for \
-             the pattern; packed first: packed by the library, sent as bytes, unpacked; memcpy and contiguous bytes: as many \
-             bytes in one piece, for comparison."
+            "Markers: medians; lines: 5 % to 95 %. Rows: the patterns of DDTBench, and plain vectors. manually: by loops \
+             written for the pattern; packed first: packed by the library, sent as bytes, unpacked; memcpy and contiguous \
+             bytes: the same number of contiguous bytes, for comparison."
                 .to_owned(),
         ],
         columns: panels.len(),
@@ -263,19 +263,19 @@ fn page(packed: Vec<Row>, sent: Vec<Row>) -> Page {
     }
 }
 
-impl Way {
+impl Method {
     const TAG: i32 = 9;
 
     #[inline]
     fn send(self, world: &Intracomm, pattern: &dyn Measured, buffers: &mut Buffers) -> Result<(), Failure> {
         let (to, buf) = (1 - world.rank(), &mut buffers.first[..pattern.bytes()]);
         match self {
-            Way::Datatype => return pattern.send(world, to, Way::TAG),
-            Way::ByHand => pattern.pack_by_hand(buf),
-            Way::PackFirst => pattern.pack(buf)?,
-            Way::Contiguous => (),
+            Method::Datatype => return pattern.send(world, to, Method::TAG),
+            Method::Manual => pattern.pack_manual(buf),
+            Method::PackFirst => pattern.pack(buf)?,
+            Method::Contiguous => (),
         }
-        Ok(world.send(buf, to, Way::TAG)?)
+        Ok(world.send(buf, to, Method::TAG)?)
     }
 
     #[inline]
@@ -288,17 +288,17 @@ impl Way {
         let (from, bytes) = (1 - world.rank(), pattern.bytes());
         let Buffers { first, second } = buffers;
         match self {
-            Way::Datatype => pattern.recv(world, from, Way::TAG)?,
-            Way::ByHand => {
-                world.recv(&mut first[..bytes], from, Way::TAG)?;
-                pattern.unpack_by_hand(&first[..bytes]);
+            Method::Datatype => pattern.recv(world, from, Method::TAG)?,
+            Method::Manual => {
+                world.recv(&mut first[..bytes], from, Method::TAG)?;
+                pattern.unpack_manual(&first[..bytes]);
             }
-            Way::PackFirst => {
-                let status = world.recv(&mut first[..], from, Way::TAG)?;
+            Method::PackFirst => {
+                let status = world.recv(&mut first[..], from, Method::TAG)?;
                 pattern.unpack(&first[..status.bytes()])?;
             }
-            Way::Contiguous => {
-                world.recv(&mut second[..bytes], from, Way::TAG)?;
+            Method::Contiguous => {
+                world.recv(&mut second[..bytes], from, Method::TAG)?;
             }
         }
         Ok(())
@@ -310,17 +310,17 @@ fn pingpong(
     world: &Intracomm,
     pattern: &mut dyn Measured,
     buffers: &mut Buffers,
-    way: Way,
+    method: Method,
     ms: f64,
 ) -> Result<Point, Failure> {
     let leads = world.rank() == 0;
     let mut once = || {
         if leads {
-            way.send(world, pattern, buffers)?;
-            way.recv(world, pattern, buffers)
+            method.send(world, pattern, buffers)?;
+            method.recv(world, pattern, buffers)
         } else {
-            way.recv(world, pattern, buffers)?;
-            way.send(world, pattern, buffers)
+            method.recv(world, pattern, buffers)?;
+            method.send(world, pattern, buffers)
         }
     };
     for _ in 0..3 {

@@ -1,8 +1,8 @@
-//! Loops that pack and unpack, as a program without datatypes contains them.
+//! Loops that pack and unpack, as in a program without datatypes.
 
 use std::fmt;
 
-/// The positions at which runs of elements start.
+/// The start positions of runs of elements.
 pub(super) trait Walk: Clone + 'static {
     /// Calls `visit` with the start of each run, in order.
     fn walk(&self, visit: impl FnMut(usize));
@@ -10,7 +10,7 @@ pub(super) trait Walk: Clone + 'static {
 
 /// Two nested loops.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grid {
+pub(super) struct NestedLoop {
     pub(super) start: usize,
     pub(super) outer: usize,
     pub(super) outer_stride: usize,
@@ -18,14 +18,14 @@ pub(super) struct Grid {
     pub(super) inner_stride: usize,
 }
 
-impl Grid {
-    /// Makes a single loop from position 0.
-    pub(super) fn line(count: usize, stride: usize) -> Grid {
-        Grid { start: 0, outer: count, outer_stride: stride, inner: 1, inner_stride: 0 }
+impl NestedLoop {
+    /// Makes a single loop that starts at position 0.
+    pub(super) fn line(count: usize, stride: usize) -> NestedLoop {
+        NestedLoop { start: 0, outer: count, outer_stride: stride, inner: 1, inner_stride: 0 }
     }
 }
 
-impl Walk for Grid {
+impl Walk for NestedLoop {
     #[inline]
     fn walk(&self, mut visit: impl FnMut(usize)) {
         for i in 0..self.outer {
@@ -46,7 +46,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Makes a list of runs, which start at `start` plus `scale` times an index.
+    /// Makes runs that start at `start` plus `scale` times an index.
     pub(super) fn new(start: usize, scale: usize, indices: &[usize]) -> List {
         List { start, scale, indices: indices.iter().map(|at| *at as u32).collect() }
     }
@@ -61,12 +61,10 @@ impl Walk for List {
     }
 }
 
-/// Packs from memory.
 type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
-/// Unpacks into memory.
 type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
 
-/// A part of a pattern: its number of elements, and the functions that pack and unpack it.
+/// A part of a pattern.
 pub(super) struct Piece<T> {
     pub(super) elements: usize,
     pub(super) pack: Pack<T>,

@@ -5,15 +5,15 @@ use mpj::{Datatype, Receivable};
 
 use super::Failure;
 use super::ddt::Measured;
-use super::ddt_by_hand::{Grid, List, Piece};
+use super::ddt_by_hand::{List, NestedLoop, Piece};
 use super::memory::{PAGE, Pages};
 
-/// The element type of a pattern: `f32` or `f64`.
+/// `f32` or `f64`.
 pub(super) trait Element: Receivable + bytemuck::Pod {}
 
 impl<T: Receivable + bytemuck::Pod> Element for T {}
 
-/// A pattern: its memory, its datatypes, and the equivalent loops by hand.
+/// A pattern: its memory, its datatypes, and the equivalent manual loops.
 #[derive(Debug)]
 pub(super) struct Pattern<T> {
     pub(super) name: String,
@@ -22,9 +22,9 @@ pub(super) struct Pattern<T> {
     pub(super) start: usize,
     pub(super) send: Datatype,
     pub(super) recv: Datatype,
-    /// Whether `recv` equals `send`.
+    /// `recv` equals `send`.
     pub(super) symmetric: bool,
-    pub(super) by_hand: Vec<Piece<T>>,
+    pub(super) manual: Vec<Piece<T>>,
 }
 
 type Patterns = Vec<Box<dyn Measured>>;
@@ -37,7 +37,7 @@ struct Arrays<T> {
 }
 
 impl<T: Element> Arrays<T> {
-    /// Makes arrays with the given numbers of elements, filled with bytes that differ.
+    /// Makes arrays with these numbers of elements, filled with different bytes.
     fn new(lens: impl IntoIterator<Item = usize>) -> Result<Self, Failure> {
         let page = PAGE / size_of::<T>();
         let (mut end, mut bounds) = (0, Vec::new());
@@ -55,28 +55,27 @@ impl<T: Element> Arrays<T> {
         Ok(Arrays { data, starts: bounds.into_iter().map(|(start, _)| start).collect() })
     }
 
-    /// Returns a structure with one field for each array: a datatype at an offset, in elements, from the array's
-    /// start.
+    /// Returns a structure with a field for each array: a datatype at an offset in elements.
     fn structure(&self, types: impl IntoIterator<Item = (usize, Datatype)>) -> Result<Datatype, Failure> {
         let field = |(start, (offset, datatype)): (&usize, _)| (1, bytes::<T>(start + offset), datatype);
         Ok(Datatype::structure(&self.starts.iter().zip(types).map(field).collect::<Vec<_>>())?)
     }
 
-    fn pattern(self, name: String, send: Datatype, by_hand: Vec<Piece<T>>) -> Pattern<T> {
-        Pattern { name, data: self.data, start: 0, recv: send.clone(), send, symmetric: true, by_hand }
+    fn pattern(self, name: String, send: Datatype, manual: Vec<Piece<T>>) -> Pattern<T> {
+        Pattern { name, data: self.data, start: 0, recv: send.clone(), send, symmetric: true, manual }
     }
 }
 
 impl<T: Element> Pattern<T> {
-    /// Makes a pattern in one array of `len` elements, with displacement 0 at element `start`.
+    /// Makes a pattern in one array of `len` elements. Displacement 0 is element `start`.
     fn new(
         name: String,
         len: usize,
         start: usize,
         send: Datatype,
-        by_hand: Piece<T>,
+        manual: Piece<T>,
     ) -> Result<Self, Failure> {
-        Ok(Pattern { start, ..Arrays::new([len])?.pattern(name, send, vec![by_hand]) })
+        Ok(Pattern { start, ..Arrays::new([len])?.pattern(name, send, vec![manual]) })
     }
 
     fn boxed(self) -> Box<dyn Measured> {
@@ -84,7 +83,6 @@ impl<T: Element> Pattern<T> {
     }
 }
 
-/// Returns the size of a number of elements in bytes.
 fn bytes<T>(elements: usize) -> i64 {
     (elements * size_of::<T>()) as i64
 }
@@ -150,15 +148,21 @@ fn wrf(
     let send = arrays.structure((0..ARRAYS).map(of_each))?;
     let piece = |(a, start)| {
         let grid = if a < FLAT {
-            Grid { start: start + flat_at, outer: nj, outer_stride: d1, inner: 1, inner_stride: 0 }
+            NestedLoop { start: start + flat_at, outer: nj, outer_stride: d1, inner: 1, inner_stride: 0 }
         } else {
-            Grid { start: start + cube_at, outer: nj, outer_stride: d1 * d2, inner: nk, inner_stride: d1 }
+            NestedLoop {
+                start: start + cube_at,
+                outer: nj,
+                outer_stride: d1 * d2,
+                inner: nk,
+                inner_stride: d1,
+            }
         };
         Piece::runs(grid, ni)
     };
-    let by_hand = arrays.starts.iter().copied().enumerate().map(piece).collect();
+    let manual = arrays.starts.iter().copied().enumerate().map(piece).collect();
     let name = format!("WRF_{direction}_{}", if subarray { "sa" } else { "vec" });
-    Ok(arrays.pattern(name, send, by_hand).boxed())
+    Ok(arrays.pattern(name, send, manual).boxed())
 }
 
 /// Makes half of a plane of complex 3-vectors on a lattice of four dimensions `d`.
@@ -166,7 +170,7 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     let (plane, cube, all) = (d * d / 2, d * d * d / 2, d * d * d * d / 2);
     let vector = Datatype::of::<f32>().contiguous(6)?;
     let send = vector.vector(d, plane, cube as isize)?.hvector(2, 1, bytes::<f32>(6 * all))?;
-    let grid = Grid { start: 0, outer: 2, outer_stride: 6 * all, inner: d, inner_stride: 6 * cube };
+    let grid = NestedLoop { start: 0, outer: 2, outer_stride: 6 * all, inner: d, inner_stride: 6 * cube };
     let name = format!("MILC_su3_zd_{d}x{d}x{d}x{d}");
     Ok(Pattern::<f32>::new(name, 12 * all, 0, send, Piece::runs(grid, 6 * plane))?.boxed())
 }
@@ -174,26 +178,26 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
 /// Makes the three faces of a cube with ghost cells.
 fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     let double = Datatype::of::<f64>();
-    let face = |axis, start, send, by_hand| {
+    let face = |axis, start, send, manual| {
         let name = format!("NAS_MG_{axis}_{a}x{b}x{c}");
-        Pattern::<f64>::new(name, a * b * c, start, send, by_hand).map(Pattern::boxed)
+        Pattern::<f64>::new(name, a * b * c, start, send, manual).map(Pattern::boxed)
     };
     let x = double.vector(b - 2, 1, a as isize)?.hvector(c - 2, 1, bytes::<f64>(a * b))?;
-    let by_hand = Grid { start: 0, outer: c - 2, outer_stride: a * b, inner: b - 2, inner_stride: a };
-    let x = face("x", (a - 2) + a * (1 + b), x, Piece::fixed::<1, _>(by_hand))?;
+    let manual = NestedLoop { start: 0, outer: c - 2, outer_stride: a * b, inner: b - 2, inner_stride: a };
+    let x = face("x", (a - 2) + a * (1 + b), x, Piece::fixed::<1, _>(manual))?;
     let y = double.vector(c - 2, a - 2, (a * b) as isize)?;
-    let y = face("y", 1 + a * ((b - 2) + b), y, Piece::runs(Grid::line(c - 2, a * b), a - 2))?;
+    let y = face("y", 1 + a * ((b - 2) + b), y, Piece::runs(NestedLoop::line(c - 2, a * b), a - 2))?;
     let z = double.vector(b - 2, a - 2, a as isize)?;
-    let z = face("z", 1 + a * (1 + b), z, Piece::runs(Grid::line(b - 2, a), a - 2))?;
+    let z = face("z", 1 + a * (1 + b), z, Piece::runs(NestedLoop::line(b - 2, a), a - 2))?;
     Ok([x, y, z])
 }
 
 /// Makes a row and a column of cells of five numbers.
 fn lu(d: usize) -> Result<[Box<dyn Measured>; 2], Failure> {
     let (double, len) = (Datatype::of::<f64>(), 5 * (d + 2) * (d + 2));
-    let row = (double.contiguous(5 * d)?, Piece::runs(Grid::line(1, 0), 5 * d));
+    let row = (double.contiguous(5 * d)?, Piece::runs(NestedLoop::line(1, 0), 5 * d));
     let column = double.contiguous(5)?.vector(d, 1, (d + 2) as isize)?;
-    let column = (column, Piece::fixed::<5, _>(Grid::line(d, 5 * (d + 2))));
+    let column = (column, Piece::fixed::<5, _>(NestedLoop::line(d, 5 * (d + 2))));
     let x = Pattern::<f64>::new(format!("NAS_LU_x_{d}"), len, 5 * (1 + d * (d + 2)), row.0, row.1)?;
     let y = Pattern::<f64>::new(format!("NAS_LU_y_{d}"), len, 5 * (d + d + 2), column.0, column.1)?;
     Ok([x.boxed(), y.boxed()])
@@ -205,10 +209,10 @@ fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     let complex = Datatype::of::<f64>().contiguous(2)?;
     let send = complex.vector(n, 1, size as isize)?.resized(0, 16)?.contiguous(n)?;
     let recv = complex.vector(n, n, size as isize)?.resized(0, bytes::<f64>(2 * n))?;
-    let columns = Grid { start: 0, outer: n, outer_stride: 2, inner: n, inner_stride: 2 * size };
-    let rows = Piece::runs(Grid::line(n, 2 * size), 2 * n);
-    let by_hand = Piece { unpack: rows.unpack, ..Piece::fixed::<2, _>(columns) };
-    let pattern = Pattern::<f64>::new(format!("FFT2D_{size}_p2"), 2 * size * n, 0, send, by_hand)?;
+    let columns = NestedLoop { start: 0, outer: n, outer_stride: 2, inner: n, inner_stride: 2 * size };
+    let rows = Piece::runs(NestedLoop::line(n, 2 * size), 2 * n);
+    let manual = Piece { unpack: rows.unpack, ..Piece::fixed::<2, _>(columns) };
+    let pattern = Pattern::<f64>::new(format!("FFT2D_{size}_p2"), 2 * size * n, 0, send, manual)?;
     Ok(Pattern { recv, symmetric: false, ..pattern }.boxed())
 }
 
@@ -242,28 +246,28 @@ fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Result<Box<d
         0 => Piece::fixed::<3, _>(List::new(start, 3, &indices)),
         _ => Piece::fixed::<1, _>(List::new(start, 1, &indices)),
     };
-    let by_hand = memory.starts.iter().copied().enumerate().map(piece).collect();
-    Ok(memory.pattern(format!("LAMMPS_{kind}_{count}"), send, by_hand).boxed())
+    let manual = memory.starts.iter().copied().enumerate().map(piece).collect();
+    Ok(memory.pattern(format!("LAMMPS_{kind}_{count}"), send, manual).boxed())
 }
 
 /// Makes boundaries of the outer core, of crust and mantle, and mass terms.
 fn specfem() -> Result<[Box<dyn Measured>; 3], Failure> {
     let core = permutation(3225, 88_881, 3);
-    let by_hand = Piece::fixed::<1, _>(List::new(0, 1, &core));
+    let manual = Piece::fixed::<1, _>(List::new(0, 1, &core));
     let outer =
-        Pattern::<f32>::new("SPECFEM3D_oc_3225".into(), 88_881, 0, indexed::<f32>(&core, 1)?, by_hand)?;
+        Pattern::<f32>::new("SPECFEM3D_oc_3225".into(), 88_881, 0, indexed::<f32>(&core, 1)?, manual)?;
 
     let indices = [permutation(11797, 834_917, 4), permutation(3009, 51153, 5)];
     let memory = Arrays::<f32>::new([3 * 834_917, 3 * 51153])?;
     let send =
         memory.structure([(0, indexed::<f32>(&indices[0], 3)?), (0, indexed::<f32>(&indices[1], 3)?)])?;
     let piece = |(start, indices): (&usize, &Vec<usize>)| Piece::fixed::<3, _>(List::new(*start, 3, indices));
-    let by_hand = memory.starts.iter().zip(&indices).map(piece).collect();
-    let mantle = memory.pattern("SPECFEM3D_cm_11797".into(), send, by_hand);
+    let manual = memory.starts.iter().zip(&indices).map(piece).collect();
+    let mantle = memory.pattern("SPECFEM3D_cm_11797".into(), send, manual);
 
     let send = Datatype::of::<f32>().contiguous(3)?.vector(7600, 1, 2)?;
-    let by_hand = Piece::runs(Grid::line(7600, 6), 3);
-    let mass = Pattern::<f32>::new("SPECFEM3D_mt_7600".into(), 6 * 7600, 0, send, by_hand)?;
+    let manual = Piece::runs(NestedLoop::line(7600, 6), 3);
+    let mass = Pattern::<f32>::new("SPECFEM3D_mt_7600".into(), 6 * 7600, 0, send, manual)?;
     Ok([outer.boxed(), mantle.boxed(), mass.boxed()])
 }
 

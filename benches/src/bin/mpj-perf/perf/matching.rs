@@ -1,5 +1,5 @@
-//! Many messages that match their receives in order or in reverse: 8 bytes each, each with its own tag. Either the
-//! receives are posted before the messages arrive, or the messages are unexpected.
+//! Many messages of 8 bytes with different tags, which match their receives in order or in reverse. Either the receives
+//! are posted before the messages arrive, or the messages are unexpected.
 
 use mpj::{ANY_SOURCE, Error, Intracomm, Source, World};
 
@@ -7,13 +7,10 @@ use super::Failure;
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64};
 
-/// The rank that receives and prints; the other rank sends.
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
-/// The numbers of messages, of which those up to the given maximum are measured.
 const MESSAGES: [usize; 4] = [100, 1000, 10_000, 100_000];
-/// The number of runs of each case; their median is printed.
 const RUNS: usize = 5;
 
 /// The queue in which entries wait to be matched.
@@ -23,7 +20,7 @@ enum Queue {
     Unexpected,
 }
 
-/// The order in which the receives are posted. Messages are sent with increasing tags.
+/// The order of the receives by tag. Messages are sent with increasing tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Same,
@@ -41,17 +38,16 @@ const CASES: [(Queue, Order, &str); 6] = [
     (Queue::Unexpected, Order::AnySource, "unexpected,reverse_any"),
 ];
 
-/// Measures all cases with up to `most` messages.
-pub(crate) fn run(world: &World, most: usize) -> Result<(), Failure> {
-    let sizes = MESSAGES.into_iter().filter(|messages| *messages <= most);
+pub(crate) fn run(world: &World, max_messages: usize) -> Result<(), Failure> {
+    let sizes = MESSAGES.into_iter().filter(|messages| *messages <= max_messages);
     let report = Report::begin(world, CASES.len() * sizes.clone().count())?;
     for messages in sizes {
         let mut values = vec![0u64; messages];
         for (queue, order, name) in CASES {
             let mut once = || match (world.rank() == RECEIVER, queue) {
                 (false, _) => send(world, &values),
-                (true, Queue::Posted) => meet_posted(world, &mut values, order),
-                (true, Queue::Unexpected) => take_unexpected(world, &mut values, order),
+                (true, Queue::Posted) => time_posted(world, &mut values, order),
+                (true, Queue::Unexpected) => time_unexpected(world, &mut values, order),
             };
             once()?;
             let mut times = [0.0; RUNS];
@@ -63,25 +59,25 @@ pub(crate) fn run(world: &World, most: usize) -> Result<(), Failure> {
             report.row(format_args!("MATCH,{name},{messages},{median:.1},{:.1},{each:.1}", times[0]))?;
         }
     }
-    report.finish(world, None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was requested"))
 }
 
-/// The tag of the messages that start a run and that end it.
-const MARK: i32 = i32::MAX;
+/// The tag of the messages that start and end a run.
+const SYNC_TAG: i32 = i32::MAX;
 
-/// Sends all messages when the receiver is ready, followed by a message that ends the run.
+/// Sends all messages when the receiver is ready, and a message that ends the run.
 fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
-    world.recv(&mut 0u8, RECEIVER, MARK)?;
+    world.recv(&mut 0u8, RECEIVER, SYNC_TAG)?;
     world.scope(|s| {
         let sending = values.iter().zip(0..).map(|(value, tag)| s.isend(value, RECEIVER, tag));
         let sending: Vec<_> = sending.collect::<Result<_, Error>>()?;
-        world.send(&0u8, RECEIVER, MARK)?;
+        world.send(&0u8, RECEIVER, SYNC_TAG)?;
         sending.into_iter().try_for_each(|request| request.wait().map(drop))
     })?;
     Ok(0)
 }
 
-/// Calls `receive` for each value with the source and the tag of its receive.
+/// Calls `receive` for each value with its source and tag.
 fn in_order<'a>(
     values: &'a mut [u64],
     order: Order,
@@ -96,8 +92,8 @@ fn in_order<'a>(
     }
 }
 
-/// Returns the nanoseconds from the notice that all receives are posted to the last message.
-fn meet_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
+/// Returns the nanoseconds from the message that all receives are posted to the completion of the last receive.
+fn time_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.scope(|s| {
         let mut receiving = Vec::with_capacity(values.len());
         in_order(values, order, |value, source, tag| {
@@ -105,19 +101,19 @@ fn meet_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u6
             Ok(())
         })?;
         let start = now_ns();
-        world.send(&0u8, SENDER, MARK)?;
+        world.send(&0u8, SENDER, SYNC_TAG)?;
         receiving.into_iter().try_for_each(|request| request.wait().map(drop))?;
         let time = now_ns() - start;
-        world.recv(&mut 0u8, SENDER, MARK)?;
+        world.recv(&mut 0u8, SENDER, SYNC_TAG)?;
         Ok(time)
     })
 }
 
 /// Returns the nanoseconds that the receives take after all messages have arrived.
-fn take_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
-    world.send(&0u8, SENDER, MARK)?;
+fn time_unexpected(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
+    world.send(&0u8, SENDER, SYNC_TAG)?;
     // The other messages have arrived before this one.
-    world.recv(&mut 0u8, SENDER, MARK)?;
+    world.recv(&mut 0u8, SENDER, SYNC_TAG)?;
     let start = now_ns();
     in_order(values, order, |value, source, tag| world.recv(value, source, tag).map(drop))?;
     Ok(now_ns() - start)

@@ -1,10 +1,9 @@
-//! Memory that starts on a page boundary and has been touched, as from `page_alloc` of the C programs.
+//! Memory that starts on a page boundary and has been touched, as `page_alloc` of the C programs returns.
 
 use std::collections::TryReserveError;
 use std::hint::black_box;
 use std::ops::{Deref, DerefMut};
 
-/// The size of a page, to which memory is aligned.
 pub(super) const PAGE: usize = 4096;
 
 /// Elements whose memory starts on a page boundary.
@@ -22,7 +21,7 @@ impl<T: Copy> Pages<T> {
         let spare = PAGE / size_of::<T>();
         memory.try_reserve_exact(len.saturating_add(spare))?;
         memory.resize(len + spare, value);
-        // Pass the memory through `black_box`, so that zeros are really written and not left to untouched zero pages.
+        // `black_box` makes the compiler write zeros, too.
         black_box(&mut memory[..]).fill(value);
         let start = memory.as_ptr().align_offset(PAGE).min(spare);
         Ok(Pages { memory, start, len })

@@ -1,6 +1,5 @@
 //! The programs of `mpj-perf`. Those with ranks follow their C counterparts loop by loop and print the same lines, so
-//! that the figures can be compared: one pair of clock readings per iteration, the same touching of memory, and
-//! public calls only.
+//! that the figures can be compared.
 
 pub(crate) mod affinity;
 pub(crate) mod coll;

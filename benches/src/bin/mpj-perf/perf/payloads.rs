@@ -1,6 +1,5 @@
-//! Messages that are sent and received as a whole, between two ranks: a slice, a buffer of sections, a pool block, an
-//! object. They take turns: a disturbance of a round affects all of them, so that ratios within a round hold when
-//! times do not.
+//! `pingpong --payload`: a slice, a buffer of sections, a pool block and an object, sent between two ranks. They run
+//! interleaved (see [`super::interleaved`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,20 +15,19 @@ use super::report::Report;
 use super::serde::values::{Mesh, mesh};
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
-/// The kinds of messages that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum What {
-    /// As many bytes in one slice: what the others are compared with.
+pub(crate) enum Payload {
+    /// A slice, with which the others are compared
     Slice,
-    /// A buffer in one block, and one with a dynamic part in three more; received into a block of the right size.
+    /// A buffer in one block, and one with a dynamic part in three more blocks
     Buffer,
-    /// The bytes written to a block of the pool.
+    /// A pool block
     Block,
-    /// The mesh of `mpj-perf serde`, compared with encoding it, sending as many bytes from one slice, and decoding.
+    /// The mesh of mpj-perf serde, compared with encoding it, sending a slice of the same size, and decoding
     Object,
 }
 
-/// The sizes in bytes of the elements of a message.
+/// Bytes of the elements of a message.
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 const ROUNDS: usize = 15;
 
@@ -57,7 +55,7 @@ impl Pool for Chunks {
     }
 }
 
-/// Makes a message of `bytes` bytes, with all of them in the static part, or nearly all of them in three chunks.
+/// Makes a message with its bytes in the static part, or nearly all of them in three chunks.
 fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
     let fixed = if chunks { 64 } else { bytes };
     let mut message = Buffer::with_capacity(fixed + 256)?;
@@ -69,8 +67,7 @@ fn message(bytes: usize, chunks: bool) -> Result<Buffer<DefaultBlock, Reading>, 
     Ok(message.commit())
 }
 
-/// One of the messages that take turns.
-enum Lane<'a> {
+enum Candidate<'a> {
     Slice {
         send: Pages<u8>,
         recv: Pages<u8>,
@@ -81,8 +78,7 @@ enum Lane<'a> {
         recv: FilledBlock<DefaultBlock>,
     },
     Object(&'a Mesh),
-    /// The steps of sending an object: encodes, sends a slice of that length, receives it into one, and decodes
-    /// another message.
+    /// The steps of an object: encodes, sends a slice of that length, receives it into a slice, and decodes a message.
     Parts {
         mesh: &'a Mesh,
         send: Pages<u8>,
@@ -97,9 +93,9 @@ fn encode(mesh: &Mesh) -> Result<Buffer<DefaultBlock, Reading>, Failure> {
     Ok(message.commit())
 }
 
-impl Lane<'_> {
+impl Candidate<'_> {
     fn slice(bytes: usize) -> Result<Self, Failure> {
-        Ok(Lane::Slice { send: Pages::filled(bytes, 1)?, recv: Pages::filled(bytes, 2)? })
+        Ok(Candidate::Slice { send: Pages::filled(bytes, 1)?, recv: Pages::filled(bytes, 2)? })
     }
 
     fn block(bytes: usize) -> Result<Self, Failure> {
@@ -108,17 +104,17 @@ impl Lane<'_> {
             block.extend_from_slice(&vec![value; bytes])?;
             Ok(block)
         };
-        Ok(Lane::Block { send: written(1)?, recv: written(2)? })
+        Ok(Candidate::Block { send: written(1)?, recv: written(2)? })
     }
 
     #[inline]
     fn send(&self, world: &Intracomm, to: usize) -> Result<(), Failure> {
         match self {
-            Lane::Slice { send, .. } => world.send(&send[..], to, 1)?,
-            Lane::Buffer(message) => world.send(*message, to, 1)?,
-            Lane::Block { send, .. } => world.send(send, to, 1)?,
-            Lane::Object(mesh) => world.send_object(*mesh, to, 1)?,
-            Lane::Parts { mesh, send, .. } => {
+            Candidate::Slice { send, .. } => world.send(&send[..], to, 1)?,
+            Candidate::Buffer(message) => world.send(*message, to, 1)?,
+            Candidate::Block { send, .. } => world.send(send, to, 1)?,
+            Candidate::Object(mesh) => world.send_object(*mesh, to, 1)?,
+            Candidate::Parts { mesh, send, .. } => {
                 let message = black_box(encode(mesh)?);
                 world.send(&send[..], to, 1)?;
                 drop(message);
@@ -130,11 +126,11 @@ impl Lane<'_> {
     #[inline]
     fn recv(&mut self, world: &Intracomm, from: usize) -> Result<(), Failure> {
         match self {
-            Lane::Slice { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
-            Lane::Buffer(_) => drop(black_box(world.recv_buffer(from, 1)?)),
-            Lane::Block { recv, .. } => drop(world.recv(recv, from, 1)?),
-            Lane::Object(_) => drop(black_box(world.recv_object::<Mesh>(from, 1)?)),
-            Lane::Parts { recv, arrived, .. } => {
+            Candidate::Slice { recv, .. } => drop(world.recv(&mut recv[..], from, 1)?),
+            Candidate::Buffer(_) => drop(black_box(world.recv_buffer(from, 1)?)),
+            Candidate::Block { recv, .. } => drop(world.recv(recv, from, 1)?),
+            Candidate::Object(_) => drop(black_box(world.recv_object::<Mesh>(from, 1)?)),
+            Candidate::Parts { recv, arrived, .. } => {
                 world.recv(&mut recv[..], from, 1)?;
                 arrived.rewind();
                 drop(black_box(arrived.read_object::<Mesh>()?));
@@ -143,7 +139,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Returns the nanoseconds of each one-way transfer, as rank 0 measures them.
+    /// Returns the nanoseconds of half round trips.
     fn times(&mut self, world: &Intracomm, iterations: usize) -> Result<Vec<u64>, Failure> {
         let (leads, other) = (world.rank() == 0, 1 - world.rank());
         let mut times = vec![0; iterations];
@@ -163,91 +159,94 @@ impl Lane<'_> {
     }
 }
 
-/// The results of one lane: the median of each round, and the minimum of all times.
 struct Figures {
+    /// The median of each round.
     rounds: Vec<f64>,
-    least: u64,
+    min: u64,
 }
 
 fn up_to(max_bytes: usize) -> impl Iterator<Item = usize> {
     SIZES.into_iter().filter(move |bytes| *bytes <= max_bytes)
 }
 
-/// Measures the requested messages on two ranks, with elements of at most `max_bytes` bytes.
-pub(crate) fn run(world: &World, what: &[What], ms: f64, max_bytes: usize) -> Result<(), Failure> {
-    let is_asked = |wanted| what.contains(&wanted);
-    let (buffers, blocks) = (is_asked(What::Buffer), is_asked(What::Block));
-    let sizes = if is_asked(What::Slice) || buffers || blocks { 2 * up_to(max_bytes).count() } else { 0 };
-    let report = Report::begin(world, sizes + usize::from(is_asked(What::Object)))?;
+pub(crate) fn run(world: &World, payloads: &[Payload], ms: f64, max_bytes: usize) -> Result<(), Failure> {
+    let is_requested = |wanted| payloads.contains(&wanted);
+    let (buffers, blocks) = (is_requested(Payload::Buffer), is_requested(Payload::Block));
+    let sizes =
+        if is_requested(Payload::Slice) || buffers || blocks { 2 * up_to(max_bytes).count() } else { 0 };
+    let report = Report::begin(world, sizes + usize::from(is_requested(Payload::Object)))?;
     let cases = up_to(max_bytes).flat_map(|bytes| [(bytes, "static", false), (bytes, "chunks", true)]);
     for (bytes, shape, chunks) in cases.take(sizes) {
         let message = message(bytes, chunks)?;
         let len = message.len();
-        let mut lanes = vec![("slice", Lane::slice(len)?)];
+        let mut candidates = vec![("slice", Candidate::slice(len)?)];
         if buffers {
-            lanes.push(("buffer", Lane::Buffer(&message)));
+            candidates.push(("buffer", Candidate::Buffer(&message)));
         }
         if blocks {
-            lanes.push(("block", Lane::block(len)?));
+            candidates.push(("block", Candidate::block(len)?));
         }
-        let figures = in_turns(world, &mut lanes, ms)?;
-        for ((name, _), found) in lanes.iter().zip(&figures) {
+        let figures = measure_interleaved(world, &mut candidates, ms)?;
+        for ((name, _), found) in candidates.iter().zip(&figures) {
             line(&report, name, shape, len, found, &figures[0])?;
         }
         report.step();
     }
-    if is_asked(What::Object) {
+    if is_requested(Payload::Object) {
         let mesh = mesh();
         let bytes = encode(&mesh)?.to_vec();
         let arrived =
-            Buffer::from_bytes(global().alloc(bytes.len())?, &bytes).map_err(|refused| refused.error)?;
+            Buffer::from_bytes(global().alloc(bytes.len())?, &bytes).map_err(|error| error.error)?;
         let (send, recv) = (Pages::filled(bytes.len(), 1)?, Pages::filled(bytes.len(), 2)?);
-        let parts = Lane::Parts { mesh: &mesh, send, recv, arrived };
-        let mut lanes = vec![("parts", parts), ("object", Lane::Object(&mesh))];
-        let figures = in_turns(world, &mut lanes, ms)?;
-        for ((name, _), found) in lanes.iter().zip(&figures) {
+        let parts = Candidate::Parts { mesh: &mesh, send, recv, arrived };
+        let mut candidates = vec![("parts", parts), ("object", Candidate::Object(&mesh))];
+        let figures = measure_interleaved(world, &mut candidates, ms)?;
+        for ((name, _), found) in candidates.iter().zip(&figures) {
             line(&report, name, "mesh", bytes.len(), found, &figures[0])?;
         }
         report.step();
     }
-    report.finish(world, None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was requested"))
 }
 
-/// Prints a lane's figures, compared with those of another.
+/// Prints the figures of a candidate, and its ratio to `baseline`.
 fn line(
     report: &Report,
     name: &str,
     shape: &str,
     bytes: usize,
-    found: &Figures,
-    beside: &Figures,
+    figures: &Figures,
+    baseline: &Figures,
 ) -> Result<(), Failure> {
     let mut ratios: Vec<f64> =
-        found.rounds.iter().zip(&beside.rounds).map(|(ns, other)| ns / other).collect();
-    let (median, least) = (quantile_f64(&mut found.rounds.clone(), 0.5) / 1e3, found.least as f64 / 1e3);
+        figures.rounds.iter().zip(&baseline.rounds).map(|(ns, other)| ns / other).collect();
+    let (median, min) = (quantile_f64(&mut figures.rounds.clone(), 0.5) / 1e3, figures.min as f64 / 1e3);
     let ratio = quantile_f64(&mut ratios, 0.5);
-    report.line(format_args!("WHOLE,{name},{shape},{bytes},{median:.3},{least:.3},{ratio:.3}"))
+    report.line(format_args!("WHOLE,{name},{shape},{bytes},{median:.3},{min:.3},{ratio:.3}"))
 }
 
-/// Times all lanes in turns. Collective.
-fn in_turns(world: &Intracomm, lanes: &mut [(&str, Lane<'_>)], ms: f64) -> Result<Vec<Figures>, Failure> {
-    let mut iterations = vec![0i64; lanes.len()];
-    for ((_, lane), iterations) in lanes.iter_mut().zip(&mut iterations) {
-        lane.times(world, 20)?;
-        let estimate = quantile(&mut lane.times(world, 20)?, 0.5) + 1.0;
+/// Times all candidates. Collective.
+fn measure_interleaved(
+    world: &Intracomm,
+    candidates: &mut [(&str, Candidate<'_>)],
+    ms: f64,
+) -> Result<Vec<Figures>, Failure> {
+    let mut iterations = vec![0i64; candidates.len()];
+    for ((_, candidate), iterations) in candidates.iter_mut().zip(&mut iterations) {
+        candidate.times(world, 20)?;
+        let estimate = quantile(&mut candidate.times(world, 20)?, 0.5) + 1.0;
         *iterations = repeats(ms * 1e6 / ROUNDS as f64, 2.0 * estimate, 5, 20_000);
     }
     world.bcast(&mut iterations, 0)?;
     let mut figures: Vec<Figures> =
-        lanes.iter().map(|_| Figures { rounds: Vec::new(), least: u64::MAX }).collect();
+        candidates.iter().map(|_| Figures { rounds: Vec::new(), min: u64::MAX }).collect();
     for round in 0..ROUNDS {
-        for turn in 0..lanes.len() {
-            // Rotate the order in each round, so that a lane does not always run on the cache state that the same
-            // other one left.
-            let at = (turn + round) % lanes.len();
-            let mut times = lanes[at].1.times(world, iterations[at] as usize)?;
+        for turn in 0..candidates.len() {
+            // Rotate the order, so that a candidate does not always find the cache state of the same predecessor.
+            let at = (turn + round) % candidates.len();
+            let mut times = candidates[at].1.times(world, iterations[at] as usize)?;
             figures[at].rounds.push(quantile(&mut times, 0.5).max(1.0));
-            figures[at].least = figures[at].least.min(times[0]);
+            figures[at].min = figures[at].min.min(times[0]);
         }
     }
     Ok(figures)

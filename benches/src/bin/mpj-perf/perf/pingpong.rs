@@ -1,5 +1,5 @@
-//! Point-to-point: ping-pong with the same, rotating and freshly written buffers, message rate, and windowed one-way
-//! and two-way bandwidth. Follows `pingpong.c`.
+//! Ping-pong with the same, rotating and freshly written buffers; message rate; bandwidth in one and both directions.
+//! Follows `pingpong.c`.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -9,7 +9,7 @@ use mpj::{Error, Intracomm, World};
 use super::Failure;
 use super::memory::{PAGE, Pages};
 use super::paths::memcpy;
-use super::plot::{Curve, Lines, Look, Meaning, Page, Panel, Point, Scale};
+use super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point, Scale};
 use super::report::Report;
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
 
@@ -18,53 +18,52 @@ const SIZES: [usize; 18] = [
     4_194_304, 16_777_216,
 ];
 const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_304];
-/// The numbers of concurrent small messages in a window, with the largest last.
+/// Numbers of concurrent small messages.
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
 const MEBI: usize = 1 << 20;
-/// The maximum size of a buffer pool in MiB, which is a terabyte.
-const MOST_MIB: usize = MEBI;
+/// A terabyte.
+const MAX_MIB: usize = MEBI;
 
-/// The options of the measurement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    /// Milliseconds for each point.
+pub(crate) struct PingpongOptions {
+    /// Per point.
     pub(crate) ms: f64,
-    /// The largest message in bytes.
     pub(crate) max_bytes: usize,
-    /// The size in MiB of each of the two buffers in which messages rotate.
-    pub(crate) pool_mib: usize,
+    /// Size of each of the two memories in which buffers rotate.
+    pub(crate) rotate_mib: usize,
 }
 
-impl Options {
-    /// Returns the number of rows that are measured.
+impl PingpongOptions {
     fn rows(&self) -> usize {
-        let up_to_limit = |sizes: &[usize], least: usize| {
-            sizes.iter().filter(|bytes| (least..=self.max_bytes).contains(*bytes)).count()
+        let up_to_limit = |sizes: &[usize], min: usize| {
+            sizes.iter().filter(|bytes| (min..=self.max_bytes).contains(*bytes)).count()
         };
-        let single: usize = [0, 1, PAGE].into_iter().map(|least| up_to_limit(&SIZES, least)).sum();
+        let single: usize = [0, 1, PAGE].into_iter().map(|min| up_to_limit(&SIZES, min)).sum();
         single + RATE_WINDOWS.len() + 1 + 2 * up_to_limit(&WINDOW_SIZES, 0)
     }
 
-    /// Returns the reason why this cannot be run, if there is one.
-    pub(crate) fn refuse(&self) -> Option<String> {
+    /// Returns why this cannot be run, if it cannot.
+    pub(crate) fn rejection(&self) -> Option<String> {
         let windows = WINDOW_SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| b * window(b));
         let single = SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| stride(b).max(b));
         let needed = windows.chain(single).fold(RATE_BYTES * 64, usize::max).div_ceil(MEBI);
-        if self.pool_mib < needed {
-            return Some(format!("messages of up to {} bytes need a pool of {needed} MiB", self.max_bytes));
+        if self.rotate_mib < needed {
+            return Some(format!(
+                "messages of up to {} bytes need {needed} MiB of rotating memory",
+                self.max_bytes
+            ));
         }
-        (self.pool_mib > MOST_MIB)
-            .then(|| format!("no rank has memory for two pools of {} MiB", self.pool_mib))
+        (self.rotate_mib > MAX_MIB).then(|| format!("no rank has memory for twice {} MiB", self.rotate_mib))
     }
 }
 
-/// Returns the number of concurrent large messages in a window.
+/// Returns the number of concurrent large messages.
 fn window(bytes: usize) -> usize {
     if bytes >= MEBI { 16 } else { 64 }
 }
 
-/// Returns the distance of rotating buffers, which spreads them over the sets of the caches.
+/// Returns the distance of rotating buffers, which spreads them over the cache sets.
 fn stride(bytes: usize) -> usize {
     if bytes >= MEBI { bytes } else { (bytes + PAGE + 64).next_multiple_of(PAGE) + 64 }
 }
@@ -77,21 +76,19 @@ fn touch(bytes: &mut [u8]) {
     black_box(bytes);
 }
 
-/// One variant of the ping-pong.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     name: &'static str,
     bytes: usize,
-    /// The distance of the buffers, and below, their number.
+    /// The distance of the buffers.
     stride: usize,
     buffers: usize,
-    /// Whether the whole buffer is written before each send, as a program does.
+    /// Whether the buffer is written before each send.
     fresh: bool,
 }
 
-/// The two ranks, their buffers, and the time for each point.
 #[derive(Debug)]
-struct Bench<'a> {
+struct Exchange<'a> {
     world: &'a Intracomm,
     leads: bool,
     other: usize,
@@ -101,13 +98,13 @@ struct Bench<'a> {
     budget_ns: f64,
 }
 
-/// Measures all variants, on two ranks.
-pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -> Result<(), Failure> {
     let report = Report::begin(world, options.rows())?;
-    let (leads, pool) = (world.rank() == 0, options.pool_mib.saturating_mul(MEBI));
+    let (leads, pool) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
     let (send, recv) = (Pages::filled(pool, 1)?, Pages::filled(pool, 2)?);
     let budget_ns = options.ms * 1e6;
-    let mut bench = Bench { world, leads, other: usize::from(leads), report: &report, send, recv, budget_ns };
+    let mut bench =
+        Exchange { world, leads, other: usize::from(leads), report: &report, send, recv, budget_ns };
 
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes);
     let (mut same, mut rotating, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
@@ -136,7 +133,6 @@ pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result
     }
     let mut copies = Vec::new();
     for bytes in WINDOW_SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes && svg.is_some()) {
-        // Convert the times to rates in MB/s.
         let Point { x, y, low, high } = memcpy(bytes, options.ms)?;
         copies.push(Point { x, y: x / y, low: x / high, high: x / low });
     }
@@ -145,23 +141,29 @@ pub(crate) fn run(world: &World, options: Options, svg: Option<&Path>) -> Result
 }
 
 const BUFFERS: [(&str, &str); 3] = [
-    ("same", "one buffer on each side, again and again: it stays in the cache"),
-    ("rotating", "another buffer each time, out of a memory larger than the caches"),
-    ("freshly written", "one buffer, of which the sender writes every cache line before it sends"),
+    ("same", "one buffer on each side, which stays in the cache"),
+    ("rotating", "another buffer each time, in a memory larger than the caches"),
+    ("freshly written", "one buffer; the sender writes every cache line before each send"),
 ];
 const RATES: [(&str, &str); 3] = [
-    ("one way", "a window of 64 messages (16 from 1 MiB on) is under way at once, then the receiver answers"),
-    ("both ways", "both ranks send and receive such windows at once; the sum of both"),
-    ("memcpy", "a copy of as many bytes within one rank, while the other one waits"),
+    ("one way", "a window of 64 concurrent messages (16 from 1 MiB on), then the receiver replies"),
+    ("both ways", "both ranks send and receive such windows concurrently; the sum of both"),
+    ("memcpy", "a copy of the same number of bytes within one rank, while the other one waits"),
 ];
 
-/// Makes a page with latency and bandwidth side by side.
 fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
-    let looks = [Look::of(0), Look::of(1), Look::of(2), Look::of(3), Look::of(4), Look::of(6).dashed(2)];
-    let (of_latency, of_rates) = looks.split_at(BUFFERS.len());
-    let curves = |names: [(&str, &str); 3], looks: &[Look], points: [Vec<Point>; 3]| {
-        let all = names.iter().zip(looks).zip(points).filter(|(_, points)| !points.is_empty());
-        all.map(|(((name, _), look), points)| Curve { label: (*name).to_owned(), look: *look, points })
+    let styles = [
+        CurveStyle::of(0),
+        CurveStyle::of(1),
+        CurveStyle::of(2),
+        CurveStyle::of(3),
+        CurveStyle::of(4),
+        CurveStyle::of(6).dashed(2),
+    ];
+    let (of_latency, of_rates) = styles.split_at(BUFFERS.len());
+    let curves = |names: [(&str, &str); 3], styles: &[CurveStyle], points: [Vec<Point>; 3]| {
+        let all = names.iter().zip(styles).zip(points).filter(|(_, points)| !points.is_empty());
+        all.map(|(((name, _), style), points)| Curve { label: (*name).to_owned(), style: *style, points })
             .collect()
     };
     let empty = latency[0].first().filter(|point| point.x == 0.0).map(|point| point.y);
@@ -169,14 +171,14 @@ fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
         let gb = |Point { x, y, low, high }| Point { x, y: y / 1e3, low: low / 1e3, high: high / 1e3 };
         points.into_iter().map(gb).collect()
     };
-    let meanings = BUFFERS.into_iter().chain(RATES).zip(looks);
+    let meanings = BUFFERS.into_iter().chain(RATES).zip(styles);
     Page {
         title: "Messages between two ranks".to_owned(),
         notes: vec![
-            "Lines: medians. Bars: least to 99 % of half round trips, and least to most of bandwidths; of memcpy the middle half."
+            "Lines: medians. Bars: minimum to p99 of half round trips, minimum to maximum of bandwidths, quartiles of memcpy."
                 .to_owned(),
         ],
-        legend: meanings.map(|((name, what), look)| Meaning { look, name, what }).collect(),
+        legend: meanings.map(|((name, what), style)| Meaning { style, name, what }).collect(),
         columns: 2,
         panels: vec![
             Panel::Lines(Lines {
@@ -200,8 +202,8 @@ fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
     }
 }
 
-impl Bench<'_> {
-    /// Sends a message and receives one back, in the buffers at offset `at` of the pools.
+impl Exchange<'_> {
+    /// Sends a message and receives one back, in the buffers at offset `at`.
     #[inline]
     fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
         let Variant { bytes, fresh, .. } = variant;
@@ -251,15 +253,15 @@ impl Bench<'_> {
         }
         let Variant { name, bytes, .. } = variant;
         let median = quantile(&mut times, 0.5) / 2e3;
-        let (least, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
-        self.report.note(median, least);
+        let (min, p99) = (times[0] as f64 / 2e3, quantile(&mut times, 0.99) / 2e3);
+        self.report.note(median, min);
         let rate = bytes as f64 / median;
         self.report
-            .row(format_args!("PP,{name},{bytes},{iterations},{median:.3},{least:.3},{p99:.3},{rate:.1}"))?;
-        Ok(Point { x: bytes as f64, y: median, low: least, high: p99 })
+            .row(format_args!("PP,{name},{bytes},{iterations},{median:.3},{min:.3},{p99:.3},{rate:.1}"))?;
+        Ok(Point { x: bytes as f64, y: median, low: min, high: p99 })
     }
 
-    /// Sends windows of messages, one way or both ways, and returns the seconds that they took.
+    /// Sends windows of messages in one or both directions, and returns the seconds that they took.
     fn windows(&mut self, bytes: usize, window: usize, iterations: i64, both: bool) -> Result<f64, Error> {
         let (world, leads, other) = (self.world, self.leads, self.other);
         let (send, recv) = (&self.send[..bytes * window], &mut self.recv[..bytes * window]);
@@ -326,15 +328,16 @@ impl Bench<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, stride};
+    use super::{PingpongOptions, stride};
 
     #[test]
-    fn pools_hold_what_is_sent() {
-        let refuse = |max_bytes, pool_mib| Options { ms: 1.0, max_bytes, pool_mib }.refuse();
-        assert_eq!(refuse(usize::MAX, 64), None);
-        assert!(refuse(usize::MAX, 63).is_some());
-        assert_eq!(refuse(0, 1), None);
-        assert!(refuse(0, 0).is_some());
+    fn rotating_memory_must_hold_the_largest_message() {
+        let rejection =
+            |max_bytes, rotate_mib| PingpongOptions { ms: 1.0, max_bytes, rotate_mib }.rejection();
+        assert_eq!(rejection(usize::MAX, 64), None);
+        assert!(rejection(usize::MAX, 63).is_some());
+        assert_eq!(rejection(0, 1), None);
+        assert!(rejection(0, 0).is_some());
     }
 
     #[test]

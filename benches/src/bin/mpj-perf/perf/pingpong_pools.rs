@@ -1,6 +1,5 @@
-//! The second experiment of the mpjbuf paper: a ping-pong of messages that are packed into pool blocks, sent,
-//! received into blocks of the same pool, and unpacked, for each strategy and storage. The pools take turns at each
-//! size.
+//! `pingpong --pool`, the second experiment of the mpjbuf paper: messages are packed into pool blocks, sent, received
+//! into blocks of the same pool, and unpacked. The pools run interleaved.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -10,11 +9,11 @@ use mpj::pool::{Growth, Pool, PoolStats, strategy};
 use mpj::{Intracomm, World};
 
 use super::Failure;
-use super::plot::{Curve, Lines, Look, Page, Panel, Point};
+use super::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// The sizes in bytes of the elements of a message.
+/// Bytes of the elements of a message.
 const SIZES: [usize; 12] =
     [8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 const ROUNDS: usize = 7;
@@ -22,8 +21,7 @@ const MEBI: f64 = (1 << 20) as f64;
 
 /// A pool with its ping-pong.
 trait Contender {
-    /// Returns the nanoseconds of each round trip of messages of `len` numbers, as this rank measures them.
-    /// Collective.
+    /// Returns the nanoseconds of each round trip of messages of `len` numbers. Collective.
     fn times(&mut self, world: &Intracomm, len: usize, iterations: i64) -> Result<Vec<u64>, Failure>;
 
     fn stats(&self) -> PoolStats;
@@ -38,15 +36,15 @@ struct Exchange<P> {
 impl<P: Pool + 'static> Exchange<P> {
     #[inline]
     fn send(&self, world: &Intracomm, to: usize, len: usize) -> Result<(), Failure> {
-        let block = self.pool.alloc(room(len)?)?;
-        let mut message = Buffer::new(block).map_err(|refused| refused.error)?;
+        let block = self.pool.alloc(message_len(len)?)?;
+        let mut message = Buffer::new(block).map_err(|error| error.error)?;
         message.write(&self.sent[..len])?;
         Ok(world.send(&message.commit(), to, 1)?)
     }
 
     #[inline]
     fn recv(&mut self, world: &Intracomm, from: usize, len: usize) -> Result<(), Failure> {
-        let (mut message, _) = world.recv_buffer_in(&self.pool, room(len)?, from, 1)?;
+        let (mut message, _) = world.recv_buffer_in(&self.pool, message_len(len)?, from, 1)?;
         message.read(&mut self.got[..len])?;
         black_box(&mut self.got[..len]);
         Ok(())
@@ -79,14 +77,14 @@ impl<P: Pool + 'static> Contender for Exchange<P> {
     }
 }
 
-/// Returns the size in bytes of a message of `len` numbers.
-fn room(len: usize) -> Result<usize, Failure> {
-    Ok(MESSAGE_HEADER + section_len::<f64>(len).ok_or("more bytes than can be counted")?)
+/// Returns the bytes of a message of `len` numbers.
+fn message_len(len: usize) -> Result<usize, Failure> {
+    Ok(MESSAGE_HEADER + section_len::<f64>(len).ok_or("the message is too long")?)
 }
 
-struct Enter;
+struct MakeExchange;
 
-impl strategy::Visitor for Enter {
+impl strategy::Visitor for MakeExchange {
     type Output = Box<dyn Contender>;
 
     fn visit<P: Pool + 'static>(self, pool: P) -> Box<dyn Contender> {
@@ -94,7 +92,6 @@ impl strategy::Visitor for Enter {
     }
 }
 
-/// A contender, with the names of its strategy and storage.
 struct Entry {
     strategy: String,
     storage: String,
@@ -110,7 +107,7 @@ fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Fai
     let mut entries = Vec::new();
     for storage in storages {
         for strategy in strategies {
-            let contender = strategy::visit(strategy, storage, Growth::default(), Enter)?;
+            let contender = strategy::visit(strategy, storage, Growth::default(), MakeExchange)?;
             let (strategy, storage) = (strategy.clone(), storage.clone());
             entries.push(Entry { strategy, storage, contender, points: Vec::new() });
         }
@@ -118,8 +115,8 @@ fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Fai
     Ok(entries)
 }
 
-/// Returns the reason why these names cannot be measured, if there is one.
-pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<String> {
+/// Returns why these names cannot be measured, if they cannot.
+pub(crate) fn rejection(strategies: &[String], storages: &[String]) -> Option<String> {
     struct Nothing;
     impl strategy::Visitor for Nothing {
         type Output = ();
@@ -136,7 +133,6 @@ pub(crate) fn refuse(strategies: &[String], storages: &[String]) -> Option<Strin
         .next()
 }
 
-/// Measures every pair of strategy and storage up to `max_bytes`, on two ranks.
 pub(crate) fn run(
     world: &World,
     (strategies, storages): (&[String], &[String]),
@@ -148,7 +144,7 @@ pub(crate) fn run(
     let report = Report::begin(world, sizes().count())?;
     let mut entries = entries(strategies, storages)?;
     for bytes in sizes() {
-        let points = in_turns(world, &mut entries, bytes, ms)?;
+        let points = measure_interleaved(world, &mut entries, bytes, ms)?;
         for (entry, point) in entries.iter_mut().zip(points) {
             let Entry { strategy, storage, points, .. } = entry;
             let Point { x, y, low, high } = point;
@@ -174,8 +170,13 @@ pub(crate) fn run(
     report.finish(world, svg, || page(&entries, storages))
 }
 
-/// Times one size in turns; returns half round trips. Collective.
-fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> Result<Vec<Point>, Failure> {
+/// Returns the half round trips of all pools at one size. Collective.
+fn measure_interleaved(
+    world: &Intracomm,
+    entries: &mut [Entry],
+    bytes: usize,
+    ms: f64,
+) -> Result<Vec<Point>, Failure> {
     let len = bytes / size_of::<f64>();
     let mut iterations = vec![0i64; entries.len()];
     for (entry, iterations) in entries.iter_mut().zip(&mut iterations) {
@@ -187,8 +188,7 @@ fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> 
     let mut all = vec![Vec::new(); entries.len()];
     for round in 0..ROUNDS {
         for turn in 0..entries.len() {
-            // Rotate the order in each round, so that a pool does not always run on the cache state that the same
-            // other one left.
+            // Rotate the order, so that a pool does not always find the cache state of the same predecessor.
             let at = (turn + round) % entries.len();
             all[at].append(&mut entries[at].contender.times(world, len, iterations[at])?);
         }
@@ -200,13 +200,12 @@ fn in_turns(world: &Intracomm, entries: &mut [Entry], bytes: usize, ms: f64) -> 
     Ok(all.iter_mut().map(point).collect())
 }
 
-/// Makes a panel for each storage.
 fn page(entries: &[Entry], storages: &[String]) -> Page {
     let panel = |storage: &String| {
         let of_storage = entries.iter().filter(|entry| entry.storage == *storage);
         let curves = of_storage.enumerate().map(|(at, entry)| Curve {
             label: entry.strategy.clone(),
-            look: Look::of(at),
+            style: CurveStyle::of(at),
             points: entry.points.clone(),
         });
         Panel::Lines(Lines {
@@ -221,10 +220,10 @@ fn page(entries: &[Entry], storages: &[String]) -> Page {
         title: "Ping-pong of messages that are packed into blocks of a pool".to_owned(),
         notes: vec![
             "Elements are packed into a block, sent, received into another block and unpacked. Lines: medians of half round \
-             trips; bars: least to 99 %. Lower is better."
+             trips; bars: minimum to p99. Lower is better."
                 .to_owned(),
             "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-             none: memory of the system each time."
+             none: new memory from the storage each time."
                 .to_owned(),
         ],
         columns: storages.len().min(2),

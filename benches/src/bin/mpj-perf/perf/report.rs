@@ -1,4 +1,4 @@
-//! The output of rank 0.
+//! The output of the programs with ranks.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,18 +12,17 @@ use super::Failure;
 use super::plot::Page;
 use super::setting::{Setting, devices};
 
-/// A median above this multiple of the minimum suggests that ranks have shared a core.
-const WILD: f64 = 3.0;
+/// A median above this multiple of the minimum suggests that ranks shared a core.
+const SUSPICIOUS_RATIO: f64 = 3.0;
 
 /// Prints at rank 0 and is silent at other ranks.
 #[derive(Debug)]
 pub(super) struct Report {
     prints: bool,
-    /// A progress bar on the terminal. It is hidden if standard error is not a terminal.
     bar: ProgressBar,
     setting: Setting,
-    /// The largest ratio of a median to the minimum time.
-    wildest: Cell<f64>,
+    /// The largest ratio of a median to its minimum.
+    max_ratio: Cell<f64>,
 }
 
 /// Prints the traffic of rank 0, as remarks.
@@ -34,17 +33,17 @@ pub(crate) fn stats(world: &World) -> Result<(), Failure> {
 
 fn print(line: fmt::Arguments<'_>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let written = writeln!(out, "{line}").and_then(|()| out.flush());
-    Ok(written.map_err(|why| format!("the report cannot be written: {why}"))?)
+    let result = writeln!(out, "{line}").and_then(|()| out.flush());
+    Ok(result.map_err(|why| format!("cannot write the report: {why}"))?)
 }
 
 impl Report {
-    /// Begins a report of `rows` rows: prints the version of the library and the placement of the ranks. Collective.
+    /// Begins a report of `rows` rows with the version and the placement of the ranks. Collective.
     pub(super) fn begin(world: &Intracomm, rows: usize) -> Result<Report, Failure> {
         let setting = Setting::gather(world)?;
         let prints = world.rank() == 0;
         let bar = if prints { progress(rows) } else { ProgressBar::hidden() };
-        let report = Report { prints, bar, setting, wildest: Cell::new(0.0) };
+        let report = Report { prints, bar, setting, max_ratio: Cell::new(0.0) };
         let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
         report.line(format_args!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")))?;
         report.line(format_args!("# affinity: {}", report.setting.affinity()))?;
@@ -52,37 +51,34 @@ impl Report {
         Ok(report)
     }
 
-    /// Prints one line and flushes it, because a reader might be waiting for it.
+    /// Prints one line and flushes it.
     pub(super) fn line(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         if self.prints { self.bar.suspend(|| print(line)) } else { Ok(()) }
     }
 
-    /// Counts a row that has several lines.
+    /// Counts a row without printing it.
     pub(super) fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Prints one row.
     pub(super) fn row(&self, line: fmt::Arguments<'_>) -> Result<(), Failure> {
         self.step();
         self.line(line)
     }
 
     /// Records a median time and the minimum time.
-    pub(super) fn note(&self, median: f64, least: f64) {
-        if least > 0.0 {
-            self.wildest.set(self.wildest.get().max(median / least));
+    pub(super) fn note(&self, median: f64, min: f64) {
+        if min > 0.0 {
+            self.max_ratio.set(self.max_ratio.get().max(median / min));
         }
     }
 
-    /// Returns a warning if ranks might have shared a core.
-    fn doubt(&self) -> Option<String> {
-        let wildest = self.wildest.get();
-        (!self.setting.is_bound() && wildest > WILD)
-            .then(|| format!("a median is {wildest:.1} times the least time: ranks may have shared a core"))
+    fn warning(&self) -> Option<String> {
+        let max_ratio = self.max_ratio.get();
+        (!self.setting.is_bound() && max_ratio > SUSPICIOUS_RATIO)
+            .then(|| format!("a median is {max_ratio:.1} times the minimum: ranks may have shared a core"))
     }
 
-    /// Ends the report, and draws its picture if one was requested.
     pub(super) fn finish(
         &self,
         world: &World,
@@ -93,12 +89,14 @@ impl Report {
         if !self.prints {
             return Ok(());
         }
-        if let Some(doubt) = self.doubt() {
-            print(format_args!("# warning: not bound, and {doubt} (mpj-perf --help says more of --bind)"))?;
+        if let Some(warning) = self.warning() {
+            print(format_args!(
+                "# warning: not bound, and {warning} (see --bind in mpj-perf PROGRAM --help)"
+            ))?;
         }
         let Some(path) = svg else { return Ok(()) };
-        let doubt = self.doubt().map_or_else(String::new, |doubt| format!("; {doubt}"));
-        let setting = format!("{}: {}{doubt}", devices(world), self.setting);
+        let warning = self.warning().map_or_else(String::new, |warning| format!("; {warning}"));
+        let setting = format!("{}: {}{warning}", devices(world), self.setting);
         Page { setting, ..page() }.write(path)
     }
 }
@@ -117,17 +115,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wild_times_of_unbound_ranks_raise_a_doubt() {
+    fn large_spread_of_unbound_ranks_is_a_warning() {
         let report = Report {
             prints: false,
             bar: ProgressBar::hidden(),
             setting: Setting::default(),
-            wildest: Cell::new(0.0),
+            max_ratio: Cell::new(0.0),
         };
         report.note(2.9, 1.0);
         report.note(5.0, 0.0);
-        assert_eq!(report.doubt(), None);
+        assert_eq!(report.warning(), None);
         report.note(6.2, 1.0);
-        assert!(report.doubt().is_some_and(|doubt| doubt.contains("6.2 times")));
+        assert!(report.warning().is_some_and(|warning| warning.contains("6.2 times")));
     }
 }

@@ -12,22 +12,22 @@ pub(super) fn now_ns() -> u64 {
 /// Sorts the readings and returns the `q`-quantile.
 pub(super) fn quantile(readings: &mut [u64], q: f64) -> f64 {
     readings.sort_unstable();
-    readings[place(readings.len(), q)] as f64
+    readings[index(readings.len(), q)] as f64
 }
 
 /// Like [`quantile`], for any numbers.
 pub(super) fn quantile_f64(readings: &mut [f64], q: f64) -> f64 {
     readings.sort_unstable_by(f64::total_cmp);
-    readings[place(readings.len(), q)]
+    readings[index(readings.len(), q)]
 }
 
-fn place(readings: usize, q: f64) -> usize {
+fn index(readings: usize, q: f64) -> usize {
     (q * (readings - 1) as f64 + 0.5) as usize
 }
 
-/// Returns how often an operation that takes `each_ns` has to be repeated to fill `budget_ns`, within limits.
-pub(super) fn repeats(budget_ns: f64, each_ns: f64, least: i64, most: i64) -> i64 {
-    ((budget_ns / each_ns) as i64).clamp(least, most)
+/// Returns how often an operation of `each_ns` must be repeated to fill `budget_ns`, within limits.
+pub(super) fn repeats(budget_ns: f64, each_ns: f64, min: i64, max: i64) -> i64 {
+    ((budget_ns / each_ns) as i64).clamp(min, max)
 }
 
 #[cfg(test)]

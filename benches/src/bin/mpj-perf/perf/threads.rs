@@ -1,4 +1,4 @@
-//! Several concurrent threads of a rank, each with its own communicator: measures how much they slow each other down.
+//! `pingpong --threads`: how much concurrent threads of a rank slow each other down.
 
 use std::thread;
 
@@ -8,15 +8,14 @@ use super::Failure;
 use super::report::Report;
 use super::stats::{now_ns, quantile, repeats};
 
-/// The size of a message in bytes, and below, the number of messages before the receiver replies.
 const BYTES: usize = 8;
+/// Number of messages before the receiver replies.
 const WINDOW: usize = 64;
 
-/// The result of one thread: round-trip times in nanoseconds, and messages per second.
+/// Round-trip times in nanoseconds, and messages per second.
 type Measured = (Vec<u64>, f64);
 
-/// Measures one thread, then increasing numbers up to `threads`, and one again: a rank takes locks from the second
-/// thread on.
+/// Measures one thread, increasing numbers up to `threads`, and one again, when the rank takes locks.
 pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();
@@ -28,10 +27,7 @@ pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure>
             [comm] => vec![measure(comm, ms)?],
             comms => thread::scope(|s| {
                 let running: Vec<_> = comms.iter().map(|comm| s.spawn(move || measure(comm, ms))).collect();
-                running
-                    .into_iter()
-                    .map(|one| one.join().expect("a thread that measures"))
-                    .collect::<Result<_, _>>()
+                running.into_iter().map(|one| one.join().expect("no thread panics")).collect::<Result<_, _>>()
             })?,
         };
         world.barrier()?;
@@ -40,7 +36,7 @@ pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure>
         let rate: f64 = measured.iter().map(|(_, rate)| rate / 1e6).sum();
         report.row(format_args!("THREADS,{count},{median:.3},{rate:.3}"))?;
     }
-    report.finish(world, None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was requested"))
 }
 
 fn measure(comm: &Intracomm, ms: f64) -> Result<Measured, Error> {
@@ -54,13 +50,13 @@ fn measure(comm: &Intracomm, ms: f64) -> Result<Measured, Error> {
     Ok((times, rate))
 }
 
-/// Broadcasts the number of iterations from rank 0.
+/// Broadcasts a number of iterations from rank 0.
 fn agree(comm: &Intracomm, mut count: i64) -> Result<i64, Error> {
     comm.bcast(&mut count, 0)?;
     Ok(count)
 }
 
-/// Exchanges messages there and back; returns the time of each round trip.
+/// Returns the time of each round trip.
 fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     let (send, mut recv) = ([1u8; BYTES], [0u8; BYTES]);
     comm.barrier()?;
@@ -78,8 +74,7 @@ fn round_trips(comm: &Intracomm, count: i64) -> Result<Vec<u64>, Error> {
     (0..count).map(|_| once()).collect()
 }
 
-/// Sends windows of messages from rank 0 to rank 1, which replies to each window; returns the nanoseconds that they
-/// took.
+/// Sends windows of messages from rank 0 to rank 1, which replies to each. Returns the nanoseconds that they took.
 fn windows(comm: &Intracomm, count: i64) -> Result<f64, Error> {
     let (send, mut recv) = ([1u8; BYTES], [[0u8; BYTES]; WINDOW]);
     comm.barrier()?;

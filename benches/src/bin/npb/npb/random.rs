@@ -1,25 +1,22 @@
 //! The pseudorandom numbers of NPB (report RNR-94-007, section 2.3).
 //!
 //! The generator is linear congruential, `x' = a·x mod 2^46` with `a = 5^13`; a number is `x·2^-46`. The published
-//! routines split each operand into halves, because a double cannot hold the product of two 46-bit integers. A `u64`
-//! cannot either, but its product is exact modulo 2^64, and 2^46 divides 2^64: one multiplication and a mask give the
-//! same sequence bit for bit.
+//! routines split each operand into halves, because a double cannot hold the product of two 46-bit integers. The product
+//! of a `u64` is exact modulo 2^64, which 2^46 divides, so a multiplication and a mask give the same sequence.
 
-/// The multiplier, 5^13.
+/// 5^13.
 pub(crate) const MULTIPLIER: u64 = 1_220_703_125;
 
-/// The number of bits of the state.
+/// Bits of the state.
 pub(crate) const BITS: u32 = 46;
 
 const MASK: u64 = (1 << BITS) - 1;
 const SCALE: f64 = 1.0 / (1_u64 << BITS) as f64;
 
-/// The state of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lcg(u64);
 
 impl Lcg {
-    /// Starts a sequence.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed & MASK)
     }
@@ -32,7 +29,7 @@ impl Lcg {
 
     /// `randlc`: steps once and returns a number between 0 and 1.
     pub(crate) fn next(&mut self) -> f64 {
-        // The conversion is exact, because 46 bits fit into the significand.
+        // Exact, because 46 bits fit into the significand.
         self.step() as f64 * SCALE
     }
 
@@ -42,7 +39,7 @@ impl Lcg {
     }
 
     /// `vranlc`: fills a slice with consecutive numbers of the sequence.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the kernels that draw in bulk: EP, FT"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for kernels that draw in bulk: EP, FT"))]
     pub(crate) fn fill(&mut self, out: &mut [f64]) {
         out.fill_with(|| self.next());
     }
@@ -87,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_integer_generator_is_the_published_one() {
+    fn integer_generator_equals_the_published_one() {
         let (mut x, mut lcg) = (314_159_265.0, Lcg::new(314_159_265));
         for _ in 0..100_000 {
             assert_eq!(lcg.next(), randlc(&mut x, MULTIPLIER as f64));
@@ -95,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_is_stepping() {
+    fn skip_equals_repeated_steps() {
         for steps in [0, 1, 2, 3, 1000, 65_537] {
             let (mut stepped, mut skipped) = (Lcg::new(271_828_183), Lcg::new(271_828_183));
             let mut drawn = vec![0.0; steps];

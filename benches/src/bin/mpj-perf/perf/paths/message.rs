@@ -1,4 +1,4 @@
-//! The messages: contiguous bytes, equal and unequal blocks, and an object.
+//! The messages of `paths`.
 
 use std::fmt;
 use std::hint::black_box;
@@ -12,13 +12,12 @@ use super::super::memory::Pages;
 /// The layout of the elements of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Shape {
-    /// Contiguous.
     Contiguous,
     /// Every second element.
     Strided,
     /// Blocks of 1 to 7 elements, each followed by a gap of the same length.
     Indexed,
-    /// A vector of pairs, which serde encodes and decodes into a new vector.
+    /// A vector of pairs, encoded and decoded by serde.
     Object,
 }
 
@@ -33,7 +32,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A message, with the memory it is sent from and received into.
+/// A message, with its send and receive memory.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: usize,
@@ -51,8 +50,8 @@ enum Kind {
         send: Pages<f64>,
         recv: Pages<f64>,
     },
-    /// Contiguous elements that are sent by ownership: either the slice or its pending send is present.
-    Lent {
+    /// Contiguous elements that are sent by ownership. Either the slice or its pending send is present.
+    InPoolBlock {
         send: Option<PoolSlice<f64>>,
         sending: Option<Request<PoolSlice<f64>>>,
     },
@@ -82,22 +81,22 @@ impl Message {
         Ok(Message { bytes, kind })
     }
 
-    /// Makes a contiguous message in a block of the rank's pool, which the receiver reads in place.
-    pub(super) fn lent(world: &World, bytes: usize) -> Result<Self, Failure> {
+    /// Makes a contiguous message in a block of the rank's pool, which the receiver can read in place.
+    pub(super) fn in_pool_block(world: &World, bytes: usize) -> Result<Self, Failure> {
         let send = Some(world.alloc_slice(1.5, bytes / size_of::<f64>())?);
-        Ok(Message { bytes, kind: Kind::Lent { send, sending: None } })
+        Ok(Message { bytes, kind: Kind::InPoolBlock { send, sending: None } })
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Writes to every cache line of the data to send, as a program does that has just computed it.
+    /// Writes to every cache line of the data to send.
     pub(super) fn write(&mut self) -> Result<(), Failure> {
         match &mut self.kind {
-            Kind::Lent { send, sending } => {
-                take_back(send, sending)?;
-                let send = send.as_mut().ok_or("a slice that is not sent is here")?;
+            Kind::InPoolBlock { send, sending } => {
+                wait_for_slice(send, sending)?;
+                let send = send.as_mut().ok_or("a slice is present if no send is pending")?;
                 send.iter_mut().step_by(8).for_each(|element| *element += 1.0);
                 black_box(&mut send[..]);
             }
@@ -116,8 +115,8 @@ impl Message {
     #[inline]
     pub(super) fn send(&mut self, world: &Intracomm, to: usize) -> Result<(), Failure> {
         match &mut self.kind {
-            Kind::Lent { send, sending } => {
-                take_back(send, sending)?;
+            Kind::InPoolBlock { send, sending } => {
+                wait_for_slice(send, sending)?;
                 *sending = send.take().map(|send| world.isend(send, to, 1)).transpose()?;
             }
             Kind::Run { send, .. } => world.send(&send[..], to, 1)?,
@@ -136,9 +135,9 @@ impl Message {
             Kind::Elements { datatype, recv, .. } => {
                 world.recv(&mut ViewMut::new(&mut recv[..], 0, datatype, 1)?, from, 1)?;
             }
-            Kind::Lent { .. } => {
-                let (lent, _) = world.recv_block(from, 1)?;
-                black_box(lent.try_as_slice::<f64>()?.iter().step_by(8).sum::<f64>());
+            Kind::InPoolBlock { .. } => {
+                let (block, _) = world.recv_block(from, 1)?;
+                black_box(block.try_as_slice::<f64>()?.iter().step_by(8).sum::<f64>());
             }
             Kind::Object { .. } => drop(black_box(world.recv_object::<Vec<(u64, f64)>>(from, 1)?)),
         }
@@ -146,8 +145,8 @@ impl Message {
     }
 }
 
-/// Waits for the pending send of a slice, if there is one, and gets the slice back.
-fn take_back(
+/// Waits for the pending send of the slice, if any.
+fn wait_for_slice(
     send: &mut Option<PoolSlice<f64>>,
     sending: &mut Option<Request<PoolSlice<f64>>>,
 ) -> Result<(), Failure> {
@@ -159,11 +158,11 @@ fn take_back(
 
 /// Returns blocks of `len` elements in all, each followed by a gap of the same length.
 fn blocks(len: usize) -> Vec<(usize, isize)> {
-    let (mut blocks, mut taken) = (Vec::new(), 0);
-    while taken < len {
-        let block = (1 + taken * 5 % 7).min(len - taken);
-        blocks.push((block, 2 * taken as isize));
-        taken += block;
+    let (mut blocks, mut total) = (Vec::new(), 0);
+    while total < len {
+        let block = (1 + total * 5 % 7).min(len - total);
+        blocks.push((block, 2 * total as isize));
+        total += block;
     }
     blocks
 }
@@ -173,7 +172,7 @@ mod tests {
     use super::blocks;
 
     #[test]
-    fn blocks_take_half_of_what_they_lie_in() {
+    fn blocks_fill_half_of_their_extent() {
         for len in [8, 32, 1000] {
             let blocks = blocks(len);
             assert_eq!(blocks.iter().map(|(block, _)| block).sum::<usize>(), len);

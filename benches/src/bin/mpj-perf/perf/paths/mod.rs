@@ -1,7 +1,6 @@
 //! Measures which data path is fastest between two ranks: through bounce buffers at both ends, with zero copy, or as
-//! the library chooses. It does so for each shape and size, with freshly written and with unmodified data. Contiguous
-//! data is also sent by ownership from a block of the rank's pool, and read in place by the receiver. The paths take
-//! turns.
+//! the library chooses; for each shape and size, with freshly written and unmodified data. Contiguous data is also sent
+//! by ownership from a pool block, which the receiver reads in place ("lent" in the output). The paths run interleaved.
 
 mod message;
 mod picture;
@@ -27,18 +26,16 @@ const PATHS: [(&str, DataPath); 3] =
     [("auto", DataPath::Auto), ("buffered", DataPath::Buffered), ("zerocopy", DataPath::ZeroCopy)];
 const ROUNDS: usize = 5;
 
-/// The curves of one shape, with data that is either freshly written before each send or unmodified: one for each
-/// path, one for a message that is sent by ownership if the shape permits it, and the limit.
+/// The curves of one shape, with data that is either freshly written before each send or unmodified.
 #[derive(Debug)]
-struct Family {
+struct ShapeCurves {
     shape: Shape,
     fresh: bool,
     paths: [Vec<Point>; PATHS.len()],
-    lent: Vec<Point>,
+    read_in_place: Vec<Point>,
     memcpy: Vec<Point>,
 }
 
-/// Measures all shapes and sizes up to `max_bytes`, on two ranks.
 pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePath>) -> Result<(), Failure> {
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= max_bytes);
     let families = || Shape::value_variants().iter().flat_map(|shape| [(*shape, true), (*shape, false)]);
@@ -49,21 +46,21 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
     }
     let mut found = Vec::new();
     for (shape, fresh) in families() {
-        let (paths, lent) = Default::default();
-        let mut family = Family { shape, fresh, paths, lent, memcpy: copies.clone() };
+        let (paths, read_in_place) = Default::default();
+        let mut family = ShapeCurves { shape, fresh, paths, read_in_place, memcpy: copies.clone() };
         for bytes in sizes() {
-            let mut lanes = lanes(world, shape, bytes)?;
-            let times = in_turns(world, &mut lanes, fresh, ms)?;
-            let curves = family.paths.iter_mut().chain([&mut family.lent]);
-            for ((lane, Times { middle, least, p99 }), curve) in lanes.iter().zip(times).zip(curves) {
+            let mut candidates = candidates(world, shape, bytes)?;
+            let times = measure_interleaved(world, &mut candidates, fresh, ms)?;
+            let curves = family.paths.iter_mut().chain([&mut family.read_in_place]);
+            for ((candidate, Times { median, min, p99 }), curve) in candidates.iter().zip(times).zip(curves) {
                 let state = if fresh { "fresh" } else { "same" };
-                let (name, Point { x, y, .. }) = (lane.name, middle);
+                let (name, Point { x, y, .. }) = (candidate.name, median);
                 let rate = x / y;
                 report.line(format_args!(
-                    "PATH,{shape},{state},{bytes},{name},{y:.3},{least:.3},{p99:.3},{rate:.1}"
+                    "PATH,{shape},{state},{bytes},{name},{y:.3},{min:.3},{p99:.3},{rate:.1}"
                 ))?;
-                report.note(y, least);
-                curve.push(middle);
+                report.note(y, min);
+                curve.push(median);
             }
             report.step();
         }
@@ -76,8 +73,8 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
     report.finish(world, svg, || picture::page(&found))
 }
 
-/// Measures a copy within one rank: no message through memory is faster than two copies, and none with zero copy is
-/// faster than one.
+/// Measures a copy within one rank. A buffered message is never faster than two copies, a zero-copy message never faster
+/// than one.
 pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     let (from, mut to) = (Pages::filled(bytes, 1u8)?, Pages::filled(bytes, 2u8)?);
     let mut copy = || {
@@ -87,71 +84,82 @@ pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     };
     let estimate = (0..20).map(|_| copy()).max().unwrap_or(1) as f64 + 1.0;
     let mut times: Vec<u64> = (0..repeats(ms * 1e6, estimate, 10, 20_000)).map(|_| copy()).collect();
-    Ok(Times::of(bytes, &mut times, 1e3).middle)
+    Ok(Times::of(bytes, &mut times, 1e3).median)
 }
 
 /// The times of one path at one size.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// The median and the middle half of all times.
-    middle: Point,
-    least: f64,
+    /// The median and the quartiles.
+    median: Point,
+    min: f64,
     p99: f64,
 }
 
 impl Times {
     fn of(bytes: usize, times: &mut [u64], unit: f64) -> Times {
         let mut at = |q| quantile(times, q).max(1.0) / unit;
-        let [least, low, y, high, p99] = [0.0, 0.25, 0.5, 0.75, 0.99].map(&mut at);
-        Times { middle: Point { x: bytes as f64, y, low, high }, least, p99 }
+        let [min, low, y, high, p99] = [0.0, 0.25, 0.5, 0.75, 0.99].map(&mut at);
+        Times { median: Point { x: bytes as f64, y, low, high }, min, p99 }
     }
 }
 
-/// One of the message and path pairs that take turns.
-struct Lane {
+struct PathCandidate {
     name: &'static str,
-    /// The communicator, which selects the path.
+    /// Selects the path.
     world: Intracomm,
     message: Message,
 }
 
-/// Returns a message of a shape for each path, and one that is sent by ownership if the shape permits it.
-fn lanes(world: &World, shape: Shape, bytes: usize) -> Result<Vec<Lane>, Failure> {
-    let mut lanes = Vec::new();
+/// Returns a message for each path, and one that is sent by ownership if the shape permits it.
+fn candidates(world: &World, shape: Shape, bytes: usize) -> Result<Vec<PathCandidate>, Failure> {
+    let mut candidates = Vec::new();
     for (name, path) in PATHS {
-        lanes.push(Lane { name, world: world.with_path(path), message: Message::new(shape, bytes)? });
+        candidates.push(PathCandidate {
+            name,
+            world: world.with_path(path),
+            message: Message::new(shape, bytes)?,
+        });
     }
     if shape == Shape::Contiguous {
-        let (world, message) = (world.comm().clone(), Message::lent(world, bytes)?);
-        lanes.push(Lane { name: "lent", world, message });
+        let (world, message) = (world.comm().clone(), Message::in_pool_block(world, bytes)?);
+        candidates.push(PathCandidate { name: "lent", world, message });
     }
-    Ok(lanes)
+    Ok(candidates)
 }
 
-/// Times messages in turns, so that a disturbance affects all of them; returns half round trips. Collective.
-fn in_turns(world: &Intracomm, lanes: &mut [Lane], fresh: bool, ms: f64) -> Result<Vec<Times>, Failure> {
-    let mut iterations = vec![0i64; lanes.len()];
-    for (lane, iterations) in lanes.iter_mut().zip(&mut iterations) {
-        times(lane, fresh, 5)?;
-        let estimate = quantile(&mut times(lane, fresh, 5)?, 0.5) + 1.0;
+/// Returns the half round trips of interleaved candidates. Collective.
+fn measure_interleaved(
+    world: &Intracomm,
+    candidates: &mut [PathCandidate],
+    fresh: bool,
+    ms: f64,
+) -> Result<Vec<Times>, Failure> {
+    let mut iterations = vec![0i64; candidates.len()];
+    for (candidate, iterations) in candidates.iter_mut().zip(&mut iterations) {
+        times(candidate, fresh, 5)?;
+        let estimate = quantile(&mut times(candidate, fresh, 5)?, 0.5) + 1.0;
         *iterations = repeats(ms * 1e6 / ROUNDS as f64, estimate, 3, 20_000);
     }
     world.bcast(&mut iterations, 0)?;
-    let mut all = vec![Vec::new(); lanes.len()];
+    let mut all = vec![Vec::new(); candidates.len()];
     for round in 0..ROUNDS {
-        for turn in 0..lanes.len() {
-            // Rotate the order in each round, so that a path does not always run on the cache state that the same
-            // other one left.
-            let at = (turn + round) % lanes.len();
-            all[at].append(&mut times(&mut lanes[at], fresh, iterations[at])?);
+        for turn in 0..candidates.len() {
+            // Rotate the order, so that a path does not always find the cache state of the same predecessor.
+            let at = (turn + round) % candidates.len();
+            all[at].append(&mut times(&mut candidates[at], fresh, iterations[at])?);
         }
     }
-    Ok(lanes.iter().zip(&mut all).map(|(lane, times)| Times::of(lane.message.bytes(), times, 2e3)).collect())
+    Ok(candidates
+        .iter()
+        .zip(&mut all)
+        .map(|(candidate, times)| Times::of(candidate.message.bytes(), times, 2e3))
+        .collect())
 }
 
-/// Returns the nanoseconds of each round trip, as this rank measures them.
-fn times(lane: &mut Lane, fresh: bool, iterations: i64) -> Result<Vec<u64>, Failure> {
-    let Lane { world, message, .. } = lane;
+/// Returns the nanoseconds of each round trip.
+fn times(candidate: &mut PathCandidate, fresh: bool, iterations: i64) -> Result<Vec<u64>, Failure> {
+    let PathCandidate { world, message, .. } = candidate;
     let (leads, other) = (world.rank() == 0, 1 - world.rank());
     let mut times = vec![0; usize::try_from(iterations)?];
     world.barrier()?;

@@ -1,4 +1,4 @@
-//! Measures the message length from which a device should use zero copy, and writes it to a file of parameters.
+//! Measures the message size from which a device should use zero copy, and writes it to a parameter file.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path as FilePath;
@@ -13,7 +13,7 @@ use super::super::pools::size;
 use super::super::report::Report;
 use super::super::setting::devices;
 use super::message::Shape;
-use super::{Lane, in_turns, lanes};
+use super::{PathCandidate, candidates, measure_interleaved};
 
 const SIZES: [usize; 13] = [
     1 << 10,
@@ -31,11 +31,11 @@ const SIZES: [usize; 13] = [
     4 << 20,
 ];
 
-/// The parameter of a device that sets the length.
+/// The parameter of a device that sets this size.
 struct Limit {
     device: &'static str,
     parameter: &'static Number,
-    /// Whether the parameter is the last length that is copied, rather than the first one that is not.
+    /// Whether the parameter is the largest size that is copied, and not the smallest that is not.
     is_last: bool,
 }
 
@@ -46,31 +46,29 @@ const LIMITS: [Limit; 4] = [
     Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_last: false },
 ];
 
-/// The factor for the decision. By default, zero copy must be at most this much slower. If the device's parameter is
-/// 0 by default, it must be faster by this factor.
-const CLOSE: f64 = 1.02;
+/// Zero copy may be slower by this factor. If the parameter of the device is 0 by default, it must be faster by it.
+const TOLERANCE: f64 = 1.02;
 
 impl Limit {
-    /// Returns the value of the parameter for zero copy of messages from `from` bytes on.
+    /// Returns the value of the parameter for zero copy from `from` bytes on.
     fn value(&self, from: Option<usize>) -> u64 {
-        let (least, most) = self.parameter.range;
+        let (min, max) = self.parameter.range;
         let value = match (from, self.is_last) {
             (Some(from), false) => from as u64,
             (Some(from), true) => from as u64 / 2,
-            // Zero copy never pays: copy at least all the measured lengths.
-            (None, true) => most,
-            (None, false) if least == 0 => 0,
+            // Zero copy is never faster: copy at least all measured sizes.
+            (None, true) => max,
+            (None, false) if min == 0 => 0,
             (None, false) => SIZES[SIZES.len() - 1] as u64 * 2,
         };
-        value.clamp(least, most)
+        value.clamp(min, max)
     }
 
-    /// Describes in a sentence the result and the change.
     fn outcome(&self, from: Option<usize>, value: u64) -> String {
         let Limit { device, parameter, .. } = self;
         let found = match from {
             Some(bytes) => format!("without copies is faster from {} on", size(bytes)),
-            None => "no length is clearly faster without copies".to_owned(),
+            None => "no size is clearly faster without copies".to_owned(),
         };
         let default = parameter.default;
         match value == default {
@@ -84,37 +82,40 @@ impl Limit {
         }
     }
 
-    /// Whether messages should use zero copy, if it takes `ratio` of the time of copies.
-    fn pays(&self, ratio: f64) -> bool {
-        let is_rule = self.parameter.default == 0;
-        if is_rule { ratio * CLOSE < 1.0 } else { ratio < CLOSE }
+    /// Returns whether messages should use zero copy, which takes `ratio` of the time of copies.
+    fn is_faster(&self, ratio: f64) -> bool {
+        let is_off_by_default = self.parameter.default == 0;
+        if is_off_by_default { ratio * TOLERANCE < 1.0 } else { ratio < TOLERANCE }
     }
 }
 
-/// Measures the device of two ranks, and writes the best value to a file. Other parameters in the file stay.
+/// Measures the device of two ranks, and writes the best value to a file.
 pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure> {
     if world.rank() == 0 {
-        // Fail early, before the long measurement.
-        prepare(path)?;
+        // Fail before the long measurement.
+        check_writable(path)?;
     }
-    // The barrier makes the ranks communicate, so that their device is known.
+    // The device is known when the ranks have communicated.
     world.barrier()?;
     let report = Report::begin(world, SIZES.len())?;
     let name = devices(world);
     let limit = LIMITS.iter().find(|limit| limit.device == name);
-    let limit = limit.ok_or_else(|| format!("nothing to tune: {name:?} has no such parameter"))?;
+    let limit = limit.ok_or_else(|| format!("nothing to tune: {name:?} has no parameter for zero copy"))?;
     report.line(format_args!(
         "# TUNE,device,bytes,us as set (freshly written),us without copies,us as set (unmodified),us without copies,ratio"
     ))?;
     let mut ratios = Vec::new();
     for bytes in SIZES {
-        let wanted = |lane: &Lane| lane.name == "auto" || lane.name == "zerocopy";
-        let mut lanes: Vec<Lane> =
-            lanes(world, Shape::Contiguous, bytes)?.into_iter().filter(wanted).collect();
-        let (fresh, same) = (in_turns(world, &mut lanes, true, ms)?, in_turns(world, &mut lanes, false, ms)?);
+        let wanted = |candidate: &PathCandidate| candidate.name == "auto" || candidate.name == "zerocopy";
+        let mut candidates: Vec<PathCandidate> =
+            candidates(world, Shape::Contiguous, bytes)?.into_iter().filter(wanted).collect();
+        let (fresh, same) = (
+            measure_interleaved(world, &mut candidates, true, ms)?,
+            measure_interleaved(world, &mut candidates, false, ms)?,
+        );
         let [fresh, same] = [fresh, same].map(|times| {
-            report.note(times[0].middle.y, times[0].least);
-            [times[0].middle.y, times[1].middle.y]
+            report.note(times[0].median.y, times[0].min);
+            [times[0].median.y, times[1].median.y]
         });
         let ratio = (fresh[1] / fresh[0] * same[1] / same[0]).sqrt();
         report.row(format_args!(
@@ -124,23 +125,24 @@ pub(crate) fn run(world: &World, ms: f64, path: &FilePath) -> Result<(), Failure
         ratios.push((bytes, ratio));
     }
     if world.rank() == 0 {
-        let from = ratios.iter().rev().take_while(|(_, ratio)| limit.pays(*ratio)).last();
+        let from = ratios.iter().rev().take_while(|(_, ratio)| limit.is_faster(*ratio)).last();
         let from = from.map(|(bytes, _)| *bytes);
         let value = limit.value(from);
         let line = format!("{PREFIX}{}={value}", limit.parameter.name());
         let remark = format!("# {name}: {}", plot::machine());
-        let written = fs::read_to_string(path).and_then(|text| fs::write(path, with(&text, &line, &remark)));
+        let written =
+            fs::read_to_string(path).and_then(|text| fs::write(path, with_parameter(&text, &line, &remark)));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
         let shown = path.display();
         report.line(format_args!("# {}", limit.outcome(from, value)))?;
-        report.line(format_args!("# {shown} has {line}; {PREFIX}CONF={shown} makes jobs read it"))?;
+        report.line(format_args!("# {shown} has {line}; {PREFIX}CONFIG_FILE={shown} makes jobs read it"))?;
     }
-    report.finish(world, None, || unreachable!("no picture was asked for"))
+    report.finish(world, None, || unreachable!("no picture was requested"))
 }
 
-/// Creates the file if it does not exist, and checks that it is writable. An existing file keeps its content.
-fn prepare(path: &FilePath) -> Result<(), String> {
-    // Reading a device might never end, and opening a pipe might block.
+/// Creates the file if it does not exist, and checks that it is a writable parameter file.
+fn check_writable(path: &FilePath) -> Result<(), String> {
+    // Reading a device might not end, and opening a pipe might block.
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{} is not a file", path.display()));
     }
@@ -156,9 +158,8 @@ fn prepare(path: &FilePath) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the text with `line` in place of the line of the same parameter, and with `remark` in place of the remark
-/// on the same device before it.
-fn with(text: &str, line: &str, remark: &str) -> String {
+/// Returns the text with `line` in place of the line of the same parameter, and `remark` in place of the remark before it.
+fn with_parameter(text: &str, line: &str, remark: &str) -> String {
     let name = |line: &str| line.split_once('=').map(|(name, _)| name.trim().to_owned());
     let device = |remark: &str| remark.split_once(':').map(|(device, _)| device.to_owned());
     let mut lines: Vec<&str> = Vec::new();
@@ -178,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_is_in_the_file_once() {
-        let first = with("", "MPJ_A=1", "# a: then");
+    fn parameter_is_in_the_file_once() {
+        let first = with_parameter("", "MPJ_A=1", "# a: then");
         assert_eq!(first, "# a: then\nMPJ_A=1\n");
-        let both = with(&first, "MPJ_B=2", "# b: then");
+        let both = with_parameter(&first, "MPJ_B=2", "# b: then");
         assert_eq!(both, "# a: then\nMPJ_A=1\n# b: then\nMPJ_B=2\n");
-        assert_eq!(with(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
+        assert_eq!(with_parameter(&both, "MPJ_A=3", "# a: now"), "# b: then\nMPJ_B=2\n# a: now\nMPJ_A=3\n");
         // Other remarks stay.
-        assert_eq!(with("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
+        assert_eq!(with_parameter("# mine\nMPJ_A = 5", "MPJ_A=3", "# a: now"), "# mine\n# a: now\nMPJ_A=3\n");
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
         let [_, shm, ..] = &LIMITS;
         let none = shm.outcome(None, shm.value(None));
         assert!(
-            none.contains("nothing to gain on this host") && none.contains("SHM_SINGLE_COPY=0"),
+            none.contains("nothing to gain on this host") && none.contains("SHM_SINGLE_COPY_MIN=0"),
             "{none}"
         );
         let some = shm.outcome(Some(65536), 65536);
@@ -201,18 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn paths_that_are_not_files_are_rejected() {
         for path in ["/dev/full", "/"] {
-            assert_eq!(prepare(FilePath::new(path)), Err(format!("{path} is not a file")));
+            assert_eq!(check_writable(FilePath::new(path)), Err(format!("{path} is not a file")));
         }
-        assert!(prepare(FilePath::new("/nowhere/at/all")).unwrap_err().starts_with("/nowhere/at/all: "));
+        assert!(
+            check_writable(FilePath::new("/nowhere/at/all")).unwrap_err().starts_with("/nowhere/at/all: ")
+        );
     }
 
     #[test]
-    fn a_limit_is_the_last_that_is_copied_or_the_first_that_is_not() {
+    fn value_is_the_last_copied_or_the_first_uncopied_size() {
         let values = |from| LIMITS.each_ref().map(|limit| limit.value(from));
-        let most = SM_EAGER_LIMIT.range.1;
-        assert_eq!(values(Some(64 << 10)), [most.min(32 << 10), 64 << 10, 32 << 10, 64 << 10]);
-        assert_eq!(values(None), [most, 0, NIO_EAGER_LIMIT.range.1, 8 << 20]);
+        let max = SM_EAGER_LIMIT.range.1;
+        assert_eq!(values(Some(64 << 10)), [max.min(32 << 10), 64 << 10, 32 << 10, 64 << 10]);
+        assert_eq!(values(None), [max, 0, NIO_EAGER_LIMIT.range.1, 8 << 20]);
     }
 }

@@ -3,30 +3,33 @@
 /// The mapping from values to positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Scale {
-    /// Equal ratios have equal distances.
     #[default]
     Logarithmic,
-    /// The axis starts at 0, and equal differences have equal distances.
+    /// The axis starts at 0.
     Linear,
 }
 
-/// An axis: the values at its ends, and their positions in the picture.
+/// The values at the ends of an axis, and their positions in the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     scale: Scale,
     pub(super) values: (f64, f64),
-    places: (f64, f64),
+    positions: (f64, f64),
 }
 
 impl Axis {
-    /// Makes an axis that ends with the first and the last of some sizes.
-    pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, places: (f64, f64)) -> Axis {
+    /// Makes an axis from the smallest to the largest size.
+    pub(super) fn of_sizes(sizes: impl Iterator<Item = f64>, positions: (f64, f64)) -> Axis {
         let (low, high) = ends(sizes);
-        Axis { scale: Scale::Logarithmic, values: (low, if high > low { high } else { low * 2.0 }), places }
+        Axis {
+            scale: Scale::Logarithmic,
+            values: (low, if high > low { high } else { low * 2.0 }),
+            positions,
+        }
     }
 
-    /// Makes an axis that contains the values above 0, with marks at both ends.
-    pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, places: (f64, f64)) -> Axis {
+    /// Makes an axis that contains all values above 0, with marks at both ends.
+    pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, positions: (f64, f64)) -> Axis {
         let (low, high) = ends(values);
         let values = match scale {
             Scale::Logarithmic => {
@@ -38,11 +41,11 @@ impl Axis {
                 (0.0, (high / step).ceil() * step)
             }
         };
-        Axis { scale, values, places }
+        Axis { scale, values, positions }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        let ((low, high), (first, last)) = (self.values, self.places);
+        let ((low, high), (first, last)) = (self.values, self.positions);
         let value = value.clamp(low, high);
         let share = match self.scale {
             Scale::Logarithmic => (value / low).ln() / (high / low).ln(),
@@ -51,7 +54,7 @@ impl Axis {
         first + (last - first) * share
     }
 
-    /// Returns the values to mark, and whether each is a main one.
+    /// Returns the values to mark, and whether each is a main mark.
     pub(super) fn marks(&self) -> Vec<(f64, bool)> {
         let (low, high) = self.values;
         match self.scale {
@@ -76,7 +79,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-/// Returns the next lower or higher of 1, 2, 5, 10, 20 …
+/// Rounds to the next lower or higher of 1, 2, 5, 10, 20 …
 fn round(value: f64, slack: f64, up: bool) -> f64 {
     let decade = 10f64.powf((value * slack).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * decade);
@@ -87,12 +90,11 @@ fn round(value: f64, slack: f64, up: bool) -> f64 {
     found.unwrap_or(value)
 }
 
-/// Returns the distance of marks from 0 to `high`, so that there are 5 to 10 of them.
+/// Returns the distance of marks, for 5 to 10 of them from 0 to `high`.
 fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }
 
-/// Formats a number with only the digits it needs.
 pub(super) fn short(value: f64) -> String {
     let trimmed = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
     match value {
@@ -111,13 +113,12 @@ mod tests {
     use super::{Axis, Scale, short};
 
     #[test]
-    fn axes_hold_what_they_are_around() {
+    fn axes_contain_their_values() {
         let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), Scale::Logarithmic, (100.0, 0.0));
         assert_eq!((axis.at(2.0), axis.at(1000.0)), (100.0, 0.0));
         let marks = axis.marks().into_iter().map(|(value, _)| short(value));
         assert!(marks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
         assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(short), ["0.05", "2.5", "20k", "10M"]);
-        // An empty set or a single value must not divide by 0.
         for scale in [Scale::Logarithmic, Scale::Linear] {
             assert!(Axis::around([].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
             assert!(Axis::around([5.0].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());

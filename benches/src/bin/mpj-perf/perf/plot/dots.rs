@@ -1,33 +1,30 @@
-//! Figures of named things: a row for each thing, a marker for each figure, and a line for its spread.
+//! Panels of rows, with a marker for each figure and a line for its spread.
 
 use std::fmt::{self, Write as _};
 
 use super::axis::{Axis, Scale, short};
-use super::{Frame, Look, MARGIN, Point, text, text_width};
+use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 
-/// The height of a row.
 const ROW: f64 = 22.0;
 const RIGHT: f64 = 40.0;
-/// The height above the rows, for the title and the legend.
+/// For the title and the legend.
 const TOP: f64 = 72.0;
 
-/// A panel of rows.
 #[derive(Debug)]
 pub(crate) struct Dots {
     pub(crate) title: String,
     pub(crate) x: &'static str,
     /// The meanings of the markers of each row, in order.
     pub(crate) marks: Vec<Mark>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<DotRow>,
 }
 
-/// A marker: its meaning, its look, and its offset from the middle of the row, so that markers do not overlap.
+/// The meaning and the style of a marker, and its offset from the middle of the row.
 #[derive(Debug)]
-pub(crate) struct Mark(pub(crate) &'static str, pub(crate) Look, pub(crate) f64);
+pub(crate) struct Mark(pub(crate) &'static str, pub(crate) CurveStyle, pub(crate) f64);
 
-/// One row.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct DotRow {
     pub(crate) name: String,
     /// A figure for each mark. Its `x` is unused.
     pub(crate) points: Vec<Point>,
@@ -52,8 +49,8 @@ impl Dots {
             &self.title,
         )?;
         let mut place = frame.left + MARGIN + 6.0;
-        for Mark(name, look, _) in &self.marks {
-            look.mark(svg, (place, frame.top + 51.0))?;
+        for Mark(name, style, _) in &self.marks {
+            style.mark(svg, (place, frame.top + 51.0))?;
             text(svg, (place + 12.0, frame.top + 56.0), r#"font-size="15""#, name)?;
             place += 40.0 + text_width(name, 15.0);
         }
@@ -70,23 +67,23 @@ impl Dots {
         text(svg, (left.midpoint(right), bottom + 46.0), r#"font-size="15" text-anchor="middle""#, self.x)
     }
 
-    fn row(&self, svg: &mut String, row: &Row, y: f64, x: Axis, (left, right): (f64, f64)) -> fmt::Result {
+    fn row(&self, svg: &mut String, row: &DotRow, y: f64, x: Axis, (left, right): (f64, f64)) -> fmt::Result {
         text(svg, (left - 12.0, y + 5.0), r#"font-size="14" text-anchor="end""#, &row.name)?;
         writeln!(svg, r##"<path d="M{left:.1} {y:.1}H{right:.1}" stroke="#f2f2f2" fill="none"/>"##)?;
         let shown = || self.marks.iter().zip(&row.points).filter(|(_, point)| point.y > 0.0);
-        for (Mark(_, look, beside), point) in shown().filter(|(_, point)| point.low > 0.0) {
+        for (Mark(_, style, offset), point) in shown().filter(|(_, point)| point.low > 0.0) {
             writeln!(
                 svg,
                 r#"<path d="M{:.1} {:.1}H{:.1}" stroke="{}" stroke-width="2" stroke-opacity="0.4" fill="none"/>"#,
                 x.at(point.low),
-                y + beside,
+                y + offset,
                 x.at(point.high),
-                look.colour
+                style.colour
             )?;
         }
-        // Draw in reverse order, so that the first marker, the subject of the picture, is on top.
-        for (Mark(_, look, beside), point) in shown().collect::<Vec<_>>().into_iter().rev() {
-            look.mark(svg, (x.at(point.y), y + beside))?;
+        // In reverse order, so that the first marker, the subject of the picture, is on top.
+        for (Mark(_, style, offset), point) in shown().collect::<Vec<_>>().into_iter().rev() {
+            style.mark(svg, (x.at(point.y), y + offset))?;
         }
         Ok(())
     }

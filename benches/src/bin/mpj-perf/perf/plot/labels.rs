@@ -1,12 +1,11 @@
-//! Names of curves next to their ends, placed so that they do not overlap.
+//! Positions of the names of curves, which must not overlap.
 
 /// The distance between two labels.
 pub(super) const LINE: f64 = 19.0;
 
-/// Moves sorted positions to distances of at least [`LINE`], as little as possible, between `top` and `bottom`.
-/// Labels that touch form a group around its middle.
-pub(super) fn apart(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
-    // Each group: the sum of the starts that its members would give it, and their number.
+/// Moves sorted positions as little as possible to distances of at least [`LINE`] between `top` and `bottom`.
+pub(super) fn spread_out(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
+    // Labels that touch form a group: the sum of the starts that its members would give it, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();
     let start = |(sum, count): (f64, usize)| {
         let (start, height) = (sum / count as f64, (count - 1) as f64 * LINE);
@@ -28,15 +27,15 @@ pub(super) fn apart(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINE, apart};
+    use super::{LINE, spread_out};
 
     #[test]
     fn labels_keep_their_distance_and_their_order() {
-        let places = apart(&[200.0, 300.0, 301.0, 302.0, 679.0, 680.0], (104.0, 680.0));
+        let places = spread_out(&[200.0, 300.0, 301.0, 302.0, 679.0, 680.0], (104.0, 680.0));
         assert!(places.windows(2).all(|two| two[1] - two[0] > LINE - 1e-9), "{places:?}");
         assert!(places.iter().all(|place| (104.0..=680.0).contains(place)), "{places:?}");
         assert_eq!(places[..1], [200.0]);
         assert!((places[2] - 301.0).abs() < 1e-9, "{places:?}");
-        assert_eq!(apart(&[], (0.0, 1.0)), [0.0; 0]);
+        assert_eq!(spread_out(&[], (0.0, 1.0)), [0.0; 0]);
     }
 }

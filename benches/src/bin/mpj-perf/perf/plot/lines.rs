@@ -1,25 +1,24 @@
-//! Curves over sizes, in which each point has a bar for its spread.
+//! Panels of curves over sizes, with bars for the spread.
 
 use std::fmt::{self, Write as _};
 
 use super::axis::{Axis, Scale, short};
-use super::labels::{LINE, apart};
-use super::{Frame, Look, MARGIN, Point, text, text_width};
+use super::labels::{LINE, spread_out};
+use super::{CurveStyle, Frame, MARGIN, Point, text, text_width};
 use crate::perf::pools::size;
 
-/// Distances of the plot from the edges of the frame.
+// Distances of the plot from the edges of the frame.
 const LEFT: f64 = 88.0;
 const TOP: f64 = 62.0;
-const BELOW: f64 = 74.0;
-/// The width right of the plot: lines and markers in front of the names, or only an edge.
+const BOTTOM: f64 = 74.0;
+// The width right of the plot: samples of the curves in front of the names, or only an edge.
 const SAMPLES: f64 = 78.0;
 const EDGE: f64 = 24.0;
 
-/// A panel of curves.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) title: String,
-    /// The finding from the figures, which can be empty.
+    /// Can be empty.
     pub(crate) finding: String,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
@@ -27,15 +26,13 @@ pub(crate) struct Lines {
     pub(crate) curves: Vec<Curve>,
 }
 
-/// One curve.
 #[derive(Debug)]
 pub(crate) struct Curve {
     pub(crate) label: String,
-    pub(crate) look: Look,
+    pub(crate) style: CurveStyle,
     pub(crate) points: Vec<Point>,
 }
 
-/// The position of the plot.
 #[derive(Clone, Copy, Debug)]
 struct Plot {
     x: Axis,
@@ -58,14 +55,13 @@ impl Lines {
         self.curves.iter().flat_map(Curve::shown)
     }
 
-    /// Draws the panel. Its axes contain the points in `around`: its own, and those of other panels if the scale is
-    /// shared.
+    /// Draws the panel. Its axes contain the points in `around`.
     pub(super) fn draw(&self, svg: &mut String, frame: Frame, around: &[Point]) -> fmt::Result {
-        let (left, top, bottom) = (frame.left + LEFT, frame.top + TOP, frame.top + frame.height - BELOW);
+        let (left, top, bottom) = (frame.left + LEFT, frame.top + TOP, frame.top + frame.height - BOTTOM);
         let names = self.curves.iter().map(|curve| text_width(&curve.label, 15.0)).fold(0.0, f64::max);
         let right = frame.left + frame.width - if frame.has_labels { SAMPLES + names + EDGE } else { EDGE };
         let x = Axis::of_sizes(around.iter().map(|point| point.x), (left, right));
-        // The axis contains the figures; a bar that exceeds the plot is cut.
+        // Bars that exceed the plot are cut.
         let y = Axis::around(around.iter().map(|point| point.y), self.scale, (bottom, top));
         let plot = Plot { x, y, left, right, top, bottom };
         text(
@@ -76,14 +72,14 @@ impl Lines {
         )?;
         text(svg, (frame.left + MARGIN, frame.top + 49.0), r##"font-size="14" fill="#444""##, &self.finding)?;
         self.grid(svg, plot)?;
-        let apart = 4.0f64.min(14.0 / self.curves.len() as f64);
+        let shift = 4.0f64.min(14.0 / self.curves.len() as f64);
         for (index, curve) in self.curves.iter().enumerate() {
-            // Shift the bars of the curves, so that they remain readable.
-            let beside = apart * (index as f64 - (self.curves.len() - 1) as f64 / 2.0);
-            bars(svg, curve, plot, beside)?;
+            // Shift the bars, so that they do not overlap.
+            let offset = shift * (index as f64 - (self.curves.len() - 1) as f64 / 2.0);
+            bars(svg, curve, plot, offset)?;
         }
         // The subject of the picture is on top.
-        let (strong, others): (Vec<_>, Vec<_>) = self.curves.iter().partition(|curve| curve.look.is_strong);
+        let (strong, others): (Vec<_>, Vec<_>) = self.curves.iter().partition(|curve| curve.style.is_strong);
         for curve in others.into_iter().chain(strong) {
             line(svg, curve, (x, y))?;
         }
@@ -97,7 +93,7 @@ impl Lines {
             let place = y.at(value);
             let grey = if is_main { "#ddd" } else { "#f0f0f0" };
             writeln!(svg, r#"<path d="M{left:.1} {place:.1}H{right:.1}" stroke="{grey}" fill="none"/>"#)?;
-            // With few powers of ten, also label the marks between them.
+            // With few powers of ten, label the marks between them, too.
             if is_main || mains <= 2 {
                 let attributes = r#"font-size="14" text-anchor="end""#;
                 text(svg, (left - 8.0, place + 5.0), attributes, &short(value))?;
@@ -105,8 +101,8 @@ impl Lines {
         }
         // Label every n-th power of two, so that the labels fit.
         let (low, high) = (x.values.0.log2().ceil() as u32, x.values.1.log2().floor() as u32);
-        let room = ((right - left) / 74.0) as u32;
-        let each = ((high.saturating_sub(low)) / room.max(1) + 1).max(1);
+        let max_labels = ((right - left) / 74.0) as u32;
+        let each = ((high.saturating_sub(low)) / max_labels.max(1) + 1).max(1);
         for power in (low..=high).step_by(each as usize) {
             let place = x.at(2f64.powi(power as i32));
             writeln!(svg, r##"<path d="M{place:.1} {top:.1}V{bottom:.1}" stroke="#ddd" fill="none"/>"##)?;
@@ -117,22 +113,23 @@ impl Lines {
             svg,
             r##"<path d="M{left:.1} {top:.1}V{bottom:.1}H{right:.1}" stroke="#666" stroke-width="1.2" fill="none"/>"##
         )?;
-        let (beside, middle) = (left - 56.0, top.midpoint(bottom));
-        let turned =
-            format!(r#"font-size="15" text-anchor="middle" transform="rotate(-90 {beside:.1} {middle:.1})""#);
-        text(svg, (beside, middle), &turned, self.y)?;
+        let (label_x, middle) = (left - 56.0, top.midpoint(bottom));
+        let rotated = format!(
+            r#"font-size="15" text-anchor="middle" transform="rotate(-90 {label_x:.1} {middle:.1})""#
+        );
+        text(svg, (label_x, middle), &rotated, self.y)?;
         text(svg, (left.midpoint(right), bottom + 46.0), r#"font-size="15" text-anchor="middle""#, self.x)
     }
 
-    /// Writes each curve's name next to its end, with its line and marker. Names that would overlap are moved apart.
+    /// Writes the name of each curve next to its end.
     fn labels(&self, svg: &mut String, Plot { y, right, top, bottom, .. }: Plot) -> fmt::Result {
         let last = |curve: &Curve| curve.shown().last().map(|point| y.at(point.y));
         let mut ends: Vec<_> = self.curves.iter().filter_map(|curve| Some((last(curve)?, curve))).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let places = apart(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), (top, bottom));
+        let places = spread_out(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), (top, bottom));
         debug_assert!(places.windows(2).all(|two| two[1] - two[0] > LINE - 1e-6));
         for ((end, curve), place) in ends.into_iter().zip(places) {
-            let Look { colour, dashes, is_strong, .. } = curve.look;
+            let CurveStyle { colour, dashes, is_strong, .. } = curve.style;
             let (weight, width) = if is_strong { ("bold", 4.0) } else { ("normal", 2.2) };
             writeln!(
                 svg,
@@ -145,7 +142,7 @@ impl Lines {
                 r#"<path d="M{:.1} {place:.1}h36" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" fill="none"/>"#,
                 right + 26.0
             )?;
-            curve.look.mark(svg, (right + 44.0, place))?;
+            curve.style.mark(svg, (right + 44.0, place))?;
             let attributes = format!(r#"font-size="15" font-weight="{weight}""#);
             text(svg, (right + 70.0, place + 5.0), &attributes, &curve.label)?;
         }
@@ -153,11 +150,10 @@ impl Lines {
     }
 }
 
-fn bars(svg: &mut String, curve: &Curve, plot: Plot, beside: f64) -> fmt::Result {
-    let colour = curve.look.colour;
+fn bars(svg: &mut String, curve: &Curve, plot: Plot, offset: f64) -> fmt::Result {
+    let colour = curve.style.colour;
     for point in curve.shown().filter(|p| p.low > 0.0 && p.high > p.low) {
-        // Bars stay within the plot, even at its ends.
-        let at = (plot.x.at(point.x) + beside).clamp(plot.left, plot.right);
+        let at = (plot.x.at(point.x) + offset).clamp(plot.left, plot.right);
         let (low, high) = (plot.y.at(point.low), plot.y.at(point.high));
         writeln!(
             svg,
@@ -168,7 +164,7 @@ fn bars(svg: &mut String, curve: &Curve, plot: Plot, beside: f64) -> fmt::Result
 }
 
 fn line(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
-    let Look { colour, dashes, is_strong, .. } = curve.look;
+    let CurveStyle { colour, dashes, is_strong, .. } = curve.style;
     let width = if is_strong { 4.0 } else { 2.2 };
     let places: Vec<_> = curve.shown().map(|point| (x.at(point.x), y.at(point.y))).collect();
     let points = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
@@ -176,5 +172,5 @@ fn line(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
         svg,
         r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" stroke-linejoin="round"/>"#
     )?;
-    places.into_iter().try_for_each(|place| curve.look.mark(svg, place))
+    places.into_iter().try_for_each(|place| curve.style.mark(svg, place))
 }

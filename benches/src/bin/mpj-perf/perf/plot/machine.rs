@@ -8,7 +8,7 @@ pub(crate) fn described() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model.trim());
-    // Count all cores, because this thread is bound to one while it measures.
+    // This thread may be bound, so count all cores.
     let cores = info.lines().filter(|line| line.starts_with("processor\t")).count().max(1);
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     let (year, month, day) = date(days);
@@ -17,7 +17,7 @@ pub(crate) fn described() -> String {
     format!("{model}, {cores} cores; {year}-{month:02}-{day:02}; mpj {version}{build}")
 }
 
-/// Returns the year, month and day that is `days` days after 1 January 1970 (UTC).
+/// Returns the year, month and day of `days` days after 1 January 1970 (UTC).
 fn date(mut days: u64) -> (u64, usize, u64) {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));

@@ -1,4 +1,4 @@
-//! SVG pictures of measurements: a title, the method and the machine, the meaning of each curve, and panels.
+//! SVG pictures of measurements.
 
 mod axis;
 mod dots;
@@ -13,70 +13,65 @@ use std::fs;
 use std::path::Path;
 
 pub(super) use self::axis::Scale;
-pub(super) use self::dots::{Dots, Mark, Row};
+pub(super) use self::dots::{DotRow, Dots, Mark};
 pub(super) use self::legend::Meaning;
 pub(super) use self::lines::{Curve, Lines};
 pub(super) use self::machine::described as machine;
-pub(super) use self::style::Look;
+pub(super) use self::style::CurveStyle;
 use super::Failure;
 
-/// The horizontal position of titles.
 const MARGIN: f64 = 32.0;
 
 /// A figure and its spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) x: f64,
-    /// The typical value, which is the median.
+    /// The median.
     pub(super) y: f64,
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// A part of a picture.
 #[derive(Debug)]
 pub(super) enum Panel {
     Lines(Lines),
     Dots(Dots),
 }
 
-/// A picture.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) title: String,
-    /// The ranks, the device and the binding. The report sets it for programs with ranks.
+    /// The ranks, the device and the binding.
     pub(super) setting: String,
     /// Notes on the method, one per line.
     pub(super) notes: Vec<String>,
     /// The meanings of curves whose names are not self-explanatory.
     pub(super) legend: Vec<Meaning>,
-    /// The number of panels side by side: 1, 2 or 4.
+    /// 1, 2 or 4 panels side by side.
     pub(super) columns: usize,
-    /// Whether all panels of curves have the same axes, so that they can be compared.
+    /// Whether all panels of curves have the same axes.
     pub(super) is_one_scale: bool,
     pub(super) panels: Vec<Panel>,
 }
 
-/// The position of a panel.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     left: f64,
     top: f64,
     width: f64,
     height: f64,
-    /// Whether there is room for names next to the ends of curves.
+    /// Whether names are written next to the ends of curves.
     has_labels: bool,
 }
 
 impl Page {
-    /// Draws the picture into a file.
     pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
         Ok(fs::write(path, self.svg()).map_err(|why| format!("{}: {why}", path.display()))?)
     }
 
     fn svg(&self) -> String {
         let mut svg = String::new();
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = self.draw(&mut svg);
         svg
     }
@@ -92,9 +87,10 @@ impl Page {
         let mut head = String::new();
         text(&mut head, (MARGIN, 42.0), r#"font-size="25" font-weight="bold""#, &self.title)?;
         let mut top = 68.0;
-        let said = [self.setting.clone(), machine::described()].into_iter().chain(self.notes.iter().cloned());
+        let lines =
+            [self.setting.clone(), machine::described()].into_iter().chain(self.notes.iter().cloned());
         for line in
-            said.filter(|line| !line.is_empty()).flat_map(|line| wrapped(&line, width - 2.0 * MARGIN, 15.0))
+            lines.filter(|line| !line.is_empty()).flat_map(|line| wrapped(&line, width - 2.0 * MARGIN, 15.0))
         {
             text(&mut head, (MARGIN, top), r##"font-size="15" fill="#444""##, &line)?;
             top += 21.0;
@@ -124,7 +120,7 @@ impl Page {
         writeln!(svg, "</svg>")
     }
 
-    /// Returns the points that determine the axes of a panel of curves.
+    /// Returns the points that determine the axes of a panel.
     fn around<'a>(&'a self, own: &'a Lines) -> Vec<Point> {
         let lines = self.panels.iter().filter_map(|panel| match panel {
             Panel::Lines(lines) if self.is_one_scale => Some(lines),
@@ -156,7 +152,6 @@ fn text_width(text: &str, font_size: f64) -> f64 {
     0.58 * font_size * text.chars().count() as f64
 }
 
-/// Breaks a text into lines of at most `width`.
 fn wrapped(text: &str, width: f64, font_size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

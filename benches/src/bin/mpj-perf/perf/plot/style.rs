@@ -1,5 +1,4 @@
-//! The looks of curves: the colours of Okabe and Ito, which are distinct with any colour vision, and dashes and
-//! markers, which are distinct without colours.
+//! The styles of curves: the colours of Okabe and Ito, which are distinct with any colour vision, dashes and markers.
 
 use std::fmt::{self, Write as _};
 
@@ -7,19 +6,18 @@ const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00
 const DASHES: [&str; 4] = ["none", "10 4", "3 3", "12 3 3 3"];
 const MARKERS: usize = 6;
 
-/// The look of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Look {
+pub(crate) struct CurveStyle {
     pub(super) colour: &'static str,
     pub(super) dashes: &'static str,
     marker: usize,
     pub(super) is_strong: bool,
 }
 
-impl Look {
-    /// Returns the look of curve number `index`; 84 looks are distinct.
-    pub(crate) fn of(index: usize) -> Look {
-        Look {
+impl CurveStyle {
+    /// Returns the style of curve number `index`; 84 styles are distinct.
+    pub(crate) fn of(index: usize) -> CurveStyle {
+        CurveStyle {
             colour: COLOURS[index % COLOURS.len()],
             dashes: DASHES[index / COLOURS.len() % DASHES.len()],
             marker: index % MARKERS,
@@ -27,17 +25,15 @@ impl Look {
         }
     }
 
-    /// Returns the same look with other dashes.
-    pub(crate) fn dashed(self, dashes: usize) -> Look {
-        Look { dashes: DASHES[dashes % DASHES.len()], ..self }
+    pub(crate) fn dashed(self, dashes: usize) -> CurveStyle {
+        CurveStyle { dashes: DASHES[dashes % DASHES.len()], ..self }
     }
 
-    /// Returns the same look, drawn strongly, for the subject of the picture.
-    pub(crate) fn strong(self) -> Look {
-        Look { is_strong: true, ..self }
+    /// Returns the same style drawn strongly, for the subject of the picture.
+    pub(crate) fn strong(self) -> CurveStyle {
+        CurveStyle { is_strong: true, ..self }
     }
 
-    /// Draws the marker of the curve.
     pub(super) fn mark(self, svg: &mut String, (x, y): (f64, f64)) -> fmt::Result {
         let r = if self.is_strong { 5.5 } else { 4.2 };
         let colour = self.colour;
@@ -64,13 +60,13 @@ impl Look {
 
 #[cfg(test)]
 mod tests {
-    use super::Look;
+    use super::CurveStyle;
 
     #[test]
-    fn no_two_looks_are_the_same() {
-        let looks: Vec<Look> = (0..84).map(Look::of).collect();
-        for (at, look) in looks.iter().enumerate() {
-            assert!(!looks[..at].contains(look), "{at}");
+    fn styles_are_distinct() {
+        let styles: Vec<CurveStyle> = (0..84).map(CurveStyle::of).collect();
+        for (at, style) in styles.iter().enumerate() {
+            assert!(!styles[..at].contains(style), "{at}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Baselines: the time that the tests take without allocating.
+//! Baselines: the tests without allocation.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use mpj_pool::{
 };
 
 use super::contender::{Contender, Kind, Name, write_all};
-use super::helper_thread::{Meet, Ring};
+use super::helper_thread::{Ring, SpinBarrier};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
-/// Returns all baselines.
 pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
-    let mut all: Vec<Box<dyn Contender + Send>> = vec![Box::new(Warm::new()?), Box::<JustRing>::default()];
+    let mut all: Vec<Box<dyn Contender + Send>> =
+        vec![Box::new(WarmMemset::new()?), Box::<BareRing>::default()];
     all.push(Box::new(Region { storage: "pages", make: |bytes| Pages::create(bytes).map(boxed) }));
     all.push(Box::new(Region { storage: "shared", make: |bytes| SharedStorage::create(bytes).map(boxed) }));
     all.push(Box::new(Region { storage: "heap", make: |bytes| Heap::create(bytes).map(boxed) }));
@@ -23,21 +23,21 @@ pub(super) fn all() -> Result<Vec<Box<dyn Contender + Send>>, AllocError> {
 }
 
 /// Writes to memory that has been written before.
-struct Warm(Mutex<DefaultBlock>);
+struct WarmMemset(Mutex<DefaultBlock>);
 
-impl Warm {
-    fn new() -> Result<Warm, AllocError> {
-        let most = Test::Touch.sizes().into_iter().max().unwrap_or(0);
-        Ok(Warm(Mutex::new(global().alloc(most)?)))
+impl WarmMemset {
+    fn new() -> Result<WarmMemset, AllocError> {
+        let max = Test::Touch.sizes().into_iter().max().unwrap_or(0);
+        Ok(WarmMemset(Mutex::new(global().alloc(max)?)))
     }
 }
 
-impl Contender for Warm {
+impl Contender for WarmMemset {
     fn name(&self) -> Name {
         Name { strategy: "memset", storage: "warm", kind: Kind::Baseline }
     }
 
-    fn takes(&self, test: Test) -> bool {
+    fn supports(&self, test: Test) -> bool {
         test == Test::Touch
     }
 
@@ -53,30 +53,29 @@ impl Contender for Warm {
     }
 }
 
-/// A cache line of memory that two threads share.
 #[repr(align(64))]
 struct Line(AtomicU64);
 
-/// More lines than the ring can hold, so that no line is written again before it has been read.
-static LINES: [Line; 4 * Ring::<Message>::PLACES] =
-    [const { Line(AtomicU64::new(0)) }; 4 * Ring::<Message>::PLACES];
+/// More lines than the ring can hold, so that a line is read before it is written again.
+static LINES: [Line; 4 * Ring::<Message>::CAPACITY] =
+    [const { Line(AtomicU64::new(0)) }; 4 * Ring::<Message>::CAPACITY];
 
-/// A message in the ring, which has the size of a block's handle.
+/// Has the size of a block handle.
 type Message = (&'static Line, [usize; 3]);
 
-/// Passes lines between threads without allocating: one side writes them, the other reads them.
+/// One thread writes cache lines, the other reads them.
 #[derive(Default)]
-struct JustRing {
-    meet: Meet,
+struct BareRing {
+    barrier: SpinBarrier,
     ring: Ring<Message>,
 }
 
-impl Contender for JustRing {
+impl Contender for BareRing {
     fn name(&self) -> Name {
         Name { strategy: "ring", storage: "alone", kind: Kind::Baseline }
     }
 
-    fn takes(&self, test: Test) -> bool {
+    fn supports(&self, test: Test) -> bool {
         test == Test::Handoff
     }
 
@@ -86,12 +85,12 @@ impl Contender for JustRing {
 
     fn run(&self, Task { calls, .. }: Task) -> Option<u64> {
         let mut ring = self.ring.sender()?;
-        self.meet.wait();
+        self.barrier.wait();
         let mut send = |calls| {
             for call in 0..calls {
                 let line = &LINES[call % LINES.len()];
                 line.0.store(call as u64, Ordering::Relaxed);
-                ring.give((line, black_box([call; 3])));
+                ring.push((line, black_box([call; 3])));
             }
         };
         send(calls / 8);
@@ -101,15 +100,15 @@ impl Contender for JustRing {
     }
 
     fn assist(&self, _: Task) {
-        self.meet.wait();
+        self.barrier.wait();
         let Some(mut ring) = self.ring.receiver() else { return };
-        ring.take_all(|(line, rest)| {
+        ring.pop_all(|(line, rest)| {
             black_box((line.0.load(Ordering::Relaxed), rest));
         });
     }
 }
 
-/// Creates regions, as a pool does when it grows. The time to free them is not counted.
+/// Creates regions, as a growing pool does. The time to free them is not counted.
 struct Region {
     storage: &'static str,
     make: fn(usize) -> Result<Box<dyn Storage>, StorageError>,
@@ -124,7 +123,7 @@ impl Contender for Region {
         Name { strategy: "region", storage: self.storage, kind: Kind::Baseline }
     }
 
-    fn takes(&self, test: Test) -> bool {
+    fn supports(&self, test: Test) -> bool {
         test == Test::Start
     }
 

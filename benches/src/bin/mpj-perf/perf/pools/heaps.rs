@@ -6,11 +6,9 @@ use std::ptr::NonNull;
 
 use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
 
-/// The alignment that C's `malloc` guarantees. The pools guarantee more, but a general allocator is slower at larger
-/// alignments.
+/// The alignment of `malloc`. The pools guarantee more, but a general allocator is slower at larger alignments.
 const ALIGN: usize = 16;
 
-/// A general allocator that lives for ever.
 pub(super) struct Heap<A: 'static>(&'static A);
 
 /// A block of a general allocator.
@@ -23,21 +21,21 @@ pub(super) struct HeapBlock<A: GlobalAlloc + 'static> {
     heap: &'static A,
 }
 
-/// The system's allocator.
 pub(super) const SYSTEM: Name = Name {
     strategy: if cfg!(target_env = "gnu") { "glibc" } else { "system" },
     storage: "heap",
     kind: Kind::General,
 };
 
-/// Makes the system's allocator a contender.
 pub(super) fn system() -> Box<dyn Contender + Send> {
     static HEAP: System = System;
-    enter(SYSTEM, &HEAP)
+    contender(SYSTEM, &HEAP)
 }
 
-/// Makes an allocator a contender.
-pub(super) fn enter<A: GlobalAlloc + Send + Sync>(name: Name, heap: &'static A) -> Box<dyn Contender + Send> {
+pub(super) fn contender<A: GlobalAlloc + Send + Sync>(
+    name: Name,
+    heap: &'static A,
+) -> Box<dyn Contender + Send> {
     Box::new(Entrant::new(name, Heap(heap)))
 }
 

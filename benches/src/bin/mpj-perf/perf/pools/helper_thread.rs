@@ -11,26 +11,25 @@ use super::contender::Contender;
 use super::tests::Task;
 use crate::perf::affinity;
 
-/// A thread that assists, on its own core. It sleeps while it has no task.
-pub(super) struct Second {
+/// A second thread on its own core, which sleeps while it has no task.
+pub(super) struct HelperThread {
     tasks: SyncSender<(usize, Task)>,
     done: Receiver<()>,
 }
 
-impl Second {
-    /// Starts the thread on the second core, and binds this one to the first. Returns `None` if there is only one
-    /// core.
+impl HelperThread {
+    /// Starts the thread on the second core, and binds this one to the first. Returns `None` if there is one core.
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         field: &'env [Box<dyn Contender + Send>],
-    ) -> Option<Second> {
-        if !affinity::keep_to(0, 2) {
+    ) -> Option<HelperThread> {
+        if !affinity::bind_to_core(0, 2) {
             return None;
         }
         let (tasks, receive) = sync_channel::<(usize, Task)>(1);
         let (finish, done) = sync_channel(1);
         scope.spawn(move || {
-            affinity::keep_to(1, 2);
+            affinity::bind_to_core(1, 2);
             for (index, task) in receive {
                 field[index].assist(task);
                 if finish.send(()).is_err() {
@@ -38,10 +37,10 @@ impl Second {
                 }
             }
         });
-        Some(Second { tasks, done })
+        Some(HelperThread { tasks, done })
     }
 
-    /// Runs a task of the contender with this index on both threads.
+    /// Runs a task of a contender on both threads.
     pub(super) fn run(&self, index: usize, contender: &dyn Contender, task: Task) -> Option<u64> {
         contender.prepare();
         self.tasks.send((index, task)).ok()?;
@@ -53,47 +52,45 @@ impl Second {
 
 /// A spinning barrier for two threads.
 #[derive(Default)]
-pub(super) struct Meet(AtomicUsize);
+pub(super) struct SpinBarrier(AtomicUsize);
 
-impl Meet {
+impl SpinBarrier {
     pub(super) fn wait(&self) {
-        let both = (self.0.fetch_add(1, Ordering::AcqRel) | 1) + 1;
-        let mut turn = 0;
-        while self.0.load(Ordering::Acquire) < both {
-            pause(&mut turn);
+        let target = (self.0.fetch_add(1, Ordering::AcqRel) | 1) + 1;
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) < target {
+            pause(&mut spins);
         }
     }
 }
 
-/// A ring from the first thread to the second, which is renewed for each run.
+/// A ring from the first thread to the second, renewed for each run.
 pub(super) struct Ring<T> {
-    sender: Mutex<Option<Sender<T>>>,
-    receiver: Mutex<Option<Receiving<T>>>,
+    sender: Mutex<Option<RingSender<T>>>,
+    receiver: Mutex<Option<RingReceiver<T>>>,
 }
 
-/// The sending end of the ring. The other end detects when it is dropped.
-pub(super) struct Sender<T>(Producer<T>);
+/// The receiving end detects when this is dropped.
+pub(super) struct RingSender<T>(Producer<T>);
 
-/// The receiving end of the ring.
-pub(super) struct Receiving<T>(Consumer<T>);
+pub(super) struct RingReceiver<T>(Consumer<T>);
 
 impl<T> Ring<T> {
-    /// The capacity of the ring.
-    pub(super) const PLACES: usize = 64;
+    pub(super) const CAPACITY: usize = 64;
 
     pub(super) fn renew(&self) {
-        let (sender, receiver) = RingBuffer::new(Self::PLACES);
+        let (sender, receiver) = RingBuffer::new(Self::CAPACITY);
         if let (Ok(mut from), Ok(mut to)) = (self.sender.lock(), self.receiver.lock()) {
-            *from = Some(Sender(sender));
-            *to = Some(Receiving(receiver));
+            *from = Some(RingSender(sender));
+            *to = Some(RingReceiver(receiver));
         }
     }
 
-    pub(super) fn sender(&self) -> Option<Sender<T>> {
+    pub(super) fn sender(&self) -> Option<RingSender<T>> {
         self.sender.lock().ok()?.take()
     }
 
-    pub(super) fn receiver(&self) -> Option<Receiving<T>> {
+    pub(super) fn receiver(&self) -> Option<RingReceiver<T>> {
         self.receiver.lock().ok()?.take()
     }
 }
@@ -104,42 +101,42 @@ impl<T> Default for Ring<T> {
     }
 }
 
-impl<T> Sender<T> {
+impl<T> RingSender<T> {
     /// Pushes an item, and waits while the ring is full.
     #[inline(always)]
-    pub(super) fn give(&mut self, mut item: T) {
-        let mut turn = 0;
+    pub(super) fn push(&mut self, mut item: T) {
+        let mut spins = 0;
         while let Err(PushError::Full(back)) = self.0.push(item) {
             item = back;
-            pause(&mut turn);
+            pause(&mut spins);
         }
     }
 }
 
-impl<T> Receiving<T> {
+impl<T> RingReceiver<T> {
     /// Takes items until the other end has been dropped.
     #[inline(always)]
-    pub(super) fn take_all(&mut self, mut use_up: impl FnMut(T)) {
-        let mut turn = 0;
+    pub(super) fn pop_all(&mut self, mut consume: impl FnMut(T)) {
+        let mut spins = 0;
         loop {
             match self.0.pop() {
                 Ok(item) => {
-                    turn = 0;
-                    use_up(item);
+                    spins = 0;
+                    consume(item);
                 }
-                // Check again: an item may have been pushed before the other end was dropped.
+                // Check again, because an item may have been pushed before the sender was dropped.
                 Err(_) if self.0.is_abandoned() && self.0.is_empty() => return,
-                Err(_) => pause(&mut turn),
+                Err(_) => pause(&mut spins),
             }
         }
     }
 }
 
-/// Waits for a moment; after many calls, yields.
+/// Spins; yields after many calls.
 #[inline(always)]
-fn pause(turn: &mut u32) {
-    *turn += 1;
-    if *turn < 10_000 {
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    if *spins < 10_000 {
         std::hint::spin_loop();
     } else {
         std::thread::yield_now();

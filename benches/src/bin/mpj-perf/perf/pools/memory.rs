@@ -1,4 +1,4 @@
-//! The memory that the mix needs, as the system reports it for a separate process of each contender.
+//! The memory that the mix needs, measured in a separate process for each contender.
 
 use std::fs;
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use super::contender::{Contender, Name};
 use crate::perf::Failure;
 
-/// The number of steps of the mix.
 const STEPS: usize = 4096;
 
-/// The peak resident memory of a contender, and the peak of the requested bytes.
+/// Peak bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peak {
+    /// Requested by the mix.
     pub(super) live: usize,
     pub(super) resident: usize,
 }
 
-/// Runs this program again for one contender, and parses what [`print`] writes there.
+/// Runs this program with `--memory-of`, and parses its output.
 pub(super) fn of(name: Name) -> Result<Peak, Failure> {
     let this = std::env::current_exe()?;
     let chosen = format!("{},{}", name.strategy, name.storage);
@@ -31,7 +31,7 @@ pub(super) fn of(name: Name) -> Result<Peak, Failure> {
     }
 }
 
-/// Performs the mix, and returns the memory that it needed in addition to the initial memory of the process.
+/// Performs the mix. Returns the memory that it needed in addition to the initial memory of the process.
 pub(super) fn measure(
     make: impl FnOnce() -> Result<Box<dyn Contender + Send>, Failure>,
 ) -> Result<Peak, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn measure(
     Ok(Peak { live, resident: status("VmHWM:")?.saturating_sub(before) })
 }
 
-/// Returns a size in bytes that the system reports for this process.
+/// Returns a size of `/proc/self/status` in bytes.
 fn status(field: &str) -> Result<usize, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));

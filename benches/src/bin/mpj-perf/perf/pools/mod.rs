@@ -1,14 +1,14 @@
-//! Pools: figure 8 of the mpjbuf paper, and the patterns of servers and simulations, compared with other allocators.
+//! Pools and other allocators: figure 8 of the mpjbuf paper, and the patterns of servers and simulations.
 //!
-//! All contenders run in turns in one process, each in loops that know its type. The figures are medians of the
-//! rounds, and the ratios are medians of the rounds' ratios.
+//! All contenders run interleaved in one process. Figures are medians of the rounds, and ratios medians of the rounds'
+//! ratios.
 
 use std::path::PathBuf;
 
 use indicatif::ProgressBar;
 
 use self::contender::{Contender, Name};
-use self::helper_thread::Second;
+use self::helper_thread::HelperThread;
 use self::memory::Peak;
 use self::rounds::Series;
 use super::Failure;
@@ -18,12 +18,12 @@ use super::report::progress;
 
 mod baselines;
 mod contender;
-#[allow(unsafe_code, reason = "calls allocators, which take pointers back")]
+#[allow(unsafe_code, reason = "calls allocators, which free by pointer")]
 mod heaps;
 mod helper_thread;
 mod memory;
 #[cfg(feature = "comparators")]
-#[allow(unsafe_code, reason = "gives allocators memory, and takes pointers from them")]
+#[allow(unsafe_code, reason = "passes memory to allocators, and gets pointers from them")]
 mod others;
 mod ours;
 mod plot;
@@ -35,20 +35,18 @@ mod tests;
 pub(super) use self::report::{lines, size};
 pub(crate) use self::tests::Test;
 
-/// The tests to run, and the form of the output.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct PoolOptions {
     pub(crate) tests: Vec<Test>,
-    /// Milliseconds that one contender runs at a time.
+    /// Per contender and round.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// Runs the tests one after the other, and reports each.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let effort = Effort { slice: options.ms * 1e6, rounds: options.rounds };
+pub(crate) fn run(options: &PoolOptions) -> Result<(), Failure> {
+    let effort = Effort { slice_ns: options.ms * 1e6, rounds: options.rounds };
     let plan: Vec<(Test, usize)> =
         options.tests.iter().flat_map(|test| test.sizes().into_iter().map(|bytes| (*test, bytes))).collect();
     let memory: Vec<Name> = if options.tests.contains(&Test::Mix) { names().collect() } else { Vec::new() };
@@ -64,20 +62,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     #[cfg(feature = "comparators")]
     field.extend(others::fixed());
     field.extend(baselines::all()?);
-    affinity::keep_to(0, 1);
+    affinity::bind_to_core(0, 1);
     let all = std::thread::scope(|scope| {
-        let second = Second::start(scope, &field);
+        let helper = HelperThread::start(scope, &field);
         let mut all: Vec<Series> = Vec::new();
         for (index, (test, bytes)) in plan.iter().copied().enumerate() {
             bar.set_message(test.name());
-            if second.is_some() || !test.pairs() {
-                all.push(rounds::measure(&field, (test, bytes), effort, second.as_ref()));
+            if helper.is_some() || !test.needs_two_threads() {
+                all.push(rounds::measure(&field, (test, bytes), effort, helper.as_ref()));
             }
             bar.inc(1);
-            let last = plan.get(index + 1).is_none_or(|(next, _)| *next != test);
+            let is_last = plan.get(index + 1).is_none_or(|(next, _)| *next != test);
             let lines = match all.last() {
                 Some(series) if options.csv => report::csv(series),
-                Some(_) if last => report::table(test, &all),
+                Some(_) if is_last => report::table(test, &all),
                 _ => Vec::new(),
             };
             bar.suspend(|| report::lines(lines))?;
@@ -97,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the memory that the mix needs with one contender. [`run`] runs this in a separate process.
+/// Prints the memory that the mix needs with one contender, in the process that [`memory::of`] starts.
 pub(crate) fn print_memory(chosen: &str) -> Result<(), Failure> {
     let name = names().find(|name| chosen.split_once(',') == Some((name.strategy, name.storage)));
     let name = name.ok_or_else(|| format!("no contender {chosen:?}"))?;
@@ -134,15 +132,17 @@ fn peaks(names: &[Name], bar: &ProgressBar) -> Result<Vec<(Name, Peak)>, Failure
     names.iter().map(peak).collect()
 }
 
-/// Returns the remarks in front of the lines.
-fn head(options: &Options) -> Vec<String> {
+fn head(options: &PoolOptions) -> Vec<String> {
     let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
-    let others =
-        if cfg!(feature = "comparators") { "" } else { "; more to compare with: --features comparators" };
+    let others = if cfg!(feature = "comparators") {
+        ""
+    } else {
+        "; for other allocators build with --features comparators"
+    };
     vec![
         format!("# lib: mpj {}, pure Rust{build}{others}", env!("CARGO_PKG_VERSION")),
         format!(
-            "# medians of {} rounds of {} ms each, all in turns in one process",
+            "# medians of {} rounds of {} ms each, interleaved in one process",
             options.rounds, options.ms
         ),
         "# POOL,test,strategy,storage,bytes,ns,ratio_to_best_other".to_owned(),

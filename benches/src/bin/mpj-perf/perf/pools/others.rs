@@ -17,7 +17,6 @@ use super::tests::Test;
 use crate::perf::Failure;
 use mpj_pool::{Heap, Pages, Storage};
 
-/// The size of the region of each allocator within one region.
 const REGION: usize = 256 << 20;
 
 const GENERAL: [&str; 2] = ["mimalloc", "jemalloc"];
@@ -30,17 +29,16 @@ pub(super) fn names() -> impl Iterator<Item = Name> {
     general.into_iter().chain(arenas)
 }
 
-/// Makes the named comparator. If `faulted` is set, all pages of its region are present from the start, as those of
-/// this project's pools on pages are.
+/// Makes the named comparator. With `faulted`, all pages of its region are present, as in pools on pages.
 pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
     static MIMALLOC: mimalloc::MiMalloc = mimalloc::MiMalloc;
     static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     Ok(match name.strategy {
-        "mimalloc" => heaps::enter(name, &MIMALLOC),
-        "jemalloc" => heaps::enter(name, &JEMALLOC),
-        "buddy_system" => heaps::enter(name, buddy_system(region(faulted)?)),
-        "talc" => heaps::enter(name, talc(region(faulted)?)),
-        "rlsf" => heaps::enter(name, rlsf(region(faulted)?)),
+        "mimalloc" => heaps::contender(name, &MIMALLOC),
+        "jemalloc" => heaps::contender(name, &JEMALLOC),
+        "buddy_system" => heaps::contender(name, buddy_system(region(faulted)?)),
+        "talc" => heaps::contender(name, talc(region(faulted)?)),
+        "rlsf" => heaps::contender(name, rlsf(region(faulted)?)),
         "offset" => Box::new(Entrant::new(name, Offsets::over(region(faulted)?))),
         other => return Err(format!("no contender {other:?}").into()),
     })
@@ -80,7 +78,7 @@ fn talc(region: &'static mut [MaybeUninit<u8>]) -> &'static Talc {
     heap
 }
 
-/// rlsf's allocator, behind the same lock as the others.
+/// Behind the same lock as the others.
 struct Rlsf(Mutex<Tlsf<'static, u32, u16, 28, 16>>);
 
 fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {
@@ -163,7 +161,6 @@ impl Drop for OffsetBlock {
     }
 }
 
-/// A pool of byte strings of one length.
 struct Objects {
     bytes: usize,
     pool: &'static opool::Pool<Maker, Bytes>,
@@ -171,7 +168,6 @@ struct Objects {
 
 type Bytes = Box<[MaybeUninit<u8>]>;
 
-/// Makes byte strings of one length.
 struct Maker(usize);
 
 impl PoolAllocator<Bytes> for Maker {
@@ -189,7 +185,6 @@ impl Source for Objects {
     }
 }
 
-/// A byte string of the pool.
 struct Object(RefGuard<'static, Maker, Bytes>);
 
 impl Block for Object {

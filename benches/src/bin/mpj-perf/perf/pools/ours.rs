@@ -1,11 +1,11 @@
-//! The pools of this project, each with its own type.
+//! The pools of this project.
 
 use mpj_pool::strategy::{PoolNameError, STRATEGIES, Visitor, visit};
 use mpj_pool::{Growth, Pool};
 
 use super::contender::{Contender, Entrant, Kind, Name, Ours};
 
-/// The paper's direct and indirect buffers: mapped pages, and memory of the global allocator.
+/// The direct and indirect buffers of the paper: mapped pages, and memory of the global allocator.
 const STORAGES: [&str; 2] = ["pages", "heap"];
 
 /// Returns the names of the strategies on both storages.
@@ -14,18 +14,17 @@ pub(super) fn names() -> impl Iterator<Item = Name> {
     STRATEGIES.into_iter().flat_map(named)
 }
 
-/// Makes the named pool.
 pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, PoolNameError> {
     let growth = match name.strategy {
         "magazine" | "buddy" => Growth::DEFAULT,
         _ => Growth::PAPER,
     };
-    visit(name.strategy, name.storage, growth, Enter(name))
+    visit(name.strategy, name.storage, growth, MakeContender(name))
 }
 
-struct Enter(Name);
+struct MakeContender(Name);
 
-impl Visitor for Enter {
+impl Visitor for MakeContender {
     type Output = Box<dyn Contender + Send>;
 
     fn visit<P: Pool + 'static>(self, pool: P) -> Self::Output {

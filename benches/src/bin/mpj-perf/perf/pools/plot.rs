@@ -1,18 +1,18 @@
-//! The paper's figure 8: time by size, with a curve for each contender.
+//! Figure 8 of the paper: time by size, with a curve for each contender.
 
 use super::contender::{Kind, Name};
 use super::report::size;
 use super::rounds::Series;
-use crate::perf::plot::{Curve, Lines, Look, Page, Panel, Point};
+use crate::perf::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 
 /// Returns the picture of the series of one test.
 pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
     let how = format!(
-        "Allocate one block, write 8 bytes into it, free it. Lines: medians of {rounds} rounds; bars: least to most. Lower is \
+        "Allocate one block, write 8 bytes into it, free it. Lines: medians of {rounds} rounds; bars: minimum to maximum. Lower is \
          better."
     );
     let what = "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-                none: the storage itself each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
+                none: new memory from the storage each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
                 allocator (indirect).";
     let panel = |title: &str, wanted: &dyn Fn(Name) -> bool| {
         Panel::Lines(Lines {
@@ -31,7 +31,7 @@ pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
         is_one_scale: true,
         panels: vec![
             panel("The pools of this project", &|name| name.kind == Kind::Ours),
-            panel("The default pool beside other allocators", &|name| {
+            panel("The default pool and other allocators", &|name| {
                 name.kind != Kind::Ours || is_default(name)
             }),
         ],
@@ -78,14 +78,14 @@ fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
             Kind::Ours => format!("{}, {}", name.strategy, name.storage),
             _ => name.strategy.to_owned(),
         };
-        let mut look = Look::of(strategies.iter().position(|s| *s == name.strategy).unwrap_or(0));
+        let mut style = CurveStyle::of(strategies.iter().position(|s| *s == name.strategy).unwrap_or(0));
         if name.kind == Kind::Ours && name.storage == "heap" {
-            look = look.dashed(2);
+            style = style.dashed(2);
         }
         if is_default(name) {
-            look = look.strong();
+            style = style.strong();
         }
-        Curve { label, look, points: series.iter().filter_map(point).collect() }
+        Curve { label, style, points: series.iter().filter_map(point).collect() }
     };
     names.into_iter().filter(|name| wanted(*name)).map(curve).collect()
 }

@@ -8,17 +8,15 @@ use super::rounds::{Row, Series};
 use super::tests::Test;
 use crate::perf::Failure;
 
-/// The sizes that a table shows; the CSV has all of them.
+/// The sizes in a table; the lines have all sizes.
 const SHOWN: [usize; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
-/// Prints lines to standard output.
 pub(in crate::perf) fn lines(lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
-    Ok(written.and_then(|()| out.flush()).map_err(|why| format!("the report cannot be written: {why}"))?)
+    Ok(written.and_then(|()| out.flush()).map_err(|why| format!("cannot write the report: {why}"))?)
 }
 
-/// Returns the lines of one series.
 pub(super) fn csv(series: &Series) -> Vec<String> {
     let line = |row: &Row| {
         let Name { strategy, storage, .. } = row.name;
@@ -28,13 +26,12 @@ pub(super) fn csv(series: &Series) -> Vec<String> {
     series.rows.iter().map(line).collect()
 }
 
-/// Returns the line of one contender's memory.
 pub(super) fn memory_csv(name: Name, peak: Peak) -> String {
     let ratio = peak.resident as f64 / peak.live as f64;
     format!("POOLMEM,mix,{},{},{},{},{ratio:.3}", name.strategy, name.storage, peak.live, peak.resident)
 }
 
-/// Returns the table of one test: a line for each contender, a column for each size.
+/// Returns the table of a test: a line for each contender, a column for each size.
 pub(super) fn table(test: Test, all: &[Series]) -> Vec<String> {
     let columns: Vec<&Series> = all.iter().filter(|series| series.test == test).collect();
     let shown: Vec<&Series> = match columns.len() {
@@ -67,7 +64,7 @@ pub(super) fn table(test: Test, all: &[Series]) -> Vec<String> {
         ));
         lines.push(format!(
             "  {:<20}{}",
-            "which is",
+            "best other",
             cells(&|series| ratio(series).map_or_else(String::new, |(_, best)| best.strategy.to_owned()))
         ));
     }
@@ -78,9 +75,9 @@ fn is_default(name: &Name) -> bool {
     name.strategy == "magazine" && name.storage == "pages"
 }
 
-/// Returns the table of memory.
 pub(super) fn memory_table(peaks: &[(Name, Peak)]) -> Vec<String> {
-    let mut lines = vec!["\nMemory in the mix: most resident / most asked for (a process each)".to_owned()];
+    let mut lines =
+        vec!["\nMemory in the mix: peak resident / peak requested bytes (one process each)".to_owned()];
     for (name, peak) in peaks {
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         let ratio = peak.resident as f64 / peak.live as f64;
@@ -94,7 +91,6 @@ pub(super) fn memory_table(peaks: &[(Name, Peak)]) -> Vec<String> {
     lines
 }
 
-/// Returns the name of a contender in tables.
 fn title(name: Name) -> String {
     match name.kind {
         Kind::General | Kind::Arena | Kind::Fixed => name.strategy.to_owned(),
@@ -112,7 +108,7 @@ pub(in crate::perf) fn size(bytes: usize) -> String {
     }
 }
 
-/// Formats nanoseconds with the digits that are significant.
+/// Formats nanoseconds with the significant digits.
 fn time(ns: f64) -> String {
     match ns {
         ..100.0 => format!("{ns:.1}"),

@@ -1,9 +1,9 @@
-//! Runs contenders in turns, and compares each with the best other one.
+//! Runs contenders interleaved, and compares each with the best other one.
 
 use super::contender::{Contender, Kind, Name};
-use super::helper_thread::Second;
+use super::helper_thread::HelperThread;
 use super::tests::{Task, Test};
-use crate::perf::interleaved::{Effort, Lane, median, ratio, spread, take};
+use crate::perf::interleaved::{Candidate, Effort, median, ratio, run_interleaved, spread};
 
 /// The results of one test at one size.
 #[derive(Debug)]
@@ -13,55 +13,54 @@ pub(super) struct Series {
     pub(super) rows: Vec<Row>,
 }
 
-/// The results of one contender.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: Name,
-    /// The median of the rounds, per call.
+    /// Per call, the median of the rounds.
     pub(super) ns: f64,
     /// The minimum and the maximum of the rounds.
     pub(super) spread: (f64, f64),
-    /// The median of the rounds' ratios to the best contender of another strategy, and its name.
+    /// The median of the rounds' ratios to the best contender of another strategy, and that contender.
     pub(super) ratio: Option<(f64, Name)>,
 }
 
-/// Runs one test at one size with all contenders that support it. A contender that runs out of memory has no row.
+/// Runs a test with all contenders that support it. A contender that runs out of memory has no row.
 pub(super) fn measure(
     field: &[Box<dyn Contender + Send>],
     (test, bytes): (Test, usize),
     effort: Effort,
-    second: Option<&Second>,
+    helper: Option<&HelperThread>,
 ) -> Series {
-    let taking: Vec<(usize, &dyn Contender)> = field
+    let participants: Vec<(usize, &dyn Contender)> = field
         .iter()
         .enumerate()
         .map(|(index, contender)| (index, &**contender as &dyn Contender))
-        .filter(|(_, contender)| contender.takes(test))
+        .filter(|(_, contender)| contender.supports(test))
         .collect();
-    let lane = |(index, contender)| {
+    let candidate = |(index, contender)| {
         let run = move |calls| {
             let task = Task { test, bytes, calls };
-            match second {
-                Some(second) if test.pairs() => second.run(index, contender, task),
+            match helper {
+                Some(helper) if test.needs_two_threads() => helper.run(index, contender, task),
                 _ => contender.run(task),
             }
         };
-        Lane { run: Box::new(run), least: test.least(), settling: test.settling() }
+        Candidate { run: Box::new(run), min_calls: test.min_calls(), warmup_runs: test.warmup_runs() }
     };
-    let mut lanes: Vec<Lane<'_>> = taking.iter().copied().map(lane).collect();
-    let rounds = take(&mut lanes, effort);
-    taking.iter().for_each(|(_, contender)| contender.rest());
-    let named = taking.iter().zip(&rounds);
+    let mut candidates: Vec<Candidate<'_>> = participants.iter().copied().map(candidate).collect();
+    let rounds = run_interleaved(&mut candidates, effort);
+    participants.iter().for_each(|(_, contender)| contender.release());
+    let named = participants.iter().zip(&rounds);
     let named: Vec<(Name, &[f64])> =
         named.filter_map(|((_, contender), ns)| Some((contender.name(), ns.as_deref()?))).collect();
     Series { test, bytes, rows: rows(&named) }
 }
 
 /// Compares each contender with the best one of another strategy. Baselines are not compared.
-fn rows(lanes: &[(Name, &[f64])]) -> Vec<Row> {
-    let medians: Vec<f64> = lanes.iter().map(|(_, ns)| median(ns.iter().copied())).collect();
+fn rows(candidates: &[(Name, &[f64])]) -> Vec<Row> {
+    let medians: Vec<f64> = candidates.iter().map(|(_, ns)| median(ns.iter().copied())).collect();
     let best = |name: Name| {
-        let rivals = lanes.iter().zip(&medians).filter(|((rival, _), _)| {
+        let rivals = candidates.iter().zip(&medians).filter(|((rival, _), _)| {
             rival.strategy != name.strategy && rival.kind != Kind::Baseline && name.kind != Kind::Baseline
         });
         rivals.min_by(|a, b| a.1.total_cmp(b.1)).map(|(rival, _)| rival)
@@ -70,7 +69,7 @@ fn rows(lanes: &[(Name, &[f64])]) -> Vec<Row> {
         let ratio = best(*name).map(|(rival, theirs)| (ratio(ns, theirs), *rival));
         Row { name: *name, ns: *median_ns, spread: spread(ns), ratio }
     };
-    lanes.iter().zip(&medians).map(row).collect()
+    candidates.iter().zip(&medians).map(row).collect()
 }
 
 #[cfg(test)]
@@ -83,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn each_is_compared_with_the_best_of_another_strategy_round_by_round() {
-        let lanes: [(Name, &[f64]); 4] = [
+    fn ratios_are_to_the_best_of_another_strategy_round_by_round() {
+        let candidates: [(Name, &[f64]); 4] = [
             (name("a", "pages", Kind::Ours), &[2.0, 2.0, 8.0]),
             (name("a", "heap", Kind::Ours), &[1.0, 1.0, 1.0]),
             (name("b", "heap", Kind::General), &[4.0, 2.0, 4.0]),
             (name("floor", "", Kind::Baseline), &[0.5, 0.5, 0.5]),
         ];
-        let rows = rows(&lanes);
+        let rows = rows(&candidates);
         assert_eq!(rows.iter().map(|row| row.ns).collect::<Vec<_>>(), [2.0, 1.0, 4.0, 0.5]);
         let ratios: Vec<_> =
             rows.iter().map(|row| row.ratio.map(|(ratio, to)| (ratio, to.strategy))).collect();

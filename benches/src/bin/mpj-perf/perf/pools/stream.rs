@@ -1,20 +1,17 @@
-//! The sizes of the mix, which are the same for all contenders.
+//! The steps of the mix, which are the same for all contenders.
 
-/// The number of live blocks.
 pub(super) const LIVE: usize = 256;
 
-/// The number of steps before the stream repeats. Runs are whole repetitions, because parts of the stream request
-/// different sizes.
+/// Steps before the stream repeats. Runs are whole repetitions, because parts of the stream request different sizes.
 pub(super) const STEPS: usize = 1 << 14;
 
-/// A step: which live block is freed, and the size of the next one.
+/// The live block to free, and the size of the next block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) place: usize,
     pub(super) bytes: usize,
 }
 
-/// Pseudorandom steps, the same each time.
 #[derive(Debug)]
 pub(super) struct Stream {
     steps: Box<[Step]>,

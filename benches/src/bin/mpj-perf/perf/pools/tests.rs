@@ -4,7 +4,6 @@ use clap::ValueEnum;
 
 use super::stream::STEPS;
 
-/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub(super) test: Test,
@@ -12,29 +11,28 @@ pub(super) struct Task {
     pub(super) calls: usize,
 }
 
-/// A way to use blocks.
+/// A pattern of allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Test {
-    /// Allocate one block, write 8 bytes, free it: the paper's figure 8
+    /// Allocate a block, write 8 bytes, free it: figure 8 of the paper
     One,
     /// Free one of 256 live blocks at random, allocate another of 64 B to 8 MiB
     Mix,
-    /// Two threads at once, each with 16 live blocks of one size
+    /// Two concurrent threads, each with 16 live blocks of one size
     Pair,
-    /// One thread allocates and writes, another reads and frees; a ring of 64 places between them
+    /// One thread allocates and writes, another reads and frees, with a ring of 64 places between them
     Handoff,
     /// Allocate, write every byte, free
     Touch,
-    /// As touch, but eight blocks before the first is freed
+    /// As touch, with eight blocks before the first is freed
     TouchMany,
-    /// As one, pools of one size
+    /// As one, with pools of one size
     Fixed,
-    /// Make a region of memory
+    /// Create a region of memory
     Start,
 }
 
 impl Test {
-    /// Returns the name in the CSV.
     pub(super) fn name(self) -> &'static str {
         match self {
             Test::One => "one",
@@ -48,23 +46,20 @@ impl Test {
         }
     }
 
-    /// Returns the title of the table.
     pub(super) fn title(self) -> &'static str {
         match self {
             Test::One => "One block: allocate, write 8 bytes, free",
             Test::Mix => "256 live blocks of 64 B to 8 MiB: free one, allocate one, write 8 bytes",
             Test::Pair => "Two threads, each with 16 live blocks: free one, allocate one (ns of each thread)",
-            Test::Handoff => {
-                "Allocated on one thread, freed on the other: a message, the ring between included"
-            }
+            Test::Handoff => "Allocated on one thread, freed on the other (ns per block, including the ring)",
             Test::Touch => "First touch: allocate, write every byte, free",
             Test::TouchMany => "First touch, eight blocks before the first is freed (ns of one)",
-            Test::Fixed => "Pools of one size: get, write 8 bytes, give back",
-            Test::Start => "A region of memory, made (heap: not faulted in)",
+            Test::Fixed => "Pools of one size: allocate, write 8 bytes, free",
+            Test::Start => "Create a region of memory (heap: pages not present)",
         }
     }
 
-    /// Returns the sizes; the size 0 stands for the mix, which has its own sizes.
+    /// Returns the sizes; 0 is the mix, which has its own sizes.
     pub(super) fn sizes(self) -> Vec<usize> {
         match self {
             Test::One => (6..=23).map(|power| 1 << power).collect(),
@@ -79,12 +74,12 @@ impl Test {
     }
 
     /// Returns whether the test needs a second thread.
-    pub(super) fn pairs(self) -> bool {
+    pub(super) fn needs_two_threads(self) -> bool {
         matches!(self, Test::Pair | Test::Handoff)
     }
 
-    /// Returns the smallest meaningful number of calls; every number of calls is a multiple of it.
-    pub(super) fn least(self) -> usize {
+    /// Every number of calls is a multiple of this.
+    pub(super) fn min_calls(self) -> usize {
         match self {
             Test::Mix => STEPS,
             Test::Handoff => 128,
@@ -93,9 +88,8 @@ impl Test {
         }
     }
 
-    /// Returns how many runs of the smallest number of calls precede the first round, so that pools have grown to
-    /// their final size.
-    pub(super) fn settling(self) -> usize {
+    /// Returns how many runs precede the first round, so that pools have grown to their final size.
+    pub(super) fn warmup_runs(self) -> usize {
         match self {
             Test::Mix => 3,
             _ => 1,

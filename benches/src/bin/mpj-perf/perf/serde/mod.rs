@@ -1,4 +1,4 @@
-//! Codecs: objects in the dynamic part of a message, compared with other serializers.
+//! Codecs of objects in the dynamic part of a message, and other serializers.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use mpj_buffer::Raw;
 
 use super::Failure;
 use super::affinity;
-use super::interleaved::{Effort, Lane, median, ratio, spread, take};
+use super::interleaved::{Candidate, Effort, median, ratio, run_interleaved, spread};
 use super::report::progress;
 use super::stats::now_ns;
 
@@ -17,20 +17,19 @@ mod ours;
 mod report;
 pub(super) mod values;
 
-/// The duration of the measurement, and the form of the output.
 #[derive(Debug)]
-pub(crate) struct Options {
-    /// Milliseconds that one codec runs at a time.
+pub(crate) struct SerdeOptions {
+    /// Per codec and round.
     pub(crate) ms: f64,
     pub(crate) rounds: usize,
     pub(crate) csv: bool,
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// The kind of a codec, which decides what it is compared with.
+/// Decides with which others a codec is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A codec of this project, which uses serde.
+    /// A codec of this project.
     Ours,
     /// Another serializer that uses serde.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
@@ -42,7 +41,6 @@ enum Kind {
     Copy,
 }
 
-/// One codec with one value.
 struct Rival<'a> {
     name: &'static str,
     kind: Kind,
@@ -63,7 +61,6 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// The results of one codec in one direction.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
@@ -72,24 +69,21 @@ struct Row {
     ns: f64,
     /// The minimum and the maximum of the rounds.
     spread: (f64, f64),
-    /// The ratios of its time to those of the best other serializer with serde, of the best other one, and of the
-    /// copy.
+    /// The ratios to the best other serializer with serde, to the best other one, and to the copy.
     to_serde: Option<f64>,
     to_best: Option<f64>,
     to_copy: Option<f64>,
 }
 
-/// The results of one value in one direction.
 #[derive(Debug)]
 struct Series {
     value: &'static str,
-    way: &'static str,
+    direction: &'static str,
     rows: Vec<Row>,
 }
 
-/// Measures all values.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    affinity::keep_to(0, 1);
+pub(crate) fn run(options: &SerdeOptions) -> Result<(), Failure> {
+    affinity::bind_to_core(0, 1);
     let (numbers, mesh, records) = (values::numbers(), values::mesh(), values::records());
     let marked = Raw(&numbers[..]);
     let mut fields =
@@ -110,8 +104,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         bar.set_message(*value);
         // The copy has the size of the shortest encoding.
         rivals.push(copy(rivals.iter().map(|rival| rival.bytes).min().unwrap_or(0)));
-        for way in ["encode", "decode"] {
-            let series = measure(value, way, rivals, options);
+        for direction in ["encode", "decode"] {
+            let series = measure(value, direction, rivals, options);
             bar.inc(1);
             bar.suspend(|| report::lines(if options.csv { series.csv() } else { series.table() }))?;
             all.push(series);
@@ -121,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     options.svg.as_ref().map_or(Ok(()), |path| report::page(&all, options.rounds).write(path))
 }
 
-/// Returns a copy of `bytes` bytes as a rival: it encodes into existing memory, and decodes into a new vector.
+/// Returns a copy of `bytes` bytes, into existing memory to encode, and into a new vector to decode.
 fn copy<'a>(bytes: usize) -> Rival<'a> {
     let from = vec![1u8; bytes];
     let again = from.clone();
@@ -138,10 +132,17 @@ fn copy<'a>(bytes: usize) -> Rival<'a> {
     Rival::new("memcpy", Kind::Copy, bytes, encode, decode)
 }
 
-fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], options: &Options) -> Series {
+fn measure(
+    value: &'static str,
+    direction: &'static str,
+    rivals: &mut [Rival<'_>],
+    options: &SerdeOptions,
+) -> Series {
     let about: Vec<_> = rivals.iter().map(|rival| (rival.name, rival.kind, rival.bytes)).collect();
-    let mut lanes: Vec<Lane<'_>> = rivals.iter_mut().map(|rival| lane(rival, way)).collect();
-    let rounds = take(&mut lanes, Effort { slice: options.ms * 1e6, rounds: options.rounds });
+    let mut candidates: Vec<Candidate<'_>> =
+        rivals.iter_mut().map(|rival| candidate(rival, direction)).collect();
+    let rounds =
+        run_interleaved(&mut candidates, Effort { slice_ns: options.ms * 1e6, rounds: options.rounds });
     let rounds: Vec<_> =
         about.iter().zip(&rounds).filter_map(|(about, ns)| Some((*about, ns.as_ref()?))).collect();
     let best = |name: &str, kinds: &[Kind]| {
@@ -165,11 +166,11 @@ fn measure(value: &'static str, way: &'static str, rivals: &mut [Rival<'_>], opt
             to_copy: to(&[Kind::Copy]),
         }
     };
-    Series { value, way, rows: rounds.iter().map(row).collect() }
+    Series { value, direction, rows: rounds.iter().map(row).collect() }
 }
 
-fn lane<'a>(rival: &'a mut Rival<'_>, way: &str) -> Lane<'a> {
-    let call = if way == "encode" { &mut rival.encode } else { &mut rival.decode };
+fn candidate<'a>(rival: &'a mut Rival<'_>, direction: &str) -> Candidate<'a> {
+    let call = if direction == "encode" { &mut rival.encode } else { &mut rival.decode };
     let run = move |calls| {
         let start = now_ns();
         for _ in 0..calls {
@@ -177,5 +178,5 @@ fn lane<'a>(rival: &'a mut Rival<'_>, way: &str) -> Lane<'a> {
         }
         Some(now_ns() - start)
     };
-    Lane { run: Box::new(run), least: 1, settling: 3 }
+    Candidate { run: Box::new(run), min_calls: 1, warmup_runs: 3 }
 }

@@ -1,4 +1,4 @@
-//! Other serializers, each of which writes into memory that it has written before.
+//! Other serializers, which write to memory that they have written before.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use super::values::{Mesh, Record};
 use super::{Kind, Rival};
 use crate::perf::Failure;
 
-/// Defines a function that returns the codecs for a type. The type needs their derives.
+/// Defines a function that returns the codecs of a type.
 macro_rules! all {
     ($name:ident, $type:ty) => {
         pub(super) fn $name(value: &$type) -> Result<Vec<Rival<'_>>, Failure> {

@@ -1,5 +1,4 @@
-//! The codecs of this project, as a message uses them: they encode into pool blocks, and decode from an arrived
-//! message.
+//! The codecs of this project, which encode into pool blocks and decode from an arrived message.
 
 use std::hint::black_box;
 
@@ -11,10 +10,9 @@ use serde::de::DeserializeOwned;
 use super::{Kind, Rival};
 use crate::perf::Failure;
 
-/// The size in bytes of the static part of a message with one object.
+/// Bytes of the static part of a message.
 const STATIC: usize = 256;
 
-/// Returns both codecs as rivals.
 pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     value: &T,
 ) -> Result<Vec<Rival<'_>>, Failure> {
@@ -24,7 +22,7 @@ pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     ])
 }
 
-/// Returns the fixed codec, with the numbers marked as plain memory.
+/// Returns the fixed codec with numbers that are marked as plain memory.
 pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Rival<'a>, Failure> {
     rival::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| back)
 }
@@ -38,7 +36,7 @@ fn rival<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
     let sent = write::<C, T>(Buffer::with_capacity(STATIC)?, value)?.commit();
     let bytes = sent.len();
     let mut arrived =
-        Buffer::from_bytes(global().alloc(bytes)?, &sent.to_vec()).map_err(|refused| refused.error)?;
+        Buffer::from_bytes(global().alloc(bytes)?, &sent.to_vec()).map_err(|error| error.error)?;
     if plain(arrived.read_object_with::<C, B>()?) != *expected {
         return Err(format!("{name} reads another value").into());
     }

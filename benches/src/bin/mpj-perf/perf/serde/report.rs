@@ -1,33 +1,32 @@
 //! The output: comma-separated lines, or tables to read.
 
-use super::{Kind, Options, Row, Series};
-use crate::perf::plot::{self, Dots, Look, Mark, Page, Panel, Point};
+use super::{Kind, Row, SerdeOptions, Series};
+use crate::perf::plot::{self, CurveStyle, Dots, Mark, Page, Panel, Point};
 pub(super) use crate::perf::pools::lines;
 
-/// Returns the picture: a panel for each value, a row for each codec.
 pub(super) fn page(all: &[Series], rounds: usize) -> Page {
-    let values = all.iter().filter(|series| series.way == "encode");
+    let values = all.iter().filter(|series| series.direction == "encode");
     let panel = |encoded: &Series| {
-        let decoded = all.iter().find(|series| series.value == encoded.value && series.way == "decode");
+        let decoded = all.iter().find(|series| series.value == encoded.value && series.direction == "decode");
         let row = |row: &Row| {
             let back = decoded.and_then(|series| series.rows.iter().find(|back| back.name == row.name));
             let points = [Some(row), back].into_iter().flatten().map(Row::rate).collect();
-            plot::Row { name: row.name.to_owned(), points }
+            plot::DotRow { name: row.name.to_owned(), points }
         };
         Panel::Dots(Dots {
             title: encoded.value.to_owned(),
             x: "bandwidth, GB/s of encoded bytes",
-            marks: vec![Mark("encode", Look::of(0), -4.0), Mark("decode", Look::of(1), 4.0)],
+            marks: vec![Mark("encode", CurveStyle::of(0), -4.0), Mark("decode", CurveStyle::of(1), 4.0)],
             rows: encoded.rows.iter().map(row).collect(),
         })
     };
     Page {
-        title: "Codecs: how fast values are written and read".to_owned(),
+        title: "Codecs: encoding and decoding".to_owned(),
         setting: "one thread, without ranks".to_owned(),
         notes: vec![
-            format!("Markers: medians of {rounds} rounds; lines: least to most. Right is better."),
+            format!("Markers: medians of {rounds} rounds; lines: minimum to maximum. Right is better."),
             "100k f64: a vector of numbers; mesh: a mesh of few long and many short vectors; records: lines of a log, with \
-             texts, an enum, options and pairs. memcpy: a copy of as many bytes."
+             texts, an enum, options and pairs. memcpy: a copy of the same number of bytes."
                 .to_owned(),
         ],
         panels: values.map(panel).collect(),
@@ -35,18 +34,19 @@ pub(super) fn page(all: &[Series], rounds: usize) -> Page {
     }
 }
 
-/// Returns the remarks in front of the lines.
-pub(super) fn head(options: &Options) -> Vec<String> {
+pub(super) fn head(options: &SerdeOptions) -> Vec<String> {
     let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
     let mut lines = vec![
         format!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")),
-        format!("# medians of {} rounds of {} ms each, all in turns", options.rounds, options.ms),
+        format!("# medians of {} rounds of {} ms each, interleaved", options.rounds, options.ms),
     ];
     if options.csv {
         lines.push("# SERDE,value,codec,kind,way,bytes,ns,to best serde,to best,to memcpy".to_owned());
     }
     if cfg!(not(feature = "comparators")) {
-        lines.push("# only the codecs of mpj; others to compare with: --features comparators".to_owned());
+        lines.push(
+            "# only the codecs of mpj; for other serializers build with --features comparators".to_owned(),
+        );
     }
     lines
 }
@@ -74,21 +74,18 @@ impl Row {
 }
 
 impl Series {
-    /// Returns a line for each codec.
     pub(super) fn csv(&self) -> Vec<String> {
-        let Series { value, way, rows } = self;
+        let Series { value, direction, rows } = self;
         let line = |row: &Row| {
             // Names can contain commas.
             let name = row.name.replace(", ", " ");
             let ratios = row.ratios().join(",");
-            format!("SERDE,{value},{name},{},{way},{},{:.0},{ratios}", row.kind(), row.bytes, row.ns)
+            format!("SERDE,{value},{name},{},{direction},{},{:.0},{ratios}", row.kind(), row.bytes, row.ns)
         };
         rows.iter().map(line).collect()
     }
 
-    /// Returns a table to read.
     pub(super) fn table(&self) -> Vec<String> {
-        // Without comparators there is nothing to compare with.
         let others = |serde: &str, best: &str| match cfg!(feature = "comparators") {
             true => format!("{serde:>14}{best:>9}"),
             false => String::new(),
@@ -96,7 +93,7 @@ impl Series {
         let mut lines = vec![format!(
             "\n{}, {}\n  {:<26}{:<8}{:>10}{:>11}{:>9}{}{:>11}",
             self.value,
-            self.way,
+            self.direction,
             "",
             "kind",
             "bytes",

@@ -20,7 +20,6 @@ pub(in super::super) struct Mesh {
     pub(super) fields: Vec<Field>,
 }
 
-/// Values on the points of a mesh.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "comparators",
@@ -33,7 +32,6 @@ pub(super) struct Field {
     pub(super) values: Vec<f64>,
 }
 
-/// A line of a log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "comparators",
@@ -51,7 +49,6 @@ pub(super) struct Record {
     pub(super) tags: Vec<(String, i64)>,
 }
 
-/// The severity of a line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "comparators",
@@ -65,7 +62,6 @@ pub(super) enum Level {
     Error(String),
 }
 
-/// Returns 100 000 numbers.
 pub(super) fn numbers() -> Vec<f64> {
     (0..100_000).map(|at| f64::from(at).sqrt()).collect()
 }

@@ -1,10 +1,10 @@
-//! All the messages of CG: sums over the grid row and the exchange across the diagonal.
+//! The messages of CG: sums over the grid row, and the exchange across the diagonal.
 
 use mpj::{Error, Intracomm};
 
 use super::grid::Grid;
 
-/// Separate tags let a trace distinguish the kinds of messages.
+// Different tags, so that a trace distinguishes the kinds of messages.
 const SUM: i32 = 1;
 const FOLD: i32 = 2;
 const TRANSPOSE: i32 = 3;
@@ -15,20 +15,19 @@ pub(crate) struct Exchange<'a> {
     comm: &'a Intracomm,
     rank: usize,
     grid: &'a Grid,
-    /// The buffer for the partner's partial sums.
+    /// Partial sums of the partner.
     arrived: Vec<f64>,
 }
 
 impl<'a> Exchange<'a> {
-    /// Prepares the exchanges of `grid`, made for this rank of `comm`.
+    /// `grid` is that of this rank of `comm`.
     pub(crate) fn new(comm: &'a Intracomm, grid: &'a Grid) -> Self {
         Self { comm, rank: comm.rank(), grid, arrived: vec![0.0; grid.piece.len()] }
     }
 
     /// Sums each of `values` over the grid row. Since every grid row holds a whole vector, this sums over the vector.
     ///
-    /// Ranks exchange values in pairs. `a + b` equals `b + a` to the last bit, so all of them end with the same sum
-    /// and take the same number of steps.
+    /// Ranks exchange values in pairs. `a + b` equals `b + a` to the last bit, so all ranks get the same sum.
     pub(crate) fn sum<const N: usize>(&self, mut values: [f64; N]) -> Result<[f64; N], Error> {
         let mut other = [0.0; N];
         for fold in &self.grid.folds {

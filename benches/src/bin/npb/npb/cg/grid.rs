@@ -1,4 +1,4 @@
-//! The 2-D grid of processors of CG, and the exchanges between them.
+//! The 2-D grid of ranks of CG, and the exchanges between them.
 //!
 //! The matrix is cut into `rows × cols` blocks, one for each rank in row-major order, where `cols` is `rows` or twice
 //! that (NPB MPI version, `setup_proc_info` and `setup_submatrix_info`). A vector that is multiplied is distributed
@@ -18,27 +18,26 @@
 
 use std::ops::Range;
 
-/// One exchange of a fold over the grid row.
+/// One exchange over the grid row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fold {
-    /// The rank to exchange with.
     pub(crate) partner: usize,
-    /// The local rows whose partial sums are sent.
+    /// Local rows whose partial sums are sent.
     pub(crate) send: Range<usize>,
-    /// The local rows to which the received partial sums are added.
+    /// Local rows to which the received partial sums are added.
     pub(crate) receive: Range<usize>,
 }
 
 /// The position of a rank in the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
-    /// The rows of the matrix that this rank holds.
+    /// Rows of the matrix on this rank.
     pub(crate) block_rows: Range<usize>,
-    /// The columns of the matrix that this rank holds.
+    /// Columns of the matrix on this rank.
     pub(crate) block_cols: Range<usize>,
-    /// The exchanges that sum a product over the grid row, in order. It is empty on a grid of one column.
+    /// Exchanges that sum a product over the grid row, in order.
     pub(crate) folds: Vec<Fold>,
-    /// The local rows that are complete on this rank after the folds.
+    /// Local rows that are complete after the folds.
     pub(crate) piece: Range<usize>,
     /// The rank across the diagonal, which holds this rank's columns as its piece, and vice versa.
     pub(crate) across: usize,
@@ -78,15 +77,15 @@ impl Grid {
         Self { block_rows, block_cols, folds, piece, across }
     }
 
-    /// Returns the largest number of ranks with which each rank has a piece of a few elements.
-    pub(crate) fn most_ranks(order: usize) -> usize {
-        let side = 1_usize << (order / LEAST_PIECE).max(1).ilog2();
+    /// Returns the maximum number of ranks, so that each has at least [`MIN_PIECE`] columns.
+    pub(crate) fn max_ranks(order: usize) -> usize {
+        let side = 1_usize << (order / MIN_PIECE).max(1).ilog2();
         side * side
     }
 }
 
-/// The minimum number of columns per rank: a cache line of doubles. With fewer, communication would dominate.
-const LEAST_PIECE: usize = 8;
+/// A cache line of doubles. With fewer columns per rank, communication would dominate.
+const MIN_PIECE: usize = 8;
 
 /// Returns the `index`-th of `parts` nearly equal parts of `0..len`, the longer ones first.
 fn share(index: usize, parts: usize, len: usize) -> Range<usize> {
@@ -95,7 +94,7 @@ fn share(index: usize, parts: usize, len: usize) -> Range<usize> {
     start..start + short + usize::from(index < longer)
 }
 
-/// Returns the first or the second half of `0..len`; the first one is the longer one if `len` is odd.
+/// Returns the first or the second half of `0..len`; the first is longer if `len` is odd.
 fn half(which: usize, len: usize) -> Range<usize> {
     share(which, 2, len)
 }
@@ -107,7 +106,7 @@ mod tests {
     const SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
     #[test]
-    fn the_blocks_tile_the_matrix() {
+    fn blocks_tile_the_matrix() {
         for ranks in SIZES {
             for order in [1400, 1401, 1407] {
                 let area: usize = (0..ranks)
@@ -137,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_greatest_number_of_ranks_and_it_works() {
-        let most = Grid::most_ranks(1400);
-        assert_eq!(most, 128 * 128);
-        assert!(Grid::new(most - 1, most, 1400).block_cols.len() >= LEAST_PIECE);
+    fn maximum_number_of_ranks_works() {
+        let max = Grid::max_ranks(1400);
+        assert_eq!(max, 128 * 128);
+        assert!(Grid::new(max - 1, max, 1400).block_cols.len() >= MIN_PIECE);
     }
 }

@@ -9,7 +9,6 @@ use super::Params;
 use super::grid::Grid;
 use super::matvec::Csr;
 
-/// The seed that NPB gives CG.
 const SEED: u64 = 314_159_265;
 
 /// The sparse vectors `vᵢ`, one after the other.
@@ -20,14 +19,14 @@ struct Outer {
 }
 
 impl Outer {
-    /// Returns the indices and the values of the `i`-th vector.
+    /// Returns the indices and values of the `i`-th vector.
     fn vector(&self, i: usize) -> (&[u32], &[f64]) {
         let range = self.starts[i]..self.starts[i + 1];
         (&self.at[range.clone()], &self.value[range])
     }
 }
 
-/// Makes the block of the matrix that `grid` assigns to this rank. Columns are relative to the block's first one.
+/// Makes the block of the matrix of this rank. Columns are relative to its first one.
 pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
     let outer = draw(params);
     let using = transposed(&outer, params.order, grid);
@@ -59,7 +58,7 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
         if cols.contains(&row) {
             add(row as u32, params.rcond - params.shift);
         }
-        // With ascending columns, the multiplied vector is read forwards.
+        // Ascending columns, so that the multiplied vector is read forwards.
         touched.sort_unstable();
         matrix.push_row(touched.drain(..).map(|local| {
             seen[local as usize] = false;
@@ -72,10 +71,10 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
 /// Draws the vectors (`sprnvc` and `vecset`).
 fn draw(params: &Params) -> Outer {
     let n = params.order;
-    // Indices are drawn below the power of two that holds them all; those of `n` and above are discarded.
+    // Indices are drawn below the next power of two; those of `n` and above are discarded.
     let bits = n.next_power_of_two().ilog2();
     let mut random = Lcg::new(SEED);
-    // NPB draws one number before the matrix, for zeta, and does not use it.
+    // NPB draws a number for zeta before the matrix, and does not use it.
     random.step();
 
     let entries = n * (params.nonzeros + 1);
@@ -107,7 +106,7 @@ fn draw(params: &Params) -> Outer {
     outer
 }
 
-/// Lists, for each row of the block, the vectors that are not zero there, with their values.
+/// Returns, for each row of the block, the vectors that are not zero there, with their values.
 fn transposed(outer: &Outer, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
     let rows = &grid.block_rows;
     let mut using = vec![Vec::new(); rows.len()];
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_the_parts_of_the_whole() {
+    fn blocks_are_parts_of_the_matrix() {
         let params = Params::of(Class::S);
         let whole = makea(&params, &Grid::new(0, 1, params.order));
         let x: Vec<f64> = (0..params.order).map(|i| 1.0 + (i % 7) as f64).collect();
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_matrix_is_symmetric() {
+    fn matrix_is_symmetric() {
         let params = Params::of(Class::S);
         let matrix = makea(&params, &Grid::new(0, 1, params.order));
         let entry = |row: usize, col: usize| {

@@ -14,12 +14,12 @@ pub(crate) enum Csr {
 }
 
 impl Csr {
-    /// Makes a matrix of `cols` columns without rows.
+    /// Makes a matrix without rows.
     pub(crate) fn new(cols: usize) -> Self {
         if cols <= 1 << u16::BITS { Self::Narrow(Rows::new(cols)) } else { Self::Wide(Rows::new(cols)) }
     }
 
-    /// Adds a row with the entries in this order.
+    /// Adds a row.
     ///
     /// # Panics
     ///
@@ -43,7 +43,6 @@ impl Csr {
         }
     }
 
-    /// Returns the columns and values of a row.
     #[cfg(test)]
     pub(crate) fn row(&self, row: usize) -> Vec<(u32, f64)> {
         match self {
@@ -157,19 +156,19 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "column 5 of 5")]
-    fn a_column_beyond_the_last_is_refused() {
+    fn column_out_of_bounds_panics() {
         Csr::new(5).push_row([(5, 1.0)].into_iter());
     }
 
     #[test]
     #[should_panic(expected = "column 65536 of 65536")]
-    fn a_column_beyond_the_last_of_the_greatest_narrow_block_is_refused() {
+    fn column_out_of_bounds_of_the_widest_narrow_block_panics() {
         Csr::new(1 << 16).push_row([(1 << 16, 1.0)].into_iter());
     }
 
     #[test]
     #[should_panic(expected = "shape")]
-    fn a_short_vector_is_refused() {
+    fn vector_of_wrong_length_panics() {
         Csr::new(5).multiply(&[0.0; 4], &mut []);
     }
 }

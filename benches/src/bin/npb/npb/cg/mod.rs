@@ -5,7 +5,7 @@
 
 use mpj::{Error, Op, World};
 
-use super::{Answer, Class, Report};
+use super::{Answer, Class, RunReport};
 use exchange::Exchange;
 use grid::Grid;
 use solve::{Vectors, conj_grad, dot};
@@ -26,16 +26,15 @@ pub(crate) struct Params {
     pub(crate) nonzeros: usize,
     /// Timed outer iterations (`niter`).
     pub(crate) iterations: usize,
-    /// The number that is subtracted from the diagonal.
+    /// Subtracted from the diagonal.
     pub(crate) shift: f64,
-    /// Reciprocal of the condition of the sum of products.
+    /// Reciprocal of the condition number of the sum of products.
     pub(crate) rcond: f64,
     /// The published eigenvalue estimate.
     pub(crate) zeta: f64,
 }
 
 impl Params {
-    /// Returns the published parameters of a class.
     pub(crate) fn of(class: Class) -> Self {
         let of = |order, nonzeros, iterations, shift, zeta| Self {
             order,
@@ -54,19 +53,19 @@ impl Params {
         }
     }
 
-    /// Returns the reason why `ranks` ranks cannot run this class, if there is one.
-    pub(crate) fn refuse(&self, ranks: usize) -> Option<String> {
-        let most = Grid::most_ranks(self.order);
+    /// Returns why `ranks` ranks cannot run this class, if they cannot.
+    pub(crate) fn rejection(&self, ranks: usize) -> Option<String> {
+        let max = Grid::max_ranks(self.order);
         if !ranks.is_power_of_two() {
-            Some(format!("CG runs on a power of two of ranks, not on {ranks}"))
-        } else if ranks > most {
-            Some(format!("a matrix of order {} feeds at most {most} ranks, not {ranks}", self.order))
+            Some(format!("CG needs a power of two of ranks, not {ranks}"))
+        } else if ranks > max {
+            Some(format!("a matrix of order {} supports at most {max} ranks, not {ranks}", self.order))
         } else {
             None
         }
     }
 
-    /// Returns the millions of operations of `iterations` outer iterations, as NPB counts them.
+    /// Returns the millions of operations by the formula of NPB.
     fn mop(&self, iterations: usize) -> f64 {
         let (order, nonzeros) = (self.order as f64, self.nonzeros as f64);
         let row = nonzeros * (nonzeros + 1.0);
@@ -75,12 +74,9 @@ impl Params {
     }
 }
 
-/// The results of one outer iteration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iteration {
-    /// The norm of the residual of the solution.
     pub(crate) residual: f64,
-    /// The estimate of the eigenvalue.
     pub(crate) zeta: f64,
 }
 
@@ -93,7 +89,7 @@ pub(crate) fn run(
     class: Class,
     iterations: usize,
     mut each: impl FnMut(Iteration),
-) -> Result<Report, Error> {
+) -> Result<RunReport, Error> {
     let params = Params::of(class);
     let grid = Grid::new(world.rank(), world.size(), params.order);
     let matrix = makea::makea(&params, &grid);
@@ -117,7 +113,7 @@ pub(crate) fn run(
     let mut slowest = own;
     world.reduce(&own, &mut slowest, Op::Max, 0)?;
 
-    Ok(Report {
+    Ok(RunReport {
         benchmark: "CG",
         class,
         size: params.order.to_string(),
@@ -130,7 +126,6 @@ pub(crate) fn run(
     })
 }
 
-/// Performs one step of inverse iteration.
 fn iterate(
     params: &Params,
     matrix: &matvec::Csr,
@@ -150,12 +145,12 @@ fn iterate(
 mod tests {
     use super::*;
 
-    fn reports(ranks: usize, class: Class, iterations: usize) -> Vec<Report> {
+    fn reports(ranks: usize, class: Class, iterations: usize) -> Vec<RunReport> {
         mpj::threads(ranks, |world| run(&world, class, iterations, |_| ())).expect("no rank fails")
     }
 
     #[test]
-    fn the_sample_class_verifies_on_square_and_on_wide_grids() {
+    fn sample_class_verifies_on_square_and_wide_grids() {
         for ranks in [1, 2, 4, 8, 16] {
             for report in reports(ranks, Class::S, 15) {
                 assert!(report.verified(), "{ranks} ranks: {report}");
@@ -170,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_cannot_run_are_refused() {
+    fn invalid_numbers_of_ranks_are_rejected() {
         let params = Params::of(Class::S);
-        assert_eq!(params.refuse(64), None);
+        assert_eq!(params.rejection(64), None);
         for ranks in [0, 3, 6, 1 << 20] {
-            assert!(params.refuse(ranks).is_some(), "{ranks}");
+            assert!(params.rejection(ranks).is_some(), "{ranks}");
         }
     }
 }

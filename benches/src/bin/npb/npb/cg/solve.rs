@@ -5,7 +5,7 @@ use mpj::Error;
 use super::exchange::Exchange;
 use super::matvec::Csr;
 
-/// The number of steps of every solution. The residual is reported, but not tested.
+/// The residual is reported, but not tested.
 pub(crate) const STEPS: usize = 25;
 
 /// The vectors of one rank. All except `partial` are distributed along the columns of the grid.
@@ -26,7 +26,6 @@ pub(crate) struct Vectors {
 }
 
 impl Vectors {
-    /// Makes vectors for a block of `rows` rows and `cols` columns.
     pub(crate) fn new(rows: usize, cols: usize) -> Self {
         let along = || vec![0.0; cols];
         Self { x: along(), z: along(), p: along(), q: along(), r: along(), partial: vec![0.0; rows] }
@@ -67,7 +66,7 @@ pub(crate) fn conj_grad(matrix: &Csr, exchange: &mut Exchange<'_>, v: &mut Vecto
 
 /// Returns the local part of the inner product.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    // Independent sums, as in the matrix product: the compiler must not reorder floating-point additions itself.
+    // Independent sums, because the compiler must not reorder floating-point additions.
     const LANES: usize = 8;
     let ((a, a_left), (b, b_left)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
