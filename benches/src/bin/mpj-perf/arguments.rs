@@ -74,7 +74,7 @@ pub(crate) enum Program {
     /// Memory pools and other allocators, in one process without ranks
     ///
     /// Strategies: magazine (the default pool), buddy (the same without magazines), buddy1 and buddy2 (of the mpjbuf paper),
-    /// none. Storages: pages and heap (the direct and indirect buffers of the paper). Contenders run interleaved. The ratio
+    /// unpooled. Storages: pages and heap (the direct and indirect buffers of the paper). Contenders run interleaved. The ratio
     /// is the median of the rounds' ratios to the best contender of another strategy. Takes half a minute.
     ///
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other

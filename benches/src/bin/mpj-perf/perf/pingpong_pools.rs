@@ -223,7 +223,7 @@ fn page(entries: &[Entry], storages: &[String]) -> Page {
              trips; bars: minimum to p99. Lower is better."
                 .to_owned(),
             "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-             none: new memory from the storage each time."
+             unpooled: new memory from the storage each time."
                 .to_owned(),
         ],
         columns: storages.len().min(2),
