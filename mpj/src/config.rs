@@ -20,7 +20,7 @@ pub const DEVICES: Text = Text {
     default: "auto",
     form: "auto, or names separated by commas",
     accepts: |text| devices(text).is_ok(),
-    help: "devices to use, such as auto or shmdev,niodev; mpjrun --dev overrides it",
+    help: "devices to use, such as auto or shmdev,niodev; mpjrun --devices overrides it",
 };
 
 /// Returns the device names in a value of [`DEVICES`], or `None` for `auto`: all available devices. A name need not be

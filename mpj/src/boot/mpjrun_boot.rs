@@ -342,7 +342,7 @@ impl Boot for MpjrunBoot {
         registry = match named || self.process.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
             false => {
-                registry.without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --dev)")
+                registry.without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --devices)")
             }
         };
         registry.with(NioDriver::new(key))
