@@ -341,9 +341,8 @@ impl Boot for MpjrunBoot {
         let named = welcome.devices.iter().flatten().any(|name| name == IbvDriver::NAME);
         registry = match named || self.process.hosts.count() > 1 {
             true => registry.with(IbvDriver::new(Arc::clone(&key))),
-            false => {
-                registry.without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --devices)")
-            }
+            false => registry
+                .without(IbvDriver::NAME, "not used on one host unless it is named (mpjrun --devices)"),
         };
         registry.with(NioDriver::new(key))
     }
