@@ -39,9 +39,9 @@ pub(crate) enum FrameKind {
     /// recalls that number of bytes. 2: the sender returns them.
     Credit = 8,
     /// A failed rendezvous of context `hash`; it names the context because either side may have freed the channel.
-    /// `extra` 0: the sender has cancelled the body that the receiver's operation `op` waits for. 1: the message `op`
-    /// that was announced will not be received. `count` is 1 + the first rank that the sender of this frame knows to
-    /// have died, or 0.
+    /// `extra` 0: the sender has cancelled the body that the receiver's operation `op` waits for. 1: the message of the
+    /// sender's operation `op` will not be received. `count` is 1 + the first rank that the sender of this frame knows
+    /// to have died, or 0.
     Nack = 9,
 }
 

@@ -1,5 +1,5 @@
-//! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=STEP:RANK:COUNT` kills the process of
-//! that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
+//! Named points of the protocols at which a test can kill a process: `MPJ_KILL_AT=POINT:RANK:COUNT` kills the process
+//! of that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
 //! `conformance`.
 
 /// A point at which the death of a rank must be handled.
@@ -44,7 +44,7 @@ impl KillPoint {
 }
 
 #[cfg(all(debug_assertions, feature = "conformance"))]
-pub(crate) fn reach(step: KillPoint, rank: u32) {
+pub(crate) fn kill_point(point: KillPoint, rank: u32) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
     static ARMED: OnceLock<Option<(String, u32, u32)>> = OnceLock::new();
@@ -57,7 +57,7 @@ pub(crate) fn reach(step: KillPoint, rank: u32) {
     });
     let Some((name, victim, count)) = armed else { return };
     if *victim == rank
-        && *name == format!("{step:?}")
+        && *name == format!("{point:?}")
         && REACHED.fetch_add(1, Ordering::Relaxed) + 1 == *count
     {
         crate::sys::kill_self();
@@ -66,4 +66,4 @@ pub(crate) fn reach(step: KillPoint, rank: u32) {
 
 #[cfg(not(all(debug_assertions, feature = "conformance")))]
 #[inline(always)]
-pub(crate) fn reach(_step: KillPoint, _rank: u32) {}
+pub(crate) fn kill_point(_point: KillPoint, _rank: u32) {}

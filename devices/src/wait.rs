@@ -237,10 +237,10 @@ mod tests {
         assert!(polls(), "the wait polls again");
     }
 
-    /// Simulates `looks` empty polls with yields of the duration `each`, and returns the number of yields.
-    fn yields(policy: &Policy, looks: u32, each: Duration) -> u32 {
+    /// Simulates `polls` empty polls with yields of the duration `each`, and returns the number of yields.
+    fn yields(policy: &Policy, polls: u32, each: Duration) -> u32 {
         let yields = || policy.is_due().then(|| policy.adapt(each)).is_some();
-        (0..looks).map(|_| u32::from(yields())).sum()
+        (0..polls).map(|_| u32::from(yields())).sum()
     }
 
     #[test]

@@ -11,9 +11,9 @@ fn cached_nodes() -> usize {
     SPARES.with(|spares| spares.borrow().len())
 }
 
-/// One thread completes `times` operations while another passes their completions to `look`. Every outcome is dropped,
+/// One thread completes `times` operations while another passes their completions to `read`. Every outcome is dropped,
 /// and one thread caches the node, once.
-fn completes_concurrently(times: usize, look: fn(Completion, &Outcome)) {
+fn completes_concurrently(times: usize, read: fn(Completion, &Outcome)) {
     loom::model(move || {
         let cause: Arc<str> = "a model".into();
         for _ in 0..times {
@@ -25,7 +25,7 @@ fn completes_concurrently(times: usize, look: fn(Completion, &Outcome)) {
                 completer.complete(outcome);
                 cached_nodes()
             });
-            look(completion, &expected);
+            read(completion, &expected);
             let there = other.join().unwrap();
             reclaim();
             let here = cached_nodes();

@@ -21,7 +21,7 @@ use super::{Engine, lock};
 use crate::device::{Landing, OpToken, PeerId, RemoteKey, Sink};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head};
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 use crate::liveness::Exit;
 use crate::matching::{InlineBody, Posted, Unexpected, UnexpectedBody};
 use crate::message::Envelope;
@@ -144,7 +144,7 @@ impl Delivery<'_> {
             self.engine.report_protocol_error(from, &why);
             return Some(());
         }
-        reach(KillPoint::RtsReceived, self.engine.site.rank);
+        kill_point(KillPoint::RtsReceived, self.engine.site.rank);
         let (bytes, op) = (usize::try_from(head.extra.get()).ok()?, head.op.get());
         let key = if key.is_empty() { None } else { Some(RemoteKey::new(key)?) };
         let (channel, rank, checked) = match self.destination(from, head)? {
@@ -317,7 +317,7 @@ impl Delivery<'_> {
     fn on_credit(&mut self, from: PeerId, head: &Head) -> Option<()> {
         let (engine, bytes) = (self.engine, head.extra.get());
         let kind = CreditKind::from_word(head.op.get())?;
-        // This rank has sent nothing to the peer, which so has no credit to return and was not asked for any.
+        // The peer has no credit to return: this rank has neither sent to it nor recalled credit from it.
         let Some(peer) = engine.peers.get(from) else { return (kind != CreditKind::Return).then_some(()) };
         match kind {
             CreditKind::Grant => {

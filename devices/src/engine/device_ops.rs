@@ -83,9 +83,9 @@ impl DeviceOps {
         self.0.take(number)
     }
 
-    /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received.
-    /// The operation keeps the only copy of its registration, and cannot be taken out before this returns. So the
-    /// device is never asked to quiesce memory that has been returned to the user.
+    /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received. The
+    /// operation keeps the only copy of its registration and cannot be taken out before this returns, so the device
+    /// never quiesces memory that was returned to the user.
     fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
         let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
         let Some(DeviceOp::Quiesce { op, .. }) = self.0.get(token.0) else {

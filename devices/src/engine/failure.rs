@@ -121,7 +121,7 @@ impl Engine {
             }
             self.fail_ops(channel, |op| {
                 let PeerId(rank) = op.peer();
-                // A closing rank still sends the bodies that it has announced.
+                // A closing rank still sends the bodies of its RTS frames.
                 let exit =
                     exits.get(&rank).filter(|exit| **exit == Exit::Left || !matches!(op, Op::RecvOp(_)));
                 exit.map(|_| self.left_job(Some(rank)))

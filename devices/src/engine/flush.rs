@@ -17,7 +17,7 @@ use crate::completion::Completer;
 use crate::deferred_drop;
 use crate::device::{Endpoint, MemoryPart, OpStatus, PeerId, PostError};
 use crate::header::{FrameKind, Head};
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
@@ -281,7 +281,7 @@ impl Engine {
             head.extra.set(stream.sent as u64);
             let begun = self.trace().map(Trace::now);
             let way = match (
-                caps.zcopy.filter(|reach| (reach.min..=reach.max).contains(&len)),
+                caps.zcopy.filter(|sizes| (sizes.min..=sizes.max).contains(&len)),
                 &stream.sending.zcopy,
             ) {
                 (Some(_), Some((memory, registration))) => {
@@ -300,7 +300,7 @@ impl Engine {
                 self.trace_piece(begun, way, "to", *id, len);
             }
             stream.sent += len;
-            reach(KillPoint::PieceSent, self.site.rank);
+            kill_point(KillPoint::PieceSent, self.site.rank);
             *moved += 1;
             if stream.sent == bytes {
                 ended.extend(streams.pop_front().map(|stream| DeferredCompletion::Body(stream.sending)));

@@ -13,7 +13,7 @@ use crate::biased::MutexGuard;
 use crate::device::{KEY_MAX, Landing, PeerId};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head};
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::message::Envelope;
 
@@ -102,7 +102,7 @@ impl Delivery<'_> {
 
     fn classify(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(IncomingBody, Option<*mut u8>)> {
         let (kind, head) = Head::parse(head)?;
-        // No device sends a longer frame, so a peer that announces one gets no memory for it.
+        // No device sends a longer frame: allocate nothing for a peer that claims one.
         if len > self.engine.devices.iter().map(|device| device.caps().max_send_size).max()? {
             return None;
         }
@@ -206,7 +206,7 @@ impl Delivery<'_> {
                 }
             }
             IncomingBody::Data { channel, number, direct: Some(len), .. } => {
-                reach(KillPoint::PieceLanded, channel.rank());
+                kill_point(KillPoint::PieceLanded, channel.rank());
                 self.copied.add(len);
                 device_write_done(self.engine, &channel, from, number, len)
             }
@@ -297,7 +297,7 @@ pub(super) fn receive_data(
     }
     target.write(at, bytes);
     *received += bytes.len();
-    reach(KillPoint::PieceLanded, channel.rank());
+    kill_point(KillPoint::PieceLanded, channel.rank());
     complete_if_whole(engine, channel, ops, number, from);
     Some(())
 }

@@ -271,7 +271,7 @@ impl Engine {
             |()| (!self.tasks.any() && self.peers.iter().all(|p| p.outbox().is_drained())).then_some(()),
             leaving,
         );
-        crate::kill_points::reach(crate::kill_points::KillPoint::Closing, self.site.rank);
+        crate::kill_points::kill_point(crate::kill_points::KillPoint::Closing, self.site.rank);
         self.roster.report(self.site.rank, Exit::Closing);
         let has_exited =
             |peer: PeerId| self.exit_of(peer.0).is_some_and(|end| !matches!(end, Exit::ClosingExcept(_)));

@@ -152,7 +152,7 @@ pub(crate) struct Outbox {
     pub(crate) credit_given: u64,
     /// Credit that receives of unexpected messages have freed and that was not granted again.
     pub(crate) credit_freed: u64,
-    /// Credit that the peer was asked to return, while its reply is outstanding.
+    /// Credit that the peer must return, while its reply is outstanding.
     pub(crate) credit_recalled: u64,
     /// Messages to the peer that need a reply, in all.
     pub(crate) replies_expected: u64,

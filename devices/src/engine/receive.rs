@@ -15,7 +15,7 @@ use crate::data_path::DataPath;
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::FrameKind;
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 use crate::matching::{InlineBody, Matching, Pattern, Posted, Unexpected, UnexpectedBody};
 use crate::message::{Envelope, Target};
 
@@ -48,7 +48,7 @@ impl MatchedMessage {
 }
 
 impl Channel {
-    /// Calls `look` with the first `most` unexpected messages, in order of arrival, until it returns a value.
+    /// Calls `visit` with the first `most` unexpected messages, in order of arrival, until it returns a value.
     pub fn find_unexpected<T>(
         &self,
         most: usize,
@@ -376,7 +376,7 @@ impl Engine {
             posted.complete_with(&message, |target| {
                 target.write(0, body);
             });
-            reach(KillPoint::EagerMatched, self.site.rank);
+            kill_point(KillPoint::EagerMatched, self.site.rank);
             self.send_fin_if_sync(from, channel, notify);
             return true;
         }

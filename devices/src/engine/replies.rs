@@ -10,7 +10,7 @@ use super::peer::{Outbox, Peer, Wireup};
 use crate::device::PeerId;
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head};
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 
 impl Engine {
     /// Sends [`FrameKind::Cts`] or [`FrameKind::Fin`] for a message of a peer.
@@ -25,8 +25,8 @@ impl Engine {
         note_reply_sent(peer);
         self.send_control(&mut out, head);
         match kind {
-            FrameKind::Cts => reach(KillPoint::CtsSent, self.site.rank),
-            FrameKind::Fin => reach(KillPoint::FinSent, self.site.rank),
+            FrameKind::Cts => kill_point(KillPoint::CtsSent, self.site.rank),
+            FrameKind::Fin => kill_point(KillPoint::FinSent, self.site.rank),
             _ => (),
         }
     }
@@ -111,7 +111,7 @@ impl Engine {
         Some(())
     }
 
-    /// Takes the credit that a peer returns; `None` if the peer was not asked for that much.
+    /// Takes the credit that a peer returns; `None` if it exceeds the recall.
     pub(super) fn credit_returned(&self, from: &Peer, bytes: u64) -> Option<()> {
         let mut out = from.outbox();
         if out.is_closed {

@@ -18,7 +18,7 @@ use crate::data_path::DataPath;
 use crate::device::{Device, PeerId, PostError, Registration, RemoteKey};
 use crate::fault::Fault;
 use crate::header::{FrameKind, Head, ShortHead};
-use crate::kill_points::{KillPoint, reach};
+use crate::kill_points::{KillPoint, kill_point};
 use crate::liveness::Exit;
 use crate::matching::{Posted, Unexpected, UnexpectedBody};
 use crate::message::{BounceBuffer, Envelope, Source};
@@ -113,7 +113,7 @@ impl Engine {
         out.send_credit -= cost;
         out.note_eager(bytes);
         let is_unflushed = self.note_unflushed(&mut out);
-        reach(KillPoint::EagerSent, self.site.rank);
+        kill_point(KillPoint::EagerSent, self.site.rank);
         Some(if is_unflushed { Sent::Coalesced } else { Sent::Posted })
     }
 
@@ -203,7 +203,7 @@ impl Engine {
                 Ok(()) => {
                     source.drop_fast();
                     self.note_unflushed(out);
-                    reach(KillPoint::EagerSent, self.site.rank);
+                    kill_point(KillPoint::EagerSent, self.site.rank);
                     return Ok(Started::Done(message));
                 }
                 Err(PostError::Again) => (),
@@ -255,7 +255,7 @@ impl Engine {
             QueuedFrame { context: channel.context, head, body: None, key, completes: None, seq: 0 },
             coalesce,
         );
-        reach(KillPoint::RtsSent, self.site.rank);
+        kill_point(KillPoint::RtsSent, self.site.rank);
     }
 
     /// Packs a message into a bounce buffer if its data path demands that, or if it is faster.
