@@ -136,7 +136,7 @@ fn bytes(body: Body<'_>) -> Vec<u8> {
         Body::Empty => Vec::new(),
         Body::Bytes(bytes) => bytes.to_vec(),
         Body::Chain(pieces) => pieces.flatten().copied().collect(),
-        Body::Fill(fill) => {
+        Body::Packed(fill) => {
             let mut room = vec![MaybeUninit::new(0); len];
             fill.write(&mut room);
             // SAFETY: every byte was initialised above; `fill` only overwrites bytes.
