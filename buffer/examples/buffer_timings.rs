@@ -37,7 +37,6 @@ fn row(name: &str, bytes: usize, (ours, plain): (f64, f64)) {
     );
 }
 
-/// Runs `f` on the writing buffer in `slot` and commits it.
 fn message(slot: &mut Option<Writing>, f: impl FnOnce(&mut Writing)) -> Buffer<DefaultBlock, Reading> {
     let mut writing = slot.take().expect("a buffer");
     f(&mut writing);
@@ -52,7 +51,6 @@ fn numbers(count: usize) -> Vec<f64> {
     (0..count).map(|i| i as f64).collect()
 }
 
-/// Loops within a measurement, because a call takes a few nanoseconds. The buffer is moved, as in a loop that sends.
 fn small() {
     const ROUNDS: u32 = 1_000_000;
     let mut best = f64::MAX;

@@ -10,10 +10,8 @@ use mpj_buffer::pool::{DefaultBlock, DefaultPool, global};
 use mpj_buffer::{Buffer, Reading, Received, Receiver};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Maximum length of a message.
 const LIMIT: usize = 16 << 20;
 
-/// A tokio socket as a non-blocking stream.
 struct Ready<'a>(&'a TcpStream);
 
 impl Read for Ready<'_> {
@@ -46,7 +44,6 @@ async fn send(stream: &TcpStream, message: &Buffer<DefaultBlock, Reading>) -> io
     }
 }
 
-/// Returns the next message, or `None` at the end of the stream.
 async fn receive(
     stream: &TcpStream,
     receiver: &mut Receiver<&'static DefaultPool>,
@@ -60,7 +57,6 @@ async fn receive(
     }
 }
 
-/// Returns each message, until the end of the stream.
 async fn echo(stream: TcpStream) -> Result<usize, Box<dyn Error + Send + Sync>> {
     let mut receiver = Receiver::new(global(), LIMIT);
     let mut count = 0;
@@ -71,7 +67,6 @@ async fn echo(stream: TcpStream) -> Result<usize, Box<dyn Error + Send + Sync>> 
     Ok(count)
 }
 
-/// Sends messages of all sizes, and checks the replies.
 async fn client(stream: TcpStream, name: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut receiver = Receiver::new(global(), LIMIT);
     for round in 0..20 {

@@ -100,7 +100,6 @@ impl<R: RawBuffer> FilledRange<R> {
         unsafe { self.all_mut()[from..to].assume_init_mut() }
     }
 
-    /// Appends bytes, all or none.
     #[inline]
     pub(crate) fn push(&mut self, src: &[u8]) -> Result<(), Overflow> {
         let from = self.to;

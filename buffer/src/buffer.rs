@@ -49,7 +49,6 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 /// assert_eq!(view, [1, 2, 3]);
 /// ```
 pub struct Buffer<R: RawBuffer, M = Writing> {
-    /// Initialised from the first byte of the headroom to the last one of the static part.
     pub(crate) block: FilledRange<R>,
     /// Bytes in front of the message that belong to the device.
     pub(crate) headroom: usize,
@@ -278,7 +277,6 @@ impl<R: RawBuffer, M> Buffer<R, M> {
         (self.block.capacity() - message_start(self.headroom)) / ALIGN * ALIGN
     }
 
-    /// Returns the bytes of the static part, from the message header on.
     #[inline]
     pub(crate) fn static_part(&self) -> &[u8] {
         &self.block.bytes()[self.headroom..]

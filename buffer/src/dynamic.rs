@@ -40,7 +40,6 @@ const CHUNK_OFFSET: usize = 64;
 
 #[derive(Debug)]
 struct Chunk {
-    /// Offset of the first byte in the chain.
     start: usize,
     bytes: FilledRange<ChunkBlock>,
 }
@@ -123,12 +122,10 @@ pub(crate) struct Chain {
     pub(crate) failure: Option<AllocError>,
     /// Whether a panic left a writer of the current record; the bytes that it pushed are not counted.
     pub(crate) poisoned: bool,
-    /// `None` is the global pool.
     source: Option<Arc<dyn ChunkPool>>,
 }
 
 impl Chain {
-    /// Returns the number of bytes, including those of an incomplete record.
     fn written(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
@@ -253,13 +250,11 @@ impl Chain {
         }
     }
 
-    /// Returns the spare bytes of the tail.
     #[inline]
     fn left(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.bytes.capacity() - tail.bytes.end())
     }
 
-    /// Removes a failed record, and stores the length of the part in its header.
     fn finish(&mut self) {
         self.rollback();
         if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
@@ -321,7 +316,6 @@ impl Chain {
         Ok(())
     }
 
-    /// Removes a failed record.
     #[inline]
     fn rollback(&mut self) {
         if self.written() > self.complete {

@@ -20,7 +20,6 @@ pub(crate) const RECORD_ALIGN: usize = 8;
 /// Bytes in front of each value in the dynamic part.
 pub(crate) const RECORD_HEADER: usize = 8;
 
-/// Offset of the count in a section header.
 pub(crate) const COUNT_AT: usize = 8;
 
 const MAGIC: [u8; 4] = *b"mpjb";
@@ -126,16 +125,8 @@ pub struct Section {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SectionHeader {
-    /// `tag` never has the bit of the byte order.
-    Section {
-        tag: SectionTag,
-        kind: ElementKind,
-        order: ByteOrder,
-        count: u64,
-    },
-    Dynamic {
-        len: u64,
-    },
+    Section { tag: SectionTag, kind: ElementKind, order: ByteOrder, count: u64 },
+    Dynamic { len: u64 },
 }
 
 /// Kind, encoding, codec and schema in one word, as in the first four bytes of a section header.
@@ -162,7 +153,6 @@ impl SectionTag {
         Self::objects(SLICES, T::KIND as u8)
     }
 
-    /// Every tag except `NONE` has a kind.
     #[inline]
     pub(crate) fn kind(self) -> ElementKind {
         ElementKind::from_code(self.0.to_ne_bytes()[0]).unwrap_or(ElementKind::Object)

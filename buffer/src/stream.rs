@@ -26,9 +26,7 @@ const MAX_SLICES: usize = 64;
 #[derive(Clone)]
 pub struct MessageReader<'a> {
     chain: &'a Dynamic,
-    /// The unread bytes of the current segment.
     segment: &'a [u8],
-    /// Index of the next chunk.
     next: usize,
     remaining: usize,
 }

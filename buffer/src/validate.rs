@@ -9,7 +9,6 @@ use crate::{ByteOrder, FormatError, SECTION_HEADER};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckedMessage {
     pub(crate) order: ByteOrder,
-    /// Offset of the dynamic part, or of the end of the message.
     pub(crate) sections_end: usize,
 }
 

@@ -10,9 +10,7 @@ use crate::{Buffer, ByteOrder, Element, Overflow};
 /// The mode of a buffer that takes sections.
 #[derive(Debug)]
 pub struct Writing {
-    /// Tag of the open section; `NONE` if none is open.
     tag: SectionTag,
-    /// Offset of the header of the open section.
     at: usize,
     /// Elements of the open section. Stored in its header when it is closed.
     count: u64,

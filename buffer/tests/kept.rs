@@ -22,7 +22,6 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         assert_eq!(now, blocks + 1, "{size}");
         assert!(granted > bytes && granted <= bytes + MOST, "{size}: {}", granted - bytes);
     }
-    // A single value, in a chunk that is too large to keep.
     let mut other = Buffer::with_capacity(64).unwrap();
     let before = held();
     other.write_dynamic(&vec![1u8; 1 << 20]).unwrap();
@@ -39,7 +38,6 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
         other.write_object("first").unwrap();
         other.write_dynamic(&[1u8; 60_000]).unwrap();
         other = other.commit().clear();
-        // By now the kept chunk holds a whole message.
         if round == 2 {
             before = allocs();
         }

@@ -8,7 +8,7 @@ use mpj_datatypes::{Datatype, Packer, TypeError, Unpacker};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// A type in the making, and how many items of it are packed.
+/// Builds a type, and gives the number of items that are packed.
 struct Row {
     name: &'static str,
     items: usize,
@@ -25,13 +25,12 @@ const ROWS: [Row; 7] = [
     Row { name: "struct_50_deep", items: 1000, build: deep },
 ];
 
-/// Two of four numbers three times, followed by one number: runs of 16, 16, 16 and 8 bytes.
 fn particle() -> Result<Datatype, TypeError> {
     let number = Datatype::of::<f64>();
     Datatype::structure(&[(1, 0, number.vector(3, 2, 4)?), (1, 96, number)])
 }
 
-/// Irregular places for blocks, one to three items apart.
+/// Irregular displacements, one to three items apart.
 fn places(blocks: usize, from: usize) -> impl Iterator<Item = isize> {
     (0..blocks).map(move |i| (3 * (from + i) + (from + i) * 7919 % 5 % 2) as isize)
 }
@@ -41,13 +40,11 @@ fn indexed(blocks: usize, longer: usize) -> Result<Datatype, TypeError> {
     particle()?.indexed(&list)
 }
 
-/// A struct of 12 bytes in two runs.
 fn short() -> Result<Datatype, TypeError> {
     let structure = Datatype::structure(&[(1, 0, Datatype::of::<f64>()), (1, 12, Datatype::of::<i32>())])?;
     structure.indexed_block(1, &places(100_000, 0).collect::<Vec<_>>())
 }
 
-/// A struct with more runs than are unrolled.
 fn sparse() -> Result<Datatype, TypeError> {
     let number = Datatype::of::<f32>();
     let structure = Datatype::structure(&[(1, 0, number.vector(12, 1, 2)?), (1, 100, number)])?;

@@ -1,4 +1,4 @@
-//! The state that packers and unpackers share: the location of the items, and the packed position reached.
+//! The common state of packers and unpackers.
 
 use crate::kernels::{KernelArgs, Side};
 use crate::node::Node;
@@ -22,11 +22,11 @@ impl Node {
     }
 }
 
-/// A position in the packed bytes of items in memory. Its owner decides how the memory may be accessed.
+/// A position in the packed bytes of items in memory. The owner decides how the memory may be accessed.
 ///
 /// # Invariants
 /// 1. `position <= total`, the packed bytes of `count` items.
-/// 2. Every byte that the items name was inside of the slice with which the cursor was made.
+/// 2. Every byte that the items contain was inside the slice that the cursor was made of.
 pub(crate) struct Cursor<'a> {
     datatype: Cow<'a, Datatype>,
     /// The origin of the first item.
@@ -37,11 +37,11 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first lies
+    /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first is
     /// at byte `origin`.
     ///
-    /// Returned through memory, it would be written in words and read back in pairs, which waits for the stores: half
-    /// of the time of packing 1 KiB.
+    /// Inlined, because a result in memory would be written in words and read in pairs. The stall takes as long as
+    /// packing 1 KiB.
     #[inline(always)]
     pub(crate) fn new(
         datatype: Cow<'a, Datatype>,
@@ -61,13 +61,12 @@ impl<'a> Cursor<'a> {
         Cursor { datatype: Cow::Owned(datatype), at, count: 1, position: 0, total }
     }
 
-    /// Returns the arguments of the raw entries: the type, the origin, the number of items and the position.
     #[inline]
     pub(crate) fn place(&self) -> (&Datatype, *mut u8, usize, usize) {
         (&self.datatype, self.at, self.count, self.position)
     }
 
-    /// Returns the bytes that remain, for a kernel.
+    /// Returns the remaining bytes as one side of a transpack.
     pub(crate) fn side(&self) -> Side<'_> {
         let node = self.datatype.node();
         let (plan, stride) = (&node.plan, node.extent.extent());

@@ -1,9 +1,9 @@
 //! Support for the code that `#[derive(Datatype)]` generates. Not part of the API.
 //!
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
-//! `extern crate self as core` makes `::core` the program's own. So the code proves all claims of its `unsafe impl`s by
-//! functions of [`struct@Datatype`], which it names as the type that [`Equivalent::datatype`] returns: a path to
-//! another type does not compile. It finds the offsets of fields by the language alone, without `offset_of!`.
+//! `extern crate self as core` makes `::core` the program's own. So it proves the claims of its `unsafe impl`s by
+//! functions of [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another
+//! type does not compile. It computes field offsets without `offset_of!`.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```
@@ -72,7 +72,7 @@
 //! # struct Sent(u8);
 //! impl mpj_datatypes::derive_support::Received<'_> for Sent {}
 //! ```
-//! Nor does the macro implement another unsafe trait:
+//! The macro implements no other unsafe trait:
 //! ```compile_fail,E0407
 //! mod fake {
 //!     pub use std::marker::Send as Receivable;
@@ -91,12 +91,12 @@ use crate::{Datatype, Equivalent, Receivable};
 
 #[doc(hidden)]
 impl Datatype {
-    /// Returns the datatype of a structure and caches it in a cell. A function that gets the address of an
-    /// uninitialised `T` describes the fields.
+    /// Returns the datatype of a structure and caches it. `fields` gets the address of an uninitialised `T` and returns
+    /// its fields.
     ///
     /// # Panics
-    /// If the fields lie outside of the structure, or structures are nested hundreds of levels deep. The macro never
-    /// generates the first, and the second does not compile.
+    /// If fields are outside of the structure, which the macro never generates, or if structures are nested hundreds of
+    /// levels deep, which does not compile.
     pub fn derived_structure<T: Equivalent, const N: usize>(
         cell: &OnceLock<Datatype>,
         fields: impl FnOnce(*const T) -> [(usize, Datatype); N],
@@ -117,32 +117,32 @@ impl Datatype {
         cell.get_or_init(build).clone()
     }
 
-    /// The datatype of a structure that has the layout of its only field, which the function takes out of it.
+    /// Returns the datatype of a `#[repr(transparent)]` structure; the argument takes its only field out of it.
     pub fn derived_transparent<T: Equivalent, F: Equivalent>(_: fn(T) -> F) -> Datatype {
         const { assert!(size_of::<T>() == size_of::<F>(), "a transparent structure is as large as its field") };
         F::datatype()
     }
 
-    /// The offset and the datatype of a field of a structure.
+    /// Returns the offset and the datatype of a field of a structure.
     pub fn derived_field<T, F: Equivalent>(structure: *const T, field: *const F) -> (usize, Datatype) {
         (field.addr().wrapping_sub(structure.addr()), F::datatype())
     }
 
-    /// Proves that a field can be received, if anything does.
+    /// Compiles only if the field can be received.
     pub fn derived_received<F: for<'received> Received<'received>>() {}
 }
 
 /// [`Receivable`] as a bound that the compiler checks only where it is used.
 ///
 /// # Safety
-/// The type is [`Receivable`]: all receivable types have an implementation.
+/// The type is [`Receivable`]; all receivable types have the implementation below.
 pub unsafe trait Received<'received> {}
 
 // SAFETY: it is `Receivable`.
 unsafe impl<T: Receivable> Received<'_> for T {}
 
-/// [`Equivalent`] as a bound that the compiler checks only where it is used. So a structure that is not `Copy` gives
-/// one error, at its implementation of [`Equivalent`], and not one more at each of the others.
+/// [`Equivalent`] as a bound that the compiler checks only where it is used, so that a structure that is not `Copy`
+/// gives one error, at its implementation of [`Equivalent`].
 pub trait Sent<'sent>: Equivalent {}
 
 impl<T: Equivalent> Sent<'_> for T {}

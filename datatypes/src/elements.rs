@@ -1,10 +1,10 @@
-//! Counting and hashing parts of a message: how many primitives a number of packed bytes holds, what they are.
+//! Element counts and signatures of parts of a message.
 
 use crate::{Datatype, Primitive, Signature, TypeEnvelope};
 
 impl Datatype {
-    /// Returns the signature of the first `leaves` primitives of `count` items, or `None` if there are fewer. A
-    /// shorter message matches a longer receive if its signature is this one (MPI 4.1 §3.3.1, §5.1.11).
+    /// Returns the signature of the first `elements` primitives of `count` items, or `None` if there are fewer. A
+    /// shorter message matches a longer receive if it has this signature (MPI 4.1 §3.3.1, §5.1.11).
     ///
     /// # Examples
     /// ```
@@ -15,10 +15,10 @@ impl Datatype {
     /// assert_eq!(row.signature_prefix(1, sent.count), None);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
-    pub fn signature_prefix(&self, count: usize, leaves: u64) -> Option<Signature> {
+    pub fn signature_prefix(&self, count: usize, elements: u64) -> Option<Signature> {
         let mut done = Signature::EMPTY;
-        let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
-        // Whole items at once, then the pieces of the item that is cut.
+        let (mut datatype, mut count, mut left) = (self.clone(), count, elements);
+        // Whole items first, then the pieces of the partial item.
         while left > 0 {
             let each = datatype.element_count();
             let whole = left.checked_div(each)?;
@@ -42,8 +42,8 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns how many primitives `bytes` packed bytes of `count` items hold, or `None` if they end inside of a
-    /// primitive or are more than the items have (`MPI_Get_elements`, MPI 4.1 §5.1.11).
+    /// Returns the number of primitives in `bytes` packed bytes of `count` items, or `None` if the bytes end inside a
+    /// primitive or exceed the items (`MPI_Get_elements`, MPI 4.1 §5.1.11).
     ///
     /// # Examples
     /// ```
@@ -63,7 +63,7 @@ impl Datatype {
             if whole > count || (whole == count && left > 0) {
                 return None;
             }
-            // At most `bytes`, as a primitive has a byte.
+            // At most `bytes`, because a primitive has at least one byte.
             done += whole as u64 * datatype.element_count();
             if left > 0 {
                 (datatype, count) = locate_boundary(&datatype, |len, inner| {
@@ -80,8 +80,8 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns how many items `bytes` packed bytes are, or `None` if they end inside of one (`MPI_Get_count`, MPI 4.1
-    /// §3.2.5, where that is `MPI_UNDEFINED`). Zero bytes are zero items of any type.
+    /// Returns the number of items in `bytes` packed bytes, or `None` if they end inside an item (`MPI_Get_count`, MPI
+    /// 4.1 §3.2.5: `MPI_UNDEFINED`). Zero bytes are zero items of any type.
     ///
     /// # Examples
     /// ```
@@ -100,8 +100,8 @@ impl Datatype {
         }
     }
 
-    /// Returns how many packed bytes the first `leaves` primitives of `count` items are, or `None` if there are fewer
-    /// (what `MPI_Status_set_elements` has to know, MPI 4.1 §13.3).
+    /// Returns the packed size of the first `elements` primitives of `count` items, or `None` if there are fewer
+    /// (needed by `MPI_Status_set_elements`, MPI 4.1 §13.3).
     ///
     /// # Examples
     /// ```
@@ -111,9 +111,9 @@ impl Datatype {
     /// assert_eq!(pair.bytes_of_elements(1, 3), None);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
-    pub fn bytes_of_elements(&self, count: usize, leaves: u64) -> Option<usize> {
+    pub fn bytes_of_elements(&self, count: usize, elements: u64) -> Option<usize> {
         let mut done = 0usize;
-        let (mut datatype, mut count, mut left) = (self.clone(), count, leaves);
+        let (mut datatype, mut count, mut left) = (self.clone(), count, elements);
         while left > 0 {
             let each = datatype.element_count();
             let whole = left.checked_div(each)?;
@@ -121,7 +121,6 @@ impl Datatype {
             if whole > count as u64 || (whole == count as u64 && left > 0) {
                 return None;
             }
-            // At most `count`.
             done = done.checked_add((whole as usize).checked_mul(datatype.size())?)?;
             if left > 0 {
                 (datatype, count) = locate_boundary(&datatype, |len, inner| {
@@ -138,9 +137,9 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns whether one item of each type names the same primitives in the same order. Equal
-    /// [signatures](Self::signature) are hashes and make this only likely. The comparison is exact and takes time for
-    /// each primitive, unless all are of one kind.
+    /// Returns whether one item of each type contains the same primitives in the same order. Unlike equal
+    /// [signatures](Self::signature), which are hashes, this is exact. It takes time per primitive, unless all are of
+    /// one type.
     ///
     /// # Examples
     /// ```
@@ -165,8 +164,8 @@ impl Datatype {
         self.element_count() == other.element_count() && rows(self) == rows(other)
     }
 
-    /// Returns, for a packed position inside of `count` items: the width of the numbers there, how many bytes of the
-    /// number at the position lie before it, and how many packed bytes of such numbers follow it at least.
+    /// Returns, for a packed position inside `count` items: the width of the numbers there, how many bytes of the
+    /// current number precede the position, and at least how many packed bytes of such numbers follow.
     pub(crate) fn numbers_at(&self, count: usize, position: usize) -> Option<(usize, usize, usize)> {
         let (mut datatype, mut count, mut position) = (self.clone(), count, position);
         loop {
@@ -189,7 +188,6 @@ impl Datatype {
     }
 }
 
-/// Adds the primitives of `count` items, as rows of equal ones.
 fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>) {
     if let Some(primitive) = datatype.single_primitive() {
         let more = datatype.element_count() * count as u64;
@@ -201,7 +199,7 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
         return;
     }
     for _ in 0..count {
-        // The search ends in no piece, so it visits all of them.
+        // The search fails, so it visits all pieces.
         locate_boundary(datatype, |len, inner| {
             add_rows(inner, len, rows);
             false
@@ -209,10 +207,8 @@ fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>)
     }
 }
 
-/// Finds the piece (type, number of items) of one item of `datatype` in which a position lies: the first for which
-/// `ends_in` returns true. `None` for primitives, which have no pieces.
-///
-/// The order of the pieces of a regular type is that of its items, so that these count as one piece.
+/// Finds the piece (type, number of items) of one item that contains a position: the first for which `ends_in` returns
+/// true. `None` for primitives, which have no pieces. All items of a regular type are one piece.
 fn locate_boundary(
     datatype: &Datatype,
     mut ends_in: impl FnMut(usize, &Datatype) -> bool,

@@ -1,10 +1,10 @@
-//! How a datatype was built, for code that prints, stores or sends types.
+//! The constructor and arguments of a datatype.
 
 use crate::{ArrayOrder, Datatype, DistributedDim, Primitive, Subrange, TypeError};
 use std::sync::Arc;
 
 /// The constructor of a datatype with its arguments (`MPI_Type_get_envelope` and `MPI_Type_get_contents`, MPI 4.1
-/// §5.1.13). Cloning is cheap: lists and inner types are shared.
+/// §5.1.13), for code that prints, stores or sends types. Lists and inner types are shared by clones.
 ///
 /// # Examples
 /// ```
@@ -134,7 +134,7 @@ pub enum TypeEnvelope {
 }
 
 impl TypeEnvelope {
-    /// Builds the type anew from its constructor and arguments.
+    /// Builds the type from its constructor and arguments.
     ///
     /// # Errors
     /// [`TypeError`] if the arguments are invalid; those of an existing type are valid.
@@ -177,7 +177,7 @@ impl TypeEnvelope {
         }
     }
 
-    /// Returns the name of the constructor, as the method is called.
+    /// Returns the name of the constructor's method.
     pub fn name(&self) -> &'static str {
         match self {
             TypeEnvelope::Primitive(_) => "primitive",

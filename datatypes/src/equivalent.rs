@@ -1,14 +1,14 @@
-//! Rust types that may travel: which may be sent, which may be received.
+//! Rust types that can be sent, and those that can be received.
 
 use crate::{Datatype, Primitive};
 use core::marker::PhantomData;
 
-/// A Rust type with a datatype of its own: it may be sent.
+/// A Rust type with a datatype, which can be sent.
 ///
 /// # Safety
-/// In every value of `Self`, every byte that `datatype()` names lies inside of `size_of::<Self>()` and is initialised
-/// (padding must not be named), and items are `size_of::<Self>()` bytes apart: the extent is the size of the type. No
-/// byte named can change behind a shared reference. If `PRIMITIVE` is `Some(p)`, `datatype()` is that primitive.
+/// In every value of `Self`, every byte that `datatype()` contains lies inside `size_of::<Self>()` and is initialised
+/// (so it must not contain padding), and the extent is `size_of::<Self>()`. No such byte can change behind a shared
+/// reference. If `PRIMITIVE` is `Some(p)`, `datatype()` is that primitive.
 ///
 /// # Examples
 /// ```
@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 /// assert_eq!(<[i32; 4]>::datatype().single_primitive(), Some(Primitive::I32));
 /// ```
 ///
-/// References do not travel:
+/// References have no datatype:
 /// ```compile_fail
 /// mpj_datatypes::Datatype::of::<&u8>();
 /// ```
@@ -28,20 +28,19 @@ use core::marker::PhantomData;
     note = "a `Vec`, `String` or `Box` is a pointer: send what it points to, or the whole by `send_object`"
 )]
 pub unsafe trait Equivalent: Copy + 'static {
-    /// The primitive that the type is, if it is one; lets callers go without a type object.
+    /// The primitive that the type is, if it is one; then callers need no [`Datatype`](struct@Datatype).
     const PRIMITIVE: Option<Primitive>;
 
     /// Returns the datatype of one value.
     fn datatype() -> Datatype;
 }
 
-/// A type that may also be received.
+/// A type that can also be received.
 ///
 /// # Safety
-/// Any bytes may be stored where `Self::datatype()` names them, once those that it names as `bool` or `char` have
-/// passed [`Datatype::validate`]. Bytes that it does not name are padding, so the named ones alone make a valid value.
-/// A type with other restricted fields (`NonZero`, enums, references), or with fields that are not sent, must not
-/// implement it.
+/// Any bytes may be stored where `Self::datatype()` has bytes, once its `bool`s and `char`s have passed
+/// [`Datatype::validate`]. Other bytes are padding, so these bytes alone make a valid value. A type with other
+/// restricted fields (`NonZero`, enums, references), or with fields that are not sent, must not implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received",
     label = "received bytes do not make a value of this type",
@@ -49,7 +48,7 @@ pub unsafe trait Equivalent: Copy + 'static {
     note = "a `Vec`, `String` or `Box` is a pointer: receive what it points to, or the whole by `recv_object`"
 )]
 pub unsafe trait Receivable: Equivalent {
-    /// Its implementation by `#[derive(Datatype)]` proves at compile time that all fields can be received.
+    /// The implementation by `#[derive(Datatype)]` proves at compile time that all fields can be received.
     #[doc(hidden)]
     fn derived() {}
 }
@@ -58,7 +57,7 @@ macro_rules! primitives {
     ($($type:ty => $primitive:ident),* $(,)?) => {$(
         const _: () = assert!(size_of::<$type>() == Primitive::$primitive.size());
 
-        // SAFETY: a primitive has no padding, and its datatype names all of its bytes.
+        // SAFETY: a primitive has no padding, and its datatype has all of its bytes.
         unsafe impl Equivalent for $type {
             const PRIMITIVE: Option<Primitive> = Some(Primitive::$primitive);
 
@@ -68,7 +67,7 @@ macro_rules! primitives {
             }
         }
 
-        // SAFETY: every bit pattern is a value, or the primitive is checked by `validate` (bool, char).
+        // SAFETY: every bit pattern is a value, or `validate` checks the primitive (bool, char).
         unsafe impl Receivable for $type {}
     )*};
 }
@@ -85,12 +84,12 @@ primitives! { half::f16 => F16, half::bf16 => Bf16 }
 #[cfg(feature = "num-complex")]
 primitives! { num_complex::Complex<f32> => Complex32, num_complex::Complex<f64> => Complex64 }
 
-// SAFETY: an array is its elements without anything between, an extent of T apart.
+// SAFETY: an array is its elements without gaps, an extent of T apart.
 unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
-    /// For arrays in arrays some hundred levels deep, which the compiler rejects long before.
+    /// For arrays nested hundreds of levels deep, which the compiler rejects.
     fn datatype() -> Datatype {
         match T::datatype().contiguous(N) {
             Ok(datatype) => datatype,
@@ -103,16 +102,16 @@ unsafe impl<T: Equivalent, const N: usize> Equivalent for [T; N] {
 // SAFETY: what holds for each element holds for the array.
 unsafe impl<T: Receivable, const N: usize> Receivable for [T; N] {}
 
-// SAFETY: no bytes, so that none is named.
+// SAFETY: no bytes, so none is in the datatype.
 unsafe impl<T: 'static> Equivalent for PhantomData<T> {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
-    /// Never: no bytes always fit.
+    /// Never: zero bytes always fit.
     fn datatype() -> Datatype {
         <[u8; 0]>::datatype()
     }
 }
 
-// SAFETY: no bytes, so that none is stored.
+// SAFETY: no bytes, so none is stored.
 unsafe impl<T: 'static> Receivable for PhantomData<T> {}

@@ -1,9 +1,9 @@
-//! The errors: one small type for each operation.
+//! Error types.
 
 use crate::Primitive;
 use core::fmt;
 
-/// The error of a constructor or a query of a datatype: the given numbers do not fit.
+/// The numbers given to a constructor or a query of a datatype are out of range.
 ///
 /// # Examples
 /// ```
@@ -19,41 +19,41 @@ pub enum TypeError {
         /// The requested count.
         count: usize,
     },
-    /// The packed bytes of `count` items of `size` bytes, added to what is there already, pass `isize::MAX`.
+    /// The packed size would exceed `isize::MAX` by `count` further items of `size` bytes.
     Size {
-        /// The requested number of items.
+        /// Number of items.
         count: usize,
-        /// The packed size of one in bytes.
+        /// Packed size of one item in bytes.
         size: usize,
     },
     /// A displacement or a bound does not fit 64 bits.
     Extent {
-        /// How often the step is taken.
+        /// Number of steps.
         count: usize,
-        /// The step or displacement, in the unit in which it was given.
+        /// The step or displacement, in the caller's unit.
         step: i64,
     },
-    /// The type is built from types deeper than `limit` levels.
+    /// The type is nested deeper than `limit` levels.
     Depth {
-        /// The number of levels allowed.
+        /// Maximum depth.
         limit: usize,
     },
-    /// The lists that describe the dimensions of an array are not equally long.
+    /// The lists of an array's dimensions have different lengths.
     Dimensions {
-        /// The length of the first list.
+        /// Length of the first list.
         expected: usize,
-        /// The length of the list that differs.
+        /// Length of the list that differs.
         given: usize,
     },
-    /// A subarray leaves its array.
+    /// A subarray exceeds its array.
     Subarray {
-        /// The dimension in which it does.
+        /// The dimension.
         dimension: usize,
-        /// The length of the array.
+        /// Length of the array.
         size: usize,
-        /// The length of the block.
+        /// Length of the block.
         sub: usize,
-        /// Where the block begins.
+        /// Start of the block.
         start: usize,
     },
     /// The indices of a dimension cannot be distributed in this way: blocks of 0, blocks too small for all indices, or
@@ -61,12 +61,12 @@ pub enum TypeError {
     Distribution {
         /// The dimension.
         dimension: usize,
-        /// Its number of indices.
+        /// Number of indices.
         size: usize,
-        /// The number of processes along it.
+        /// Number of processes along the dimension.
         processes: usize,
     },
-    /// The grid of processes has none with this number.
+    /// The grid of processes has no process of this rank.
     Rank {
         /// The requested rank.
         rank: usize,
@@ -77,23 +77,25 @@ impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             TypeError::Count { count } => {
-                write!(f, "count {count} is above the largest signed 64-bit number")
+                write!(f, "count {count} exceeds the largest signed 64-bit number")
             }
-            TypeError::Size { count, size } => write!(f, "{count} items of {size} bytes are too many bytes"),
+            TypeError::Size { count, size } => {
+                write!(f, "{count} items of {size} bytes exceed the maximum size")
+            }
             TypeError::Extent { count, step } => {
-                write!(f, "{count} steps of {step} lead outside of the 64-bit address range")
+                write!(f, "{count} steps of {step} exceed the 64-bit address range")
             }
             TypeError::Depth { limit } => write!(f, "the type is nested deeper than {limit} levels"),
             TypeError::Dimensions { expected, given } => {
-                write!(f, "{expected} dimensions in one list and {given} in another")
+                write!(f, "lists of {expected} and {given} dimensions: expected equal lengths")
             }
             TypeError::Subarray { dimension, size, sub, start } => {
-                write!(f, "dimension {dimension}: {sub} items from {start} on are not inside of {size}")
+                write!(f, "dimension {dimension}: {sub} items from {start} on exceed the array of {size}")
             }
             TypeError::Distribution { dimension, size, processes } => {
                 write!(
                     f,
-                    "dimension {dimension}: {size} indices cannot be dealt out so to {processes} processes"
+                    "dimension {dimension}: {size} indices cannot be distributed to {processes} processes this way"
                 )
             }
             TypeError::Rank { rank } => write!(f, "the grid has no process {rank}"),
@@ -103,16 +105,16 @@ impl fmt::Display for TypeError {
 
 impl core::error::Error for TypeError {}
 
-/// The bytes that a datatype names do not lie inside the slice.
+/// The bytes of the items are not inside the slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfRangeError {
-    /// The lowest byte named, relative to the origin.
+    /// The lowest byte, relative to the origin.
     pub lowest: i64,
-    /// One past the highest byte named, relative to the origin.
+    /// One past the highest byte, relative to the origin.
     pub highest: i64,
-    /// The byte of the slice at which displacement 0 lies.
+    /// The byte of the slice that has displacement 0.
     pub origin: usize,
-    /// The bytes of the slice.
+    /// Length of the slice in bytes.
     pub available: usize,
 }
 
@@ -128,46 +130,46 @@ impl fmt::Display for OutOfRangeError {
 
 impl core::error::Error for OutOfRangeError {}
 
-/// A layout names a byte twice, so that it cannot be received into.
+/// A layout contains a byte more than once, so it cannot be received into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverlapError {
-    /// Such a byte, relative to the origin of the first item.
+    /// One of these bytes, relative to the origin of the first item.
     pub offset: i64,
 }
 
 impl fmt::Display for OverlapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the type names byte {} more than once: it cannot be received into", self.offset)
+        write!(f, "the datatype contains byte {} more than once and cannot be received into", self.offset)
     }
 }
 
 impl core::error::Error for OverlapError {}
 
-/// More packed bytes came than the layout takes.
+/// There are more packed bytes than the layout has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLongError {
-    /// The packed bytes given.
+    /// Packed bytes given.
     pub given: usize,
-    /// The packed bytes that fit.
+    /// Packed bytes of the layout.
     pub capacity: usize,
 }
 
 impl fmt::Display for TooLongError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} packed bytes for a layout with room for {}", self.given, self.capacity)
+        write!(f, "{} packed bytes exceed the layout ({})", self.given, self.capacity)
     }
 }
 
 impl core::error::Error for TooLongError {}
 
-/// A received element is not a value of its type; it was replaced by `false` or `'\0'`.
+/// A received element is invalid for its type; it was replaced by `false` or `'\0'`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidValueError {
     /// The type of the element.
     pub primitive: Primitive,
-    /// Where the element starts in the packed message, in bytes.
+    /// Packed position of the element in bytes.
     pub position: usize,
-    /// The bits that were found.
+    /// The bits found.
     pub bits: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Bounds and extents: where an item begins and ends, and where it really touches memory (MPI 4.1 §5.1.7, §5.1.8).
+//! Bounds and extents, and the range of the bytes that an item contains (MPI 4.1 §5.1.7, §5.1.8).
 
 use crate::plan::Loop;
 use crate::{Primitive, TypeError};
@@ -6,9 +6,9 @@ use crate::{Primitive, TypeError};
 /// The bounds of one item, in bytes relative to its origin.
 ///
 /// # Invariants
-/// 1. `leaves` holds (lowest, one past highest) byte named, `None` if no byte is named.
-/// 2. `markers` holds explicit (lb, ub), set by `resized` here or further inside; these win over the leaves.
-/// 3. Every difference between two of these numbers fits an `i64`.
+/// 1. `leaves` is the (lowest, one past highest) byte contained, `None` without bytes.
+/// 2. `markers` is the explicit (lb, ub) of `resized`, here or in an inner type; it has precedence over `leaves`.
+/// 3. Every difference of two of these numbers fits an `i64`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     leaves: Option<(i64, i64)>,
@@ -32,19 +32,18 @@ impl Extent {
         self.extent
     }
 
-    /// The (lowest, one past highest) byte named; (0, 0) if none is.
+    /// Returns the (lowest, one past highest) byte contained; (0, 0) without bytes.
     pub(crate) fn touched(&self) -> (i64, i64) {
         self.leaves.unwrap_or((0, 0))
     }
 
-    /// Returns the same leaves with other bounds.
     pub(crate) fn resized(&self, lb: i64, extent: i64) -> Result<Extent, TypeError> {
         let ub = lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
         Ok(Extent { markers: Some((lb, ub)), lb, extent, ..*self })
     }
 }
 
-/// Computes an [`Extent`] from pieces at displacements.
+/// Computes an [`Extent`] from pieces.
 #[derive(Debug)]
 pub(crate) struct BoundsBuilder {
     leaves: Option<(i128, i128)>,
@@ -57,7 +56,7 @@ impl BoundsBuilder {
         BoundsBuilder { leaves: None, markers: None, align: 1 }
     }
 
-    /// Adds `inner` in loops: the first at `displacement`.
+    /// Adds `inner` in loops, the first at `displacement`.
     pub(crate) fn add(
         &mut self,
         inner: &Extent,
@@ -68,8 +67,8 @@ impl BoundsBuilder {
         if nothing || levels.iter().any(|level| level.count == 0) {
             return Ok(());
         }
-        // Positions are linear in the indices, so that the extremes are at the first and the last of each loop. Fewer
-        // than 2^60 numbers of 64 bits cannot overflow an i128.
+        // Positions are linear in the indices, so the extremes are at the ends of each loop. Fewer than 2^60 numbers of
+        // 64 bits cannot overflow an i128.
         let (mut lowest, mut highest) = (i128::from(displacement), i128::from(displacement));
         for level in levels {
             let last = i128::from(span(level.count, level.stride)?);
@@ -80,7 +79,6 @@ impl BoundsBuilder {
         Ok(())
     }
 
-    /// Adds items of `inner` from `lowest` to `highest`.
     pub(crate) fn spread(&mut self, inner: &Extent, lowest: i128, highest: i128) {
         if inner.leaves.is_some() || inner.markers.is_some() {
             self.align = self.align.max(inner.align);
@@ -96,9 +94,8 @@ impl BoundsBuilder {
         self.markers = Some((lb.into(), ub.into()));
     }
 
-    /// The bounds of everything added.
-    ///
-    /// Without markers the extent is rounded up to the alignment of the strictest leaf: the ε of MPI 4.1 §5.1.7.
+    /// Returns the bounds of all pieces. Without markers the extent is rounded up to the strictest alignment: the ε of
+    /// MPI 4.1 §5.1.7.
     pub(crate) fn finish(self) -> Result<Extent, TypeError> {
         let leaves = narrow(self.leaves)?;
         let markers = narrow(self.markers)?;
@@ -106,7 +103,6 @@ impl BoundsBuilder {
             (Some((lb, ub)), _) => (lb, difference(lb, ub)?),
             (None, Some((lb, ub))) => {
                 let plain = difference(lb, ub)?;
-                // Alignments are powers of two.
                 let padding = plain.wrapping_neg() & (self.align as i64 - 1);
                 let extent = plain.checked_add(padding).ok_or(TypeError::Extent { count: 1, step: plain })?;
                 lb.checked_add(extent).ok_or(TypeError::Extent { count: 1, step: extent })?;
@@ -121,7 +117,6 @@ impl BoundsBuilder {
     }
 }
 
-/// The distance from the first of `count` steps to the last.
 pub(crate) fn span(count: usize, step: i64) -> Result<i64, TypeError> {
     let last = i64::try_from(count).map_err(|_| TypeError::Count { count })? - 1;
     last.checked_mul(step).ok_or(TypeError::Extent { count, step })
@@ -153,7 +148,7 @@ fn difference(low: i64, high: i64) -> Result<i64, TypeError> {
     high.checked_sub(low).ok_or(TypeError::Extent { count: 1, step: high })
 }
 
-/// The lowest and one past the highest byte touched by `count` items; (0, 0) for nothing.
+/// Returns the lowest and one past the highest byte of `count` items; (0, 0) without bytes.
 pub(crate) fn bounds(extent: &Extent, count: usize) -> Result<(i64, i64), TypeError> {
     let Some((low, high)) = extent.leaves else { return Ok((0, 0)) };
     if count == 0 {

@@ -1,24 +1,23 @@
-//! The portable form of packed data, external32 (MPI 4.1 §14.5.2): as the native one, with all numbers big-endian.
-//!
-//! `usize` and `isize` are as wide as on this machine, `bool` one byte, `char` four.
+//! external32, the portable form of packed data (MPI 4.1 §14.5.2): the native form with all numbers in big endian.
+//! `usize` and `isize` have this machine's width, `bool` one byte, `char` four.
 
 use crate::{Datatype, Packer, TooLongError, Unpacker, slice_bounds};
 use core::mem::MaybeUninit;
 
-/// Bytes that are swapped at a time before they are unpacked.
+/// Maximum number of bytes that are swapped before they are unpacked.
 const STAGE: usize = 4096;
 
-/// How the bytes from a position on are swapped.
+/// The next bytes that are swapped in the same way.
 enum Piece {
     /// One byte of a number that begins before the position or ends past the end: its packed position.
     Byte(usize),
-    /// `len` bytes of whole numbers of `width` bytes each.
+    /// `len` bytes of complete numbers of `width` bytes each.
     Whole { len: usize, width: usize },
 }
 
 impl Datatype {
-    /// Packs as [`pack`](Datatype::pack) does, in the portable form (`MPI_Pack_external`). The portable form has the
-    /// same length as the native one, and packing may stop and resume at any byte.
+    /// Packs as [`pack`](Datatype::pack) does, in the portable form (`MPI_Pack_external`), which has the same length.
+    /// Packing may stop and resume at any byte.
     ///
     /// # Safety
     /// That of [`pack`](Datatype::pack).
@@ -35,7 +34,7 @@ impl Datatype {
             let Some(piece) = self.piece(count, position + done, total - done) else { break };
             match piece {
                 Piece::Byte(at) => {
-                    // SAFETY: the caller's promise; one byte inside of the packed form.
+                    // SAFETY: the caller's promise; one byte inside the packed form.
                     unsafe { self.pack(src, count, at, &mut out[done..done + 1]) };
                     done += 1;
                 }
@@ -69,7 +68,7 @@ impl Datatype {
             let Some(piece) = self.piece(count, position + done, (total - done).min(STAGE)) else { break };
             match piece {
                 Piece::Byte(at) => {
-                    // SAFETY: the caller's promise; one byte inside of the packed form.
+                    // SAFETY: the caller's promise; one byte inside the packed form.
                     unsafe { self.unpack(dst, count, at, &input[done..done + 1]) };
                     done += 1;
                 }
@@ -86,7 +85,6 @@ impl Datatype {
         done
     }
 
-    /// Returns the next bytes that are swapped in the same way, at most `limit`.
     fn piece(&self, count: usize, position: usize, limit: usize) -> Option<Piece> {
         let (width, within, left) = self.numbers_at(count, position)?;
         let len = limit.min(left) / width * width;
@@ -103,7 +101,7 @@ impl Datatype {
 }
 
 impl Packer<'_> {
-    /// Writes the next packed bytes in the portable form, and returns how many: `min(out.len(), self.remaining())`.
+    /// Packs the next bytes in the portable form and returns their number: `min(out.len(), self.remaining())`.
     ///
     /// # Examples
     /// ```
@@ -116,7 +114,7 @@ impl Packer<'_> {
     /// ```
     pub fn pack_external32_into(&mut self, out: &mut [u8]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes named were checked when the packer was made, are initialised, and are borrowed.
+        // SAFETY: the bytes of the items were checked when the packer was made, are initialised, and are borrowed.
         let n = unsafe { datatype.pack_external32(at, count, position, slice_bounds::view_mut(out)) };
         self.cursor.skip(n);
         n
@@ -124,7 +122,7 @@ impl Packer<'_> {
 }
 
 impl Unpacker<'_> {
-    /// Unpacks the next packed bytes from the portable form, and returns how many: all of `input`.
+    /// Unpacks the next bytes from the portable form and returns their number: all of `input`.
     ///
     /// # Errors
     /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
@@ -141,19 +139,19 @@ impl Unpacker<'_> {
     /// # Ok(()) }
     /// ```
     pub fn unpack_external32_from(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
-        let room = self.remaining();
-        if input.len() > room {
-            return Err(TooLongError { given: input.len(), capacity: room });
+        let capacity = self.remaining();
+        if input.len() > capacity {
+            return Err(TooLongError { given: input.len(), capacity });
         }
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes named were checked when the unpacker was made, and are exclusively borrowed.
+        // SAFETY: the bytes of the items were checked when the unpacker was made, and are exclusively borrowed.
         let n = unsafe { datatype.unpack_external32(at, count, position, input) };
         self.cursor.skip(n);
         Ok(n)
     }
 }
 
-/// Turns numbers of `width` bytes from the native order to big-endian, or back.
+/// Converts numbers of `width` bytes between native order and big endian.
 fn swap_in_place(bytes: &mut [MaybeUninit<u8>], width: usize) {
     if cfg!(target_endian = "big") {
         return;

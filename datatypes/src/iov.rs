@@ -1,16 +1,16 @@
-//! The runs of memory that a layout consists of, for scatter/gather I/O.
+//! The runs of memory of a layout, for scatter/gather I/O.
 
 use crate::plan::{BlockList, Body, ItemList, LEVELS, Plan, RunList, Sequence, Strided};
 use crate::{Datatype, normalise};
 use core::fmt;
 use std::sync::Arc;
 
-/// Adjacent bytes of memory.
+/// Contiguous bytes of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Run {
-    /// Where they start, in bytes relative to the origin of the first item.
+    /// Offset in bytes from the origin of the first item.
     pub offset: i64,
-    /// How many there are; never 0.
+    /// Length in bytes; never 0.
     pub len: usize,
 }
 
@@ -19,8 +19,8 @@ impl Datatype {
     /// begins where the previous one ends. The cost is per requested run, not per item; if pieces of a type touch, per
     /// piece.
     ///
-    /// Yields nothing if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count`
-    /// items is an error.
+    /// Empty if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count` items
+    /// fails.
     ///
     /// # Examples
     /// ```
@@ -38,21 +38,19 @@ impl Datatype {
     }
 }
 
-/// The maximal runs of a plan at `base`.
 pub(crate) fn of_plan(plan: &Plan, base: i64) -> Runs {
     Runs { walk: Walk::over(plan, base), ahead: None }
 }
 
-/// The pieces of a plan at `base` as they come, also such as touch: each costs the same.
+/// Returns the pieces of a plan at `base` in constant time each; pieces that touch are not joined.
 pub(crate) fn pieces(plan: &Plan, base: i64) -> impl Iterator<Item = Run> {
     let mut walk = Walk::over(plan, base);
     core::iter::from_fn(move || walk.next())
 }
 
-/// The iterator of [`Datatype::runs`]; it owns what it needs.
+/// The iterator of [`Datatype::runs`].
 pub struct Runs {
     walk: Walk,
-    /// A run that may still grow by the next piece.
     ahead: Option<Run>,
 }
 
@@ -84,7 +82,7 @@ impl fmt::Debug for Runs {
     }
 }
 
-/// A place in a plan: one frame for each level that is entered.
+/// A position in a plan: one frame per nested plan.
 struct Walk {
     stack: Vec<Frame>,
 }
@@ -175,7 +173,7 @@ impl Walk {
     }
 }
 
-/// Moves to the next block; false at the end.
+/// Advances to the next block; returns false at the end.
 fn advance_odometer(strided: &Strided, base: &mut i64, at: &mut [usize; LEVELS]) -> bool {
     for (level, i) in strided.nest().iter().zip(at).rev() {
         *i += 1;

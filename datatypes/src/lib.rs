@@ -1,14 +1,13 @@
 //! MPI datatypes as run-time values, compiled into copy plans.
 //!
-//! A [`Datatype`](struct@Datatype) describes which primitives lie where in memory. It is built by constructors
-//! (contiguous, vector, indexed, subarray, structure, resized, …) and compiled at once into a *plan*: a canonical nest
-//! of loops or a list of runs, with a kernel chosen for it. Packing and unpacking run that kernel and can stop and
-//! resume at any byte.
+//! A [`Datatype`](struct@Datatype) describes which primitives lie where in memory. Constructors (contiguous, vector,
+//! indexed, subarray, structure, resized, …) compile it into a *plan*: a canonical nest of loops or a list of runs,
+//! with a kernel. Packing and unpacking run that kernel, and can stop and resume at any byte.
 //!
 //! ```
 //! use mpj_datatypes::{Datatype, Packer, Unpacker};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The first column of a 4 × 4 matrix of bytes goes into a row.
+//! // The first column of a 4 × 4 matrix of bytes is copied to a row.
 //! let matrix: [u8; 16] = core::array::from_fn(|i| i as u8);
 //! let column = Datatype::of::<u8>().vector(4, 1, 4)?;
 //! let mut packer = Packer::new(&column, &matrix, 0, 1)?;
@@ -21,35 +20,35 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | where | what |
+//! | modules | contents |
 //! |---|---|
-//! | `primitive` `envelope` `node` | leaves, how a type was built, the type itself |
-//! | `construct` `extent` `signature` | the constructors, bounds with checked arithmetic, the hash that two ranks compare |
+//! | `primitive` `envelope` `node` | primitives, constructor and arguments of a type, the type itself |
+//! | `construct` `extent` `signature` | constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
-//! | `kernels/` | the loops that copy; `pack`, `unpack`, `validate` and `range` are thin wrappers of them |
+//! | `kernels/` | the copy loops; `pack`, `unpack` and `validate` are thin wrappers, `slice_bounds` checks bounds |
 //! | `cursor` | the common part of packers and unpackers |
-//! | `runs` `elements` `overlap` `whole` | iovecs; counting parts of a message; types that name a byte twice; types that divide a slice into whole elements |
+//! | `iov` `elements` `overlap` `made_of` | iovecs; element counts; types that contain a byte twice; types that divide a slice into whole elements |
 //! | `transpack` `external32` | layout to layout; the portable form |
-//! | `equivalent` `derived` `pod` `views` | Rust types that may be sent or received; structures; those of other crates; `ndarray` |
+//! | `equivalent` `derive_support` `pod` `ndarray` | Rust types that can be sent or received; derived structures; structures of other crates; `ndarray` views |
 //!
 //! # Features
 //! * `derive`, on by default: `#[derive(Datatype)]` for structures;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
-//! * `half`, `num-complex`: their numbers may be sent;
-//! * `ndarray`: datatypes of its views.
+//! * `half`, `num-complex`: their numbers as elements;
+//! * `ndarray`: datatypes of array views.
 //!
-//! Their tests run with `cargo test -p mpj-datatypes`. Nothing here compiles C.
+//! `cargo test -p mpj-datatypes` tests all of them. No feature compiles C.
 //!
 //! # Platforms
-//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, chosen at run time; on other
-//! architectures the compiler generates code from the same loops.
+//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, selected at run time.
 //!
 //! # Safety model
-//! * Constructors accept any numbers: a type that does not fit is a [`TypeError`], never a panic or a wrap.
-//! * [`Packer`] and [`Unpacker`] check all bounds once, against the slice, before the first byte.
-//! * The raw entries ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) touch only bytes inside of
-//!   [`Datatype::byte_bounds`], whatever the type; layouts may overlap themselves.
-//! * Packed input is never trusted: any bytes may be unpacked, and [`Datatype::validate`] repairs `bool` and `char`.
+//! * Constructors accept any numbers: overflow is a [`TypeError`].
+//! * [`Packer`] and [`Unpacker`] check all bounds against the slice before the first byte.
+//! * The raw functions ([`Datatype::pack`], [`Datatype::unpack`], [`Datatype::validate`]) access only bytes inside
+//!   [`Datatype::byte_bounds`]; layouts may overlap themselves.
+//! * Packed input is not trusted: any bytes can be unpacked, and [`Datatype::validate`] replaces invalid `bool`s and
+//!   `char`s.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -95,11 +94,11 @@ mod unpack;
 #[allow(unsafe_code)] // The raw face of the checks.
 mod validate;
 
-/// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype names the
-/// fields in the order in which they are declared; padding is not sent.
+/// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype contains the
+/// fields in the order of their declaration, without padding.
 ///
 /// The structure must be `#[repr(C)]` (also `packed` or `align`) or `#[repr(transparent)]`, and `Copy`. Do not derive
-/// it for a structure with invariants between its fields: any bytes may arrive in any of them.
+/// it for a structure with invariants between its fields: each field may receive any value.
 ///
 /// # Examples
 /// ```
@@ -118,24 +117,24 @@ mod validate;
 /// # Ok::<(), mpj_datatypes::OutOfRangeError>(())
 /// ```
 ///
-/// Without a fixed layout there is no datatype:
+/// The layout must be fixed:
 /// ```compile_fail
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Unordered(u8, u32); // needs #[repr(C)]
 /// ```
-/// Nor for enums, because not every number is a variant:
+/// Enums have no datatype, because not every number is a variant:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// enum Color { Red, Green }
 /// ```
-/// nor for unions:
+/// Unions have none:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// union Either { a: u32, b: f32 }
 /// ```
-/// nor for what points elsewhere:
+/// Nor have references and other types with a lifetime:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
@@ -146,7 +145,7 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Borrowed<'a> { length: u32, names: core::marker::PhantomData<&'a u8> }
 /// ```
-/// nor for what is not `Copy`, or holds a field without a datatype:
+/// The structure must be `Copy`, and all fields must have a datatype:
 /// ```compile_fail,E0277
 /// #[repr(C)]
 /// #[derive(mpj_datatypes::Datatype)]
@@ -157,14 +156,14 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Optional { a: Option<u32> }
 /// ```
-/// Parameters must have one, too:
+/// Type parameters must have one, too:
 /// ```compile_fail,E0277
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Pair<T> { a: T, b: T }
 /// let _ = mpj_datatypes::Datatype::of::<Pair<Option<u8>>>();
 /// ```
-/// A structure with a field that may only be sent cannot be received:
+/// A structure with a field that is not [`Receivable`] cannot be received:
 /// ```compile_fail,E0277
 /// # use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 /// # #[derive(Clone, Copy)] struct Sent(u8);

@@ -1,15 +1,15 @@
-//! Whether a layout takes a slice apart into whole elements.
+//! Whether a layout divides a slice into whole elements.
 
 use crate::node::Node;
 use crate::{Datatype, TypeEnvelope};
 use std::collections::HashSet;
 
 impl Datatype {
-    /// Returns whether the items of this type consist of whole items of `element`, each a multiple of the element's
-    /// extent away from the origin: in a slice of elements they then name elements, and no part of one alone.
+    /// Returns whether the items of this type consist of whole items of `element`, at multiples of the element's extent
+    /// from the origin. In a slice of elements they then contain whole elements only.
     ///
     /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
-    /// different type that names the same bytes does not count.
+    /// different type of the same bytes does not count.
     ///
     /// # Examples
     /// ```
@@ -35,12 +35,12 @@ impl Datatype {
 struct MadeOf<'a> {
     element: &'a Datatype,
     step: i64,
-    /// Types already found to be made of it: one type may be part of others many times.
+    /// Types already known to be made of it, because one type may be part of others many times.
     cache: HashSet<*const Node>,
 }
 
 impl MadeOf<'_> {
-    /// Whether any number of items in a row are made of whole elements, if the first one starts where an element may.
+    /// Returns whether contiguous items consist of whole elements if the first starts at an element.
     fn makes(&mut self, item: &Datatype) -> bool {
         if item.size() == 0 || self.cache.contains(&std::ptr::from_ref(item.node())) {
             return true;
@@ -54,11 +54,11 @@ impl MadeOf<'_> {
         made
     }
 
-    /// Whether the inner types of a constructor are made of elements, and it places them where elements may start.
+    /// Returns whether the inner types consist of elements, and the constructor places them at elements.
     fn takes(&mut self, constructor: &TypeEnvelope) -> bool {
         match constructor {
             TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => false,
-            // These count in extents of the inner type, which are multiples of the step.
+            // Their displacements are multiples of the inner extent, and so of the step.
             TypeEnvelope::Contiguous { inner, .. }
             | TypeEnvelope::Vector { inner, .. }
             | TypeEnvelope::Indexed { inner, .. }
@@ -66,7 +66,7 @@ impl MadeOf<'_> {
             | TypeEnvelope::Subarray { inner, .. }
             | TypeEnvelope::Darray { inner, .. }
             | TypeEnvelope::Dup { inner }
-            // It moves no items; the new extent is checked where it matters.
+            // It moves no items; the new extent is checked where it is used.
             | TypeEnvelope::Resized { inner, .. } => self.makes(inner),
             TypeEnvelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
             TypeEnvelope::HIndexed { blocks, inner } => {
@@ -86,7 +86,7 @@ impl MadeOf<'_> {
     }
 }
 
-/// Whether two types were built alike, from the constructors that types of structures and arrays are built by.
+/// Returns whether two types were built alike, from the constructors of structures and arrays.
 fn is_same(one: &Datatype, other: &Datatype) -> bool {
     if std::ptr::eq(one.node(), other.node()) {
         return true;

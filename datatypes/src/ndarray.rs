@@ -1,14 +1,14 @@
-//! Views of `ndarray`: any slice of any array, however strided, is a datatype.
+//! Datatypes of `ndarray` views.
 
 use crate::{Datatype, Equivalent, OutOfRangeError, Packer, Receivable, TypeError, Unpacker};
 use ndarray::{ArrayView, ArrayViewMut, Dimension};
 
 impl Datatype {
-    /// Returns the type of a view: one item is all of its elements, in the order of their indices, and its origin is
-    /// the first element, at `view.as_ptr()`.
+    /// Returns the type of a view: one item is all elements, in the order of their indices; its origin is the first
+    /// element, at `view.as_ptr()`.
     ///
     /// # Errors
-    /// [`TypeError`] if the view repeats its elements, by strides of 0, to more bytes than can be counted.
+    /// [`TypeError`] if the view repeats elements, by strides of 0, so often that the size overflows.
     ///
     /// # Examples
     /// ```
@@ -18,7 +18,7 @@ impl Datatype {
     /// let inner = Datatype::of_array_view(&grid.slice(s![1..3, 1..;2]))?;
     /// assert_eq!(inner.element_count(), 4);
     /// assert_eq!(inner.runs(1).nth(1), Some(Run { offset: 8, len: 4 }));
-    /// // A view that runs backwards begins at its origin, too.
+    /// // The origin of a reversed view is its first element, too.
     /// assert_eq!(Datatype::of_array_view(&grid.slice(s![..;-1, 0]))?.byte_bounds(1)?, (-60, 4));
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
@@ -29,8 +29,8 @@ impl Datatype {
         if view.is_empty() {
             return datatype.contiguous(0);
         }
-        // The stride of a dimension with one element is never used and may have any value. Without these dimensions,
-        // memory cannot hold enough elements to nest the type deeper than types may be.
+        // The stride of a dimension with one element is arbitrary. Without these dimensions, memory cannot hold enough
+        // elements to exceed the maximum depth.
         let taken = view.shape().iter().zip(view.strides()).filter(|(count, _)| **count > 1);
         for (&count, &stride) in taken.rev() {
             datatype = datatype.hvector(count, 1, (stride as i64).wrapping_mul(size_of::<T>() as i64))?;
@@ -57,7 +57,7 @@ impl<'a> Packer<'a> {
     /// ```
     pub fn view<T: Equivalent, D: Dimension>(view: ArrayView<'a, T, D>) -> Result<Packer<'a>, TypeError> {
         let datatype = Datatype::of_array_view(&view)?;
-        // SAFETY: the type names the elements of the view alone, which it borrows, and of each only initialised bytes.
+        // SAFETY: the type contains only elements of the view, which it borrows, and of each only initialised bytes.
         Ok(unsafe { Packer::borrowed(datatype, view.as_ptr().cast()) })
     }
 }
@@ -66,7 +66,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of a view, in the order of their indices.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] for types that [need a check](Datatype::needs_validation), as for [`Unpacker::of_slice`].
+    /// [`OutOfRangeError`] for types that [need validation](Datatype::needs_validation), as for [`Unpacker::of_slice`].
     ///
     /// # Examples
     /// ```
@@ -81,13 +81,13 @@ impl<'a> Unpacker<'a> {
     pub fn view<T: Receivable, D: Dimension>(
         mut view: ArrayViewMut<'a, T, D>,
     ) -> Result<Unpacker<'a>, OutOfRangeError> {
-        let refused = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin: 0, available: 0 };
-        let datatype = Datatype::of_array_view(&view.view()).map_err(|_| refused)?;
+        let error = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin: 0, available: 0 };
+        let datatype = Datatype::of_array_view(&view.view()).map_err(|_| error)?;
         if datatype.needs_validation() {
-            return Err(refused);
+            return Err(error);
         }
-        // SAFETY: the type names the elements of the view alone, which it borrows exclusively, and any bytes may be
-        // stored in them, as no check is needed.
+        // SAFETY: the type contains only elements of the view, which it borrows exclusively, and any bytes may be
+        // stored in them, because they need no validation.
         Ok(unsafe { Unpacker::borrowed(datatype, view.as_mut_ptr().cast()) })
     }
 }

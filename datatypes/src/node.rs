@@ -1,4 +1,4 @@
-//! The type itself: how it was built, and all that is known about it once it is.
+//! `Datatype` and its properties.
 
 use crate::extent::{self, Extent};
 use crate::overlap::DisjointUpTo;
@@ -7,7 +7,6 @@ use crate::{Equivalent, Primitive, Signature, TypeEnvelope, TypeError};
 use core::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// Which primitives a type names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PrimitiveSet {
     None,
@@ -25,11 +24,11 @@ impl PrimitiveSet {
     }
 }
 
-/// Everything about a type, worked out when it is built.
+/// The properties of a type, computed when it is built.
 ///
 /// # Invariants
-/// 1. `size <= isize::MAX`, and `elements <= size`.
-/// 2. `plan` names exactly the bytes of the type map, in its order, all inside of `extent.touched()`.
+/// 1. `size <= isize::MAX`, and `element_count <= size`.
+/// 2. `plan` has exactly the bytes of the type map, in its order, all inside `extent.touched()`.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) envelope: TypeEnvelope,
@@ -41,10 +40,10 @@ pub(crate) struct Node {
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
-    /// The same layout in simpler constructors, where the places of its items are not plain from the envelope.
+    /// The same layout in simpler constructors, if the envelope does not list the positions of the items.
     pub(crate) lowered: Option<Datatype>,
     pub(crate) disjoint: DisjointUpTo,
-    /// Answers [`Datatype::is_contiguous`]; written by [`Datatype::from_node`].
+    /// The value of [`Datatype::is_contiguous`], set by [`Datatype::from_node`].
     pub(crate) contiguous: bool,
 }
 
@@ -55,14 +54,13 @@ impl Node {
     }
 }
 
-/// A layout of memory: which primitives lie where, in which order they travel (MPI 4.1 §5.1).
+/// A layout of memory: which primitives lie where, and in which order they are sent (MPI 4.1 §5.1).
 ///
-/// A datatype is a value: immutable, cheap to clone, sent between threads freely. It is ready for use as soon as it is
-/// built (`MPI_Type_commit` has no counterpart), and freed when the last clone is dropped. A primitive is stored as its
-/// name alone, so its properties are found without access to memory.
+/// A datatype is an immutable value, cheap to clone, `Send` and `Sync`. It needs no `MPI_Type_commit`, and is
+/// freed with its last clone.
 ///
 /// # Examples
-/// A column of a 3 × 4 matrix, rows first:
+/// A column of a 3 × 4 matrix in row-major order:
 /// ```
 /// use mpj_datatypes::{Datatype, Run};
 /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
@@ -71,7 +69,7 @@ impl Node {
 /// assert_eq!(column.extent(), 72);
 /// let runs: Vec<Run> = column.runs(1).collect();
 /// assert_eq!(runs[1], Run { offset: 32, len: 8 });
-/// // Resized to one element, columns follow one another:
+/// // Resized to one element, columns are contiguous:
 /// let columns = column.resized(0, 8)?;
 /// assert_eq!(columns.byte_bounds(4)?, (0, 96));
 /// # Ok(()) }
@@ -79,17 +77,17 @@ impl Node {
 #[derive(Clone)]
 pub struct Datatype(Handle);
 
-/// Primitives are used in every call, so that their names are enough; cloning one touches no shared counter.
+/// Most calls use primitives: cloning one accesses no shared counter, and its properties need no access to memory.
 ///
-/// The name is held by reference, so that both forms are one pointer with the tag. A handle with a single byte would be
-/// stored in pieces, and reading these back in whole words waits for the stores.
+/// The primitive is a reference, so that both forms are one pointer with the tag. A single byte would be stored in
+/// parts, and reading these in whole words would stall.
 #[derive(Clone)]
 enum Handle {
     Primitive(&'static Primitive),
     Shared(Arc<Node>),
 }
 
-/// The nodes of the primitives, used to build types of them and to walk over types.
+/// Nodes of the primitives, for building types and for walks.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: TypeEnvelope::Primitive(p),
@@ -107,8 +105,7 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     })
 });
 
-/// Not inlined: almost all types that are packed are derived ones, and the code that initialises the table would slow
-/// these down.
+/// Not inlined: almost all packed types are derived, and the initialisation of the table would slow them down.
 #[inline(never)]
 fn of_primitive(primitive: Primitive) -> &'static Node {
     &PRIMITIVES[primitive as usize - 1]
@@ -138,13 +135,12 @@ impl Datatype {
         Datatype(Handle::Shared(Arc::new(node)))
     }
 
-    /// Returns whether this is a primitive, and not built of others.
+    /// Returns whether the type is a primitive.
     #[inline]
     pub fn is_primitive(&self) -> bool {
         self.as_primitive().is_some()
     }
 
-    /// Returns the primitive, if the type is one.
     #[inline]
     pub(crate) fn as_primitive(&self) -> Option<Primitive> {
         match self.0 {
@@ -161,12 +157,12 @@ impl Datatype {
         }
     }
 
-    /// Returns how the type was built: the constructor, its arguments and the inner types (MPI 4.1 §5.1.13).
+    /// Returns the constructor, its arguments and the inner types (MPI 4.1 §5.1.13).
     pub fn envelope(&self) -> TypeEnvelope {
         self.node().envelope.clone()
     }
 
-    /// Returns the packed bytes of one item, gaps not counted (`MPI_Type_size`, MPI 4.1 §5.1.5).
+    /// Returns the packed size of one item in bytes, without gaps (`MPI_Type_size`, MPI 4.1 §5.1.5).
     #[inline]
     pub fn size(&self) -> usize {
         match &self.0 {
@@ -175,13 +171,13 @@ impl Datatype {
         }
     }
 
-    /// Returns the lower bound in bytes: where an item begins, relative to its origin (MPI 4.1 §5.1.7).
+    /// Returns the lower bound in bytes, relative to the origin (MPI 4.1 §5.1.7).
     pub fn lb(&self) -> i64 {
         self.node().extent.lb()
     }
 
-    /// Returns the extent in bytes: the distance between items that follow one another. It may be negative or
-    /// smaller than the bytes touched (MPI 4.1 §5.1.7).
+    /// Returns the extent in bytes: the distance of contiguous items. It may be negative, or smaller than the bytes of
+    /// an item (MPI 4.1 §5.1.7).
     #[inline]
     pub fn extent(&self) -> i64 {
         match &self.0 {
@@ -190,12 +186,12 @@ impl Datatype {
         }
     }
 
-    /// Returns the lowest byte touched, relative to the origin; 0 if none is (MPI 4.1 §5.1.8).
+    /// Returns the lowest byte of an item, relative to the origin; 0 without bytes (MPI 4.1 §5.1.8).
     pub fn true_lb(&self) -> i64 {
         self.node().extent.touched().0
     }
 
-    /// Returns the bytes from the lowest touched to past the highest (MPI 4.1 §5.1.8).
+    /// Returns the distance from the lowest byte to one past the highest (MPI 4.1 §5.1.8).
     pub fn true_extent(&self) -> i64 {
         let (low, high) = self.node().extent.touched();
         high - low
@@ -210,7 +206,7 @@ impl Datatype {
         }
     }
 
-    /// Returns the primitive of which the type consists, or `None` if it names several or none.
+    /// Returns the primitive that the type consists of, or `None` if it has several or none.
     #[inline]
     pub fn single_primitive(&self) -> Option<Primitive> {
         match &self.0 {
@@ -227,8 +223,8 @@ impl Datatype {
         self.node().element_count
     }
 
-    /// Returns whether any number of items is one run of `count * size()` bytes at offset 0, in pack order: then
-    /// memory already looks like the packed form.
+    /// Returns whether any number of items is one run of `count * size()` bytes at offset 0, in pack order: then memory
+    /// is equal to the packed form.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         match &self.0 {
@@ -237,8 +233,8 @@ impl Datatype {
         }
     }
 
-    /// Returns the length of every contiguous block of an item in bytes, or `None` if the lengths differ. Blocks of
-    /// consecutive items may join to longer ones.
+    /// Returns the length of all contiguous blocks of an item in bytes, or `None` if they differ. Blocks of consecutive
+    /// items may be adjacent.
     ///
     /// # Examples
     /// ```
@@ -257,8 +253,7 @@ impl Datatype {
         }
     }
 
-    /// Returns whether the type names a `bool` or `char`, so that received bytes must be
-    /// [validated](Datatype::validate).
+    /// Returns whether the type has a `bool` or `char`, so that received bytes must be [validated](Datatype::validate).
     #[inline]
     pub fn needs_validation(&self) -> bool {
         match &self.0 {
@@ -267,8 +262,8 @@ impl Datatype {
         }
     }
 
-    /// Returns the lowest and one past the highest byte that `count` items touch, relative to the origin of the
-    /// first; (0, 0) if they touch none.
+    /// Returns the lowest and one past the highest byte of `count` items, relative to the origin of the first; (0, 0)
+    /// without bytes.
     ///
     /// # Errors
     /// [`TypeError`] if a bound does not fit an `i64`.
@@ -287,10 +282,10 @@ impl Datatype {
         extent::bounds(&self.node().extent, count)
     }
 
-    /// Returns the packed bytes of `count` items.
+    /// Returns the packed size of `count` items in bytes.
     ///
     /// # Errors
-    /// [`TypeError::Size`] if they are more than `isize::MAX`, which no buffer can hold.
+    /// [`TypeError::Size`] if it exceeds `isize::MAX`.
     #[inline]
     pub fn packed_size(&self, count: usize) -> Result<usize, TypeError> {
         let size = self.size();
@@ -300,7 +295,7 @@ impl Datatype {
         }
     }
 
-    /// The same for callers that only cut at the end: saturates instead of failing.
+    /// As [`packed_size`](Self::packed_size), but saturates.
     #[inline]
     pub(crate) fn packed_size_or_max(&self, count: usize) -> usize {
         self.size().saturating_mul(count)
@@ -327,7 +322,7 @@ impl From<&Datatype> for Datatype {
 }
 
 impl fmt::Debug for Datatype {
-    /// One line, not the whole tree: types share parts, so that the tree may be larger than memory.
+    /// One line, because types share parts, so the whole tree may exceed memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
         if let TypeEnvelope::Primitive(primitive) = node.envelope {

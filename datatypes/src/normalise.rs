@@ -1,7 +1,5 @@
-//! From constructors to the canonical plan: merge what is adjacent, fold equal strides, drop unit loops.
-//!
-//! Equal layouts should get equal plans, however they were described, so that a clumsy description costs nothing at
-//! run time. The order of the packed bytes is never changed.
+//! From constructors to the canonical plan: merges adjacent pieces, joins loops of continuing strides, and drops unit
+//! loops, so that equal layouts have equal plans however they were built. The order of packed bytes never changes.
 
 use crate::kernels;
 use crate::plan::{
@@ -9,16 +7,16 @@ use crate::plan::{
 };
 use std::sync::Arc;
 
-/// A piece of at most this many runs, or a sequence of at most this many parts, is unrolled into its surroundings.
-/// Larger pieces are shared, so that a plan stays within a constant factor of the list of blocks that describes it.
+/// Maximum number of runs of a piece, or of parts of a sequence, that is unrolled into its surroundings. Larger pieces
+/// are shared, so that a plan is at most a constant factor larger than its list of blocks.
 const UNROLLED: usize = 8;
 
-/// `count` repetitions of `plan`, `stride` bytes apart. The packed size must have been checked by the caller.
+/// Returns `count` repetitions of `plan`, `stride` bytes apart. The caller has checked the packed size.
 pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
     nest(plan, &[Loop { count, stride }])
 }
 
-/// `plan` in loops, the innermost first. The packed size must have been checked by the caller.
+/// Returns `plan` in loops, the innermost first. The caller has checked the packed size.
 pub(crate) fn nest(plan: &Plan, mut levels: &[Loop]) -> Plan {
     if plan.size == 0 || levels.iter().any(|level| level.count == 0) {
         return Plan::empty();
@@ -31,7 +29,7 @@ pub(crate) fn nest(plan: &Plan, mut levels: &[Loop]) -> Plan {
     plan
 }
 
-/// Wraps loops over blocks in the first of `levels`, as far as the plan has room for them, and removes these from
+/// Adds the first of `levels` to the loops of a strided plan, while there are free levels, and removes them from
 /// `levels`. Returns other plans unchanged.
 fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     let Body::Strided(strided) = &plan.body else { return plan.clone() };
@@ -40,7 +38,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     while let [level, outer @ ..] = *levels {
         if level.count == 1 {
         } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
-            // The bytes follow on: a longer block, or below more steps of the outermost loop.
+            // The bytes are contiguous: a longer block, or below, more steps of the outermost loop.
             block *= level.count;
         } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
@@ -57,7 +55,6 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     Plan::new(plan.offset, size, Body::Strided(Strided::new(block, &nest[..depth])))
 }
 
-/// Returns a loop around a plan that has no room for one more.
 fn wrap_in_loop(plan: &Plan, level: Loop) -> Plan {
     let Loop { count, stride } = level;
     if count == 1 {
@@ -84,7 +81,7 @@ fn wrap_in_loop(plan: &Plan, level: Loop) -> Plan {
     }
 }
 
-/// Whether a next round of the loop, `stride` bytes on, just continues its steps.
+/// Returns whether a repetition of the loop at `stride` continues its steps.
 fn extends_loop(level: Loop, stride: i64) -> bool {
     i64::try_from(level.count).ok().and_then(|n| n.checked_mul(level.stride)) == Some(stride)
 }
@@ -94,14 +91,12 @@ fn make_repeat(plan: &Plan, level: Loop) -> Plan {
     Plan::new(plan.offset, plan.size * level.count, Body::Repeat(Arc::new(Repeat { level, body })))
 }
 
-/// Builds one plan from pieces, one after the other.
 #[derive(Debug)]
 pub(crate) struct PlanBuilder {
-    /// The only piece so far, if it came as a plan: most types have just one.
+    /// The only piece so far, if it is a plan, as in most types.
     single: Option<Plan>,
-    /// Finished pieces that stay as they are.
     parts: Vec<Plan>,
-    /// Runs since the last finished piece, none empty, no two adjacent.
+    /// Runs since the last completed piece, none empty, no two adjacent.
     runs: Vec<(i64, usize)>,
 }
 
@@ -110,7 +105,7 @@ impl PlanBuilder {
         PlanBuilder { single: None, parts: Vec::new(), runs: Vec::new() }
     }
 
-    /// Appends a run, merged with the one before if it follows on.
+    /// Appends a run, merged with the previous one if that is adjacent.
     pub(crate) fn push_run(&mut self, offset: i64, len: usize) {
         if len == 0 {
             return;
@@ -119,8 +114,7 @@ impl PlanBuilder {
             self.append(first);
         }
         match self.runs.last_mut() {
-            // Saturating: the constructor adds up the bytes of all pieces at the end, and rejects a sum that is too
-            // large.
+            // Saturating: the constructor later rejects a sum that is too large.
             Some((start, before)) if start.wrapping_add(*before as i64) == offset => {
                 *before = before.saturating_add(len);
             }
@@ -128,7 +122,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Appends blocks, each as (number of items, displacement), of items `extent` bytes apart; none is empty.
+    /// Appends non-empty blocks, each as (number of items, displacement); items are `extent` bytes apart.
     pub(crate) fn push_list(&mut self, item: &Plan, extent: i64, blocks: &[(usize, i64)]) {
         let Some(&(first, _)) = blocks.first() else { return };
         let block = |count| repeat(item, count, extent);
@@ -145,14 +139,14 @@ impl PlanBuilder {
         }
     }
 
-    /// Appends the same piece at each of `places`, of which there is at least one.
+    /// Appends the piece at each of `places`, at least one.
     fn push_at(&mut self, piece: &Plan, places: &[i64]) {
         let runs: Vec<_> =
             crate::iov::pieces(piece, 0).take(UNROLLED + 1).map(|r| (r.offset, r.len)).collect();
         let few = runs.len().saturating_mul(places.len()) <= UNROLLED;
         let alike = runs.len() <= UNROLLED && runs.iter().all(|run| run.1 == runs[0].1);
         if few || alike {
-            // A list of runs: of few ones, so that what surrounds them may take them up, or of one length.
+            // A list of runs: a short one, which the surroundings can absorb, or one of equal lengths.
             self.reserve(runs.len() * places.len());
             for &at in places {
                 runs.iter().for_each(|&(offset, len)| self.push_run(at.wrapping_add(offset), len));
@@ -164,12 +158,10 @@ impl PlanBuilder {
         }
     }
 
-    /// Reserves memory for `runs` runs.
     pub(crate) fn reserve(&mut self, runs: usize) {
         self.runs.reserve(runs);
     }
 
-    /// Appends a piece.
     pub(crate) fn push(&mut self, plan: Plan) {
         if plan.size == 0 {
             return;
@@ -236,7 +228,6 @@ impl PlanBuilder {
         }
     }
 
-    /// Turns the runs gathered into a finished piece.
     fn flush(&mut self) {
         let runs = core::mem::take(&mut self.runs);
         let Some(&(first, len)) = runs.first() else { return };
@@ -250,7 +241,6 @@ impl PlanBuilder {
         }
     }
 
-    /// The plan of everything pushed.
     pub(crate) fn finish(mut self) -> Plan {
         if let Some(single) = self.single {
             return single;
@@ -269,7 +259,7 @@ impl PlanBuilder {
     }
 }
 
-/// Whether a plan continues the steps of the loop before it.
+/// Returns whether `next` continues the steps of the loop `last`.
 fn follows(last: &Plan, next: &Plan) -> bool {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return false };
     let Loop { count, stride } = a.levels[0];
@@ -279,14 +269,13 @@ fn follows(last: &Plan, next: &Plan) -> bool {
         && end == Some(next.offset)
 }
 
-/// The loop of `last` with the steps that continue it.
 fn longer(last: &Plan, next: &Plan) -> Plan {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return last.clone() };
     let level = Loop { count: a.levels[0].count + b.levels[0].count, ..a.levels[0] };
     Plan::new(last.offset, last.size + next.size, Body::Strided(Strided::new(a.block, &[level])))
 }
 
-/// Irregular runs, as offsets from the lowest.
+/// Makes a plan of irregular runs, with offsets from the lowest.
 fn list(runs: &[(i64, usize)]) -> Plan {
     let (mut low, mut high) = (i64::MAX, i64::MIN);
     for &(offset, n) in runs {
@@ -310,7 +299,7 @@ fn list(runs: &[(i64, usize)]) -> Plan {
     Plan::new(low, len * count, Body::Blocks(Arc::new(list)))
 }
 
-/// The same piece at irregular places, as offsets from the lowest.
+/// Makes a plan of the piece at irregular places, with offsets from the lowest.
 fn items(piece: &Plan, places: &[i64]) -> Plan {
     let (low, high) =
         places.iter().fold((i64::MAX, i64::MIN), |(low, high), &at| (low.min(at), high.max(at)));
@@ -325,16 +314,16 @@ fn items(piece: &Plan, places: &[i64]) -> Plan {
     Plan::new(low, piece.size * places.len(), Body::Items(Arc::new(list)))
 }
 
-/// The distance between places, if it is always the same. One place has distance 0.
+/// Returns the distance of the places if it is constant; 0 for one place.
 fn equal(places: &[i64]) -> Option<i64> {
     let Some(second) = places.get(1) else { return Some(0) };
     let stride = second.checked_sub(places[0])?;
     places.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(stride)).then_some(stride)
 }
 
-/// Returns the length and number of equal blocks into which runs can be cut, if the blocks are at most a quarter more
-/// than the runs. If elements lie at random, some are neighbours; because of these few, the copies should not have to
-/// test a length each.
+/// Returns the length and number of equal blocks that runs can be split into, if there are at most a quarter more
+/// blocks than runs. Of random elements some are neighbours; because of these few, copies should not test a length per
+/// block.
 fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     let len = runs.iter().map(|&(_, len)| len).min()?;
     let mut more = 0usize;
@@ -347,7 +336,7 @@ fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     (more <= runs.len() / 4).then_some((len, runs.len() + more))
 }
 
-/// The distance between runs of equal length, if it is always the same. One run has distance 0.
+/// Returns the distance of runs of equal length if it is constant; 0 for one run.
 fn distance(runs: &[(i64, usize)]) -> Option<i64> {
     let (first, len) = runs[0];
     let Some(second) = runs.get(1) else { return Some(0) };
@@ -356,7 +345,6 @@ fn distance(runs: &[(i64, usize)]) -> Option<i64> {
     runs.windows(2).all(even).then_some(stride)
 }
 
-/// The distance between equal parts, if it is always the same.
 fn regular(parts: &[Plan]) -> Option<i64> {
     let stride = parts[1].offset.checked_sub(parts[0].offset)?;
     let even = |pair: &[Plan]| {

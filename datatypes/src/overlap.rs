@@ -1,52 +1,49 @@
-//! Whether a layout names a byte twice: memory to receive into must not (MPI 4.1 §3.2.4, §5.1.11).
+//! Detection of overlaps: a layout to receive into must not contain a byte twice (MPI 4.1 §3.2.4, §5.1.11).
 
 use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Steps of a search through loops in loops.
 const MAX_SEARCH_STEPS: usize = 1 << 16;
-/// Pieces that are sorted if no cheaper test decides. The limit is [`TIMES`] the number that the type lists, if that is
-/// more: a type that is cheap to describe stays cheap to check.
+/// Number of pieces that are sorted if no cheaper test decides; at least [`TIMES`] the number that the type lists, so
+/// that the check costs no more than the description of the type.
 const PIECES: usize = 1 << 16;
 const TIMES: usize = 8;
 
-/// How many items of a type are known not to overlap.
 #[derive(Debug, Default)]
 pub(crate) struct DisjointUpTo(AtomicUsize);
 
 impl Datatype {
-    /// Checks that `count` items name no byte twice, since its value after a receive would be undefined.
+    /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
     /// The check is exact for lists of any length, loops side by side and up to four nested loops. For more complex
     /// types it sorts the pieces, up to a small multiple of the number that the type lists. Beyond that it reports no
-    /// overlap: receiving into such a type is safe, the last write wins. The result is cached, so a second call costs a
-    /// comparison.
+    /// overlap: receiving into such a type is safe, and the last write wins. The result is cached.
     ///
     /// # Errors
-    /// [`OverlapError`] with a byte that is named twice.
+    /// [`OverlapError`] with a byte that is contained twice.
     ///
     /// # Examples
     /// ```
     /// use mpj_datatypes::Datatype;
     /// let column = Datatype::of::<u32>().vector(3, 1, 4)?;
-    /// // Columns side by side, and each a row below the one before.
+    /// // Columns side by side; columns that each start in the next row.
     /// assert!(column.resized(0, 4)?.check_overlap(4).is_ok());
     /// assert_eq!(column.resized(0, 16)?.check_overlap(2).unwrap_err().offset, 16);
     /// # Ok::<(), mpj_datatypes::TypeError>(())
     /// ```
     #[inline]
     pub fn check_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        // Relaxed: it is only a number, and a thread that reads an old one repeats the check.
+        // Relaxed: the number orders no other access, and a thread that reads an old one repeats the check.
         if self.is_contiguous() || count <= self.node().disjoint.0.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.look_for_overlap(count)
+        self.search_overlap(count)
     }
 
     #[cold]
-    fn look_for_overlap(&self, count: usize) -> Result<(), OverlapError> {
-        // Types that do not fit into memory are rejected elsewhere.
+    fn search_overlap(&self, count: usize) -> Result<(), OverlapError> {
+        // Types that exceed memory are rejected elsewhere.
         if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
             let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
@@ -57,13 +54,11 @@ impl Datatype {
     }
 }
 
-/// The budget that remains.
 struct SearchBudget {
     steps: usize,
     pieces: usize,
 }
 
-/// Returns how many pieces are listed one by one.
 fn listed(plan: &Plan) -> usize {
     let one = |plan: &Plan| match &plan.body {
         Body::Blocks(list) => list.offsets.len(),
@@ -78,7 +73,7 @@ fn listed(plan: &Plan) -> usize {
     }
 }
 
-/// Looks for a byte that is named twice by a plan at `base`, within `budget`.
+/// Searches for a byte that a plan at `base` contains twice, within `budget`.
 fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
@@ -120,10 +115,10 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
             if distance >= high - low {
                 return Ok(());
             }
-            if let Some(known) = search_strided_pieces(plan, base, budget) {
-                return known;
+            if let Some(decided) = search_strided_pieces(plan, base, budget) {
+                return decided;
             }
-            // Rounds further apart than this cannot overlap.
+            // More distant rounds cannot overlap.
             let rounds = (high - low).checked_div(distance).map_or(2, |n| n + 1);
             let count = usize::try_from(rounds).map_or(count, |rounds| count.min(rounds));
             let nearest = normalise::repeat(&repeat.body, count, stride);
@@ -132,10 +127,10 @@ fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), Overl
     }
 }
 
-/// Looks at all pieces, if they are not too many.
+/// Sorts and compares all pieces if the budget suffices.
 fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let mut pieces: Vec<(i64, usize)> = Vec::new();
-    // Not the runs: one run may be made of any number of pieces.
+    // Not the runs, because a run may consist of any number of pieces.
     for run in crate::iov::pieces(plan, base.wrapping_sub(plan.offset)) {
         let Some(rest) = budget.pieces.checked_sub(1) else { return Ok(()) };
         budget.pieces = rest;
@@ -144,19 +139,18 @@ fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<()
     search_list(pieces.into_iter())
 }
 
-/// A piece that is repeated in steps of one length, from `start` on.
+/// A piece that is repeated with the common stride, from `start` on.
 #[derive(Clone, Copy)]
 struct StridedPiece {
-    /// Its position within a step; a step is at most 2^63 long, and the piece no longer than one.
+    /// Position modulo the stride, which is at most 2^63 and not shorter than the piece.
     residue: u64,
     start: i64,
     len: usize,
     count: usize,
 }
 
-/// Decides for loops side by side whose steps all have the same length, such as those of real and imaginary parts, or
-/// of columns. If their pieces lie in separate lanes, no number of steps leads from one into another. Returns `None` if
-/// that does not decide.
+/// Decides for loops side by side of one stride, such as real and imaginary parts, or columns. If their pieces have
+/// disjoint residues, no number of steps leads from one into another. Returns `None` if that does not decide.
 fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();
@@ -175,7 +169,7 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
         if length == 0 || *distance.get_or_insert(length) != length {
             return None;
         }
-        // If the loop goes backwards, the lowest round is the last.
+        // The lowest round of a loop that goes backwards is its last.
         let lowest = at.wrapping_add(stride.min(0).wrapping_mul(count as i64 - 1));
         for piece in crate::iov::pieces(&round, lowest) {
             if lanes.len() == budget.pieces || piece.len as u64 > length {
@@ -202,12 +196,12 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
         .map(|offset| Err(OverlapError { offset }))
 }
 
-/// Returns a byte that is in both pieces, of which each has gone some steps.
+/// Returns a byte that is in both pieces after some steps of each.
 fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
     let gap = i128::from(other.start) - i128::from(one.start);
     let steps = gap.div_euclid(distance);
     [steps, steps + 1].into_iter().find_map(|steps| {
-        // Steps of the one, or of the other if below 0.
+        // Steps of `one` if positive, of `other` if negative.
         let ahead = steps * distance - gap;
         let touch = ahead < other.len as i128 && -ahead < one.len as i128;
         let taken = steps > -(other.count as i128) && steps < one.count as i128;
@@ -221,7 +215,6 @@ fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
 
 fn search_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(), OverlapError> {
     let end = |(at, len): (i64, usize)| i128::from(at) + len as i128;
-    // Most lists are in order.
     let mut reached = i128::MIN;
     let in_order = pieces.clone().all(|piece| {
         let disjoint = i128::from(piece.0) >= reached;
@@ -239,7 +232,6 @@ fn search_list(pieces: impl Iterator<Item = (i64, usize)> + Clone) -> Result<(),
     }
 }
 
-/// Returns the range of bytes that contains all of a plan.
 fn hull(plan: &Plan, base: i64) -> (i128, i128) {
     let base = base.wrapping_add(plan.offset);
     let stretch = |(low, high): (i128, i128), count: usize, stride: i64| {
@@ -269,7 +261,7 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
     }
 }
 
-/// Two blocks of a nest overlap if and only if there are steps, not all 0, that lead less than a block away.
+/// Searches a nest: two blocks overlap if and only if some steps, not all 0, lead less than a block away.
 fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), OverlapError> {
     let mut loops = [(0i128, 0i128); LEVELS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
@@ -278,7 +270,7 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     let mut order: [usize; LEVELS] = core::array::from_fn(|i| i);
     order[..strided.depth].sort_unstable_by_key(|i| loops[*i].0);
     let order = &order[..strided.depth];
-    // How far the loops within lead, and the block.
+    // The distance covered by the inner loops and the block.
     let mut reach = strided.block as i128;
     let nested = order.iter().all(|i| {
         let (stride, count) = loops[*i];
@@ -296,11 +288,11 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     if !found {
         return Ok(());
     }
-    // One block is where the steps forward lead, the other where those backward would begin.
+    // The steps forward lead to one block, the steps backward start at the other.
     let (mut one, mut other) = (base, base);
     for (level, taken) in strided.nest().iter().zip(search.taken) {
         let far = level.stride.wrapping_mul(taken.unsigned_abs() as i64);
-        // Steps were counted in the direction of the stride's size.
+        // Steps were counted in the direction of the absolute stride.
         if (taken > 0) == (level.stride > 0) {
             one = one.wrapping_add(far)
         } else {
@@ -310,13 +302,12 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     Err(OverlapError { offset: one.max(other) })
 }
 
-/// A search for steps that lead nearly nowhere, from the longest stride to the shortest.
+/// Searches for steps that lead less than a block away, from the longest stride to the shortest.
 struct StrideSearch<'a> {
-    /// The length of a stride and its count.
     loops: [(i128, i128); LEVELS],
-    /// Loops, the shortest stride first.
+    /// Indices of the loops, the shortest stride first.
     order: &'a [usize],
-    /// How far away is still an overlap.
+    /// Maximum distance of an overlap.
     reach: i128,
     budget: usize,
     taken: [i64; LEVELS],
@@ -324,7 +315,7 @@ struct StrideSearch<'a> {
 
 impl StrideSearch<'_> {
     /// Returns whether steps of the first `depth` loops lead from `at` to within reach of 0; `moved` means that `at` is
-    /// not the starting position. Also returns false when the budget of steps is used up.
+    /// not the start. Returns false if the budget is used up.
     fn find(&mut self, depth: usize, at: i128, moved: bool) -> bool {
         let Some(last) = depth.checked_sub(1) else { return moved };
         let i = self.order[last];

@@ -1,4 +1,4 @@
-//! From a layout to packed bytes: the raw entry and the safe, resumable [`Packer`].
+//! From a layout to packed bytes: the raw function and the safe, resumable [`Packer`].
 
 use crate::cursor::Cursor;
 use crate::kernels;
@@ -9,12 +9,12 @@ use core::mem::MaybeUninit;
 use std::borrow::Cow;
 
 impl Datatype {
-    /// Packs the packed bytes of `count` items from `position` on into `out`, as far as they fit, and returns how many.
-    /// It may stop and resume at any byte, even inside of a primitive.
+    /// Packs bytes of `count` items, from packed position `position` on, into `out`, as far as they fit, and returns
+    /// their number. It may stop and resume at any byte, even inside a primitive.
     ///
     /// # Safety
     /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `src + low .. src + high` that
-    /// the type names is readable and initialised, in one allocation, and none of them is written meanwhile.
+    /// the items contain is readable and initialised, in one allocation, and none of them is written meanwhile.
     ///
     /// # Examples
     /// ```
@@ -25,7 +25,7 @@ impl Datatype {
     /// let every_second = Datatype::of::<u8>().vector(3, 1, 2)?;
     /// let mut out = [MaybeUninit::uninit(); 8];
     /// assert_eq!(every_second.byte_bounds(1)?, (0, 5));
-    /// // SAFETY: the type touches bytes 0..5 of six initialised ones.
+    /// // SAFETY: the items have bytes in 0..5 of six initialised ones.
     /// let n = unsafe { every_second.pack(data.as_ptr(), 1, 1, &mut out) };
     /// assert_eq!(n, 2);
     /// // SAFETY: `pack` wrote two bytes.
@@ -52,7 +52,7 @@ impl Datatype {
     }
 }
 
-/// Packs a slice piece by piece: a cell, a fragment or a socket buffer at a time.
+/// Packs a slice in portions.
 ///
 /// # Examples
 /// ```
@@ -61,11 +61,11 @@ impl Datatype {
 /// let matrix: [u8; 12] = core::array::from_fn(|i| i as u8);
 /// let column = Datatype::of::<u8>().vector(3, 1, 4)?;
 /// let mut packer = Packer::new(&column, &matrix, 1, 1)?;
-/// let mut cell = [0; 2];
-/// assert_eq!(packer.pack_into_bytes(&mut cell), 2);
-/// assert_eq!((cell, packer.remaining()), ([1, 5], 1));
-/// assert_eq!(packer.pack_into_bytes(&mut cell), 1);
-/// assert_eq!(cell[0], 9);
+/// let mut portion = [0; 2];
+/// assert_eq!(packer.pack_into_bytes(&mut portion), 2);
+/// assert_eq!((portion, packer.remaining()), ([1, 5], 1));
+/// assert_eq!(packer.pack_into_bytes(&mut portion), 1);
+/// assert_eq!(portion[0], 9);
 /// # Ok(()) }
 /// ```
 ///
@@ -79,17 +79,17 @@ impl Datatype {
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    /// Invariant: the bytes that its items name are initialised, and borrowed for `'a`. (Not those between: other code
-    /// may be writing them.)
+    /// Invariant: the bytes of its items are initialised, and borrowed for `'a`. (Other code may write the bytes
+    /// between.)
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Packer<'a> {
-    /// Starts to pack `count` items from `src`; displacement 0 of the first lies at byte `origin`.
+    /// Starts to pack `count` items from `src`; displacement 0 of the first is at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a named byte lies outside of `src`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `src`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
@@ -103,12 +103,12 @@ impl<'a> Packer<'a> {
     /// Starts to pack all elements of `src` as items of [`T::datatype()`](Equivalent::datatype).
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does.
+    /// [`OutOfRangeError`] if the type exceeds the slice, which no correct `Equivalent` does.
     pub fn of_slice<T: Equivalent>(src: &'a [T]) -> Result<Packer<'a>, OutOfRangeError> {
         Packer::over(Cow::Owned(T::datatype()), slice_bounds::view(src), 0, src.len())
     }
 
-    /// `src` must be initialised wherever the type names it.
+    /// The bytes of the items in `src` must be initialised.
     #[inline(always)]
     fn over(
         datatype: Cow<'a, Datatype>,
@@ -121,37 +121,35 @@ impl<'a> Packer<'a> {
         Ok(Packer { cursor, borrow: PhantomData })
     }
 
-    /// One item.
-    ///
     /// # Safety
-    /// The bytes that the type names around `at` are initialised, and borrowed shared, for `'a`.
+    /// The bytes of one item at `at` are initialised, and borrowed shared, for `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *const u8) -> Packer<'a> {
         Packer { cursor: Cursor::item(datatype, at.cast_mut()), borrow: PhantomData }
     }
 
-    /// Writes the next packed bytes to `out` and returns how many: `min(out.len(), self.remaining())`.
+    /// Packs the next bytes into `out` and returns their number: `min(out.len(), self.remaining())`.
     #[inline]
     pub fn pack_into(&mut self, out: &mut [MaybeUninit<u8>]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes named are initialised and borrowed, by the invariant of `cursor`.
+        // SAFETY: the bytes of the items are initialised and borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.pack(at, count, position, out) };
         self.cursor.skip(n);
         n
     }
 
-    /// The same as [`fill`](Packer::pack_into) for memory that is initialised already.
+    /// As [`pack_into`](Packer::pack_into), for initialised memory.
     #[inline]
     pub fn pack_into_bytes(&mut self, out: &mut [u8]) -> usize {
         self.pack_into(slice_bounds::view_mut(out))
     }
 
-    /// Returns the packed bytes still to come.
+    /// Returns the number of packed bytes that remain.
     pub fn remaining(&self) -> usize {
         self.cursor.remaining()
     }
 
-    /// Returns the packed bytes already delivered.
+    /// Returns the number of bytes packed so far.
     pub fn position(&self) -> usize {
         self.cursor.position()
     }

@@ -1,16 +1,15 @@
-//! The compiled form of a datatype: which bytes to copy, in which order, and the kernel that does it.
+//! The compiled form of a datatype: which bytes to copy, in which order, and the kernel.
 //!
-//! A plan describes one repetition; callers repeat it at a stride (the extent of the type), and kernels treat that
-//! repetition as their outermost loop. Plans are shared, never changed, and within a constant factor as large as
-//! the description of their type: loops stay loops, and only short pieces are unrolled into run lists.
+//! A plan describes one repetition. Callers repeat it at a stride (the extent of the type), which kernels treat as
+//! their outermost loop. Plans are immutable and shared, and at most a constant factor larger than the description of
+//! their type: loops stay loops, and only short pieces are unrolled into run lists.
 
 use crate::kernels::{self, Kernel, ListKernel, TileKernel};
 use std::sync::Arc;
 
-/// How many nested loops a [`Strided`] holds; deeper nests become [`Repeat`]s around it.
+/// Maximum number of loops of a [`Strided`]; deeper nests are [`Repeat`]s of it.
 pub(crate) const LEVELS: usize = 4;
 
-/// One loop: `count` steps of `stride` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Loop {
     pub(crate) count: usize,
@@ -32,7 +31,7 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// Blocks in loops, the outermost first; there are at most `LEVELS`.
+    /// Makes blocks in loops, the outermost first, at most `LEVELS`.
     pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
         let mut levels = [Loop { count: 1, stride: 0 }; LEVELS];
         levels[..nest.len()].copy_from_slice(nest);
@@ -40,7 +39,6 @@ impl Strided {
         Strided { block, depth: nest.len(), levels, tiles }
     }
 
-    /// The loops that are in use, outermost first.
     pub(crate) fn nest(&self) -> &[Loop] {
         &self.levels[..self.depth]
     }
@@ -53,9 +51,9 @@ impl Strided {
 /// Runs of different lengths or at irregular distances.
 ///
 /// # Invariants
-/// 1. `offsets` and `ends` are equally long, and not empty.
+/// 1. `offsets` and `ends` have the same length, at least 1.
 /// 2. `ends` increases strictly: `ends[i]` is the number of packed bytes up to and with run `i`.
-/// 3. All runs lie inside of `span` bytes; it is negative if these are more than an `i64` counts.
+/// 3. All runs lie inside `span` bytes; it is negative if the span exceeds an `i64`.
 #[derive(Debug)]
 pub(crate) struct RunList {
     pub(crate) offsets: Box<[i64]>,
@@ -64,7 +62,6 @@ pub(crate) struct RunList {
 }
 
 impl RunList {
-    /// The packed position at which run `i` starts.
     pub(crate) fn start(&self, i: usize) -> usize {
         if i == 0 { 0 } else { self.ends[i - 1] }
     }
@@ -75,7 +72,7 @@ impl RunList {
 /// # Invariants
 /// 1. `block > 0`, and there is at least one offset.
 /// 2. `kernels` are those (pack, unpack) for `block`.
-/// 3. All blocks lie inside of `span` bytes; it is negative if these are more than an `i64` counts.
+/// 3. All blocks lie inside `span` bytes; it is negative if the span exceeds an `i64`.
 #[derive(Debug)]
 pub(crate) struct BlockList {
     pub(crate) block: usize,
@@ -84,7 +81,7 @@ pub(crate) struct BlockList {
     pub(crate) kernels: (ListKernel, ListKernel),
 }
 
-/// The offsets of blocks; the narrow form halves the memory that a kernel reads.
+/// Offsets of blocks; the narrow form halves the memory that a kernel reads.
 #[derive(Debug)]
 pub(crate) enum Offsets {
     Narrow(Box<[u32]>),
@@ -92,7 +89,7 @@ pub(crate) enum Offsets {
 }
 
 impl Offsets {
-    /// The distances from `low`, the lowest, none above `span`.
+    /// Returns the distances from `low`, the lowest offset; all are at most `span`.
     pub(crate) fn from_low(offsets: impl Iterator<Item = i64> + Clone, low: i64, span: i64) -> Offsets {
         let from_low = offsets.map(|offset| offset.wrapping_sub(low));
         match u32::try_from(span) {
@@ -121,7 +118,7 @@ impl Offsets {
 ///
 /// # Invariants
 /// 1. There is at least one offset, and `body` is not empty.
-/// 2. `pieces` are the runs of `body` in order; none are kept if they are more than [`PIECES`].
+/// 2. `pieces` are the runs of `body` in order, or empty if there are more than [`PIECES`].
 #[derive(Debug)]
 pub(crate) struct ItemList {
     pub(crate) offsets: Offsets,
@@ -129,7 +126,7 @@ pub(crate) struct ItemList {
     pub(crate) pieces: Box<[(i64, usize)]>,
 }
 
-/// The most runs of an item that a kernel handles without calling another one.
+/// Maximum number of runs of an item that a kernel handles without calling another.
 pub(crate) const PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
@@ -140,23 +137,20 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// The packed position at which part `i` starts.
     pub(crate) fn start(&self, i: usize) -> usize {
         if i == 0 { 0 } else { self.ends[i - 1] }
     }
 }
 
-/// A loop around a plan that cannot take it up into its own loops.
+/// A loop over a plan that cannot absorb it.
 #[derive(Debug)]
 pub(crate) struct Repeat {
     pub(crate) level: Loop,
     pub(crate) body: Plan,
 }
 
-/// The canonical forms.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// No bytes.
     Empty,
     Strided(Strided),
     Blocks(Arc<BlockList>),
@@ -167,7 +161,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Whether both are known to be the same bytes; a `false` only costs an optimisation.
+    /// Returns whether both are known to be equal; a `false` costs only an optimisation.
     pub(crate) fn same(&self, other: &Body) -> bool {
         match (self, other) {
             (Body::Empty, Body::Empty) => true,
@@ -185,8 +179,8 @@ impl Body {
 /// A body at an offset, with its kernels.
 ///
 /// # Invariants
-/// 1. `size` is the number of packed bytes of `body`; it is 0 for [`Body::Empty`] alone.
-/// 2. `kernels` are those (pack, unpack) chosen for `body` by [`kernels::choose`].
+/// 1. `size` is the number of packed bytes of `body`; only [`Body::Empty`] has 0.
+/// 2. `kernels` are those (pack, unpack) for `body` from [`kernels::choose`].
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) offset: i64,
@@ -205,19 +199,17 @@ impl Plan {
         Plan::new(0, 0, Body::Empty)
     }
 
-    /// One run of `len` bytes.
     pub(crate) fn block(offset: i64, len: usize) -> Plan {
         if len == 0 { Plan::empty() } else { Plan::new(offset, len, Body::Strided(Strided::new(len, &[]))) }
     }
 
-    /// Returns the plan moved by `by` bytes. Offsets wrap: the sums that lead to a byte named by a type are in range,
-    /// but a single offset might be out of range.
+    /// Returns the plan moved by `by` bytes. Offsets wrap: their sum for a byte of the type is in range, but a single
+    /// offset might be out of range.
     pub(crate) fn shifted(mut self, by: i64) -> Plan {
         self.offset = self.offset.wrapping_add(by);
         self
     }
 
-    /// The single run that the plan is, if it is one.
     pub(crate) fn run(&self) -> Option<(i64, usize)> {
         match &self.body {
             Body::Strided(strided) if strided.depth == 0 => Some((self.offset, strided.block)),
@@ -225,7 +217,6 @@ impl Plan {
         }
     }
 
-    /// The length of the blocks, if all are alike.
     #[inline]
     pub(crate) fn block_len(&self) -> Option<usize> {
         match &self.body {
@@ -235,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of runs of an unrolled plan, or `None` if it contains loops inside loops of other forms.
+    /// Returns the number of runs of the unrolled plan, or `None` for bodies made of plans.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {
             Body::Empty => Some(0),

@@ -1,12 +1,12 @@
-//! Structures of other crates, which cannot have `#[derive(Datatype)]`: they are sent as bytes.
+//! Structures of other crates, which cannot have `#[derive(Datatype)]`.
 
 use crate::{Datatype, Equivalent, Primitive, Receivable};
 
-/// A [`bytemuck::Pod`] type as an element: a vector of `glam`, a colour, whatever another crate has.
+/// A [`bytemuck::Pod`] type of another crate as an element, such as a vector of `glam`.
 ///
-/// It travels as its bytes: as many [`Primitive::Byte`] as its size. They are not swapped for a rank of the other byte
-/// order, and a receive of any other type of the same length accepts them. For a structure of your own use
-/// [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the fields and allows a `PodElement` as one of them.
+/// It is sent as [`Primitive::Byte`]s. A rank of the other byte order does not swap them, and a receive of any other
+/// type of the same length accepts them. For your own structures use [`#[derive(Datatype)]`](macro@crate::Datatype),
+/// which checks the fields and allows a `PodElement` as a field.
 ///
 /// # Examples
 /// ```
@@ -35,24 +35,24 @@ pub struct PodElement<T>(pub T);
 unsafe impl<T> bytemuck::TransparentWrapper<T> for PodElement<T> {}
 
 impl<T: bytemuck::Pod> PodElement<T> {
-    /// Returns a slice as elements: nothing is copied.
+    /// Returns a slice as elements, without a copy.
     pub fn wrap_slice(slice: &[T]) -> &[Self] {
         bytemuck::TransparentWrapper::wrap_slice(slice)
     }
 
-    /// Returns a slice as elements that can be received.
+    /// Returns a slice as elements that can be received, without a copy.
     pub fn wrap_slice_mut(slice: &mut [T]) -> &mut [Self] {
         bytemuck::TransparentWrapper::wrap_slice_mut(slice)
     }
 }
 
-// SAFETY: `bytemuck::Pod` vouches that every byte of every value is initialised (there is no padding) and that none
-// changes behind a shared reference. The datatype names each byte once, and its extent is the size of the type.
+// SAFETY: `bytemuck::Pod` promises that every byte of every value is initialised (there is no padding) and that none
+// changes behind a shared reference. The datatype has each byte once, and its extent is the size of the type.
 unsafe impl<T: bytemuck::Pod> Equivalent for PodElement<T> {
     const PRIMITIVE: Option<Primitive> = None;
 
     /// # Panics
-    /// Never: the bytes of a Rust type always fit.
+    /// Never: the size of a Rust type always fits.
     fn datatype() -> Datatype {
         match Datatype::primitive(Primitive::Byte).contiguous(size_of::<T>()) {
             Ok(datatype) => datatype,
@@ -61,5 +61,5 @@ unsafe impl<T: bytemuck::Pod> Equivalent for PodElement<T> {
     }
 }
 
-// SAFETY: `bytemuck::Pod` vouches that any bytes are a value.
+// SAFETY: `bytemuck::Pod` promises that any bytes are a value.
 unsafe impl<T: bytemuck::Pod> Receivable for PodElement<T> {}

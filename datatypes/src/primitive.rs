@@ -1,9 +1,8 @@
-//! The leaves of every datatype: the basic types of the language.
+//! Basic types.
 
-/// A basic type, the leaf of every [`Datatype`](struct@crate::Datatype) (MPI 4.1 §3.2.2).
+/// A basic type, of which every [`Datatype`](struct@crate::Datatype) consists (MPI 4.1 §3.2.2).
 ///
-/// The discriminants are part of the wire format: they enter the [`Signature`](crate::Signature) that two ranks
-/// compare, so they never change.
+/// The discriminants never change: they are part of the [`Signature`](crate::Signature) that two ranks compare.
 ///
 /// # Examples
 /// ```
@@ -14,40 +13,28 @@
 /// ```
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "each primitive is named as its type")]
 pub enum Primitive {
-    /// A raw byte (`MPI_BYTE`): never converted, and not the same as a number of 8 bits.
+    /// A raw byte (`MPI_BYTE`): never converted, and different from a number of 8 bits.
     Byte = 1,
-    /// `i8`.
     I8 = 2,
     /// `u8`, a number.
     U8 = 3,
-    /// `i16`.
     I16 = 4,
-    /// `u16`.
     U16 = 5,
-    /// `i32`.
     I32 = 6,
-    /// `u32`.
     U32 = 7,
-    /// `i64`.
     I64 = 8,
-    /// `u64`.
     U64 = 9,
-    /// `i128`.
     I128 = 10,
-    /// `u128`.
     U128 = 11,
-    /// `f32`.
     F32 = 12,
-    /// `f64`.
     F64 = 13,
     /// `bool`: only the bytes 0 and 1 are values.
     Bool = 14,
     /// `char`: only Unicode scalar values are values.
     Char = 15,
-    /// `usize`.
     Usize = 16,
-    /// `isize`.
     Isize = 17,
     /// A byte of a packed or serialized message (`MPI_PACKED`).
     Packed = 18,
@@ -62,7 +49,7 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// Every primitive, in the order of the codes.
+    /// All primitives, in the order of their codes.
     pub const ALL: [Primitive; 22] = {
         use Primitive::*;
         [
@@ -71,7 +58,7 @@ impl Primitive {
         ]
     };
 
-    /// Returns the number of bytes of one value.
+    /// Returns the size in bytes.
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -84,7 +71,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the alignment in bytes that the language gives the type on this machine.
+    /// Returns the alignment in bytes of the type on this machine.
     pub const fn align(self) -> usize {
         match self {
             Primitive::Byte | Primitive::I8 | Primitive::U8 | Primitive::Bool | Primitive::Packed => 1,
@@ -99,7 +86,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the name of the type: that of the language, or `byte` and `packed`.
+    /// Returns the name of the Rust type, or `byte` or `packed`.
     pub const fn name(self) -> &'static str {
         match self {
             Primitive::Byte => "byte",
@@ -127,14 +114,14 @@ impl Primitive {
         }
     }
 
-    /// Returns the code that stands for the type on the wire.
+    /// Returns the code on the wire.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns the primitive with this code, or `None`: a code from a peer may be anything.
+    /// Returns the primitive with this code, or `None` for an unknown code.
     pub const fn from_code(code: u8) -> Option<Primitive> {
-        // Codes start at 1, without a gap, in the order of `ALL` (the assertion below).
+        // Codes start at 1, without gaps, in the order of `ALL` (asserted below).
         if code >= 1 && (code as usize) <= Primitive::ALL.len() {
             Some(Primitive::ALL[code as usize - 1])
         } else {
@@ -142,8 +129,7 @@ impl Primitive {
         }
     }
 
-    /// Returns how many bytes are reversed when the byte order is swapped: those of a part for complex numbers, of the
-    /// whole for others.
+    /// Returns the width in bytes that a change of the byte order reverses: that of a part for complex numbers.
     pub const fn swap_width(self) -> usize {
         match self {
             Primitive::Complex32 | Primitive::Complex64 => self.size() / 2,
@@ -151,7 +137,7 @@ impl Primitive {
         }
     }
 
-    /// Returns whether some bit patterns are invalid, so that received bytes must be checked.
+    /// Returns whether some bit patterns are invalid, so that received bytes must be validated.
     #[inline]
     pub const fn needs_validation(self) -> bool {
         matches!(self, Primitive::Bool | Primitive::Char)

@@ -1,18 +1,17 @@
-//! The type signature: a hash of the sequence of primitives that can be put together from the hashes of its parts.
+//! The type signature: a hash of a sequence of primitives that can be computed from the hashes of its parts.
 
 use crate::Primitive;
 
-/// 2^61 − 1, a prime: reduction is a shift and an add.
+/// 2^61 − 1, a prime, for which reduction is a shift and an addition.
 const PRIME: u64 = (1 << 61) - 1;
-/// The point at which the polynomial is evaluated. Both sides of a connection must use the same one, so it never
-/// changes.
+/// The point at which the polynomial is evaluated. A wire value, which never changes.
 const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
 
-/// The type signature of a message (MPI 4.1 §5.1): the sequence of its primitives without their displacements, as
-/// a polynomial hash and a length.
+/// The type signature of a message (MPI 4.1 §5.1): the sequence of its primitives without displacements, as a
+/// polynomial hash and a length.
 ///
-/// Two layouts match if their signatures are equal, however they were built: `n` items of a type have the signature
-/// of the same primitives written one by one. A signature finds mistakes; memory safety never rests on it.
+/// Two layouts match if their signatures are equal, however they were built. A signature detects mistakes; memory
+/// safety never depends on it.
 ///
 /// # Examples
 /// ```
@@ -25,19 +24,19 @@ const BASE: u64 = 0x0e3d_6d5a_91b7_4c2b;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Signature {
-    /// The value of the polynomial, below 2^61 − 1, as it is sent.
+    /// Value of the polynomial, below 2^61 − 1, as it is sent.
     pub hash: u64,
-    /// The number of primitives; it stays at `u64::MAX` when it would pass it, which no message can.
+    /// Number of primitives, saturated at `u64::MAX`.
     pub count: u64,
 }
 
 impl Signature {
-    /// The signature of nothing.
+    /// The signature of no primitives.
     pub const EMPTY: Signature = Signature { hash: 0, count: 0 };
 
     /// Returns the signature of one primitive.
     pub const fn of(primitive: Primitive) -> Signature {
-        // The codes are spread over the field, so that short sequences of small codes are not close together.
+        // The factor spreads the codes, so that short sequences of small codes do not have close hashes.
         Signature { hash: multiply(primitive as u64, 0x1f83_d9ab_fb41_bd6b), count: 1 }
     }
 
@@ -56,7 +55,7 @@ impl Signature {
         }
     }
 
-    /// Returns the signature of `times` repetitions, in a number of steps logarithmic in `times`.
+    /// Returns the signature of `times` repetitions in a logarithmic number of steps.
     #[must_use]
     pub const fn repeat(self, times: u64) -> Signature {
         match times {
@@ -64,7 +63,7 @@ impl Signature {
             1 => return self,
             _ => {}
         }
-        // Doubling: (hash, shift) of 2^k repetitions, where appending them multiplies what is there by `shift`.
+        // Doubling: (hash, shift) of 2^k repetitions; to append them, multiply by `shift` and add `hash`.
         let (mut hash, mut shift) = (reduce(self.hash), power(BASE, self.count));
         let mut result = 0;
         let mut left = times;
@@ -92,11 +91,11 @@ const fn add(a: u64, b: u64) -> u64 {
 /// a · b mod PRIME for a, b < PRIME.
 const fn multiply(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
-    // 2^61 ≡ 1, so the high part is added to the low part. Only one of the two can be PRIME itself.
+    // 2^61 ≡ 1, so the high part is added to the low part. Only one of them can be PRIME.
     add(product as u64 & PRIME, (product >> 61) as u64)
 }
 
-/// a mod PRIME: the fields of a signature are open, and may come from elsewhere.
+/// a mod PRIME, because the fields of a signature are public.
 const fn reduce(a: u64) -> u64 {
     add(a & PRIME, a >> 61)
 }

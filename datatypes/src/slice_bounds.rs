@@ -1,10 +1,9 @@
-//! Checks that the bytes that a type names lie inside a slice; the safe API relies on this check.
+//! The bounds check of the safe API: the bytes of the items must be inside the slice.
 
 use crate::{Datatype, Equivalent, OutOfRangeError, Receivable, extent};
 use core::mem::MaybeUninit;
 
-/// Checks that `count` items at byte `origin` of a slice of `available` bytes stay inside, and returns their packed
-/// size.
+/// Checks that `count` items at byte `origin` are inside a slice of `available` bytes, and returns their packed size.
 #[inline]
 pub(crate) fn check(
     datatype: &Datatype,
@@ -12,7 +11,7 @@ pub(crate) fn check(
     count: usize,
     available: usize,
 ) -> Result<usize, OutOfRangeError> {
-    // Bounds that do not fit 64 bits, or a packed size above isize::MAX, are outside of every slice.
+    // Bounds beyond 64 bits and packed sizes above isize::MAX exceed every slice.
     let everything = OutOfRangeError { lowest: i64::MIN, highest: i64::MAX, origin, available };
     let node = datatype.node();
     let (lowest, highest) = extent::bounds(&node.extent, count).map_err(|_| everything)?;
@@ -25,16 +24,16 @@ pub(crate) fn check(
     Ok(total)
 }
 
-/// The bytes of a slice, padding included.
+/// Returns the bytes of a slice, padding included.
 pub(crate) fn view<T: Equivalent>(slice: &[T]) -> &[MaybeUninit<u8>] {
     // SAFETY: the same memory and lifetime; a MaybeUninit<u8> may be read at any address and need not be
     // initialised; T has no interior mutability that matters, as the view is only read while T is borrowed.
     unsafe { core::slice::from_raw_parts(slice.as_ptr().cast(), size_of_val(slice)) }
 }
 
-/// The bytes of a slice, for writing initialised bytes that are values of `T`.
+/// Returns the bytes of a slice, for writing initialised bytes that are values of `T`.
 pub(crate) fn view_mut<T: Receivable>(slice: &mut [T]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: the same memory and lifetime, exclusive; the callers in this crate write only initialised bytes, and only
-    // where the datatype of T or (for u8) any type names them, so that the elements stay values of T.
+    // where the datatype of T or (for u8) any type has them, so that the elements stay values of T.
     unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
 }

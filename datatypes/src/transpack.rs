@@ -1,4 +1,4 @@
-//! From layout to layout, with no packed form between.
+//! Copies from layout to layout, without a packed form between.
 
 use core::ops::Range;
 
@@ -6,15 +6,15 @@ use crate::kernels::{self, Side};
 use crate::{Datatype, Packer, Unpacker};
 
 impl Datatype {
-    /// Copies `count` items of this type at `src` to `into_count` items of `into` at `dst`, as if packed and unpacked,
-    /// and returns the packed bytes copied: those at the packed positions `packed`, up to the end of the shorter side.
+    /// Copies `count` items of this type at `src` to `into_count` items of `into` at `dst`, as if packed and unpacked:
+    /// the bytes at the packed positions `packed`, up to the end of the shorter side. Returns their number.
     ///
     /// # Safety
     /// For `src` that of [`pack`](Datatype::pack), for `dst` that of [`unpack`](Datatype::unpack), each with its type
-    /// and count; the bytes named on the two sides do not overlap.
+    /// and count; the bytes of the items on the two sides do not overlap.
     ///
     /// # Examples
-    /// A column becomes a row:
+    /// Copies a column to a row:
     /// ```
     /// use mpj_datatypes::Datatype;
     /// # fn main() -> Result<(), mpj_datatypes::TypeError> {
@@ -22,7 +22,7 @@ impl Datatype {
     /// let mut row = [0u8; 3];
     /// let column = Datatype::of::<u8>().vector(3, 1, 2)?;
     /// let (src, dst) = (matrix.as_ptr().cast(), row.as_mut_ptr());
-    /// // SAFETY: the column lies inside of the matrix, and three bytes inside of the row.
+    /// // SAFETY: the column is inside the matrix, and three bytes are inside the row.
     /// let n = unsafe { column.transpack(src, 1, &Datatype::of::<u8>(), dst, 3, 0..3) };
     /// assert_eq!((n, row), (3, [1, 3, 5]));
     /// # Ok(()) }
@@ -53,7 +53,7 @@ impl Datatype {
 }
 
 impl Packer<'_> {
-    /// Copies the next packed bytes straight to the layout of `into`, up to the end of the shorter side, and returns
+    /// Copies the next packed bytes directly to the layout of `into`, up to the end of the shorter side, and returns
     /// their number.
     ///
     /// # Examples
@@ -74,8 +74,8 @@ impl Packer<'_> {
         if len == 0 {
             return 0;
         }
-        // SAFETY: both have checked the bytes that their types name; one borrows them shared and the other exclusively,
-        // so the two sides do not overlap; both have `len` bytes left.
+        // SAFETY: both have checked the bytes of their items; one borrows them shared and the other exclusively, so the
+        // two sides do not overlap; both have `len` bytes left.
         unsafe { kernels::transpack(self.cursor.side(), into.cursor.side(), len) };
         self.cursor.skip(len);
         into.cursor.skip(len);

@@ -1,4 +1,4 @@
-//! From packed bytes to a layout: the raw entry and the safe, resumable [`Unpacker`].
+//! From packed bytes to a layout: the raw function and the safe, resumable [`Unpacker`].
 
 use crate::cursor::Cursor;
 use crate::kernels;
@@ -9,16 +9,13 @@ use core::mem::MaybeUninit;
 use std::borrow::Cow;
 
 impl Datatype {
-    /// Unpacks `input`, which holds the packed bytes of `count` items from `position` on, and returns how many were
-    /// used: all, or those up to the end of the last item.
-    ///
-    /// Types whose pieces overlap are unpacked in order, the last write wins (MPI 4.1 §5.1.11 calls such a receive
-    /// erroneous; here it is harmless).
+    /// Unpacks `input`, packed bytes of `count` items from `position` on, and returns the number of bytes used: all, or
+    /// those up to the end of the last item. If pieces overlap, the last write wins (MPI 4.1 §5.1.11: erroneous).
     ///
     /// # Safety
     /// With `(low, high) = self.byte_bounds(count)`, which must be `Ok`: every byte in `dst + low .. dst + high` that
-    /// the type names is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of `input`.
-    /// Where the memory is seen as `bool` or `char` later, [`Datatype::validate`] must come first.
+    /// the items contain is writable, in one allocation, is not accessed otherwise meanwhile, and is not part of
+    /// `input`. Before the memory is read as `bool` or `char`, [`Datatype::validate`] must be called.
     #[inline]
     pub unsafe fn unpack(&self, dst: *mut u8, count: usize, position: usize, input: &[u8]) -> usize {
         let packed = input.as_ptr().cast_mut();
@@ -33,7 +30,7 @@ impl Datatype {
     }
 }
 
-/// Unpacks into a slice piece by piece, as the bytes arrive.
+/// Unpacks into a slice in portions, as bytes arrive.
 ///
 /// # Examples
 /// ```
@@ -50,16 +47,16 @@ impl Datatype {
 /// # Ok(()) }
 /// ```
 pub struct Unpacker<'a> {
-    /// Invariant: the bytes that its items name may hold any initialised bytes, and are exclusively borrowed for `'a`.
+    /// Invariant: the bytes of its items may have any initialised value, and are exclusively borrowed for `'a`.
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Unpacker<'a> {
-    /// Starts to unpack `count` items into `dst`; displacement 0 of the first lies at byte `origin`.
+    /// Starts to unpack `count` items into `dst`; displacement 0 of the first is at byte `origin`.
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a named byte lies outside of `dst`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`.
     #[inline]
     pub fn new(
         datatype: &'a Datatype,
@@ -73,7 +70,7 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into memory that need not be initialised; see [`Unpacker::new`].
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if a named byte lies outside of `dst`.
+    /// [`OutOfRangeError`] if a byte of the items is outside of `dst`.
     #[inline]
     pub fn new_uninit(
         datatype: &'a Datatype,
@@ -95,11 +92,8 @@ impl<'a> Unpacker<'a> {
         Ok(Unpacker { cursor, borrow: PhantomData })
     }
 
-    /// One item.
-    ///
     /// # Safety
-    /// The bytes that the type names around `at` are writable, may hold any bytes, and are borrowed exclusively, for
-    /// `'a`.
+    /// The bytes of one item at `at` are writable, may have any value, and are borrowed exclusively, for `'a`.
     #[cfg(feature = "ndarray")]
     pub(crate) unsafe fn borrowed(datatype: Datatype, at: *mut u8) -> Unpacker<'a> {
         Unpacker { cursor: Cursor::item(datatype, at), borrow: PhantomData }
@@ -108,9 +102,9 @@ impl<'a> Unpacker<'a> {
     /// Starts to unpack into all elements of `dst` as items of [`T::datatype()`](crate::Equivalent::datatype).
     ///
     /// # Errors
-    /// [`OutOfRangeError`] if the type names bytes outside of the slice, which no correct `Equivalent` does, and also
-    /// for types that [need a check](Datatype::needs_validation): an unpacker can be forgotten half-way, which must not
-    /// expose an unchecked `bool`. Unpack such types into `MaybeUninit` with [`Unpacker::new_uninit`].
+    /// [`OutOfRangeError`] if the type exceeds the slice, which no correct `Equivalent` does, and for types that [need
+    /// validation](Datatype::needs_validation): a forgotten unpacker must not expose an unchecked `bool`. Unpack such
+    /// types into `MaybeUninit` with [`Unpacker::new_uninit`].
     pub fn of_slice<T: Receivable>(dst: &'a mut [T]) -> Result<Unpacker<'a>, OutOfRangeError> {
         let datatype = T::datatype();
         let (count, available) = (dst.len(), size_of_val(dst));
@@ -120,30 +114,30 @@ impl<'a> Unpacker<'a> {
         Unpacker::over(Cow::Owned(datatype), slice_bounds::view_mut(dst), 0, count)
     }
 
-    /// Unpacks the next packed bytes and returns how many: all of `input`.
+    /// Unpacks the next bytes and returns their number: all of `input`.
     ///
     /// # Errors
     /// [`TooLongError`] if they are more than [`remaining`](Unpacker::remaining); then nothing is written.
     #[inline]
     pub fn unpack_from(&mut self, input: &[u8]) -> Result<usize, TooLongError> {
-        let room = self.remaining();
-        if input.len() > room {
-            return Err(TooLongError { given: input.len(), capacity: room });
+        let capacity = self.remaining();
+        if input.len() > capacity {
+            return Err(TooLongError { given: input.len(), capacity });
         }
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes named may be written and are exclusively borrowed, by the invariant of `cursor`, so that
+        // SAFETY: the bytes of the items may be written and are exclusively borrowed, by the invariant of `cursor`, so
         // `input` is elsewhere.
         let n = unsafe { datatype.unpack(at, count, position, input) };
         self.cursor.skip(n);
         Ok(n)
     }
 
-    /// Returns how many more packed bytes fit.
+    /// Returns the number of packed bytes that remain.
     pub fn remaining(&self) -> usize {
         self.cursor.remaining()
     }
 
-    /// Returns the packed bytes already taken.
+    /// Returns the number of bytes unpacked so far.
     pub fn position(&self) -> usize {
         self.cursor.position()
     }
@@ -151,7 +145,7 @@ impl<'a> Unpacker<'a> {
 
 // SAFETY: an unpacker is an exclusive borrow of bytes.
 unsafe impl Send for Unpacker<'_> {}
-// SAFETY: as above; through a shared one nothing is written.
+// SAFETY: as above; nothing is written through a shared reference.
 unsafe impl Sync for Unpacker<'_> {}
 
 impl fmt::Debug for Unpacker<'_> {

@@ -1,17 +1,15 @@
-//! After a receive: makes sure that what must be a `bool` or a `char` is one.
+//! Validation of received `bool`s and `char`s.
 
 use crate::kernels::check;
 use crate::{ArrayOrder, Datatype, InvalidValueError, TypeEnvelope, construct};
 
 impl Datatype {
-    /// Checks every `bool` and `char` of `count` items that begins within the first `bytes` packed bytes, replaces
-    /// invalid ones by `false` and `'\0'`, and reports the first.
-    ///
-    /// One in the middle of which `bytes` ends is checked too: part of it was overwritten.
+    /// Checks every `bool` and `char` of `count` items that begins in the first `bytes` packed bytes, even if it ends
+    /// after them. Replaces invalid ones by `false` and `'\0'`, and reports the first.
     ///
     /// # Errors
-    /// [`InvalidValueError`]: the first invalid element in pack order. All are replaced in any case, so that safe code
-    /// may read the memory again.
+    /// [`InvalidValueError`]: the first invalid element in pack order. All are replaced, so that safe code may read the memory
+    /// again.
     ///
     /// # Safety
     /// As for [`Datatype::unpack`], and every byte of the elements to check is initialised.
@@ -21,7 +19,7 @@ impl Datatype {
     /// use mpj_datatypes::{Datatype, Primitive};
     /// let flags = Datatype::of::<bool>();
     /// let mut received = [1u8, 0, 7, 1];
-    /// // SAFETY: four bytes at the pointer, exclusively ours.
+    /// // SAFETY: four bytes, exclusively borrowed.
     /// let bad = unsafe { flags.validate(received.as_mut_ptr(), 4, 4) }.unwrap_err();
     /// assert_eq!((bad.primitive, bad.position, bad.bits), (Primitive::Bool, 2, 7));
     /// assert_eq!(received, [1, 0, 0, 1]);
@@ -35,9 +33,8 @@ impl Datatype {
 }
 
 struct Validator {
-    /// The packed bytes to check.
     bytes: usize,
-    /// The packed position reached; it stays at `usize::MAX` when a layout that overlaps itself would pass that.
+    /// Current packed position, saturated: a layout that overlaps itself may exceed `usize::MAX`.
     position: usize,
     first: Result<(), InvalidValueError>,
 }
@@ -47,7 +44,7 @@ impl Validator {
         self.position >= self.bytes
     }
 
-    /// Goes over `count` items, an extent apart.
+    /// Visits `count` items, an extent apart.
     ///
     /// # Safety
     /// That of [`Datatype::validate`] for `count` items at `at`.
@@ -59,7 +56,7 @@ impl Validator {
         if let Some(primitive) = datatype.as_primitive() {
             let left = self.bytes.saturating_sub(self.position);
             let n = count.min(left.div_ceil(primitive.size()));
-            // SAFETY: the elements are adjacent (the extent of a primitive is its size), and n of the `count` that
+            // SAFETY: the elements are contiguous (the extent of a primitive is its size), and n of the `count` that
             // the caller promises.
             let found = unsafe { check::elements(primitive, at, n, self.position) };
             self.first = self.first.and(found);
@@ -73,7 +70,7 @@ impl Validator {
             }
             let item = step(at, i, node.extent.extent());
             match &node.lowered {
-                // SAFETY: item i of the caller's; the lowered type names the same bytes.
+                // SAFETY: item i of the caller's; the lowered type has the same bytes.
                 Some(lowered) => unsafe { self.items(lowered, item, 1) },
                 // SAFETY: item i of the caller's.
                 None => unsafe { self.item(&node.envelope, item) },
@@ -81,13 +78,11 @@ impl Validator {
         }
     }
 
-    /// Goes over one item.
-    ///
     /// # Safety
     /// That of [`Datatype::validate`] for one item, built as `envelope` says, at `at`.
     unsafe fn item(&mut self, envelope: &TypeEnvelope, at: *mut u8) {
         match envelope {
-            // `items` has dealt with them.
+            // Handled by `items`.
             TypeEnvelope::Primitive(_) | TypeEnvelope::Darray { .. } => {}
             TypeEnvelope::Subarray { ranges, order, inner } => {
                 // Without dimensions all items are one row.
@@ -97,58 +92,58 @@ impl Validator {
                 };
                 let row = fastest.map_or(1, |range| range.sub_size);
                 let rows = construct::rows(ranges, *order, inner.extent());
-                // SAFETY: the type names these rows.
+                // SAFETY: the type has these rows.
                 unsafe { self.blocks(rows.map(|by| (row, step(at, 1, by), inner))) }
             }
             TypeEnvelope::Pair { value, index } => {
                 let offset = value.size().next_multiple_of(index.align());
                 let fields = [(*value, 0), (*index, offset)].map(|(p, by)| (Datatype::primitive(p), by));
-                // SAFETY: the type names these two.
+                // SAFETY: the type has these two.
                 unsafe { self.blocks(fields.iter().map(|(inner, by)| (1, step(at, *by, 1), inner))) }
             }
             TypeEnvelope::Contiguous { count, inner } => {
-                // SAFETY: the type names these items.
+                // SAFETY: the type has these items.
                 unsafe { self.items(inner, at, *count) }
             }
             TypeEnvelope::Resized { inner, .. } | TypeEnvelope::Dup { inner } => {
-                // SAFETY: the type names this item.
+                // SAFETY: the type has this item.
                 unsafe { self.items(inner, at, 1) }
             }
             TypeEnvelope::Vector { count, block, stride, inner } => {
                 let stride = (*stride as i64).wrapping_mul(inner.extent());
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, stride), inner))) }
             }
             TypeEnvelope::HVector { count, block, stride_bytes, inner } => {
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks((0..*count).map(|i| (*block, step(at, i, *stride_bytes), inner))) }
             }
             TypeEnvelope::Indexed { blocks, inner } => {
                 let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, start(by), inner))) }
             }
             TypeEnvelope::HIndexed { blocks, inner } => {
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks(blocks.iter().map(|&(len, by)| (len, step(at, 1, by), inner))) }
             }
             TypeEnvelope::IndexedBlock { block, displacements, inner } => {
                 let start = |by: isize| step(at, 1, (by as i64).wrapping_mul(inner.extent()));
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks(displacements.iter().map(|&by| (*block, start(by), inner))) }
             }
             TypeEnvelope::HIndexedBlock { block, displacements, inner } => {
-                // SAFETY: the type names these blocks.
+                // SAFETY: the type has these blocks.
                 unsafe { self.blocks(displacements.iter().map(|&by| (*block, step(at, 1, by), inner))) }
             }
             TypeEnvelope::Structure { fields } => {
-                // SAFETY: the type names these fields.
+                // SAFETY: the type has these fields.
                 unsafe { self.blocks(fields.iter().map(|(len, by, inner)| (*len, step(at, 1, *by), inner))) }
             }
         }
     }
 
-    /// Goes over blocks: (number of items, start, type).
+    /// Visits blocks given as (number of items, start, type).
     ///
     /// # Safety
     /// That of [`Datatype::validate`] for each.
@@ -163,8 +158,7 @@ impl Validator {
     }
 }
 
-/// Returns the address `count` strides on. Addresses that the type does not name may lie outside of the buffer; they
-/// are never accessed.
+/// Returns the address `count` strides on, which may be outside of the buffer and is then not accessed.
 fn step(at: *mut u8, count: usize, stride: i64) -> *mut u8 {
     at.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }

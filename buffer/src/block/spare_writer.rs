@@ -74,7 +74,6 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Appends the elements that fit.
     #[inline]
     pub(crate) fn put_each<T: Element>(&mut self, elements: impl Iterator<Item = T>) {
         if self.is_swapped {

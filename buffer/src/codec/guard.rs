@@ -7,7 +7,6 @@ use serde::de::{self, DeserializeSeed, Deserializer, Error, Visitor};
 
 use super::limits::Limits;
 
-/// A deserializer, visitor, seed or access with limits.
 pub(super) struct LimitGuard<'g, T> {
     inner: T,
     limits: &'g Limits,

@@ -7,11 +7,9 @@ use serde::de::Error;
 use super::{MAX_DEPTH, MAX_ZERO_SIZED};
 use crate::CodecError;
 
-/// The limits that remain while one value is decoded.
 pub(super) struct Limits {
     depth: Cell<u32>,
     zero_sized: Cell<u32>,
-    /// Elements that memory may still be reserved for.
     byte_budget: Cell<usize>,
     /// Whether bytes have been read since this was last cleared.
     pub(super) moved: Cell<bool>,
@@ -19,7 +17,6 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits for a value of `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             depth: Cell::new(MAX_DEPTH),
@@ -30,7 +27,6 @@ impl Limits {
         }
     }
 
-    /// Returns the limit that was exceeded, if any.
     pub(super) fn failure(&self) -> Option<CodecError> {
         self.failure.get()
     }

@@ -32,7 +32,6 @@ impl Codec for Postcard {
     }
 }
 
-/// Pushes into the message, without a vector in between.
 struct SinkFlavor<'a, 'b>(&'a mut RecordWriter<'b>);
 
 impl Flavor for SinkFlavor<'_, '_> {

@@ -24,7 +24,6 @@ fn is_short_ascii(bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the first and the last `N` bytes exist and are ASCII.
 #[inline(always)]
 fn ends_are_ascii<const N: usize>(bytes: &[u8]) -> bool {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return false };

@@ -52,7 +52,6 @@ impl<'a> RecordWriter<'a> {
         Self { cursor: Cursor::of(chain), chain, split: false }
     }
 
-    /// Makes the chain count the pushed bytes.
     pub(crate) fn finish(self) {
         self.cursor.store(self.chain);
     }
@@ -111,7 +110,6 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    /// Appends bytes if they fit.
     #[inline(always)]
     fn fits(&mut self, bytes: &[u8]) -> bool {
         let Cursor { at, left } = self.cursor;

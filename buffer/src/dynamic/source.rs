@@ -7,7 +7,6 @@ use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region
 
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
-/// A pool as a trait object.
 pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
     /// Returns a block for `len` bytes, or a smaller one if the pool has none so large.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;

@@ -16,14 +16,11 @@ use crate::{Buffer, ByteOrder, FormatError, ReadError};
 /// The mode of a committed or received buffer.
 #[derive(Debug)]
 pub struct Reading {
-    /// Byte order of headers, and of elements unless their section has the other.
     pub(crate) order: ByteOrder,
-    /// Offset of the dynamic part, or of the end of the message.
     pub(super) sections_end: usize,
     pub(crate) open: OpenSection,
     /// Offset of the section after the open one, before padding.
     pub(super) next: usize,
-    /// Offset of the next record, before padding.
     pub(crate) record: usize,
 }
 
@@ -37,12 +34,10 @@ pub(crate) struct OpenSection {
     pub(crate) left: u64,
     /// Offset of the next element, except for objects.
     pub(super) at: usize,
-    /// Offset of the end of the payload.
     pub(super) end: usize,
 }
 
 impl OpenSection {
-    /// No section is open.
     pub(super) const NONE: Self =
         Self { tag: SectionTag::NONE, order: ByteOrder::NATIVE, touched: false, left: 0, at: 0, end: 0 };
 
@@ -62,9 +57,7 @@ impl OpenSection {
 
 /// A record that is about to be read.
 pub(crate) struct RecordRef {
-    /// The open section after this read.
     open: OpenSection,
-    /// Offset and length of the value in the message.
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
@@ -149,7 +142,6 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.next_at(self.mode.next)
     }
 
-    /// Parses the header after `at`.
     #[inline]
     pub(super) fn next_at(&self, at: usize) -> Result<OpenSection, ReadError> {
         let end = self.mode.sections_end;
@@ -164,7 +156,6 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(OpenSection { tag, order, touched: false, left: count, at: start, end: payload_end })
     }
 
-    /// Returns the next record of a section of `tag`; it counts as read after `Reading::finish_record`.
     pub(crate) fn next_value(&self, tag: SectionTag) -> Result<RecordRef, ReadError> {
         let mut open = self.target(tag)?;
         open.left = open.left.checked_sub(1).ok_or(ReadError::PastSection { needed: 1, available: 0 })?;

@@ -7,7 +7,6 @@ use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing
 /// Maximum number of dimensions with an extent of 2 or more: the volume of more would exceed a `usize`.
 const MAX_DIMS: usize = usize::BITS as usize;
 
-/// Memory for the dimensions of a region, outside of it, because moving a large structure costs more.
 const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
 
 /// A checked region: every index of [`runs`](Self::runs) is in range.
@@ -62,7 +61,6 @@ impl<'a> StridedRegion<'a> {
         Ok(Self { start, volume, dims: &storage[..rank] })
     }
 
-    /// Returns the innermost dimension.
     fn run(&self) -> (usize, isize) {
         self.dims.last().copied().unwrap_or((1, 1))
     }

@@ -52,7 +52,6 @@ unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     }
 }
 
-/// Owns the block of a message for `Bytes`.
 struct Owner<R: RawBuffer>(Buffer<R, Reading>);
 
 impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {

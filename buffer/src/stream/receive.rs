@@ -140,7 +140,6 @@ impl<R: RawBuffer> MessageBody<R> {
         *input = later;
     }
 
-    /// Checks the message, which is complete.
     fn close(self) -> Result<Buffer<R, Reading>, ReceiveError> {
         let layout = validate::message(self.bytes.bytes()).map_err(ReceiveError::Format)?;
         Ok(Buffer::checked(self.bytes, 0, layout))
@@ -270,9 +269,7 @@ pub struct Receiver<P: Pool> {
 
 struct Partial<R> {
     header: [u8; MESSAGE_HEADER],
-    /// Bytes of the header that were received.
     have: usize,
-    /// `Some` after the header was accepted.
     body: Option<MessageBody<R>>,
 }
 

@@ -95,7 +95,6 @@ fn unread_elements_must_be_skipped() {
     assert_eq!(buffer.read_object::<String>().unwrap(), "a");
     assert_eq!(buffer.read(&mut [0u16]), Err(ReadError::Unread { kind: ElementKind::Object, left: 1 }));
     buffer.skip_section().unwrap();
-    // Now no section is open, so `skip_section` skips the next one.
     assert_eq!(buffer.kind(), Some(ElementKind::U16));
     buffer.skip_section().unwrap();
     assert_eq!(buffer.read_object::<String>().unwrap(), "c");

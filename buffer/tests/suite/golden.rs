@@ -18,7 +18,6 @@ fn dump(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Returns the message of the first two dumps.
 fn written() -> Buffer<Heap, Reading> {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write(&[1u8, 2]).unwrap();

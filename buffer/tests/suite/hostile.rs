@@ -23,7 +23,6 @@ fn open(bytes: &[u8]) -> Result<Buffer<Heap, Reading>, FormatError> {
     Buffer::from_bytes(Heap::new(bytes.len()), bytes).map_err(|refused| refused.error)
 }
 
-/// Reads a message with every method.
 fn drain(buffer: &mut Buffer<Heap, Reading>) {
     let sections = buffer.sections().count();
     macro_rules! elements {

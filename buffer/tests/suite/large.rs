@@ -6,7 +6,6 @@ use mpj_buffer::{Buffer, MESSAGE_HEADER, Overflow, ReadError, Section, section_l
 
 const COUNT: usize = (5 << 30) / 8;
 
-/// Returns the free memory in bytes.
 fn available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

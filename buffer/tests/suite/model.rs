@@ -115,7 +115,6 @@ impl Operation {
     }
 }
 
-/// Model of the static part.
 #[derive(Debug)]
 struct Model {
     capacity: usize,

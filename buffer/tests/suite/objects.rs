@@ -226,7 +226,6 @@ fn reused_buffer_writes_the_same_bytes_as_a_new_one() {
             assert_eq!((wire == fresh.commit().to_vec(), streamed == wire), (true, true), "{sizes:?}");
             buffer = reading.clear();
         }
-        // Also without a commit.
         fill(&mut buffer, &[100, 200]);
         buffer = buffer.clear();
     }

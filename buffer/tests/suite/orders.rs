@@ -63,7 +63,6 @@ fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
     read(&mut remote, values, zero);
 }
 
-/// Reads the message with all methods.
 fn read<T: Element + PartialEq + Debug>(buffer: &mut Buffer<Heap, Reading>, values: &[T], zero: T) {
     let (kind, count) = (T::KIND, values.len());
     let mut back = vec![zero; count];

@@ -212,7 +212,6 @@ fn announced_length_allocates_one_block() {
     assert_eq!(pool.stats().live_blocks, 0);
 }
 
-/// Splits `wire` at the given places.
 fn cut(wire: &[u8], mut places: Vec<usize>) -> Vec<&[u8]> {
     places.iter_mut().for_each(|place| *place %= wire.len() + 1);
     places.sort_unstable();

@@ -56,7 +56,6 @@ fn nested_false_lengths_do_not_multiply_allocation() {
 
 #[test]
 fn true_lengths_reserve_all_elements() {
-    // Three sequences of three empty ones each.
     let bytes = [3u8, 3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0];
     assert_eq!(reserved::<Postcard>(&bytes), (12, Ok(())));
     let bytes: Vec<u8> = bytes.iter().flat_map(|count| u64::from(*count).to_le_bytes()).collect();

@@ -8,8 +8,8 @@ use refuse::{Layout, layout};
 use syn::spanned::Spanned;
 use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
 
-/// Implements `Equivalent` for a structure, and `Receivable` if all of its fields are: the datatype names the fields in
-/// the order in which they are declared, without the padding between them.
+/// Implements `Equivalent` for a structure, and `Receivable` if all of its fields are. The datatype contains the fields
+/// in the order of their declaration, without padding.
 ///
 /// Requires `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Fields may be primitives, arrays and other structures
 /// that are `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with `#[datatype(crate =
@@ -20,7 +20,7 @@ pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &Face { path: parse_quote!(::mpj_datatypes), buffers: false })
 }
 
-/// `#[derive(mpj::Datatype)]`: the same for programs that know `mpj` alone, where a single value is a buffer, too.
+/// `#[derive(mpj::Datatype)]`: the same for programs that depend only on `mpj`; a single value is a buffer, too.
 #[proc_macro_derive(MpjDatatype, attributes(datatype))]
 pub fn derive_for_mpj(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     run(input, &Face { path: parse_quote!(::mpj), buffers: true })
@@ -28,9 +28,8 @@ pub fn derive_for_mpj(input: proc_macro::TokenStream) -> proc_macro::TokenStream
 
 /// The crate through which the macro was reached.
 struct Face {
-    /// Its path, unless the structure says another.
+    /// Its path, unless the structure gives another.
     path: Path,
-    /// Whether it has the traits of buffers.
     buffers: bool,
 }
 
@@ -39,8 +38,8 @@ fn run(input: proc_macro::TokenStream, face: &Face) -> proc_macro::TokenStream {
     expand(&input, face).unwrap_or_else(|why| refused(&input, face, &why)).into()
 }
 
-/// Returns the expansion for a rejected structure: the error, and buffer implementations that do nothing. Without these
-/// the compiler would also report, less clearly, at each use that the structure is not a buffer.
+/// Returns the expansion for a rejected structure: the error, and empty buffer implementations, without which the
+/// compiler would report a second error at each use as a buffer.
 fn refused(input: &DeriveInput, face: &Face, why: &syn::Error) -> TokenStream {
     let error = why.to_compile_error();
     let Ok(krate) = crate_path(input, face) else { return error };
@@ -82,8 +81,8 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         clause.predicates.push(parse_quote!(#parameter: #krate::Equivalent));
     }
     let sent = generics.clone();
-    // A bound that mentions a lifetime is looked at when the implementation is used: a structure with a field that may
-    // only be sent is then not `Receivable`, and no error.
+    // A bound with a lifetime is checked when the implementation is used. So a structure with a field that can only be
+    // sent compiles, and is not `Receivable`.
     let received = types.iter().map(|ty| -> WherePredicate {
         parse_quote!(for<'received> #ty: #krate::derive_support::Received<'received>)
     });
@@ -100,7 +99,7 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
     };
     let buffers = face.buffers.then(|| {
         quote! {
-            // SAFETY: one initialised item, as a slice of it is.
+            // SAFETY: one initialised item, as in a slice of one.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::SendBuf for #name #type_generics #sent_clause {
                 fn send_buf(&self) -> #krate::raw::Buf {
@@ -108,7 +107,7 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
                 }
             }
 
-            // SAFETY: one item of a `Receivable` type, as a slice of it is.
+            // SAFETY: one item of a `Receivable` type, as in a slice of one.
             #[automatically_derived]
             unsafe impl #impl_generics #krate::RecvBuf for #name #type_generics #received_clause {
                 fn recv_buf(&mut self) -> #krate::raw::Buf {
@@ -118,8 +117,8 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         }
     });
     Ok(quote! {
-        // SAFETY: the datatype names the fields alone, at their offsets, and its extent is the size of the structure;
-        // what holds for the bytes of a field holds for them here.
+        // SAFETY: the datatype contains only the fields, at their offsets, and its extent is the size of the structure.
+        // The bytes of a field are initialised and immutable in the structure as they are in the field.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Equivalent for #name #type_generics #sent_clause {
             const PRIMITIVE: ::core::option::Option<#krate::Primitive> = #primitive;
@@ -129,7 +128,7 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
             }
         }
 
-        // SAFETY: any bytes may be stored in any of the fields, by the bounds.
+        // SAFETY: by the bounds any bytes may be stored in the fields.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
             fn derived() {
@@ -141,11 +140,11 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
     })
 }
 
-/// The primitive and the datatype of a structure that has the layout of its only field.
+/// Returns the primitive and the datatype of a `#[repr(transparent)]` structure.
 fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
     let this = this();
     let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);
-    // A pattern that names all fields: an attribute macro that comes later may add some.
+    // The pattern lists all fields, because a later attribute macro may add some.
     let take = quote! {
         |#this: Self| {
             let Self { #member: #this } = #this;
@@ -155,19 +154,17 @@ fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenS
     (quote!(<#ty as #krate::Equivalent>::PRIMITIVE), quote!(#datatype(#take)))
 }
 
-/// The datatype of any other structure.
 fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
     let this = this();
     let fields = members.iter().zip(types).map(|(member, ty)| {
         let field = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_field::<Self, #ty>);
-        // SAFETY of what is written: the address is that of a place for the structure.
+        // SAFETY of the generated code: the address is that of memory for the structure.
         quote!(#field(#this, unsafe { &raw const (*#this).#member }))
     });
     let is_generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
-    // A static inside of a generic function would be shared by all its instances.
+    // All instances of a generic function would share a static in it.
     let cell = if is_generic { quote!(let) } else { quote!(static) };
     quote! {
-        // As above: all fields are named.
         let _ = |#this: Self| {
             let Self { #(#members: _),* } = #this;
         };
@@ -176,7 +173,7 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
     }
 }
 
-/// A name that no constant of the program has: as a pattern, that would be the constant.
+/// A name that no constant of the program has, because a constant in a pattern would be compared.
 fn this() -> Ident {
     Ident::new("__mpj_this", Span::mixed_site())
 }
@@ -185,7 +182,6 @@ fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
     fields.members().zip(fields.iter().map(|field| &field.ty)).unzip()
 }
 
-/// The path under which the crate is known.
 fn crate_path(input: &DeriveInput, face: &Face) -> syn::Result<Path> {
     let mut path = face.path.clone();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("datatype")) {

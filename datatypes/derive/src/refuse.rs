@@ -1,18 +1,14 @@
-//! Checks for structures that cannot be derived, with the advice in each error.
+//! Rejects structures that cannot be derived, with advice in each error.
 
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, Type};
 
-/// A layout that the language guarantees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
-    /// `#[repr(C)]`.
     C,
-    /// `#[repr(transparent)]`.
     Transparent,
 }
 
-/// The layout that the structure asks for.
 pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
     if let Data::Enum(data) = &input.data {
         return Err(Error::new(
@@ -35,7 +31,7 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
             } else if meta.path.is_ident("transparent") {
                 found = Some(Layout::Transparent);
             } else if meta.input.peek(syn::token::Paren) {
-                // `align(N)` and `packed(N)` change offsets, which the compiler is asked for.
+                // `align(N)` and `packed(N)` are allowed: the generated code gets the offsets from the compiler.
                 let content;
                 syn::parenthesized!(content in meta.input);
                 content.parse::<proc_macro2::TokenStream>()?;
@@ -52,7 +48,7 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
     })
 }
 
-/// The fields, if all of them can travel as far as one can see.
+/// Returns the fields, unless the form of a type shows that it has no datatype.
 pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
     if let Some(lifetime) = input.generics.lifetimes().next() {
         return Err(Error::new(
@@ -65,7 +61,7 @@ pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
     };
     let mut all: Option<Error> = None;
     for field in &data.fields {
-        if let Err(why) = travels(&field.ty) {
+        if let Err(why) = check_type(&field.ty) {
             match &mut all {
                 Some(all) => all.combine(why),
                 None => all = Some(why),
@@ -78,8 +74,8 @@ pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
     }
 }
 
-/// Refuses the types that are known by their form never to be `Equivalent`, with a better message than the compiler's.
-fn travels(ty: &Type) -> syn::Result<()> {
+/// Rejects types whose form shows that they are not `Equivalent`, with a better message than the compiler's.
+fn check_type(ty: &Type) -> syn::Result<()> {
     let why = match ty {
         Type::Reference(_) | Type::Ptr(_) => {
             "addresses mean nothing to another process; send what lies there"
@@ -89,9 +85,9 @@ fn travels(ty: &Type) -> syn::Result<()> {
             "the layout of a tuple is not fixed; make it a structure with #[repr(C)] and derive Datatype for it"
         }
         Type::Slice(_) => "a slice has no length of its own; use an array",
-        Type::Array(array) => return travels(&array.elem),
-        Type::Paren(inner) => return travels(&inner.elem),
-        Type::Group(inner) => return travels(&inner.elem),
+        Type::Array(array) => return check_type(&array.elem),
+        Type::Paren(inner) => return check_type(&inner.elem),
+        Type::Group(inner) => return check_type(&inner.elem),
         _ => return Ok(()),
     };
     Err(Error::new(ty.span(), why))

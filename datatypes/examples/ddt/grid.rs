@@ -30,8 +30,7 @@ pub(crate) fn patterns() -> Vec<Pattern> {
     all
 }
 
-/// Nine arrays of floats with halos, of which the first four have two dimensions; `from` and `len` in the order i, k,
-/// j.
+/// Nine arrays of floats with halos, the first four two-dimensional; `from` and `len` in the order i, k, j.
 fn wrf(direction: &str, sub: bool, from: [usize; 3], len: [usize; 3]) -> Pattern {
     let (d1, d2, d3) = (32, 65, 52);
     let ([i0, k0, j0], [ni, nk, nj]) = (from, len);
@@ -138,7 +137,6 @@ fn lu(all: &mut Vec<Pattern>, d: usize) {
     all.push(Pattern::new(format!("NAS_LU_y_{d}"), (arena, base), y, pack, unpack));
 }
 
-/// Columns of complex numbers are sent, blocks of rows received.
 fn fft(n: usize) -> Pattern {
     let half = n / 2;
     let (arena, base) = Arena::new(&[16 * n * half]).with_base(0);

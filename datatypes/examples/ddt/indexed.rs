@@ -7,7 +7,7 @@ pub(crate) fn patterns() -> Vec<Pattern> {
     vec![lammps("full", 6, 3062, 3534), lammps("atomic", 4, 243, 4084), ocean(), mantle(), touching()]
 }
 
-/// `count` different indices below `range` in random order, those of the C program.
+/// Returns `count` different indices below `range` in random order, the same as the C program.
 fn permutation(count: usize, range: usize, seed: u32) -> Vec<u32> {
     let mut list: Vec<u32> = (0..range as u32).collect();
     let mut state = u64::from(seed.wrapping_mul(2_654_435_761)) + 12345;
@@ -44,7 +44,7 @@ fn scatter<T: Copy>(to: *mut T, indices: &[u32], input: *const u8) -> *const u8 
     input.cast()
 }
 
-/// Chosen particles: three coordinates from the first array, one number from each of the others.
+/// Selected particles: three coordinates from the first array, one number from each other array.
 fn lammps(kind: &str, arrays: usize, count: usize, range: usize) -> Pattern {
     let indices = permutation(count, range, 7);
     let double = Datatype::of::<f64>();

@@ -1,8 +1,8 @@
 //! Pack and unpack rates of common access patterns, compared with hand-written loops.
 //!
 //! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
-//! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s. The five candidates
-//! take turns, and the median of the turns counts. A mismatch of bytes is printed as `# MISMATCH`.
+//! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s: the medians of
+//! interleaved rounds. Differing bytes are printed as `# MISMATCH`.
 #![allow(unsafe_code, reason = "raw pointers, as the loops written by hand")]
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -33,23 +33,23 @@ fn measure(p: &Pattern, budget: f64) {
     let bytes = p.packed.size();
     let arena = Arena::new(&[bytes, bytes, bytes]);
     let (packed, copy, check) = (arena.at(0), arena.at(1), arena.at(2));
-    // SAFETY: each of the three is an array of so many bytes in the arena, and no two views of one live at once.
+    // SAFETY: each of the three is an array of this length in the arena, and no two views of one exist at once.
     let view = |array: *mut u8| unsafe { core::slice::from_raw_parts_mut(array, bytes) };
     let pack = || {
         let room = packed.cast::<MaybeUninit<u8>>();
-        // SAFETY: as for `view`; what is written there are values.
+        // SAFETY: as for `view`; only initialised bytes are written.
         let out = unsafe { core::slice::from_raw_parts_mut(room, bytes) };
         // SAFETY: invariant 1 of `Pattern`, whose arena is filled.
         unsafe { black_box(&p.packed).pack(black_box(p.base), 1, 0, out) };
     };
     let unpack = || {
         let input = view(packed);
-        // SAFETY: invariant 1 of `Pattern`; the packed bytes lie in another arena.
+        // SAFETY: invariant 1 of `Pattern`; the packed bytes are in another arena.
         unsafe { black_box(&p.unpacked).unpack(black_box(p.base), 1, 0, input) };
     };
     let hand_pack = || (p.hand_pack)(packed);
     let hand_unpack = || (p.hand_unpack)(packed);
-    // SAFETY: two arrays of so many bytes.
+    // SAFETY: two arrays of this length.
     let memcpy = || unsafe { black_box(copy).copy_from_nonoverlapping(black_box(packed), bytes) };
 
     let same = || view(packed) == view(check);
@@ -104,7 +104,6 @@ fn measure(p: &Pattern, budget: f64) {
     );
 }
 
-/// The time that building a type takes.
 fn build() {
     use mpj_datatypes::{ArrayOrder, Datatype};
     let double = Datatype::of::<f64>();

@@ -1,4 +1,4 @@
-//! A pattern: a layout, and hand-written loops that move the same bytes.
+//! A pattern: a layout, and hand-written loops that copy the same bytes.
 
 use mpj_datatypes::Datatype;
 
@@ -14,11 +14,9 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
     unsafe { to.write(element) };
 }
 
-/// One access pattern.
-///
 /// # Invariants
-/// 1. The bytes that both types name at `base` lie in the arena, and the loops touch no others there.
-/// 2. The loops take as many packed bytes as the types do. The caller passes that many, on a page of their own.
+/// 1. The bytes of both types at `base` lie in the arena, and the loops access no others there.
+/// 2. The loops and the types have the same number of packed bytes. The caller passes that number, on separate pages.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,
@@ -28,7 +26,7 @@ pub(crate) struct Pattern {
     pub(crate) base: *mut u8,
     pub(crate) hand_pack: Box<dyn Fn(*mut u8)>,
     pub(crate) hand_unpack: Box<dyn Fn(*const u8)>,
-    /// Holds the memory at `base`.
+    /// Owns the memory at `base`.
     pub(crate) _arena: Arena,
 }
 
@@ -57,7 +55,7 @@ impl Pattern {
 #[derive(Clone, Copy)]
 struct Page([u8; 4096]);
 
-/// Arrays that begin on pages of one allocation, filled with bytes that differ.
+/// Arrays that begin at pages of one allocation, filled with different bytes.
 pub(crate) struct Arena {
     pages: Vec<Page>,
     starts: Vec<usize>,
@@ -78,7 +76,6 @@ impl Arena {
         Arena { pages, starts }
     }
 
-    /// Array `i`.
     pub(crate) fn at(&self, i: usize) -> *mut u8 {
         self.pages.as_ptr().cast::<u8>().cast_mut().wrapping_add(self.starts[i])
     }
@@ -88,7 +85,7 @@ impl Arena {
         self.starts[i]
     }
 
-    /// The arena with the place of array 0, moved by `by` bytes.
+    /// The arena, and the position of array 0 plus `by` bytes.
     pub(crate) fn with_base(self, by: usize) -> (Arena, *mut u8) {
         let base = self.at(0).wrapping_add(by);
         (self, base)

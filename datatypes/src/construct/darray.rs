@@ -1,44 +1,43 @@
-//! One process's part of an array that is distributed over a grid of processes.
+//! Arrays that are distributed over a grid of processes.
 
 use super::subarray::ArrayOrder;
 use crate::{Datatype, TypeEnvelope, TypeError};
 
-/// How the indices of one dimension are dealt out to the processes along it.
+/// Distribution of the indices of one dimension over the processes along it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Distribution {
-    /// Not at all: there is one process along the dimension (`MPI_DISTRIBUTE_NONE`).
+    /// None: there is one process along the dimension (`MPI_DISTRIBUTE_NONE`).
     Whole,
-    /// One block for each process, as equal as can be (`MPI_DISTRIBUTE_BLOCK` with `MPI_DISTRIBUTE_DFLT_DARG`).
+    /// One block per process, of equal size except at the end (`MPI_DISTRIBUTE_BLOCK` with `MPI_DISTRIBUTE_DFLT_DARG`).
     Block,
-    /// One block of this many indices for each process; the last may get fewer (`MPI_DISTRIBUTE_BLOCK`).
+    /// One block of this size per process; the last may be smaller (`MPI_DISTRIBUTE_BLOCK`).
     BlockOf(usize),
-    /// Blocks of this many indices in turn, until all are dealt out (`MPI_DISTRIBUTE_CYCLIC`).
+    /// Blocks of this size in turn, until the end (`MPI_DISTRIBUTE_CYCLIC`).
     Cyclic(usize),
 }
 
-/// One dimension of an array that is distributed, and of the grid of processes.
+/// One dimension of a distributed array and of the grid of processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DistributedDim {
-    /// The number of indices.
+    /// Number of indices.
     pub size: usize,
-    /// The number of processes along the dimension.
+    /// Number of processes along the dimension.
     pub processes: usize,
-    /// Which process gets which indices.
+    /// Distribution of the indices.
     pub distribution: Distribution,
 }
 
 impl Datatype {
-    /// Returns the type of those items of an array that belong to process `rank`, with the bounds of the whole array
-    /// (`MPI_Type_create_darray`, MPI 4.1 §5.1.4).
-    ///
-    /// The processes form a grid, numbered with the last dimension fastest, whatever the order of the array.
+    /// Returns the type of the items of an array that belong to process `rank`, with the bounds of the whole array
+    /// (`MPI_Type_create_darray`, MPI 4.1 §5.1.4). In the grid of processes the last dimension is the fastest, whatever
+    /// the order of the array.
     ///
     /// # Errors
     /// [`TypeError::Distribution`] if the indices of a dimension cannot be distributed in this way, [`TypeError::Rank`]
-    /// if the process does not exist, and others if the size or the bounds overflow.
+    /// if the grid has no such process, and others if the size or the bounds overflow.
     ///
     /// # Examples
-    /// Six rows dealt out to two processes, two rows at a time:
+    /// Six rows distributed to two processes, two rows at a time:
     /// ```
     /// use mpj_datatypes::{Datatype, DistributedDim, Distribution, ArrayOrder, Run};
     /// let rows = DistributedDim { size: 6, processes: 2, distribution: Distribution::Cyclic(2) };
@@ -54,7 +53,7 @@ impl Datatype {
         dimensions: &[DistributedDim],
         order: ArrayOrder,
     ) -> Result<Datatype, TypeError> {
-        // The place in the grid, its last dimension fastest.
+        // Position in the grid, the last dimension fastest.
         let mut places = vec![0; dimensions.len()];
         let mut rest = rank;
         for (place, dimension) in places.iter_mut().zip(dimensions).rev() {
@@ -73,7 +72,7 @@ impl Datatype {
         Datatype::described(lowered, envelope)
     }
 
-    /// The items of one dimension that belong to process `place`, with the bounds of all.
+    /// Returns the type of the items of one dimension that belong to process `place`, with the bounds of all items.
     fn distribute_dim(
         &self,
         dimension: usize,
@@ -81,19 +80,19 @@ impl Datatype {
         place: usize,
     ) -> Result<Datatype, TypeError> {
         let DistributedDim { size, processes, distribution: how } = *along;
-        let refused = TypeError::Distribution { dimension, size, processes };
+        let invalid = TypeError::Distribution { dimension, size, processes };
         let block = match how {
             Distribution::Whole if processes == 1 => size,
             Distribution::Block => size.div_ceil(processes),
             Distribution::BlockOf(block) if block.saturating_mul(processes) >= size => block,
             Distribution::Cyclic(block) if block > 0 => return self.cyclic(size, processes, block, place),
-            _ => return Err(refused),
+            _ => return Err(invalid),
         };
         let start = block.saturating_mul(place).min(size);
         self.section(size, block.min(size - start), start)
     }
 
-    /// Blocks in turn: whole ones at equal distances, and what is left of the last.
+    /// Blocks in turn: whole ones at equal distances, then the rest of the last.
     fn cyclic(
         &self,
         size: usize,
@@ -105,14 +104,14 @@ impl Datatype {
         let start = block.saturating_mul(place);
         let round = block.saturating_mul(processes);
         let mine = size.saturating_sub(start);
-        // Every round but the last takes a whole block; the last may have less for this process.
+        // Each round but the last has a whole block for this process; the last may have less.
         let (rounds, rest) = (mine / round, (mine % round).min(block));
         let whole = rounds + usize::from(rest == block);
         let part = if rest == block { 0 } else { rest };
         if whole == 0 && part == 0 {
             return self.section(size, 0, 0);
         }
-        // A count below is only taken when it leads to an index of the array, so that it fits.
+        // A count is used only if it leads to an index of the array, so it fits.
         let steps = |indices: usize| {
             isize::try_from(indices)
                 .map_err(|_| TypeError::Count { count: indices })

@@ -1,4 +1,4 @@
-//! Lists of blocks.
+//! Constructors of lists of blocks.
 
 use super::TypeBuilder;
 use crate::{Datatype, TypeEnvelope, TypeError};
@@ -7,7 +7,7 @@ impl Datatype {
     /// Returns the type of blocks given as (number of items, displacement in extents) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     ///
     /// # Examples
     /// The upper triangle of a 3 × 3 matrix:
@@ -33,7 +33,7 @@ impl Datatype {
     /// Returns the type of blocks given as (number of items, displacement in bytes) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     pub fn hindexed(&self, blocks: &[(usize, i64)]) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::HIndexed { blocks: blocks.into(), inner: self.clone() };
         let mut build = TypeBuilder::new();
@@ -44,7 +44,7 @@ impl Datatype {
     /// Returns the type of blocks of `block` items each, at displacements in extents (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     ///
     /// # Examples
     /// Three particles out of many, three coordinates each:
@@ -73,7 +73,7 @@ impl Datatype {
     /// Returns the type of blocks of `block` items each, at displacements in bytes (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     pub fn hindexed_block(&self, block: usize, displacements: &[i64]) -> Result<Datatype, TypeError> {
         let envelope =
             TypeEnvelope::HIndexedBlock { block, displacements: displacements.into(), inner: self.clone() };

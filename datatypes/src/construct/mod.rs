@@ -1,4 +1,4 @@
-//! The constructors, one function each; all numbers are checked here and trusted afterwards.
+//! The constructors. All numbers are checked here; later code relies on them.
 
 mod darray;
 mod indexed;
@@ -18,17 +18,16 @@ use crate::overlap::DisjointUpTo;
 use crate::plan::Loop;
 use crate::{Datatype, Signature, TypeEnvelope, TypeError};
 
-/// How deep types may be nested: walks over a type recurse, and a thread's stack is small.
-const DEPTH: usize = 256;
+/// Maximum depth of a type, because walks over a type recurse, and a thread's stack is small.
+const MAX_DEPTH: usize = 256;
 
 impl Datatype {
-    /// The bytes that `steps` extents are.
     fn scaled(&self, count: usize, steps: isize) -> Result<i64, TypeError> {
         let step = steps as i64;
         step.checked_mul(self.extent()).ok_or(TypeError::Extent { count, step })
     }
 
-    /// The same layout, described by another constructor: `lowered` is walked where a walk needs pieces.
+    /// Returns the layout of `lowered` with another constructor. Walks visit the pieces of `lowered`.
     fn described(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         let node = lowered.node();
         Ok(Datatype::from_node(Node {
@@ -43,10 +42,9 @@ impl Datatype {
 }
 
 fn deeper(depth: usize) -> Result<usize, TypeError> {
-    if depth < DEPTH { Ok(depth + 1) } else { Err(TypeError::Depth { limit: DEPTH }) }
+    if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(TypeError::Depth { limit: MAX_DEPTH }) }
 }
 
-/// A type in the making.
 struct TypeBuilder {
     size: usize,
     elements: u64,
@@ -85,13 +83,12 @@ impl TypeBuilder {
         self.nest(inner, displacement, &[item, Loop { count, stride }])
     }
 
-    /// Appends `len` items, one after the other.
     fn field(&mut self, inner: &Datatype, len: usize, displacement: i64) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
         let dense = node.plan.run().filter(|&(_, run)| extent == run as i64 && len > 0);
         let Some((offset, run)) = dense else { return self.add(inner, len, displacement, 1, 0) };
-        // Most fields are primitives, and structures may have many: no plan is made for each.
+        // Without a plan per field: most fields are primitives, and structures may have many.
         self.depth = self.depth.max(deeper(node.depth)?);
         let first = i128::from(displacement);
         self.hull.spread(&node.extent, first, first + i128::from(extent::span(len, extent)?));
@@ -100,7 +97,6 @@ impl TypeBuilder {
         Ok(())
     }
 
-    /// Appends items in loops, the innermost first.
     fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Loop]) -> Result<(), TypeError> {
         let node = inner.node();
         self.depth = self.depth.max(deeper(node.depth)?);
@@ -114,7 +110,6 @@ impl TypeBuilder {
         Ok(())
     }
 
-    /// Appends blocks of items, each as (number of items, displacement).
     fn list(
         &mut self,
         inner: &Datatype,
@@ -122,8 +117,7 @@ impl TypeBuilder {
     ) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
-        // Lists are long, so runs go to the plan at once and other pieces all together; bounds and sums are computed
-        // over all.
+        // Lists are long: runs go directly to the plan, other pieces together; bounds and sums cover the whole list.
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
         let expected = blocks.size_hint().0;
         let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });
@@ -155,7 +149,6 @@ impl TypeBuilder {
         Ok(())
     }
 
-    /// Counts `items` more items.
     fn count(&mut self, node: &Node, items: usize) -> Result<(), TypeError> {
         let too_large = TypeError::Size { count: items, size: node.size };
         let bytes = items.checked_mul(node.size).ok_or(too_large)?;
@@ -164,7 +157,7 @@ impl TypeBuilder {
             return Err(too_large);
         }
         self.size = size;
-        // At most `bytes`, so that neither of the two can overflow.
+        // At most `bytes`, so neither can overflow.
         self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
         self.leaves = self.leaves.and(node.leaves);

@@ -1,11 +1,11 @@
-//! A value with an index, for the reductions that find where the least or the greatest is.
+//! The type of a value with an index, for `MPI_MINLOC` and `MPI_MAXLOC`.
 
 use super::TypeBuilder;
 use crate::{Datatype, Primitive, TypeEnvelope};
 
 impl Datatype {
-    /// Returns the type of a value followed by an index, as C lays out a structure of the two: the type for
-    /// `MPI_MINLOC` and `MPI_MAXLOC` (MPI 4.1 §6.9.4). `MPI_DOUBLE_INT` is `pair(F64, I32)`.
+    /// Returns the type of a value followed by an index, laid out as a C structure: the type for `MPI_MINLOC` and
+    /// `MPI_MAXLOC` (MPI 4.1 §6.9.4). `MPI_DOUBLE_INT` is `pair(F64, I32)`.
     ///
     /// # Examples
     /// ```

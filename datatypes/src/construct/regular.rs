@@ -1,4 +1,4 @@
-//! Blocks at equal distances, resized types, and duplicates.
+//! Constructors of equidistant blocks, resized types and duplicates.
 
 use super::{TypeBuilder, deeper};
 use crate::node::Node;
@@ -6,10 +6,10 @@ use crate::overlap::DisjointUpTo;
 use crate::{Datatype, TypeEnvelope, TypeError};
 
 impl Datatype {
-    /// Returns the type of `count` items one after the other, an extent apart (MPI 4.1 §5.1.2).
+    /// Returns the type of `count` contiguous items (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     ///
     /// # Examples
     /// ```
@@ -24,10 +24,10 @@ impl Datatype {
         self.strided(envelope, 1, count, 0)
     }
 
-    /// Returns the type of `count` blocks of `block` items; the blocks start `stride` extents apart (MPI 4.1 §5.1.2).
+    /// Returns the type of `count` blocks of `block` items, which start `stride` extents apart (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     ///
     /// # Examples
     /// ```
@@ -39,28 +39,25 @@ impl Datatype {
     /// ```
     pub fn vector(&self, count: usize, block: usize, stride: isize) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::Vector { count, block, stride, inner: self.clone() };
-        // With fewer than two blocks, or empty ones, the stride is never taken, so that it need not fit.
+        // With fewer than two blocks, or empty ones, the stride is not used, so it need not fit.
         let stride_bytes = if count < 2 || block == 0 { 0 } else { self.scaled(count, stride)? };
         self.strided(envelope, count, block, stride_bytes)
     }
 
-    /// Returns the type of `count` blocks of `block` items; the blocks start `stride_bytes` bytes apart (MPI 4.1
-    /// §5.1.2).
+    /// Returns the type of `count` blocks of `block` items, which start `stride_bytes` bytes apart (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     pub fn hvector(&self, count: usize, block: usize, stride_bytes: i64) -> Result<Datatype, TypeError> {
         let envelope = TypeEnvelope::HVector { count, block, stride_bytes, inner: self.clone() };
         self.strided(envelope, count, block, stride_bytes)
     }
 
-    /// Returns the type with other bounds: it begins at `lb`, and items are `extent` bytes apart (MPI 4.1 §5.1.7).
-    ///
-    /// The bounds stick, as the standard's markers do: a type built from this one takes its bounds from the resized
-    /// pieces alone.
+    /// Returns the type with the lower bound `lb` and the extent `extent` (MPI 4.1 §5.1.7). As in MPI the bounds are
+    /// sticky: a type built from this one takes its bounds from its resized pieces alone.
     ///
     /// # Errors
-    /// [`TypeError`] if the upper bound does not fit.
+    /// [`TypeError`] if the upper bound overflows.
     ///
     /// # Examples
     /// ```
@@ -82,7 +79,7 @@ impl Datatype {
         }))
     }
 
-    /// Returns a type that is laid out as this one and knows that it is a duplicate (`MPI_Type_dup`, MPI 4.1 §5.1.10).
+    /// Returns a type with the same layout and the constructor [`TypeEnvelope::Dup`] (`MPI_Type_dup`, MPI 4.1 §5.1.10).
     ///
     /// # Errors
     /// [`TypeError::Depth`] if the type is nested too deeply.

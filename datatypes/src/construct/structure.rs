@@ -1,4 +1,4 @@
-//! Fields of different types.
+//! The constructor of structures.
 
 use super::TypeBuilder;
 use crate::{Datatype, TypeEnvelope, TypeError};
@@ -7,7 +7,7 @@ impl Datatype {
     /// Returns the type of fields given as (number of items, displacement in bytes, type) (MPI 4.1 §5.1.2).
     ///
     /// # Errors
-    /// [`TypeError`] if its size or bounds do not fit.
+    /// [`TypeError`] if its size or bounds overflow.
     ///
     /// # Examples
     /// ```

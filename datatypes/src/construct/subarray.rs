@@ -1,4 +1,4 @@
-//! A block out of an array of any rank.
+//! The constructor of subarrays.
 
 use super::TypeBuilder;
 use crate::plan::Loop;
@@ -15,7 +15,6 @@ pub enum ArrayOrder {
 }
 
 impl ArrayOrder {
-    /// The numbers of the dimensions, the fastest first.
     pub(super) fn fastest_first(self, rank: usize) -> impl Iterator<Item = usize> {
         (0..rank).map(move |i| match self {
             ArrayOrder::C => rank - 1 - i,
@@ -27,28 +26,28 @@ impl ArrayOrder {
 /// The part of one dimension that a subarray selects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Subrange {
-    /// The length of the array.
+    /// Length of the array.
     pub size: usize,
-    /// The length of the block.
+    /// Length of the block.
     pub sub_size: usize,
-    /// Where the block begins.
+    /// Start of the block.
     pub start: usize,
 }
 
-/// Arrays of at most this many dimensions need no list of their loops.
+/// Maximum number of dimensions whose loops need no allocation.
 const INLINE_DIMS: usize = 8;
 
 impl Datatype {
-    /// Returns the type of a block of an array of items: in dimension `d` the array is `sizes[d]` long, and the block
-    /// begins at `starts[d]` and is `subsizes[d]` long. Lower bound and extent are those of the whole array (MPI 4.1
+    /// Returns the type of a block of an array: in dimension `d` the array has the length `sizes[d]`, and the block
+    /// begins at `starts[d]` and has the length `subsizes[d]`. Lower bound and extent are those of the array (MPI 4.1
     /// §5.1.3).
     ///
     /// # Errors
-    /// [`TypeError::Subarray`] if the block is not inside of the array, [`TypeError::Dimensions`] if the lists have
-    /// different lengths, and others if the size or the bounds overflow.
+    /// [`TypeError::Subarray`] if the block exceeds the array, [`TypeError::Dimensions`] if the lists have different
+    /// lengths, and others if the size or the bounds overflow.
     ///
     /// # Examples
-    /// The inner points of a 4 × 5 grid with a halo around it:
+    /// The inner points of a 4 × 5 grid with a halo:
     /// ```
     /// use mpj_datatypes::{Datatype, ArrayOrder, Run};
     /// let inner = Datatype::of::<u8>().subarray(&[4, 5], &[2, 3], &[1, 1], ArrayOrder::C)?;
@@ -90,7 +89,6 @@ impl Datatype {
             let too_far = TypeError::Extent { count: size, step: stride };
             let steps = i64::try_from(size).map_err(|_| TypeError::Count { count: size })?;
             whole = stride.checked_mul(steps).ok_or(too_far)?;
-            // At most `size` strides.
             displacement = displacement.checked_add(stride.wrapping_mul(start as i64)).ok_or(too_far)?;
             *level = Loop { count: sub, stride };
         }
@@ -102,22 +100,20 @@ impl Datatype {
         build.finish(TypeEnvelope::Subarray { ranges, order, inner: self.clone() })
     }
 
-    /// `sub_size` items from item `start` on, with the bounds of `size` items.
+    /// Returns the type of `sub` items from item `start` on, with the bounds of `size` items.
     pub(super) fn section(&self, size: usize, sub: usize, start: usize) -> Result<Datatype, TypeError> {
         let whole = self.whole(size)?;
         let at = self.scaled(1, isize::try_from(start).map_err(|_| TypeError::Count { count: start })?)?;
         self.hindexed(&[(sub, at)])?.resized(0, whole)
     }
 
-    /// The extent of `size` items in a row.
     pub(super) fn whole(&self, size: usize) -> Result<i64, TypeError> {
         let steps = i64::try_from(size).map_err(|_| TypeError::Count { count: size })?;
         steps.checked_mul(self.extent()).ok_or(TypeError::Extent { count: size, step: self.extent() })
     }
 }
 
-/// Returns the byte offsets of the rows of a subarray, in pack order. A row is a run of adjacent items: the block's
-/// length in the fastest dimension.
+/// Returns the byte offsets of the rows of a subarray in pack order. A row is the block's run in the fastest dimension.
 pub(crate) fn rows(ranges: &[Subrange], order: ArrayOrder, extent: i64) -> impl Iterator<Item = i64> + '_ {
     let dimensions: Vec<usize> = order.fastest_first(ranges.len()).collect();
     let all = ranges.iter().map(|range| range.sub_size).product::<usize>();

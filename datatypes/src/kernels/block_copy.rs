@@ -1,19 +1,19 @@
-//! How one block is moved: a family of shapes, each made for one length or a class of lengths.
+//! Copy routines for one block, each for one length or a class of lengths.
 
 use core::marker::PhantomData;
 
-/// A way to move one block.
+/// A routine that copies one block.
 pub(super) trait BlockCopy {
-    /// The length of a block; 0 if it is only known at run time.
+    /// The length of a block; 0 if it is known only at run time.
     const LEN: usize;
-    /// Whether a loop over blocks should take several at a time.
+    /// Whether a loop over blocks should copy several per iteration.
     const SHORT: bool;
 
-    /// Moves one block of `len` bytes; `len` is `LEN` unless that is 0.
+    /// Copies one block of `len` bytes; `len` is `LEN` unless that is 0.
     ///
     /// # Safety
-    /// `len` bytes are readable at `src` and writable at `dst`, and the two do not overlap; `len` is one for which
-    /// [`by_length`] picks this shape.
+    /// `len` bytes are readable at `src` and writable at `dst`, and the two do not overlap; [`by_length`] selects this
+    /// routine for `len`.
     unsafe fn copy(src: *const u8, dst: *mut u8, len: usize);
 }
 
@@ -41,7 +41,7 @@ impl<const C: usize> BlockCopy for OverlapCopy<C> {
 
     #[inline(always)]
     unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: C <= len, so that the first C bytes belong to the block.
+        // SAFETY: C <= len, so the first C bytes belong to the block.
         unsafe { Fixed::<C>::copy(src, dst, C) };
         let last = len - C;
         // SAFETY: the last C bytes belong to the block too.
@@ -49,7 +49,7 @@ impl<const C: usize> BlockCopy for OverlapCopy<C> {
     }
 }
 
-/// At least `C` bytes, in steps of C; the last step may overlap the one before.
+/// At least `C` bytes, C at a time; the last C may overlap the ones before.
 pub(super) struct ChunkedCopy<const C: usize>;
 
 impl<const C: usize> BlockCopy for ChunkedCopy<C> {
@@ -61,25 +61,25 @@ impl<const C: usize> BlockCopy for ChunkedCopy<C> {
         let mut at = 0;
         while at + 4 * C <= len {
             for _ in 0..4 {
-                // SAFETY: the four steps from `at` on end inside of the block.
+                // SAFETY: the four chunks from `at` on end inside the block.
                 unsafe { Fixed::<C>::copy(src.wrapping_add(at), dst.wrapping_add(at), C) };
                 at += C;
             }
         }
         while at + C <= len {
-            // SAFETY: the step from `at` on ends inside of the block.
+            // SAFETY: the chunk from `at` on ends inside the block.
             unsafe { Fixed::<C>::copy(src.wrapping_add(at), dst.wrapping_add(at), C) };
             at += C;
         }
         if at < len {
             let last = len - C;
-            // SAFETY: C <= len, so that the last C bytes belong to the block.
+            // SAFETY: C <= len, so the last C bytes belong to the block.
             unsafe { Fixed::<C>::copy(src.wrapping_add(last), dst.wrapping_add(last), C) };
         }
     }
 }
 
-/// Any number of bytes, by the copy routine of the platform.
+/// Any number of bytes, by the platform's `memcpy`.
 pub(super) struct Any;
 
 impl BlockCopy for Any {
@@ -93,22 +93,19 @@ impl BlockCopy for Any {
     }
 }
 
-/// Makes something for a shape: a kernel, or a pair of them.
+/// Makes a kernel, or a pair of them, for a copy routine.
 pub(super) trait Pick {
-    /// The result for a shape.
     type Out;
 
-    /// Makes it.
     fn pick<S: BlockCopy>(&self) -> Self::Out;
 }
 
-/// Above this, or above [`LONG`] for more bytes in all than the first cache takes, the platform's routine wins: it
-/// writes whole lines without reading them first.
+/// Above this length, or above [`LONG`] if all blocks together exceed the first cache, the platform's `memcpy` is
+/// faster: it writes whole lines without reading them first.
 pub(super) const LONGEST: usize = 20 << 10;
 /// See [`LONGEST`].
 pub(super) const LONG: usize = 2560;
 
-/// Picks the shape for blocks of `len` bytes.
 #[inline]
 pub(super) fn by_length<P: Pick>(len: usize, p: &P) -> P::Out {
     match len {
@@ -137,14 +134,14 @@ pub(super) fn by_length<P: Pick>(len: usize, p: &P) -> P::Out {
     }
 }
 
-/// Moves a block of a length that changes from one to the next.
+/// Copies a block whose length varies from call to call.
 ///
 /// # Safety
 /// `len` bytes are readable at `src` and writable at `dst`, and the two do not overlap.
 #[inline(always)]
 pub(super) unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
     match len {
-        // SAFETY: the caller's promise, and the length is one for the shape, here and in the arms below.
+        // SAFETY: the caller's promise, and the length is one for the routine, here and in the arms below.
         4 => unsafe { Fixed::<4>::copy(src, dst, len) },
         // SAFETY: as above.
         8 => unsafe { Fixed::<8>::copy(src, dst, len) },
@@ -171,37 +168,32 @@ pub(super) unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
 
 /// The direction of a copy. One generic loop serves both.
 pub(super) trait Direction {
-    /// Whether the packed side is written.
     const PACKS: bool;
 
-    /// The source and the target of a move.
     #[inline(always)]
     fn route(user: *mut u8, packed: *mut u8) -> (*const u8, *mut u8) {
         if Self::PACKS { (user, packed) } else { (packed, user) }
     }
 
-    /// Of the kernels for the two directions, that for this one.
     #[inline(always)]
     fn of<K>((pack, unpack): (K, K)) -> K {
         if Self::PACKS { pack } else { unpack }
     }
 }
 
-/// From the layout to the packed form.
 pub(super) struct Gather;
 
 impl Direction for Gather {
     const PACKS: bool = true;
 }
 
-/// From the packed form to the layout.
 pub(super) struct Scatter;
 
 impl Direction for Scatter {
     const PACKS: bool = false;
 }
 
-/// Moves `len` bytes that are adjacent on both sides.
+/// Copies `len` bytes that are contiguous on both sides.
 ///
 /// # Safety
 /// `len` bytes at `user` and at `packed` are valid as points 2 to 4 of [`Kernel`](super::Kernel) say.
@@ -212,19 +204,17 @@ pub(super) unsafe fn bytes<D: Direction>(user: *mut u8, packed: *mut u8, len: us
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// Makes a pair (pack, unpack) from something that makes one of them.
+/// Makes a pair (pack, unpack) with `M`.
 pub(super) struct KernelPair<M>(PhantomData<M>);
 
 impl<M> KernelPair<M> {
     pub(super) const NEW: KernelPair<M> = KernelPair(PhantomData);
 }
 
-/// Makes the kernel for a shape and a direction.
+/// Makes the kernel for a copy routine and a direction.
 pub(super) trait Make {
-    /// The type of the kernel.
     type Kernel;
 
-    /// Makes it.
     fn make<D: Direction, S: BlockCopy>() -> Self::Kernel;
 }
 

@@ -7,16 +7,16 @@ use super::{KernelArgs, item_batches, step};
 use super::{isa::Isa, tile::wide};
 use crate::plan::{BlockList, Body, Offsets, Plan};
 
-/// Moves a block for each offset; the packed side is dense.
+/// Copies a block per offset; the packed side is dense.
 ///
 /// # Safety
 /// Every block of `block` bytes at `user` + an offset, and its packed place, are valid as [`Kernel`](super::Kernel)
 /// says; `block` is the length for which the kernel was chosen.
 pub(crate) type ListKernel = unsafe fn(user: *mut u8, offsets: &[u32], packed: *mut u8, block: usize);
 
-/// Returns the kernels (pack, unpack) for blocks of `block` bytes that all lie inside `span` bytes.
+/// Returns the kernels (pack, unpack) for blocks of `block` bytes inside `span` bytes.
 pub(super) fn choose(block: usize, span: i64) -> (ListKernel, ListKernel) {
-    // Out of the second cache, blocks of several lines come late: the hardware cannot guess them.
+    // Beyond the second cache, blocks of several lines arrive late, because the hardware cannot predict them.
     if block >= 64 && span > 1 << 20 {
         by_length(block, &KernelPair::<Each<true>>::NEW)
     } else {
@@ -81,7 +81,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy, const FETCH: bool>(
     unsafe { each::<D, S, FETCH>(u, offsets, p, n) }
 }
 
-/// How many blocks ahead a line is prefetched.
+/// Blocks between a block and the one whose lines are prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 
 /// # Safety
@@ -118,7 +118,6 @@ unsafe fn each<D: Direction, S: BlockCopy, const FETCH: bool>(
     rest.iter().for_each(|&offset| one(offset));
 }
 
-/// Asks for the cache line at `at`; any address is allowed.
 #[inline(always)]
 fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -131,8 +130,6 @@ fn fetch(at: *const u8) {
     let _ = at;
 }
 
-/// The kernel.
-///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
@@ -161,7 +158,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
         if within > 0 {
             let n = len.min(block - within);
             let at = origin.wrapping_offset(offsets.get(i) as isize).wrapping_add(within);
-            // SAFETY: the position lies `within` bytes inside of block i, and n bytes stay in it and in `args`.
+            // SAFETY: the position lies `within` bytes inside block i, and n bytes stay in it and in `args`.
             unsafe { bytes::<D>(at, packed, n) };
             packed = packed.wrapping_add(n);
             len -= n;
@@ -187,7 +184,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
         len -= whole * block;
         i += whole;
         if len > 0 && i < offsets.len() {
-            // SAFETY: `args` ends inside of block i.
+            // SAFETY: `args` ends inside block i.
             unsafe { bytes::<D>(origin.wrapping_offset(offsets.get(i) as isize), packed, len) };
             return;
         }

@@ -1,8 +1,8 @@
-//! Checks received bytes that must be values of `bool` or `char`.
+//! Validation of received `bool` and `char` values.
 
 use crate::{InvalidValueError, Primitive};
 
-/// Checks `n` adjacent elements at `at`. Replaces each invalid one and returns the first, with `position` as the packed
+/// Checks `n` contiguous elements at `at`. Replaces the invalid ones and returns the first; `position` is the packed
 /// position of the first element.
 ///
 /// # Safety

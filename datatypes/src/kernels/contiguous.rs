@@ -2,11 +2,11 @@
 
 use super::block_copy::Direction;
 
-/// Below this the platform's routine is one call and a few moves anyway.
+/// Below this length the platform's `memcpy` is one call and a few moves.
 #[cfg(target_arch = "x86_64")]
 const SHORTEST: usize = 192;
 
-/// Moves `len` bytes that are adjacent on both sides.
+/// Copies `len` bytes that are contiguous on both sides.
 ///
 /// # Safety
 /// `len` bytes at `user` and at `packed` are valid as points 2 to 4 of [`Kernel`](super::Kernel) say.
@@ -16,14 +16,14 @@ pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usiz
     #[cfg(target_arch = "x86_64")]
     if (SHORTEST..=super::block_copy::LONGEST).contains(&len) && super::isa::best() == super::isa::Isa::Avx512
     {
-        // SAFETY: the caller's promise; the length and the machine are as asked for.
+        // SAFETY: the caller's promise; length and machine were checked above.
         return unsafe { wide(src, dst, len) };
     }
     // SAFETY: the caller's promise.
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// In the first cache, whole registers beat the platform's routine by a quarter.
+/// Full registers, which in the first cache are a quarter faster than the platform's `memcpy`.
 ///
 /// # Safety
 /// `len` bytes, at least 64, are readable at `src` and writable at `dst`, and do not overlap; the machine has AVX-512.

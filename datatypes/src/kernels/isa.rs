@@ -1,9 +1,8 @@
-//! Which instructions this machine has beyond the baseline.
+//! Detection of instruction sets.
 
-/// A level of vector instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Isa {
-    /// The instructions that every machine of the architecture has.
+    /// The baseline of the architecture.
     Base,
     /// 32-byte registers.
     #[cfg(target_arch = "x86_64")]
@@ -13,7 +12,7 @@ pub(super) enum Isa {
     Avx512,
 }
 
-/// The best level; the answer is cached by the standard library.
+/// Returns the best instruction set; the standard library caches the detection.
 #[inline]
 pub(super) fn best() -> Isa {
     #[cfg(target_arch = "x86_64")]

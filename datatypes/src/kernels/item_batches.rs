@@ -1,21 +1,21 @@
-//! Many items of a few pieces each, such as structures with padding: piece by piece over a tile of items, so that the
-//! length of a piece is tested once per tile and not once per item.
+//! Many items of a few pieces each, such as structures with padding: piece by piece over a batch of items, so that the
+//! length of a piece is tested once per batch and not once per item.
 
 use super::block_copy::Direction;
 use super::strided_copy;
 
-/// Longer lists are left to the loop over one item.
-const PIECES: usize = 16;
-/// Fewer items are not worth it.
-const ITEMS: usize = 8;
-/// Bytes of a tile on either side: it has to stay in the first cache while its pieces are moved.
-const TILE: usize = 8 << 10;
+/// Maximum number of pieces; longer lists go to the loop over one item.
+const MAX_PIECES: usize = 16;
+/// Minimum number of items, for which a batch is faster.
+const MIN_ITEMS: usize = 8;
+/// Bytes of a batch on either side, which stay in the first cache while its pieces are copied.
+const BATCH: usize = 8 << 10;
 
-/// Moves all of `items` items, or none if the layout does not suit, and returns how many.
+/// Copies all of `items` items, or none if the layout does not suit, and returns the number.
 ///
 /// # Safety
 /// `items` whole items at `origin`, `stride` bytes apart, each of `size` packed bytes in the pieces (offset, length) in
-/// pack order, all inside of `span` bytes, are valid as [`Kernel`](super::Kernel) says, and so are their packed bytes.
+/// pack order, all inside `span` bytes, are valid as [`Kernel`](super::Kernel) says, and so are their packed bytes.
 pub(super) unsafe fn run<D: Direction>(
     pieces: impl ExactSizeIterator<Item = (i64, usize)> + Clone,
     span: i64,
@@ -25,16 +25,16 @@ pub(super) unsafe fn run<D: Direction>(
     packed: *mut u8,
     items: usize,
 ) -> usize {
-    // Pieces of one item keep their order. That of items changes, so that to unpack they must not overlap.
-    let apart = D::PACKS || (span >= 0 && stride.unsigned_abs() >= span.unsigned_abs());
-    if items < ITEMS || pieces.len() > PIECES || !apart {
+    // The pieces of an item keep their order. The order of items changes, so to unpack they must not overlap.
+    let disjoint = D::PACKS || (span >= 0 && stride.unsigned_abs() >= span.unsigned_abs());
+    if items < MIN_ITEMS || pieces.len() > MAX_PIECES || !disjoint {
         return 0;
     }
     let wide = usize::try_from(stride.unsigned_abs()).unwrap_or(usize::MAX);
-    let tile = (TILE / wide.max(size).max(1)).max(4);
+    let batch = (BATCH / wide.max(size).max(1)).max(4);
     let mut done = 0;
     while done < items {
-        let n = tile.min(items - done);
+        let n = batch.min(items - done);
         let (user, out) = (super::step(origin, stride, done), packed.wrapping_add(done * size));
         let mut start = 0;
         for (offset, len) in pieces.clone() {

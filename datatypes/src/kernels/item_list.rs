@@ -1,11 +1,9 @@
-//! The same few runs at irregular places: lists of structures.
+//! Equal items at irregular offsets: lists of structures.
 
 use super::block_copy::{Direction, short};
 use super::{KernelArgs, nested};
 use crate::plan::{Body, ItemList, Offsets, Plan};
 
-/// The kernel.
-///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
@@ -28,7 +26,8 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
             let n = len.min(size - within);
             let at = user.wrapping_offset(items.offsets.get(i) as isize);
             let inner = KernelArgs { user: at, packed, len: n, position: within, count: 1, stride: 0 };
-            // SAFETY: the inner arguments name the bytes of `args` that lie in item i, and the kernel is the item's.
+            // SAFETY: the inner arguments stand for the bytes of `args` that lie in item i, and the kernel is the
+            // item's.
             unsafe { kernel(&items.body, inner) };
             packed = packed.wrapping_add(n);
             len -= n;
@@ -38,7 +37,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     }
 }
 
-/// Moves items `first..first + count`, whose pieces are known.
+/// Copies items `first..first + count`, which have a list of pieces.
 ///
 /// # Safety
 /// These items at `user`, and their packed bytes at `packed`, are valid as [`Kernel`](super::Kernel) says.
@@ -65,7 +64,7 @@ unsafe fn whole_items<D: Direction>(
     }
 }
 
-/// Moves `pieces` at each of `places`.
+/// Copies `pieces` at each of `places`.
 ///
 /// # Safety
 /// Each piece at each place, and its packed bytes, are valid as [`Kernel`](super::Kernel) says.

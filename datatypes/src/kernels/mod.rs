@@ -1,16 +1,16 @@
 //! The loops that move bytes between a layout in memory and its packed form.
 //!
-//! Every kernel has the signature [`Kernel`] and is chosen once, when the type is built. A kernel can start and stop at
-//! any packed byte: it finds its position by division (strided) or binary search (lists), finishes a split block, then
-//! runs over whole blocks. To add a family, add a new file and a line in [`choose`]. `README.md` in this folder lists
-//! which form of a type goes to which loop, and why.
+//! Every kernel has the signature [`Kernel`] and is selected once, when the type is built. A kernel can start and stop
+//! at any packed byte: it finds its position by division (strided) or binary search (lists), finishes a split block,
+//! then loops over whole blocks. A new family is a new file and a line in [`choose`]. `README.md` in this folder lists
+//! which form of a type uses which loop, and why.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `strided` `listed` `indexed` `items` `nested` | one kernel for each canonical form: finds the place, splits the args |
-//! | `tile` `turned` `alternate` `far` | the inner loops of `strided`, chosen by block length, order and instruction set |
-//! | `bulk` `copy` | how one run, how one block is moved, and the choice by its length |
-//! | `records` `cross` | many items of a few pieces; blocks at one distance to blocks at another |
+//! | `strided` `block_list` `run_list` `item_list` `nested` | one kernel per canonical form: finds the position, splits the call |
+//! | `tile` `transpose` `stride2` `sparse` | the inner loops of `strided`, selected by block length, order and instruction set |
+//! | `contiguous` `block_copy` | copies of one run; of one block, selected by its length |
+//! | `item_batches` `strided_copy` | many items of a few pieces; equidistant blocks to equidistant blocks |
 //! | `transpack` | from layout to layout |
 
 mod block_copy;
@@ -41,8 +41,8 @@ pub(crate) use transpack::{Side, transpack};
 use crate::plan::{Body, Loop, Plan};
 use block_copy::{Gather, Scatter};
 
-/// The work of one kernel call: to move `len` packed bytes from packed position `position` on. The items are `count`
-/// repetitions of the plan, `stride` bytes apart, the first at `user`.
+/// Arguments of one kernel call, which copies `len` packed bytes from packed position `position` on. The items are
+/// `count` repetitions of the plan, `stride` bytes apart, the first at `user`.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelArgs {
     pub(crate) user: *mut u8,
@@ -53,10 +53,10 @@ pub(crate) struct KernelArgs {
     pub(crate) stride: i64,
 }
 
-/// Moves the bytes of one kernel call.
+/// Copies the bytes of one kernel call.
 ///
 /// # Safety
-/// 1. `position + len <= count * plan.size`, as numbers without a limit.
+/// 1. `position + len <= count * plan.size`, without overflow.
 /// 2. Every byte of memory that packed positions `position..position + len` stand for is readable and initialised
 ///    (to pack) or writable (to unpack).
 /// 3. `packed` is writable (to pack) or readable and initialised (to unpack) for `len` bytes.
@@ -64,15 +64,15 @@ pub(crate) struct KernelArgs {
 /// 5. The kernel is the one of `plan`.
 pub(crate) type Kernel = unsafe fn(&Plan, KernelArgs);
 
-/// `pointer` moved by `count` strides. It may pass over addresses outside of the buffer, which wrapping arithmetic
-/// allows as long as nothing is accessed there.
+/// Returns `pointer` moved by `count` strides. The result may be outside of the buffer; wrapping arithmetic allows that
+/// as long as nothing is accessed there.
 #[inline(always)]
 fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
     pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }
 
-/// Packs one kernel call by the plan's kernel. Stores past the caches (packed in pieces of 2 to 16 KiB on the stack,
-/// then streamed) were tried for 64 MiB, and reached 0.5 to 0.9 of the plain kernels' rate.
+/// Packs by the plan's kernel. Non-temporal stores (packed in pieces of 2 to 16 KiB on the stack, then streamed) were
+/// measured for 64 MiB: 0.5 to 0.9 of the plain kernels' rate.
 ///
 /// # Safety
 /// That of [`Kernel`].
@@ -82,7 +82,7 @@ pub(crate) unsafe fn pack(plan: &Plan, args: KernelArgs) {
     unsafe { (plan.kernels.0)(plan, args) }
 }
 
-/// Unpacks one kernel call by the plan's kernel.
+/// Unpacks by the plan's kernel.
 ///
 /// # Safety
 /// That of [`Kernel`].
@@ -92,13 +92,11 @@ pub(crate) unsafe fn unpack(plan: &Plan, args: KernelArgs) {
     unsafe { (plan.kernels.1)(plan, args) }
 }
 
-/// Nothing to move.
 ///
 /// # Safety
 /// None needed; the signature is that of [`Kernel`].
 unsafe fn nothing(_: &Plan, _: KernelArgs) {}
 
-/// The kernels (pack, unpack) for a body.
 pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
     match body {
         Body::Empty => (nothing, nothing),
@@ -111,12 +109,11 @@ pub(crate) fn choose(body: &Body) -> (Kernel, Kernel) {
     }
 }
 
-/// The kernels for the inner loops of a nest.
 pub(crate) fn tiles(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
     tile::choose(block, nest)
 }
 
-/// The kernels for lists of blocks of `block` bytes, all of them inside of `span` bytes.
+/// Returns the kernels for lists of blocks of `block` bytes inside `span` bytes.
 pub(crate) fn lists(block: usize, span: i64) -> (ListKernel, ListKernel) {
     block_list::choose(block, span)
 }

@@ -1,11 +1,10 @@
-//! Plans made of plans: the position is computed once per part, never per block.
+//! Plans made of plans: the position is computed once per part, not per block.
 
 use super::KernelArgs;
 use super::block_copy::Direction;
 use crate::plan::{Body, Plan};
 
-/// Splits a kernel call into whole and partial repetitions: yields (origin of the repetition, start and length in it,
-/// packed).
+/// Splits a kernel call into calls for single repetitions, the first and the last possibly partial.
 pub(super) fn repetitions(plan: &Plan, args: KernelArgs) -> impl Iterator<Item = KernelArgs> {
     let KernelArgs { user, mut packed, mut len, position, stride, .. } = args;
     let size = plan.size;
@@ -25,7 +24,7 @@ pub(super) fn repetitions(plan: &Plan, args: KernelArgs) -> impl Iterator<Item =
     })
 }
 
-/// The kernel of a loop around another plan.
+/// The kernel of a loop over another plan.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
@@ -34,13 +33,13 @@ pub(super) unsafe fn repeat<D: Direction>(plan: &Plan, args: KernelArgs) {
     let kernel = D::of(repeat.body.kernels);
     for one in repetitions(plan, args) {
         let inner = KernelArgs { count: repeat.level.count, stride: repeat.level.stride, ..one };
-        // SAFETY: the inner arguments name a part of the bytes of `args`: one repetition is `level.count` of the body,
-        // and the kernel is the body's.
+        // SAFETY: the inner arguments stand for a part of the bytes of `args`: one repetition is `level.count` of the
+        // body, and the kernel is the body's.
         unsafe { kernel(&repeat.body, inner) };
     }
 }
 
-/// The kernel of different plans one after the other.
+/// The kernel of a sequence of plans.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
@@ -60,7 +59,8 @@ pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, args: KernelArgs) {
                 count: 1,
                 stride: 0,
             };
-            // SAFETY: the inner arguments name the bytes of `args` that lie in part i, and the kernel is that part's.
+            // SAFETY: the inner arguments stand for the bytes of `args` that lie in part i, and the kernel is that
+            // part's.
             unsafe { D::of(part.kernels)(part, inner) };
             packed = packed.wrapping_add(n);
             position += n;

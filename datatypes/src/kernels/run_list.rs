@@ -4,8 +4,6 @@ use super::block_copy::{Direction, short};
 use super::{KernelArgs, item_batches, step};
 use crate::plan::{Body, Plan};
 
-/// The kernel.
-///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {

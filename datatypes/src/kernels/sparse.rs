@@ -1,9 +1,8 @@
-//! Short blocks that lie lines apart, moved by mask with AVX-512, because the prefetcher of strides does not follow
-//! masked moves.
+//! Short blocks that are cache lines apart, copied with AVX-512 masks, which do not train the stride prefetcher.
 //!
-//! The prefetcher uses up as many of the first cache's outstanding misses as the moves themselves. While the lines are
-//! in the second cache it has a cost and no benefit: masked moves, which do not train it, take 0.5 to 0.8 of the time.
-//! Beyond the second cache a software prefetch every few blocks replaces it.
+//! The prefetcher occupies outstanding misses of the first cache that the copies need too. If the second cache holds
+//! the lines, prefetching has a cost and no benefit: masked copies take 0.5 to 0.8 of the time. Beyond the second cache
+//! a software prefetch every few blocks replaces it.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};
@@ -12,21 +11,20 @@ use core::arch::x86_64::{
     _mm_prefetch, _mm_storeu_pd,
 };
 
-/// Two lines: closer blocks are found by the prefetcher of adjacent lines.
+/// Two cache lines: the adjacent-line prefetcher finds closer blocks.
 const MIN_STRIDE: usize = 128;
 /// The first cache holds the lines of fewer blocks.
 const MIN_BLOCKS: usize = 768;
-/// The second cache does not hold the lines of more, and then blocks of up to 8 bytes are best left to the prefetcher.
+/// The second cache does not hold the lines of more. Then blocks of up to 8 bytes are best left to the prefetcher.
 const L2_BLOCKS: usize = 12 << 10;
-/// How far ahead is prefetched, in steps of four blocks.
+/// Prefetch distance in units of four blocks.
 const PREFETCH_DISTANCE: isize = 8;
 
-/// Whether blocks of this shape can be moved so.
+/// Returns whether this kernel supports blocks of this routine.
 pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 12 | 16)
 }
 
-/// Whether they should be.
 #[inline(always)]
 pub(super) fn is_faster<D: Direction, S: BlockCopy>(tile: &Tile) -> bool {
     let few = tile.column().unsigned_abs() < MIN_STRIDE || tile.rows * tile.columns < MIN_BLOCKS;
@@ -37,12 +35,10 @@ fn many(tile: &Tile) -> bool {
     tile.rows * tile.columns > L2_BLOCKS
 }
 
-/// Whether two blocks can share a store.
 const fn pairs<D: Direction, S: BlockCopy>() -> bool {
     D::PACKS && S::LEN == 8
 }
 
-/// Moves a tile.
 ///
 /// # Safety
 /// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
@@ -72,7 +68,6 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-/// Moves four blocks.
 ///
 /// # Safety
 /// That of [`run`] for the blocks at `user` and one to three columns on.
@@ -84,7 +79,7 @@ unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
     steps: &[isize; 4],
     block: usize,
 ) {
-    // Not from `S::LEN`: moves by a constant mask are compiled into other instructions.
+    // Not from `S::LEN`: copies by a constant mask compile to other instructions.
     let mask = ((1u32 << (block / 4)) - 1) as __mmask8;
     for (k, step) in [0, steps[0], steps[1], steps[2]].into_iter().enumerate() {
         let (user, packed) = (user.wrapping_offset(step), packed.wrapping_add(k * S::LEN));
@@ -92,14 +87,13 @@ unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
             prefetch(user, steps);
         }
         let (src, dst) = D::route(user, packed);
-        // SAFETY: block k of the four; the mask leaves out what is not of it.
+        // SAFETY: block k of the four; the mask excludes all other bytes.
         let words = unsafe { _mm_maskz_loadu_epi32(mask, src.cast()) };
         // SAFETY: its other side.
         unsafe { _mm_mask_storeu_epi32(dst.cast(), mask, words) };
     }
 }
 
-/// Packs four blocks of 8 bytes.
 ///
 /// # Safety
 /// That of [`run`] for the blocks at `user` and one to three columns on.

@@ -1,5 +1,5 @@
-//! Every second element of an array with AVX-512: 64 packed bytes and two registers that skip the other elements by
-//! mask, with a permutation between. Twice to three times as fast as element by element while the data is in the first
+//! Every second element of an array with AVX-512: 64 packed bytes and two registers in which a mask excludes the other
+//! elements, with a permutation between. Two to three times as fast as single elements while the data is in the first
 //! two caches.
 
 use super::block_copy::{BlockCopy, Direction};
@@ -9,12 +9,12 @@ use core::arch::x86_64::{
     _mm512_permutex2var_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_storeu_si512,
 };
 
-/// Whether blocks of this shape can be moved so.
+/// Returns whether this kernel supports blocks of this routine.
 pub(super) const fn fits<S: BlockCopy>() -> bool {
     matches!(S::LEN, 4 | 8 | 16)
 }
 
-/// Moves a tile whose columns are two blocks apart.
+/// Copies a tile whose columns are two blocks apart.
 ///
 /// # Safety
 /// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
@@ -22,7 +22,7 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
-    // Of 16 words of 4 bytes, those that belong to a block.
+    // Those of 16 words of 4 bytes that belong to a block.
     let mask = match S::LEN {
         4 => 0x5555,
         8 => 0x3333,
@@ -34,7 +34,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
         while left >= 64 / S::LEN {
             let next = at.wrapping_add(64);
             if D::PACKS {
-                // SAFETY: the first half of the next 64 / LEN blocks; the mask leaves out what lies between them.
+                // SAFETY: the first half of the next 64 / LEN blocks; the mask excludes the bytes between them.
                 let low = unsafe { _mm512_maskz_loadu_epi32(mask, at.cast()) };
                 // SAFETY: the second half.
                 let high = unsafe { _mm512_maskz_loadu_epi32(mask, next.cast()) };
@@ -47,7 +47,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
                 let [low, high] = scatter_index(S::LEN);
                 let (low, high) =
                     (_mm512_permutexvar_epi32(low, dense), _mm512_permutexvar_epi32(high, dense));
-                // SAFETY: the first half of these blocks; the mask leaves out what lies between them.
+                // SAFETY: the first half of these blocks; the mask excludes the bytes between them.
                 unsafe { _mm512_mask_storeu_epi32(at.cast(), mask, low) };
                 // SAFETY: the second half.
                 unsafe { _mm512_mask_storeu_epi32(next.cast(), mask, high) };
@@ -63,7 +63,7 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-/// Returns the positions of the blocks' words in the two halves, one after the other.
+/// Returns the positions of the blocks' words in the two halves, in order.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn gather_index(block: usize) -> __m512i {
@@ -74,7 +74,7 @@ fn gather_index(block: usize) -> __m512i {
     }
 }
 
-/// Returns which word of the blocks goes to each position of the two halves; masked positions may have any value.
+/// Returns which word of the blocks goes to each position of the two halves; any for masked positions.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn scatter_index(block: usize) -> [__m512i; 2] {

@@ -1,11 +1,11 @@
-//! Blocks of one size in nested loops: finds the place, then hands whole tiles to the chosen kernel.
+//! Equal blocks in nested loops: finds the position, then passes whole tiles to the selected kernel.
 
 use super::block_copy::{Direction, bytes};
 use super::tile::{Tile, steps};
 use super::{KernelArgs, contiguous, step};
 use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 
-/// The loops of a strided body with the repetition of the whole around them, and a place in them.
+/// The loops of a strided body and the repetition of the item, with a position.
 pub(super) struct Odometer {
     pub(super) levels: [Loop; LEVELS + 1],
     pub(super) at: [usize; LEVELS + 1],
@@ -14,7 +14,6 @@ pub(super) struct Odometer {
 }
 
 impl Odometer {
-    /// Sets the loops on block `index`.
     #[inline(always)]
     pub(super) fn new(nest: &[Loop], outer: Loop, origin: *mut u8, mut index: usize) -> Odometer {
         let mut levels = [Loop { count: 1, stride: 0 }; LEVELS + 1];
@@ -36,7 +35,6 @@ impl Odometer {
         Odometer { levels, at, depth, cursor }
     }
 
-    /// Advances loop `d` by `steps`; its inner loops are at their start.
     #[inline(always)]
     pub(super) fn advance(&mut self, mut d: usize, steps: usize) {
         self.at[d] += steps;
@@ -51,15 +49,12 @@ impl Odometer {
         }
     }
 
-    /// The steps left in loop `d`.
     #[inline(always)]
     pub(super) fn left(&self, d: usize) -> usize {
         self.levels[d].count - self.at[d]
     }
 }
 
-/// The kernel.
-///
 /// # Safety
 /// That of [`Kernel`](super::Kernel).
 pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
@@ -68,11 +63,11 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let origin = user.wrapping_offset(plan.offset as isize);
     let block = strided.block;
     if strided.depth == 0 && (count == 1 || stride == block as i64) {
-        // SAFETY: all repetitions are one run from `origin` on, of which `args` names `position..position + len`.
+        // SAFETY: all repetitions are one run from `origin` on, of which `args` has `position..position + len`.
         unsafe { contiguous::run::<D>(origin.wrapping_add(position), packed, len) };
         return;
     }
-    // The whole of a layout of up to two loops is one tile.
+    // A complete layout of up to two loops is one tile.
     if position == 0 && plan.size.checked_mul(count) == Some(len) {
         let (row, column) = match (strided.nest(), count) {
             (&[], _) => (Loop { count: 1, stride: 0 }, Loop { count, stride }),
@@ -101,7 +96,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     unsafe { part::<D>(strided, origin, args) };
 }
 
-/// Moves any part: the rest of a split block, the rest of a row, whole rows, and so on backwards.
+/// Copies any part: the rest of a split block, the rest of a row, whole rows, and then smaller units again.
 ///
 /// # Safety
 /// That of [`Kernel`](super::Kernel) for the plan with this body, whose first block is at `origin`.
@@ -125,14 +120,14 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArg
     let steps = steps(column.stride as isize);
     let kernel = D::of(strided.tiles);
     while whole > 0 {
-        // The next rows at once, or the next blocks of this row. Neither is 0: by point 1 of `Kernel` the args ends
-        // before the loops do.
+        // The next rows, or the next blocks of this row. Not 0: by point 1 of `Kernel`, `args` ends before the loops
+        // do.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };
         let row = if last > 0 { o.levels[last - 1].stride as isize } else { 0 };
         let tile = Tile { user: o.cursor, packed, rows, row, columns, steps, block };
-        // SAFETY: the tile is the next rows * columns blocks at the cursor, and all belong to the args.
+        // SAFETY: the tile is the next rows * columns blocks at the cursor, and all belong to `args`.
         unsafe { kernel(&tile) };
         let n = rows * columns;
         packed = packed.wrapping_add(n * block);
@@ -144,7 +139,7 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArg
         }
     }
     if rest > 0 {
-        // SAFETY: `args` ends inside of the block at the cursor.
+        // SAFETY: `args` ends inside the block at the cursor.
         unsafe { bytes::<D>(o.cursor, packed, rest) };
     }
 }

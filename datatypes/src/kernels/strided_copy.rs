@@ -1,32 +1,32 @@
-//! Blocks at one distance moved to blocks at another.
+//! Equidistant blocks copied to equidistant blocks.
 
 use super::block_copy::{BlockCopy, Pick, by_length};
 
-type CrossKernel = unsafe fn(*const u8, isize, *mut u8, isize, usize, usize);
+type StridedCopyKernel = unsafe fn(*const u8, isize, *mut u8, isize, usize, usize);
 
-/// Moves `n` blocks of `len` bytes from `src` on, `from` bytes apart, to `dst` on, `to` bytes apart, in this order.
+/// Copies `n` blocks of `len` bytes from `src` on, `from` bytes apart, to `dst` on, `to` bytes apart, in this order.
 ///
 /// # Safety
 /// Every source block is readable, every target block writable, and no source block overlaps a target block.
 #[inline]
 pub(super) unsafe fn run(src: *const u8, from: isize, dst: *mut u8, to: isize, n: usize, len: usize) {
     // SAFETY: the caller's promise; the kernel is one for this length.
-    unsafe { by_length(len, &Cross)(src, from, dst, to, n, len) }
+    unsafe { by_length(len, &StridedCopy)(src, from, dst, to, n, len) }
 }
 
-struct Cross;
+struct StridedCopy;
 
-impl Pick for Cross {
-    type Out = CrossKernel;
+impl Pick for StridedCopy {
+    type Out = StridedCopyKernel;
 
     #[inline]
-    fn pick<S: BlockCopy>(&self) -> CrossKernel {
+    fn pick<S: BlockCopy>(&self) -> StridedCopyKernel {
         line::<S>
     }
 }
 
 /// # Safety
-/// That of [`run`], for a length of this shape.
+/// That of [`run`], for a length of this routine.
 unsafe fn line<S: BlockCopy>(
     mut src: *const u8,
     from: isize,

@@ -1,13 +1,13 @@
-//! Every instruction set that this machine has, not only the best, against a loop over bytes.
+//! Compares the kernels of all instruction sets that this machine has with a loop over bytes.
 
 use super::block_copy::{BlockCopy, Gather, Pick, Scatter, by_length};
 use super::block_list::{self, ListKernel};
 use super::tile::{self, Tile, TileKernel, steps};
 
-/// The kernels of one shape: (pack, unpack) for each instruction set.
-struct Sheets;
+/// The kernels (pack, unpack) of a copy routine for each instruction set.
+struct Tiles;
 
-impl Pick for Sheets {
+impl Pick for Tiles {
     type Out = Vec<(TileKernel, TileKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
@@ -55,19 +55,19 @@ fn numbered(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn tiles() {
+fn tiles_of_all_instruction_sets_copy_all_blocks() {
     const ROWS: usize = 3;
     for block in lengths() {
         let mut columns_apart = vec![(block, 5), (2 * block, 37), (block + 5, 11)];
         if block <= 16 {
-            // More than the first cache has lines, and for one length more than the second.
+            // More lines than the first cache holds, and for one length more than the second.
             columns_apart.extend([(130, 301), (130, if block == 8 { 4099 } else { 1 })]);
         }
         for (column, columns) in columns_apart {
             let row = columns * column + 7;
             let starts: Vec<usize> =
                 (0..ROWS).flat_map(|r| (0..columns).map(move |c| r * row + c * column)).collect();
-            // No byte more than the last block, so that a tool that watches memory sees what is too much.
+            // Ends with the last block, so that a memory checker detects accesses beyond.
             let data = numbered(starts[starts.len() - 1] + block);
             let want: Vec<u8> = starts.iter().flat_map(|&at| data[at..at + block].to_vec()).collect();
             let tile = |user: *mut u8, packed: *mut u8| Tile {
@@ -79,7 +79,7 @@ fn tiles() {
                 steps: steps(column as isize),
                 block,
             };
-            for (pack, unpack) in by_length(block, &Sheets) {
+            for (pack, unpack) in by_length(block, &Tiles) {
                 let mut packed = vec![0; want.len()];
                 // SAFETY: the tile lies in `data`, and its packed form fills `packed`; the kernel is for this length.
                 unsafe { pack(&tile(data.as_ptr().cast_mut(), packed.as_mut_ptr())) };
@@ -96,7 +96,7 @@ fn tiles() {
 }
 
 #[test]
-fn lists() {
+fn lists_of_all_instruction_sets_copy_all_blocks() {
     const N: usize = 41;
     for block in lengths() {
         let offsets: Vec<u32> = (0..N).map(|i| (i * 17 % N * (block + 3)) as u32).collect();

@@ -1,4 +1,4 @@
-//! The two innermost loops over blocks of one length: where regular layouts spend their time.
+//! The two innermost loops over equal blocks, where regular layouts spend their time.
 
 use super::block_copy::{Any, BlockCopy, Direction, KernelPair, LONG, LONGEST, Make, by_length};
 use super::isa;
@@ -13,11 +13,10 @@ pub(crate) struct Tile {
     pub(super) user: *mut u8,
     pub(super) packed: *mut u8,
     pub(super) rows: usize,
-    /// The distance of rows in bytes.
     pub(super) row: isize,
     pub(super) columns: usize,
-    /// One to four times the distance of columns in bytes. A kernel that worked these out itself would be compiled into
-    /// a chain of additions, one a block, which takes as long as the moves.
+    /// One to four times the distance of columns in bytes. If a kernel computed them, the compiler would make a chain
+    /// of additions, one per block, which takes as long as the copies.
     pub(super) steps: [isize; 4],
     pub(super) block: usize,
 }
@@ -29,20 +28,18 @@ impl Tile {
     }
 }
 
-/// One to four times `column`.
 #[inline(always)]
 pub(super) fn steps(column: isize) -> [isize; 4] {
     [column, column.wrapping_mul(2), column.wrapping_mul(3), column.wrapping_mul(4)]
 }
 
-/// Moves a tile.
+/// Copies a tile.
 ///
 /// # Safety
-/// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length for which
-/// the kernel was chosen.
+/// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length that the
+/// kernel was selected for.
 pub(crate) type TileKernel = unsafe fn(&Tile);
 
-/// The kernels (pack, unpack) for a nest of loops.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
     if let Some(pair) = transpose::choose(block, nest) {
         return pair;
@@ -58,7 +55,7 @@ impl Make for Cover {
     #[inline]
     fn make<D: Direction, S: BlockCopy>() -> TileKernel {
         match isa::best() {
-            // Elements apart get kernels of their own, and wide blocks wide registers.
+            // Sparse and alternate elements have their own kernels; long blocks use wide registers.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if wide::<S>() || stride2::fits::<S>() || sparse::fits::<S>() => avx512::<D, S>,
             #[cfg(target_arch = "x86_64")]
@@ -68,7 +65,7 @@ impl Make for Cover {
     }
 }
 
-/// Whether registers of more than 16 bytes can help.
+/// Returns whether registers of more than 16 bytes can help.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn wide<S: BlockCopy>() -> bool {
     S::LEN == 0 || S::LEN >= 32
@@ -96,11 +93,11 @@ pub(super) unsafe fn avx2<D: Direction, S: BlockCopy>(tile: &Tile) {
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
     if stride2::fits::<S>() && tile.column() == 2 * S::LEN as isize {
-        // SAFETY: the caller's promise, and the shape and the columns are as asked for.
+        // SAFETY: the caller's promise; the routine and the columns were checked above.
         return unsafe { stride2::run::<D, S>(tile) };
     }
     if sparse::fits::<S>() && sparse::is_faster::<D, S>(tile) {
-        // SAFETY: the caller's promise, and the shape fits.
+        // SAFETY: the caller's promise; the routine was checked above.
         return unsafe { sparse::run::<D, S>(tile) };
     }
     // SAFETY: the caller's promise.
@@ -126,7 +123,7 @@ pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-/// Blocks of some KiB, more of them than the first cache takes.
+/// Copies blocks of several KiB that together exceed the first cache.
 ///
 /// # Safety
 /// That of [`TileKernel`].
@@ -142,7 +139,6 @@ unsafe fn cover_long<D: Direction>(tile: &Tile) {
     }
 }
 
-/// Moves one row of blocks.
 ///
 /// # Safety
 /// That of [`TileKernel`] for this row.
@@ -156,7 +152,7 @@ pub(super) unsafe fn cover_row<D: Direction, S: BlockCopy>(
 ) {
     let mut left = columns;
     if matches!(S::LEN, 8 | 16) && steps[0] == 2 * S::LEN as isize {
-        // Every second element is common, and with a distance known here an address costs nothing.
+        // Every second element is common, and with a constant distance addresses cost nothing.
         while left >= 8 {
             for k in 0..8 {
                 let (src, dst) = D::route(user.wrapping_add(2 * k * S::LEN), packed.wrapping_add(k * S::LEN));

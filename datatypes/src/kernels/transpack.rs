@@ -1,40 +1,37 @@
-//! From layout to layout.
-//!
-//! If both sides are loops over blocks whose lengths are equal, or one divides the other, each block is copied
-//! directly. Otherwise the bytes pass through a stack buffer that stays in the first cache.
+//! From layout to layout. If both sides are loops over blocks of equal lengths, or one length divides the other, each
+//! block is copied directly. Otherwise the bytes pass through a stack buffer that stays in the first cache.
 
 use super::strided::Odometer;
 use super::{KernelArgs, strided_copy};
 use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
 use core::mem::MaybeUninit;
 
-/// One side: items in memory, and where to begin.
+/// One side: items in memory, and the packed position to start at.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) user: *mut u8,
     pub(crate) count: usize,
     pub(crate) stride: i64,
-    /// The packed position at which to begin.
     pub(crate) position: usize,
 }
 
 impl Side<'_> {
-    /// Where the side begins, if it is one run.
+    /// Returns the origin of the side if it is one run.
     fn run(&self) -> Option<*mut u8> {
         let (offset, len) = self.plan.run()?;
         let dense = self.count == 1 || self.stride == len as i64;
         dense.then(|| self.user.wrapping_offset(offset as isize))
     }
 
-    /// The args of the `len` packed bytes that come after the next `skip`.
+    /// Returns the arguments for `len` packed bytes after the next `skip`.
     fn args(&self, packed: *mut u8, len: usize, skip: usize) -> KernelArgs {
         let position = self.position + skip;
         KernelArgs { user: self.user, packed, len, position, count: self.count, stride: self.stride }
     }
 }
 
-/// Moves the next `len` packed bytes from one side to the other.
+/// Copies the next `len` packed bytes from one side to the other.
 ///
 /// # Safety
 /// On both sides, `position + len` is at most the packed size, and every byte that these positions stand for is
@@ -60,8 +57,8 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     unsafe { staged(from, to, len) }
 }
 
-/// The loops of one side down to blocks of `block` bytes, set on its position; and the pieces of a block that are left
-/// to the caller.
+/// Returns the loops of one side down to blocks of `block` bytes, at its position, and the number of pieces per block
+/// that the loops do not cover.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
     let mut nest = [Loop { count: 1, stride: 0 }; LEVELS + 1];
@@ -77,14 +74,13 @@ fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, u
     }
 }
 
-/// Moves the next `n` blocks.
 ///
 /// # Safety
 /// That of [`transpack`]; both sides are loops over blocks of `block` bytes or of multiples.
 unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: usize, n: usize) {
     let ((mut a, of_a), (mut b, of_b)) = (odometer(from, block), odometer(to, block));
     if of_a > 1 || of_b > 1 {
-        // Five loops on one side: the extra one for pieces of a block did not fit.
+        // Five loops on one side: the additional one for pieces of a block did not fit.
         // SAFETY: the caller's promise.
         return unsafe { staged(from.0, to.0, n * block) };
     }
@@ -92,7 +88,7 @@ unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: us
     let (stride_a, stride_b) = (a.levels[last_a].stride as isize, b.levels[last_b].stride as isize);
     let mut left = n;
     while left > 0 {
-        // Not 0: `args` ends before the loops of either side do.
+        // Not 0: the bytes end before the loops of either side do.
         let now = left.min(a.left(last_a)).min(b.left(last_b));
         // SAFETY: the next blocks of both sides, up to the end of the innermost loop of one of them.
         unsafe { strided_copy::run(a.cursor, stride_a, b.cursor, stride_b, now, block) };
@@ -102,7 +98,7 @@ unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: us
     }
 }
 
-/// Any layouts, through a piece of stack.
+/// Copies between any layouts, through a stack buffer.
 ///
 /// # Safety
 /// That of [`transpack`].
@@ -113,7 +109,7 @@ unsafe fn staged(from: Side<'_>, to: Side<'_>, len: usize) {
     let mut done = 0;
     while done < len {
         let n = STAGE.min(len - done);
-        // SAFETY: the next n bytes of side `from`, into memory of our own.
+        // SAFETY: the next n bytes of side `from`, into local memory.
         unsafe { (from.plan.kernels.0)(from.plan, from.args(packed, n, done)) };
         // SAFETY: the same bytes, which the kernel has just written, to side `to`.
         unsafe { (to.plan.kernels.1)(to.plan, to.args(packed, n, done)) };

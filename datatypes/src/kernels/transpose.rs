@@ -1,20 +1,18 @@
-//! Matrices that are packed column by column although their rows are adjacent: blocks of a few elements of each row are
-//! moved together, so that a cache line is touched once and not once for each of its elements.
+//! Matrices that are packed by column: a few elements of each row are copied together, so that a cache line is accessed
+//! once and not once per element.
 
 use super::block_copy::{BlockCopy, Direction, Fixed, Gather, Scatter};
 use super::tile::{Tile, TileKernel};
 use crate::plan::Loop;
 
-/// Columns of the tile (rows of the matrix) that are moved at a time: the number of streams that a prefetcher can
-/// follow.
+/// Columns of the tile (rows of the matrix) that are copied together: the number of streams that a prefetcher follows.
 const MAX_DEPTH: usize = 16;
 
-/// Returns the kernels, if the two innermost loops run across adjacent blocks: rows of the tile follow one another,
-/// and the columns are further apart than one row is long.
+/// Returns the kernels if the rows of the tile are adjacent and its columns are further apart than one row is long.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;
-    // The order of moves changes, so that no two blocks may overlap.
+    // The order of copies changes, so no two blocks may overlap.
     if rows.stride != block as i64 || columns.stride < wide || rows.count < 4 || columns.count < 4 {
         return None;
     }
@@ -35,14 +33,13 @@ fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
     (transposed::<Gather, N, K>, transposed::<Scatter, N, K>)
 }
 
-/// Takes `K` rows of the tile and `MAX_DEPTH` columns at a time.
+/// Copies `K` rows and `MAX_DEPTH` columns of the tile at a time.
 ///
 /// # Safety
 /// That of [`TileKernel`].
 unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) {
     let Tile { user, packed, rows, row, columns, .. } = *tile;
     let column = tile.column();
-    // The place of (row r, column c) on both sides.
     let place = |r: usize, c: usize| {
         let at = (row.wrapping_mul(r as isize)).wrapping_add(column.wrapping_mul(c as isize));
         (user.wrapping_offset(at), packed.wrapping_add((r * columns + c) * N))

@@ -1,4 +1,4 @@
-//! Plans against the naive model, on random type trees.
+//! Compares random types with a naive model.
 
 use crate::model::{Model, small_spec};
 use mpj_datatypes::{Datatype, Packer, Run, Signature, TypeEnvelope, Unpacker};
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// A buffer that just holds `count` items: the origin in it, and its bytes, all different from their neighbours.
+/// Returns a buffer of exactly the items: the origin in it, and its bytes, which differ from their neighbours.
 fn memory(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let bytes = (0..high - low).map(|i| (i % 251) as u8).collect();
     (usize::try_from(-low).unwrap_or(0), bytes)
 }
 
-/// The slice begins at the lowest byte or at the origin, whichever is lower.
+/// As `memory`, but the slice also contains the origin.
 fn covering(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let (low, high) = (low.min(0), high.max(0));
@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn facts(spec in small_spec(2000)) {
+    fn properties_match_model(spec in small_spec(2000)) {
         let (datatype, model) = (spec.build().unwrap(), spec.model());
         let (low, high) = model.touched();
         prop_assert_eq!(datatype.size(), model.bytes().len());
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn runs(spec in small_spec(2000), count in 0..4usize) {
+    fn runs_match_model(spec in small_spec(2000), count in 0..4usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let runs: Vec<Run> = datatype.runs(count).collect();
         prop_assert_eq!(runs_to_bytes(&runs), model.bytes());
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn pack_and_unpack(spec in small_spec(2000), count in 0..4usize, chunks in prop::collection::vec(1..40usize, 1..8)) {
+    fn packed_bytes_match_model(spec in small_spec(2000), count in 0..4usize, chunks in prop::collection::vec(1..40usize, 1..8)) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (origin, data) = covering(&model);
         let want = expected(&model, origin, &data);
@@ -84,7 +84,6 @@ proptest! {
         prop_assert_eq!(packer.remaining(), 0);
         prop_assert_eq!(&got, &want);
 
-        // Different bytes come back; where pieces overlap, the last write wins.
         let packed: Vec<u8> = (0..want.len()).map(|i| (i * 7 % 253) as u8).collect();
         let (mut wanted, mut memory) = (data.clone(), data);
         for (&at, &byte) in model.bytes().iter().zip(&packed) {
@@ -105,9 +104,9 @@ proptest! {
         prop_assert_eq!(memory, wanted);
     }
 
-    /// Many items, so that the kernels take them in tiles.
+    /// Enough items for tiles.
     #[test]
-    fn many_items(spec in small_spec(80), count in 8..300usize, cut in 0..2000usize) {
+    fn many_items_match_model(spec in small_spec(80), count in 8..300usize, cut in 0..2000usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (origin, data) = covering(&model);
         let want = expected(&model, origin, &data);
@@ -129,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn resume_at_every_byte(spec in small_spec(60), count in 1..3usize) {
+    fn packing_resumes_at_every_byte(spec in small_spec(60), count in 1..3usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (origin, data) = covering(&model);
         let want = expected(&model, origin, &data);
@@ -146,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn external32(spec in small_spec(600), count in 0..4usize, chunks in prop::collection::vec(1..40usize, 1..8)) {
+    fn external32_matches_model(spec in small_spec(600), count in 0..4usize, chunks in prop::collection::vec(1..40usize, 1..8)) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (origin, data) = covering(&model);
         let mut want = expected(&model, origin, &data);
@@ -182,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn transpack(
+    fn transpack_matches_model(
         from in small_spec(600),
         to in small_spec(600),
         count in 0..4usize,
@@ -196,9 +195,9 @@ proptest! {
         check_transpack((&a, &model_a, from_at, &data, count, skip), (&b, &model_b, to_at, memory, to_count, to_skip))?;
     }
 
-    /// The same bytes laid out in two ways that have to do with one another, as two sides of a transfer do.
+    /// Related layouts, as on the two sides of a transfer.
     #[test]
-    fn transpack_alike(spec in small_spec(600), count in 1..40usize, stride in -3..6i64, skip in 0..20usize) {
+    fn transpack_of_related_layouts_matches_model(spec in small_spec(600), count in 1..40usize, stride in -3..6i64, skip in 0..20usize) {
         let inner = spec.build().unwrap();
         let (low, high) = spec.model().touched();
         let model_a = spec.model().items(count);
@@ -210,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn slices_one_byte_too_short_are_refused(spec in small_spec(500), count in 1..4usize) {
+    fn slices_one_byte_too_short_are_errors(spec in small_spec(500), count in 1..4usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (low, _) = model.touched();
         if model.leaves.is_empty() || low > 0 {
@@ -229,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn prefixes(spec in small_spec(400), count in 0..4usize) {
+    fn signature_prefixes_match_model(spec in small_spec(400), count in 0..4usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let (mut signature, mut bytes) = (Signature::EMPTY, 0);
         prop_assert_eq!(datatype.signature_prefix(count, 0), Some(signature));
@@ -253,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn overlap(spec in small_spec(600), count in 0..5usize) {
+    fn overlaps_match_model(spec in small_spec(600), count in 0..5usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
         let mut bytes = model.bytes();
         bytes.sort_unstable();
@@ -267,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn rebuilt_from_its_envelope(spec in small_spec(500)) {
+    fn envelope_builds_the_same_type(spec in small_spec(500)) {
         let datatype = spec.build().unwrap();
         let again = rebuild(&datatype);
         let once = datatype.envelope().build().unwrap();
@@ -282,7 +281,6 @@ proptest! {
 type From<'a> = (&'a Datatype, &'a Model, usize, &'a [u8], usize, usize);
 type To<'a> = (&'a Datatype, &'a Model, usize, Vec<u8>, usize, usize);
 
-/// Transpacks from a place in one to a place in another, and compares with the model.
 fn check_transpack(from: From<'_>, to: To<'_>) -> Result<(), TestCaseError> {
     let ((a, model_a, from_at, data, count, skip), (b, model_b, to_at, mut memory, to_count, to_skip)) =
         (from, to);
@@ -306,7 +304,7 @@ fn check_transpack(from: From<'_>, to: To<'_>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The strategy reaches every canonical form, so that the properties above say something about each kernel.
+/// The tests above cover every kernel only if the strategy reaches every canonical form.
 #[test]
 fn every_form_is_reached() {
     let mut runner = TestRunner::deterministic();
@@ -323,7 +321,6 @@ fn every_form_is_reached() {
     }
 }
 
-/// Takes the type apart down to the primitives and builds it anew.
 fn rebuild(datatype: &Datatype) -> Datatype {
     match datatype.envelope() {
         TypeEnvelope::Primitive(p) => Ok(Datatype::primitive(p)),

@@ -55,7 +55,7 @@ struct Aligned {
 #[derive(Clone, Copy, Datatype)]
 struct Empty;
 
-/// Can be sent, but not received: some bytes are not valid values of it.
+/// Can be sent, but not received: some bytes are invalid.
 #[repr(u8)]
 #[derive(Clone, Copy)]
 #[allow(dead_code)]
@@ -90,7 +90,6 @@ mod elsewhere {
     pub(super) struct Renamed(pub(super) u32);
 }
 
-/// Names of crates, and of what the macro writes, mean something else here.
 #[allow(dead_code, non_upper_case_globals)]
 mod alike {
     pub(super) mod core {}
@@ -125,7 +124,7 @@ fn received<T: Receivable>() -> Datatype {
 }
 
 #[test]
-fn layouts() {
+fn derived_layouts_are_those_of_the_compiler() {
     let particle = received::<Particle>();
     assert_eq!(particle.extent() as usize, size_of::<Particle>());
     assert_eq!(particle.size(), 1 + 24 + 2 + 6 + 1 + 4);
@@ -151,7 +150,7 @@ fn layouts() {
 }
 
 #[test]
-fn there_and_back() {
+fn derived_structures_round_trip() {
     let sent: Vec<Numbers> =
         (0..100).map(|i| Numbers { small: i, large: u64::from(i) << 40, middle: [i.into(); 3] }).collect();
     let mut packer = Packer::of_slice(&sent).unwrap();

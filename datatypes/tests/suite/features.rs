@@ -1,8 +1,8 @@
-//! Types of other crates.
+//! Types of other crates, by feature.
 
 #[cfg(feature = "half")]
 #[test]
-fn half() {
+fn half_is_an_element() {
     use half::{bf16, f16};
     use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive};
     assert_eq!(f16::PRIMITIVE, Some(Primitive::F16));
@@ -15,12 +15,12 @@ fn half() {
 
 #[cfg(feature = "num-complex")]
 #[test]
-fn complex() {
+fn complex_is_an_element() {
     use mpj_datatypes::{Datatype, Equivalent, Packer, Primitive, Unpacker};
     use num_complex::{Complex32, Complex64};
     assert_eq!(Complex64::PRIMITIVE, Some(Primitive::Complex64));
     assert_eq!(Complex32::datatype().size(), 8);
-    // A complex number is not two numbers.
+    // A complex number differs from two numbers.
     assert_ne!(Datatype::of::<Complex32>().signature(), Datatype::of::<[f32; 2]>().signature());
     let mut bytes = [0; 16];
     Packer::of_slice(&[Complex64::new(1.0, -2.0)]).unwrap().pack_external32_into(&mut bytes);
@@ -37,7 +37,7 @@ mod views {
     use ndarray::{Array, Array3, Axis, s};
 
     #[test]
-    fn any_slice() {
+    fn slices_of_arrays_match_ndarray() {
         let cube = Array3::from_shape_fn((4, 5, 6), |(i, j, k)| (100 * i + 10 * j + k) as u16);
         let mut turned = cube.clone();
         turned.swap_axes(0, 2);
@@ -58,9 +58,8 @@ mod views {
         }
     }
 
-    /// Two interleaved views are borrowed separately, as `ndarray` allows.
     #[test]
-    fn interleaved() {
+    fn interleaved_views_are_borrowed_separately() {
         let mut line = Array::<u32, _>::zeros(10);
         let (even, odd) = line.multi_slice_mut((s![..;2], s![1..;2]));
         let source: Vec<u32> = (1..6).collect();
@@ -70,7 +69,6 @@ mod views {
         assert_eq!(line.to_vec(), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
     }
 
-    /// Dimensions of one element, however many, and those of a view without elements make no type deeper.
     #[test]
     fn dimensions_without_a_second_element_cost_nothing() {
         let cell = Array::from_elem(vec![1; 1000], 7u8);
@@ -80,9 +78,8 @@ mod views {
         assert_eq!(Datatype::of_array_view(&none.view()).unwrap().size(), 0);
     }
 
-    /// A view may repeat its elements; a size in bytes that overflows is rejected.
     #[test]
-    fn repeated_elements() {
+    fn repeated_elements_whose_size_overflows_are_errors() {
         let one = Array::from_elem(1, 7u64);
         let thrice = one.broadcast(3).unwrap();
         let mut got = [0; 24];
@@ -92,7 +89,7 @@ mod views {
     }
 
     #[test]
-    fn what_must_be_checked_is_refused() {
+    fn views_of_types_that_need_validation_are_errors() {
         let mut flags = Array::from_elem(4, false);
         assert!(Unpacker::view(flags.view_mut()).is_err());
         assert!(Datatype::of_array_view(&flags.view()).unwrap().needs_validation());
@@ -110,9 +107,8 @@ mod pods {
         id: u32,
     }
 
-    /// It travels as its bytes, alone and in a structure of one's own.
     #[test]
-    fn foreign_structures_are_elements() {
+    fn structures_of_other_crates_are_sent_as_bytes() {
         #[repr(C)]
         #[derive(Clone, Copy, PartialEq, Debug, Default, Datatype)]
         struct Own {

@@ -1,9 +1,9 @@
-//! Every family of kernels against a loop over bytes: all block lengths, distances and orders, with cuts anywhere.
+//! Compares every family of kernels with a loop over bytes, for all block lengths, distances and orders.
 
 use mpj_datatypes::{Datatype, Packer, Unpacker};
 use proptest::prelude::*;
 
-/// Packs and unpacks one item in up to three pieces, and compares with the offsets written down one by one.
+/// Packs and unpacks one item in up to three portions, and compares with a list of offsets.
 fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(), TestCaseError> {
     let len = offsets.iter().max().map_or(0, |max| max + 1);
     let data: Vec<u8> = (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 5) as u8).collect();
@@ -30,7 +30,7 @@ fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(),
     Ok(())
 }
 
-/// Lengths at and around those for which a kernel exists.
+/// Lengths at and near those of a kernel.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 1..140usize, 2 => prop::sample::select(vec![4usize, 8, 16, 64, 256, 512, 768, 1024]), 1 => 140..6000usize]
 }
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nests(
+    fn nests_match_a_loop(
         block in length(),
         counts in prop::collection::vec(1..20usize, 1..4),
         gaps in prop::collection::vec(prop_oneof![Just(0usize), 0..70usize], 3),
@@ -62,9 +62,8 @@ proptest! {
         check(&datatype, &offsets, cuts)?;
     }
 
-    /// Columns of a matrix whose rows are adjacent blocks.
     #[test]
-    fn turned(block in 1..34usize, rows in 1..40usize, columns in 1..40usize, more in 0..3usize, cuts: [usize; 2]) {
+    fn transposed_matrices_match_a_loop(block in 1..34usize, rows in 1..40usize, columns in 1..40usize, more in 0..3usize, cuts: [usize; 2]) {
         let width = columns + more;
         let element = Datatype::of::<u8>().contiguous(block).unwrap();
         let column = element.vector(rows, 1, width as isize).unwrap().resized(0, block as i64).unwrap();
@@ -76,12 +75,12 @@ proptest! {
     }
 
     #[test]
-    fn lists(block in length(), order in prop::collection::vec(0..400usize, 1..60), cuts: [usize; 2]) {
+    fn lists_match_a_loop(block in length(), order in prop::collection::vec(0..400usize, 1..60), cuts: [usize; 2]) {
         let starts: Vec<i64> = order.iter().map(|&i| (i * (block + 3)) as i64).collect();
         let datatype = Datatype::of::<u8>().hindexed_block(block, &starts).unwrap();
         let offsets: Vec<usize> =
             starts.iter().flat_map(|&at| (0..block).map(move |b| at as usize + b)).collect();
-        // A block that is there twice would have to be written twice, in order; that is the business of the models.
+        // Without repeated blocks, which the model tests cover.
         let mut sorted = order.clone();
         sorted.sort_unstable();
         sorted.dedup();
@@ -90,9 +89,8 @@ proptest! {
         }
     }
 
-    /// The same runs at irregular places: of one length or several, few or many, one item a place or some.
     #[test]
-    fn lists_of_structures(
+    fn lists_of_structures_match_a_loop(
         runs in prop::collection::vec((prop_oneof![Just(8usize), 1..40usize], 1..9usize), 1..20),
         order in prop::collection::vec((0..40usize, 1..12usize), 1..20),
         same in proptest::option::of(1..4usize),
@@ -107,7 +105,7 @@ proptest! {
         }
         let structure = Datatype::structure(&fields).unwrap();
         let extent = structure.extent() as usize;
-        // Each place once, with room for eleven items.
+        // Different places, with memory for eleven items each.
         let mut places: Vec<usize> = Vec::new();
         let (mut blocks, mut offsets) = (Vec::new(), Vec::new());
         for (place, count) in order.iter().copied().filter(|_| !item.is_empty()) {
@@ -134,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn mixed_lengths(runs in prop::collection::vec((length(), 0..50usize), 1..30), cuts: [usize; 2]) {
+    fn runs_of_mixed_lengths_match_a_loop(runs in prop::collection::vec((length(), 0..50usize), 1..30), cuts: [usize; 2]) {
         let (mut at, mut blocks, mut offsets) = (0, Vec::new(), Vec::new());
         for (len, gap) in runs {
             blocks.push((len, (at + gap) as i64));
@@ -148,9 +146,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Short blocks on lines of their own, forwards and backwards; of fewer lines than the caches have, and of more.
+    /// On fewer lines than the caches have, and on more.
     #[test]
-    fn far_apart(
+    fn sparse_blocks_match_a_loop(
         block in prop::sample::select(vec![3usize, 4, 8, 12, 16, 20]),
         columns in prop_oneof![700..1000usize, 12_200..12_400usize],
         rows in 1..4usize,
@@ -172,9 +170,8 @@ proptest! {
     }
 }
 
-/// Larger than the caches.
 #[test]
-fn large() {
+fn layouts_larger_than_the_caches_match_a_loop() {
     let n = (17 << 20) / 24;
     let datatype = Datatype::of::<u8>().contiguous(24).unwrap().vector(n, 1, 2).unwrap();
     let offsets: Vec<usize> = (0..n).flat_map(|i| i * 48..i * 48 + 24).collect();
@@ -182,9 +179,9 @@ fn large() {
     check(&datatype, &offsets, [0, 0]).unwrap();
 }
 
-/// Offsets that do not fit 32 bits; the memory is never touched.
+/// The memory is never accessed.
 #[test]
-fn wide_offsets() {
+fn offsets_beyond_32_bits_are_packed() {
     let far = [0i64, 5 << 32, 7, 1 << 33];
     let datatype = Datatype::of::<u32>().hindexed_block(3, &far).unwrap();
     let starts: Vec<i64> = datatype.runs(1).map(|run| run.offset).collect();
@@ -195,7 +192,7 @@ fn wide_offsets() {
 }
 
 #[test]
-fn neighbours_in_a_list_are_copied_like_the_others() {
+fn adjacent_blocks_of_a_list_are_copied_as_blocks() {
     let src: Vec<u8> = (0..64u64).flat_map(|value| (value * 0x0101_0101).to_ne_bytes()).collect();
     let element = |at: usize| &src[at * 8..][..8];
     for places in [
@@ -224,6 +221,6 @@ fn neighbours_in_a_list_are_copied_like_the_others() {
             }
         }
         let runs = 1 + places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
-        assert_eq!(chosen.runs(1).count(), runs, "runs are as long as they can be");
+        assert_eq!(chosen.runs(1).count(), runs, "runs are maximal");
     }
 }

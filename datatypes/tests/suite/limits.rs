@@ -1,4 +1,4 @@
-//! Large numbers: results that fit are correct, others are errors, and none cost memory or time.
+//! Large numbers: correct results or errors, without cost in memory or time.
 #![cfg(target_pointer_width = "64")]
 
 use mpj_datatypes::{
@@ -9,7 +9,7 @@ use mpj_datatypes::{
 const GIB: usize = 1 << 30;
 
 #[test]
-fn beyond_2_gib() {
+fn layouts_beyond_2_gib_are_correct() {
     // A column of a matrix of a million by a million: an extent of 8 TB, a packed size of 8 MB.
     let n = 1_000_000;
     let column = f64::datatype().vector(n, 1, n as isize).unwrap();
@@ -23,7 +23,7 @@ fn beyond_2_gib() {
     assert_eq!(spread.byte_bounds(1).unwrap(), (0, 17 << 30));
     assert_eq!(spread.packed_size(2).unwrap(), 30 * GIB);
     let runs: Vec<Run> = spread.runs(2).collect();
-    // The second item begins where the last run of the first ends: they are one run.
+    // The second item is adjacent to the last run of the first.
     assert_eq!(runs.len(), 5);
     assert_eq!(runs[2], Run { offset: 12 << 30, len: 10 * GIB });
     assert_eq!(spread.element_count_in(2, 11 * GIB), Some(11 << 30));
@@ -31,11 +31,10 @@ fn beyond_2_gib() {
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
 }
 
-/// Blocks 5 GiB apart and a payload of 5 GiB, over memory that is never there: pages that are only read are all the
-/// same page of zeros.
+/// Over memory that is only read, so that all pages are the page of zeros.
 #[test]
 #[ignore = "takes 5 GiB of addresses and some seconds; run it with --ignored"]
-fn five_gib_of_bytes() {
+fn five_gib_are_packed() {
     let mut memory = vec![0u8; 5 * GIB + 100];
     let far = u32::datatype().hindexed_block(2, &[5 << 30, 8, (5 << 30) + 40]).unwrap();
     let mut unpacker = Unpacker::new(&far, &mut memory, 0, 1).unwrap();
@@ -61,9 +60,9 @@ fn five_gib_of_bytes() {
     assert_eq!(sum, (8..16).sum());
 }
 
-/// A layout of 2^40 overlapping pieces: its memory is one byte, its packed form a terabyte.
+/// 2^40 overlapping pieces: one byte of memory, a terabyte of packed bytes.
 #[test]
-fn huge_and_overlapping() {
+fn huge_overlapping_layouts_are_cheap() {
     let many = u8::datatype().hvector(1 << 40, 1, 0).unwrap();
     assert_eq!(many.byte_bounds(1).unwrap(), (0, 1));
     let mut packer = Packer::new(&many, &[42], 0, 1).unwrap();
@@ -77,7 +76,7 @@ fn huge_and_overlapping() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn overflowing_types_are_errors() {
     let byte = u8::datatype();
     let far = byte.resized(0, i64::MAX).unwrap();
     let huge = byte.contiguous(isize::MAX as usize).unwrap();
@@ -100,7 +99,6 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(far.runs(3).count(), 0);
     assert!(Packer::new(&far, &[0; 8], 0, 3).is_err());
     assert!(Packer::new(&far, &[0; 8], usize::MAX, 1).is_err());
-    // Numbers that are never used need not fit.
     assert_eq!(far.vector(1, 1, isize::MAX).unwrap().size(), 1);
     assert_eq!(far.vector(0, 1, isize::MIN).unwrap().extent(), 0);
     assert_eq!(f64::datatype().vector(2, 0, isize::MAX).unwrap().extent(), 0);
@@ -117,7 +115,7 @@ fn what_does_not_fit_is_an_error() {
 }
 
 #[test]
-fn arrays_that_make_no_sense_are_errors() {
+fn invalid_arrays_are_errors() {
     let byte = u8::datatype();
     let sub =
         |sizes: &[usize], subs: &[usize], starts: &[usize]| byte.subarray(sizes, subs, starts, ArrayOrder::C);
@@ -163,7 +161,7 @@ fn depth_is_limited_and_dropping_is_safe() {
     assert!(datatype.is_contiguous());
 }
 
-/// Types share their parts: 2^50 leaves out of 50 descriptions of two lines.
+/// 2^50 primitives in 50 types of two fields.
 #[test]
 fn shared_parts_stay_small() {
     let mut datatype = Datatype::structure(&[(1, 0, u8::datatype()), (1, 4, u32::datatype())]).unwrap();
@@ -182,7 +180,7 @@ fn shared_parts_stay_small() {
 }
 
 #[test]
-fn empty_types() {
+fn empty_types_have_no_bytes() {
     let nothing = u64::datatype().contiguous(0).unwrap();
     assert_eq!((nothing.size(), nothing.lb(), nothing.extent()), (0, 0, 0));
     assert!(nothing.is_contiguous());
@@ -203,7 +201,7 @@ fn empty_types() {
 }
 
 #[test]
-fn typed_slices() {
+fn slices_of_values_are_packed() {
     let words = [[1u16, 2], [3, 4]];
     let mut packed = [0; 8];
     assert_eq!(Packer::of_slice(&words).unwrap().pack_into_bytes(&mut packed), 8);
@@ -215,7 +213,7 @@ fn typed_slices() {
 }
 
 #[test]
-fn primitives() {
+fn primitives_have_their_properties() {
     for (i, p) in Primitive::ALL.into_iter().enumerate() {
         assert_eq!(Primitive::from_code(p.code()), Some(p));
         assert_eq!(usize::from(p.code()), i + 1);
@@ -234,15 +232,15 @@ fn primitives() {
 }
 
 #[test]
-fn runs_that_grow_beyond_all_memory() {
-    // Each block fits, and each follows on the one before.
+fn runs_that_exceed_memory_are_errors() {
+    // Each block fits, and is adjacent to the previous one.
     let half = isize::MAX as usize / 2;
     let blocks = [(half, i64::MIN), (half, -2), (2, i64::MAX - 3)];
     assert!(matches!(u16::datatype().hindexed(&blocks), Err(TypeError::Size { .. })));
 }
 
 #[test]
-fn overlaps_of_any_size() {
+fn overlaps_of_any_size_are_found() {
     let far = |count, stride| u8::datatype().hvector(count, 1, stride).unwrap();
     // Two combs whose teeth meet first after a thousand steps, or never.
     let comb = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
@@ -254,7 +252,7 @@ fn overlaps_of_any_size() {
     let cube = far(1 << 20, 1 << 20).hvector(1 << 10, 1, 1 << 10).unwrap().hvector(1 << 10, 1, 1).unwrap();
     assert!(cube.check_overlap(1).is_ok());
     assert!(cube.hvector(2, 1, -1).unwrap().check_overlap(1).is_err());
-    // A long list out of order, and one byte of it named twice.
+    // A long unordered list, and one with a byte twice.
     let mut at: Vec<isize> = (0..100_000).map(|i| i * 7919 % 100_000).collect();
     assert!(u32::datatype().indexed_block(1, &at).unwrap().check_overlap(1).is_ok());
     at.push(77);
@@ -288,7 +286,7 @@ fn overlaps_of_any_size() {
     assert!(spread.check_overlap(28).is_ok());
     assert_eq!(spread.check_overlap(29).unwrap_err().offset, 300);
     assert!(spread.check_overlap(1 << 40).is_err());
-    // Not seen through: safe, and soon said.
+    // Beyond the budget: safe, and decided soon.
     let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
     let _ = deep.check_overlap(1 << 20);
 }

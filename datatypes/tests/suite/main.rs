@@ -1,5 +1,4 @@
-//! The tests of this crate that need no process of their own, as one program: shared code is compiled once, and tests
-//! that wait run in parallel.
+//! The tests of this crate, as one program, so that shared code is compiled once.
 
 mod against_model;
 mod derive;

@@ -1,4 +1,4 @@
-//! The raw entries with counts that the safe API rejects.
+//! The raw functions with counts that the safe API rejects.
 #![cfg(target_pointer_width = "64")]
 #![allow(unsafe_code)]
 
@@ -10,9 +10,9 @@ fn first_half(numbers: [u64; 2]) -> [u8; 4] {
     *numbers[0].to_ne_bytes().first_chunk().expect("eight bytes")
 }
 
-/// Items all at one position: their bounds fit for any count, and their packed bytes exceed 2^64.
+/// All items are at one position, so their bounds fit for any count.
 #[test]
-fn more_packed_bytes_than_numbers_for_them() {
+fn packed_sizes_beyond_64_bits_saturate() {
     let item = Datatype::of::<u64>().resized(0, 0).unwrap();
     let pair = Datatype::of::<u32>().vector(2, 1, 2).unwrap().resized(0, 0).unwrap();
     for (datatype, count) in [(&item, (1 << 61) + 1), (&item, isize::MAX as usize), (&pair, (1 << 61) + 1)] {

@@ -1,4 +1,4 @@
-//! Checking received `bool` and `char`, against the model.
+//! Compares validation with the model.
 #![allow(unsafe_code)]
 
 use crate::model::small_spec;
@@ -17,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn as_the_model(
+    fn validation_matches_model(
         spec in small_spec(300),
         count in 0..3usize,
         cut in 0..400usize,
@@ -45,19 +45,19 @@ proptest! {
             position += primitive.size();
         }
         let origin = memory.as_mut_ptr().wrapping_offset(-low as isize);
-        // SAFETY: `memory` covers all bytes that the type touches.
+        // SAFETY: `memory` contains all bytes of the items.
         let found = unsafe { datatype.validate(origin, count, cut) };
         prop_assert_eq!(found, first);
         prop_assert_eq!(memory, wanted);
     }
 }
 
-/// A message that ends inside of a `char` has overwritten a part of it.
+/// The message has overwritten a part of the `char`.
 #[test]
-fn a_char_cut_in_the_middle_is_checked() {
+fn truncated_char_is_validated() {
     let mut memory = ['a', 'b'].map(u32::from);
     memory[1] |= 0xff00_0000;
-    // SAFETY: eight bytes, exclusively ours.
+    // SAFETY: eight bytes, exclusively borrowed.
     let found = unsafe { Datatype::of::<char>().validate(memory.as_mut_ptr().cast(), 2, 5) };
     assert_eq!(found.unwrap_err().position, 4);
     assert_eq!(memory, [u32::from('a'), 0]);

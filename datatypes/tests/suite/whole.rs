@@ -1,4 +1,4 @@
-//! Types that are made of whole structures, judged by every byte that they name.
+//! Compares `is_made_of` with a check of every byte.
 #![cfg(feature = "derive")]
 
 use mpj_datatypes::{ArrayOrder, Datatype};
@@ -15,21 +15,21 @@ struct Cell {
 
 const SIZE: i64 = size_of::<Cell>() as i64;
 
-/// Where a cell has bytes that are not padding, in the order in which they travel.
-fn named() -> Vec<i64> {
+/// Offsets of the bytes of a cell without padding, in pack order.
+fn cell_bytes() -> Vec<i64> {
     std::iter::once(0).chain(8..22).collect()
 }
 
-/// Whether all bytes of a type, three items in a row, are those of whole cells.
-fn judge(datatype: &Datatype) -> bool {
+/// Returns whether all bytes of three contiguous items are those of whole cells.
+fn consists_of_cells(datatype: &Datatype) -> bool {
     let bytes: Vec<i64> = datatype.runs(3).flat_map(|run| run.offset..run.offset + run.len as i64).collect();
-    bytes.chunks(named().len()).all(|cell| {
+    bytes.chunks(cell_bytes().len()).all(|cell| {
         let start = cell[0];
-        start % SIZE == 0 && cell.iter().map(|byte| byte - start).eq(named())
+        start % SIZE == 0 && cell.iter().map(|byte| byte - start).eq(cell_bytes())
     })
 }
 
-/// Types around others; `unit` is what distances in bytes are multiples of.
+/// Types built of `leaf`; distances in bytes are multiples of `unit`.
 fn types(leaf: Datatype, unit: i64) -> impl Strategy<Value = Datatype> {
     Just(leaf).prop_recursive(4, 12, 3, move |inner| {
         let blocks = vec((0..3usize, -3..4i64), 0..4);
@@ -61,23 +61,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_passes_names_whole_cells(one in types(Datatype::of::<Cell>(), 8)) {
-        prop_assert!(!one.is_made_of(&Datatype::of::<Cell>()) || judge(&one), "{:?}", one);
+    fn accepted_types_consist_of_whole_cells(one in types(Datatype::of::<Cell>(), 8)) {
+        prop_assert!(!one.is_made_of(&Datatype::of::<Cell>()) || consists_of_cells(&one), "{:?}", one);
     }
 
     #[test]
-    fn whatever_is_built_of_whole_cells_passes(one in types(Datatype::of::<Cell>(), SIZE)) {
-        prop_assert!(one.is_made_of(&Datatype::of::<Cell>()) && judge(&one), "{:?}", one);
+    fn types_built_of_whole_cells_are_accepted(one in types(Datatype::of::<Cell>(), SIZE)) {
+        prop_assert!(one.is_made_of(&Datatype::of::<Cell>()) && consists_of_cells(&one), "{:?}", one);
     }
 
     #[test]
-    fn parts_of_cells_never_pass(one in types(Datatype::of::<f64>(), SIZE)) {
+    fn parts_of_cells_are_rejected(one in types(Datatype::of::<f64>(), SIZE)) {
         prop_assert!(one.size() == 0 || !one.is_made_of(&Datatype::of::<Cell>()), "{:?}", one);
     }
 }
 
 #[test]
-fn a_type_that_was_built_alike_passes_and_one_that_only_looks_alike_does_not() {
+fn only_types_that_were_built_alike_are_accepted() {
     let cell = Datatype::of::<Cell>();
     let fields = |last: Datatype| {
         let fields = [(1, 0, Datatype::of::<bool>()), (1, 8, Datatype::of::<f64>()), (1, 16, last)];
@@ -95,9 +95,8 @@ fn a_type_that_was_built_alike_passes_and_one_that_only_looks_alike_does_not() {
     assert!(nothing.is_made_of(&cell) && !cell.is_made_of(&nothing));
 }
 
-/// A type that is part of another one twice, and so on, is checked once each.
 #[test]
-fn types_that_are_parts_of_others_many_times_are_judged_at_once() {
+fn shared_parts_are_checked_once() {
     let mut all = Datatype::of::<Cell>();
     for _ in 0..50 {
         all = Datatype::structure(&[(1, 0, all.clone()), (1, 0, all)]).expect("a size that can be said");

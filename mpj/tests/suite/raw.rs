@@ -352,7 +352,7 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
     // SAFETY: all bytes of the type are in the array.
     let error =
         unsafe { raw::recv(comm, Buf::new(into(&mut got), 1, &twice), 0, 1) }.expect_err("an overlap");
-    let text = "recv: the type names byte 1 more than once: it cannot be received into";
+    let text = "recv: the datatype contains byte 1 more than once and cannot be received into";
     assert_eq!((error.class(), error.to_string().as_str(), got), (ErrorClass::Type, text, [7; 4]));
     let mine = Buf::read_only(out(&[1u8, 2, 3, 4]), 1, &twice);
     let room = Buf::new(into(&mut got), 1, &twice);
@@ -376,7 +376,7 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
         // SAFETY: as above.
         ("reduce_scatter", unsafe { raw::reduce_scatter(comm, &mine, &room, &[1], &Op::Sum) }),
     ] {
-        let text = format!("{call}: the type names byte 1 more than once: it cannot be received into");
+        let text = format!("{call}: the datatype contains byte 1 more than once and cannot be received into");
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);
     }
     assert_eq!(got, [7; 4]);

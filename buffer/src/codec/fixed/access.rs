@@ -16,14 +16,12 @@ use crate::codec::MAX_ZERO_SIZED;
 pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     outer: &'a mut Reader<'de>,
-    /// Elements that may be read.
     left: usize,
     /// Announced elements that are above the limit.
     surplus: u64,
     /// Elements to read, and unread bytes, at the beginning.
     count: usize,
     from: usize,
-    /// Number of elements that memory may be reserved for.
     hint: usize,
 }
 
@@ -52,7 +50,6 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
         }
     }
 
-    /// Counts the zero-sized elements.
     fn end(&mut self) -> Result<(), CodecError> {
         let taken = self.from - self.reader.rest.len();
         let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
@@ -106,7 +103,6 @@ impl<'de> de::MapAccess<'de> for LengthPrefixed<'_, 'de> {
     }
 }
 
-/// A tuple or struct, whose type gives the number of fields.
 pub(super) struct Fields<'a, 'de> {
     reader: &'a mut Reader<'de>,
     left: usize,

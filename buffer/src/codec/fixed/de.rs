@@ -6,7 +6,6 @@ use super::access::{Fields, LengthPrefixed};
 use crate::CodecError;
 use crate::codec::{MAX_DEPTH, MAX_ZERO_SIZED, utf8};
 
-/// A deserializer over the bytes of one record.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de> {
     pub(super) rest: &'de [u8],
@@ -77,7 +76,6 @@ impl<'de> Reader<'de> {
         text.chars().next().ok_or(CodecError::Malformed)
     }
 
-    /// Reads a value one level deeper.
     #[inline]
     fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, CodecError>) -> Result<T, CodecError> {
         self.depth = self.depth.checked_sub(1).ok_or(CodecError::TooDeep { limit: MAX_DEPTH })?;

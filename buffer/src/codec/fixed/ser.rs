@@ -8,7 +8,6 @@ use crate::codec::{MAX_DEPTH, RecordWriter};
 /// A serializer that writes into the message. Two words, which are passed in registers.
 pub(super) struct Writer<'a, 'b> {
     out: &'a mut RecordWriter<'b>,
-    /// Number of enclosing values.
     depth: u32,
 }
 
@@ -27,7 +26,6 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.out.push_array(index.to_le_bytes())
     }
 
-    /// Enters a nested value.
     #[inline]
     fn enter(self) -> Result<Self, CodecError> {
         match self.depth < MAX_DEPTH {
@@ -36,7 +34,6 @@ impl<'a, 'b> Writer<'a, 'b> {
         }
     }
 
-    /// Writes one element, field, key or value.
     #[inline]
     fn component<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CodecError> {
         value.serialize(Writer { out: self.out, depth: self.depth })

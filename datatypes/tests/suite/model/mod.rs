@@ -19,7 +19,6 @@ fn order() -> impl Strategy<Value = ArrayOrder> {
     prop_oneof![Just(ArrayOrder::C), Just(ArrayOrder::Fortran)]
 }
 
-/// Dimensions as (size, subsize, start).
 fn section() -> impl Strategy<Value = (usize, usize, usize)> {
     (1..6usize)
         .prop_flat_map(|size| (Just(size), 0..=size))
@@ -48,7 +47,7 @@ fn darray() -> impl Strategy<Value = (usize, Vec<DistributedDim>)> {
     })
 }
 
-/// Below `limit`; rarely 0, or most trees would be empty.
+/// Below `limit`; rarely 0, because most trees would be empty.
 fn count(limit: usize) -> impl Strategy<Value = usize> {
     prop_oneof![9 => 1..limit, 1 => Just(0)]
 }
@@ -79,7 +78,7 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     })
 }
 
-/// A tree whose model stays small.
+/// A tree with a small model.
 pub fn small_spec(max_bytes: usize) -> impl Strategy<Value = Spec> {
     spec().prop_filter("too many bytes", move |s| s.model().bytes().len() <= max_bytes)
 }

@@ -1,4 +1,4 @@
-//! A naive model of datatypes: a list of leaves with their displacements, written down one by one.
+//! A naive model of datatypes: a list of primitives with their displacements.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses another part")]
 
 use mpj_datatypes::{ArrayOrder, Datatype, DistributedDim, Distribution, Primitive, Signature, TypeError};
@@ -15,7 +15,6 @@ pub enum Spec {
     IndexedBlock(usize, Vec<isize>, Box<Spec>),
     HIndexedBlock(usize, Vec<i64>, Box<Spec>),
     Structure(Vec<(usize, i64, Spec)>),
-    /// Dimensions as (size, subsize, start).
     Subarray(Vec<(usize, usize, usize)>, ArrayOrder, Box<Spec>),
     Darray(usize, Vec<DistributedDim>, ArrayOrder, Box<Spec>),
     Pair(Primitive, Primitive),
@@ -153,8 +152,8 @@ impl Model {
         all
     }
 
-    /// An array of `inner` with the bounds of the whole, of which the indices are there for which `owned` (dimension,
-    /// index) is true in every dimension.
+    /// The indices of an array for which `owned` (dimension, index) is true in every dimension, with the bounds of the
+    /// whole.
     fn array(
         sizes: &[usize],
         order: ArrayOrder,
@@ -208,7 +207,7 @@ impl Model {
         (high - low + align - 1) / align * align
     }
 
-    /// The displacement of every packed byte.
+    /// Returns the displacement of every packed byte.
     pub fn bytes(&self) -> Vec<i64> {
         self.leaves.iter().flat_map(|&(at, p)| (0..p.size() as i64).map(move |i| at + i)).collect()
     }
