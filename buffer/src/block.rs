@@ -149,8 +149,7 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Appends zeros, all or none. If `count` is 0, the block is not borrowed for writing: other threads may be reading
-    /// it.
+    /// Appends zeros, all or none. If `count` is 0, the block, which other threads may be reading, is not borrowed.
     #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
         if count == 0 {
@@ -164,8 +163,7 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Discards all initialised bytes; later ones are appended from offset `from` on, or from the end of a shorter
-    /// block.
+    /// Discards all initialised bytes; later ones begin at offset `from`, or at the end of a shorter block.
     #[inline]
     pub(crate) fn restart(&mut self, from: usize) {
         self.from = from.min(self.block.capacity());

@@ -50,7 +50,6 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 /// ```
 pub struct Buffer<R: RawBuffer, M = Writing> {
     pub(crate) block: FilledRange<R>,
-    /// Bytes in front of the message that belong to the device.
     pub(crate) headroom: usize,
     pub(crate) chain: Dynamic,
     pub(crate) mode: M,
@@ -71,8 +70,7 @@ pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
 }
 
 impl Buffer<DefaultBlock, Writing> {
-    /// Makes an empty buffer in a block of the global pool, for a static part of at least `bytes` bytes, headers
-    /// included.
+    /// Makes an empty buffer in the global pool, with a static part of at least `bytes` bytes, headers included.
     ///
     /// # Errors
     /// [`AllocError`] if the pool cannot allocate the block.
@@ -130,8 +128,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Allocates later blocks of the dynamic part from `pool` instead of the global pool. After this,
-    /// [`clear`](Buffer::clear) frees all of them. The block of the static part, given to [`new`](Self::new), may come
-    /// from any pool.
+    /// [`clear`](Buffer::clear) frees all of them. The static part may be in any pool.
     ///
     /// # Examples
     /// ```

@@ -44,8 +44,7 @@ struct Chunk {
     bytes: FilledRange<ChunkBlock>,
 }
 
-/// The dynamic part of a buffer: a chain once it has been written to. One word, because buffers are moved, and most
-/// have no chain.
+/// The dynamic part of a buffer: a chain once it has been written to. One word, because most have no chain.
 #[derive(Default, Debug)]
 pub(crate) struct Dynamic(Option<Box<Chain>>);
 
@@ -117,8 +116,7 @@ pub(crate) struct Chain {
     /// The chunk that is being filled: a separate field, so that a push finds it at once.
     tail: Option<Chunk>,
     complete: usize,
-    /// Why a push of the current record failed. Stored here because a codec or a `Serialize` may replace or drop the
-    /// error.
+    /// Why a push of the current record failed. Stored here because a codec may replace or drop the error.
     pub(crate) failure: Option<AllocError>,
     /// Whether a panic left a writer of the current record; the bytes that it pushed are not counted.
     pub(crate) poisoned: bool,
@@ -130,8 +128,8 @@ impl Chain {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
-    /// Appends a record whose value `fill` pushes. `hint` is the value's approximate length, or 0. On an error the
-    /// chain is unchanged.
+    /// Appends a record whose value `fill` pushes. `hint` is the value's approximate length, or 0. An error changes
+    /// nothing.
     pub(crate) fn record<E: From<AllocError>>(
         &mut self,
         hint: usize,

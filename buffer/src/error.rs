@@ -209,8 +209,7 @@ pub enum ReadError {
     },
     /// The message has no further section.
     End,
-    /// An element is invalid for its type: a bool that is neither 0 nor 1, or a char that is not a Unicode scalar
-    /// value.
+    /// An element is invalid for its type: a bool above 1, or a char that is not a Unicode scalar value.
     Invalid {
         /// Kind of the element.
         kind: ElementKind,

@@ -36,9 +36,6 @@
 //!  headroom  message  section  i32 × 4       0 section  f64 × 2   0 dynamic  len   object    0 len   object
 //! └ ─ ─ ─ ─ ┴────────┴────────┴─────────────┴─┴────────┴─────────┴─┴────────┴─────┴─────────┴─┴─────┴───────┘
 //!           ╰────────────────── static part: one block ────────────╯╰──── dynamic part: a chain of blocks ───╯
-//!
-//!  message  "mpjb" magic │ version u8 │ order u8 │ flags u8 │ 0 │ total length u64
-//!  section  kind u8 │ encoding u8 │ codec u8 │ schema u8 │ element size u32 │ count u64
 //! ```
 //! Numbers are in the byte order of the writer, which the header names; a section may have the other one. `README.md`
 //! of this crate specifies the bytes, `tests/suite/golden.rs` tests them.
@@ -65,9 +62,6 @@
 //! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
 //!
 //! None is enabled by default, except by `cargo test -p mpj-buffer`. No feature compiles C.
-//!
-//! # Platforms
-//! Those of the pool: 32 and 64 bits, either byte order. The bytes of a message are the same everywhere.
 //!
 //! # Where to read next
 //! [`Buffer`], then `README.md` (the format), then `src/validate.rs` (the checks). Unsafe code is in `src/block.rs`,

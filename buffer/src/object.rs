@@ -10,8 +10,7 @@ use crate::read::contiguous_bytes;
 use crate::{Buffer, Codec, CodecError, Overflow, Postcard, ReadError, Reading, WriteError, Writing};
 
 impl<R: RawBuffer> Buffer<R, Writing> {
-    /// Appends an object, encoded by [`Postcard`], to the open section if that has such objects, otherwise to a new
-    /// one.
+    /// Appends an object, encoded by [`Postcard`], to the open section of such objects, or to a new one.
     ///
     /// Only a section header of 16 bytes goes to the static part. serde writes the value directly to the dynamic part.
     ///

@@ -1,5 +1,4 @@
-//! Reading: the calls that wrote a message, with `read` for `write`, read it. The table in `README.md` shows which
-//! section a call reads.
+//! Reading: the calls that wrote a message, with `read` for `write`, read it. `README.md` has a table of the rules.
 
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::RawBuffer;
@@ -181,7 +180,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.mode = Reading::new(self.mode.order, self.mode.sections_end);
     }
 
-    /// Reads `count` valid elements of `T`: `take` gets their bytes, and whether to swap them. They count as read if it
+    /// Reads `count` valid elements of `T`: `take` gets the bytes, and whether to swap. They count as read if it
     /// succeeds.
     #[inline]
     pub(crate) fn consume<T: Element>(

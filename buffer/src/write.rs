@@ -53,8 +53,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
     }
 
-    /// Opens a new section, even if the open one has the same kind. The reader must call its own `section` at the same
-    /// position.
+    /// Opens a new section, even if the open one has the same kind. The reader must do so, too.
     ///
     /// # Errors
     /// [`Overflow`] if the static part is too small for the header.
@@ -124,8 +123,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.capacity() - self.static_len()
     }
 
-    /// Appends `count` elements, all of which `fill` puts, to the open section or a new one. Nothing changes before
-    /// `fill` has returned.
+    /// Appends the `count` elements of `fill` to the open section or a new one. Changes nothing before `fill` has
+    /// returned.
     #[inline]
     pub(crate) fn append<T: Element>(
         &mut self,

@@ -28,7 +28,6 @@ fn a_cleared_buffer_holds_one_block_of_bounded_size() {
     drop(other.commit().clear());
     assert!(held().0 < before.0);
 
-    // Each message uses the kept chunk again, also if the first message needed a second chunk.
     let allocs = || global().stats().allocs;
     let mut other = Buffer::with_capacity(64).unwrap();
     let mut before = 0;

@@ -91,8 +91,7 @@ use crate::{Datatype, Equivalent, Receivable};
 
 #[doc(hidden)]
 impl Datatype {
-    /// Returns the datatype of a structure and caches it. `fields` gets the address of an uninitialised `T` and returns
-    /// its fields.
+    /// Returns the datatype of a structure and caches it. `fields` gets the address of an uninitialised `T`.
     ///
     /// # Panics
     /// If fields are outside of the structure, which the macro never generates, or if structures are nested hundreds of

@@ -138,8 +138,7 @@ impl Datatype {
     }
 
     /// Returns whether one item of each type contains the same primitives in the same order. Unlike equal
-    /// [signatures](Self::signature), which are hashes, this is exact. It takes time per primitive, unless all are of
-    /// one type.
+    /// [signatures](Self::signature), which are hashes, this is exact. It takes time per primitive of mixed types.
     ///
     /// # Examples
     /// ```

@@ -21,116 +21,69 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "most fields are named as the arguments of the constructor")]
 pub enum TypeEnvelope {
     /// A basic type.
     Primitive(Primitive),
     /// [`Datatype::contiguous`].
-    Contiguous {
-        /// Number of items.
-        count: usize,
-        /// The type of an item.
-        inner: Datatype,
-    },
+    Contiguous { count: usize, inner: Datatype },
     /// [`Datatype::vector`].
     Vector {
-        /// Number of blocks.
         count: usize,
-        /// Items in a block.
         block: usize,
         /// Distance between the starts of blocks, in extents of `inner`.
         stride: isize,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::hvector`].
     HVector {
-        /// Number of blocks.
         count: usize,
-        /// Items in a block.
         block: usize,
         /// Distance between the starts of blocks, in bytes.
         stride_bytes: i64,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::indexed`].
     Indexed {
         /// For each block its number of items and its displacement in extents of `inner`.
         blocks: Arc<[(usize, isize)]>,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::hindexed`].
     HIndexed {
         /// For each block its number of items and its displacement in bytes.
         blocks: Arc<[(usize, i64)]>,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::indexed_block`].
     IndexedBlock {
-        /// Items in a block.
         block: usize,
         /// For each block its displacement in extents of `inner`.
         displacements: Arc<[isize]>,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::hindexed_block`].
     HIndexedBlock {
-        /// Items in a block.
         block: usize,
         /// For each block its displacement in bytes.
         displacements: Arc<[i64]>,
-        /// The type of an item.
         inner: Datatype,
     },
     /// [`Datatype::subarray`].
-    Subarray {
-        /// The part of each dimension that is selected.
-        ranges: Arc<[Subrange]>,
-        /// Which dimension is the fastest.
-        order: ArrayOrder,
-        /// The type of an item.
-        inner: Datatype,
-    },
+    Subarray { ranges: Arc<[Subrange]>, order: ArrayOrder, inner: Datatype },
     /// [`Datatype::darray`].
-    Darray {
-        /// The process that owns the part.
-        rank: usize,
-        /// The dimensions of the array and of the grid of processes.
-        dimensions: Arc<[DistributedDim]>,
-        /// Which dimension of the array is the fastest.
-        order: ArrayOrder,
-        /// The type of an item.
-        inner: Datatype,
-    },
+    Darray { rank: usize, dimensions: Arc<[DistributedDim]>, order: ArrayOrder, inner: Datatype },
     /// [`Datatype::pair`].
-    Pair {
-        /// The type of the values that are compared.
-        value: Primitive,
-        /// The type of the index that accompanies each value.
-        index: Primitive,
-    },
+    Pair { value: Primitive, index: Primitive },
     /// [`Datatype::dup`].
-    Dup {
-        /// The type that was duplicated.
-        inner: Datatype,
-    },
+    Dup { inner: Datatype },
     /// [`Datatype::structure`].
     Structure {
         /// For each field its number of items, its displacement in bytes and its type.
         fields: Arc<[(usize, i64, Datatype)]>,
     },
     /// [`Datatype::resized`].
-    Resized {
-        /// The new lower bound in bytes.
-        lb: i64,
-        /// The new extent in bytes.
-        extent: i64,
-        /// The type whose bounds were changed.
-        inner: Datatype,
-    },
+    Resized { lb: i64, extent: i64, inner: Datatype },
 }
 
 impl TypeEnvelope {

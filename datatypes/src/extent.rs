@@ -94,8 +94,8 @@ impl BoundsBuilder {
         self.markers = Some((lb.into(), ub.into()));
     }
 
-    /// Returns the bounds of all pieces. Without markers the extent is rounded up to the strictest alignment: the ε of
-    /// MPI 4.1 §5.1.7.
+    /// Returns the bounds of all pieces. Without markers the extent is a multiple of the alignment: the ε of MPI 4.1
+    /// §5.1.7.
     pub(crate) fn finish(self) -> Result<Extent, TypeError> {
         let leaves = narrow(self.leaves)?;
         let markers = narrow(self.markers)?;

@@ -16,11 +16,9 @@ pub struct Run {
 
 impl Datatype {
     /// Returns the maximal runs of `count` items in pack order. Concatenated, they are the packed form, and no run
-    /// begins where the previous one ends. The cost is per requested run, not per item; if pieces of a type touch, per
-    /// piece.
+    /// begins where the previous one ends. The cost is per requested run, not per item; per piece, if pieces touch.
     ///
-    /// Empty if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of `count` items
-    /// fails.
+    /// Empty if [`byte_bounds`](Datatype::byte_bounds) or [`packed_size`](Datatype::packed_size) of the items fails.
     ///
     /// # Examples
     /// ```

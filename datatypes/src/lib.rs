@@ -39,9 +39,6 @@
 //!
 //! `cargo test -p mpj-datatypes` tests all of them. No feature compiles C.
 //!
-//! # Platforms
-//! Any with 32 or 64 bits and either byte order. x86-64 has kernels for AVX2 and AVX-512, selected at run time.
-//!
 //! # Safety model
 //! * Constructors accept any numbers: overflow is a [`TypeError`].
 //! * [`Packer`] and [`Unpacker`] check all bounds against the slice before the first byte.

@@ -233,8 +233,7 @@ impl Datatype {
         }
     }
 
-    /// Returns the length of all contiguous blocks of an item in bytes, or `None` if they differ. Blocks of consecutive
-    /// items may be adjacent.
+    /// Returns the length of all contiguous blocks of an item in bytes, or `None` if they differ.
     ///
     /// # Examples
     /// ```
@@ -262,8 +261,8 @@ impl Datatype {
         }
     }
 
-    /// Returns the lowest and one past the highest byte of `count` items, relative to the origin of the first; (0, 0)
-    /// without bytes.
+    /// Returns the lowest and one past the highest byte of `count` items, relative to the first origin; (0, 0) without
+    /// bytes.
     ///
     /// # Errors
     /// [`TypeError`] if a bound does not fit an `i64`.

@@ -322,8 +322,7 @@ fn equal(places: &[i64]) -> Option<i64> {
 }
 
 /// Returns the length and number of equal blocks that runs can be split into, if there are at most a quarter more
-/// blocks than runs. Of random elements some are neighbours; because of these few, copies should not test a length per
-/// block.
+/// blocks than runs. Of random elements some are adjacent; copies should not test a length per block for these few.
 fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     let len = runs.iter().map(|&(_, len)| len).min()?;
     let mut more = 0usize;

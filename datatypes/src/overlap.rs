@@ -73,7 +73,6 @@ fn listed(plan: &Plan) -> usize {
     }
 }
 
-/// Searches for a byte that a plan at `base` contains twice, within `budget`.
 fn search(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<(), OverlapError> {
     let base = base.wrapping_add(plan.offset);
     match &plan.body {
@@ -196,7 +195,6 @@ fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Optio
         .map(|offset| Err(OverlapError { offset }))
 }
 
-/// Returns a byte that is in both pieces after some steps of each.
 fn meet(one: StridedPiece, other: StridedPiece, distance: i128) -> Option<i64> {
     let gap = i128::from(other.start) - i128::from(one.start);
     let steps = gap.div_euclid(distance);

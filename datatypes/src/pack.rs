@@ -45,7 +45,7 @@ impl Datatype {
         let args = node.kernel_args(src.cast_mut(), count, position, packed, out.len());
         if args.len > 0 {
             // SAFETY: `args` ends with the items and with `out`, which is exclusive; the caller promises the bytes in
-            // memory, which packing only reads.
+            // memory, which is only read.
             unsafe { kernels::pack(&node.plan, args) };
         }
         args.len
@@ -79,8 +79,7 @@ impl Datatype {
 /// drop(packer);
 /// ```
 pub struct Packer<'a> {
-    /// Invariant: the bytes of its items are initialised, and borrowed for `'a`. (Other code may write the bytes
-    /// between.)
+    /// Invariant: the bytes of its items are initialised, and borrowed for `'a`. (Not the bytes between.)
     pub(crate) cursor: Cursor<'a>,
     borrow: PhantomData<&'a [u8]>,
 }

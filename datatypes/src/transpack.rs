@@ -53,8 +53,8 @@ impl Datatype {
 }
 
 impl Packer<'_> {
-    /// Copies the next packed bytes directly to the layout of `into`, up to the end of the shorter side, and returns
-    /// their number.
+    /// Copies the next packed bytes directly to the layout of `into`, up to the end of the shorter side. Returns their
+    /// number.
     ///
     /// # Examples
     /// ```

@@ -58,8 +58,7 @@ impl Limits {
     }
 
     /// Reads an element of a sequence whose length is read from the bytes, counts it if it is zero-sized, and returns
-    /// whether it has bytes. All elements of a type have bytes or none has, so the caller stops counting at the first
-    /// that has.
+    /// whether it has bytes. The caller stops counting at the first that has: then all of the type have.
     #[inline]
     pub(super) fn element<T, E: Error>(
         &self,

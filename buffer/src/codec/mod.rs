@@ -38,8 +38,7 @@ use crate::CodecError;
 
 /// Maximum depth of a value: each sequence, map, tuple, struct, enum, newtype and option is one level.
 ///
-/// Ordinary types of this depth fit on a stack of 2 MiB, even without optimisation. [`Fixed`] enforces the limit when
-/// writing, too.
+/// Ordinary types of this depth fit on a stack of 2 MiB. [`Fixed`] enforces the limit when writing, too.
 pub const MAX_DEPTH: u32 = 128;
 
 /// Maximum number of zero-sized elements, such as those of a `Vec<()>`, in all sequences and maps of one value. They

@@ -92,7 +92,6 @@ impl<T: Element> Visitor<'_> for Bytes<T> {
     }
 }
 
-/// Returns the elements of `bytes`, or the index of the first invalid one.
 pub(crate) fn elements<T: Element>(bytes: &[u8], swap: bool) -> Result<Vec<T>, usize> {
     T::check(bytes, swap)?;
     let elements = bytes.chunks_exact(size_of::<T>());

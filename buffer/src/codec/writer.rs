@@ -59,8 +59,7 @@ impl<'a> RecordWriter<'a> {
     /// Appends bytes.
     ///
     /// # Errors
-    /// [`CodecError::NoMemory`] if the pool has no memory left. Then the record is discarded even if the codec returns
-    /// `Ok`.
+    /// [`CodecError::NoMemory`] if the pool has no memory left. Then the record is discarded.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
         if self.fits(bytes) {
@@ -100,8 +99,7 @@ impl<'a> RecordWriter<'a> {
         unsafe { at.as_ptr().copy_from_nonoverlapping(count.as_ptr(), count.len()) };
         // SAFETY: invariant 1: the result is within the block, or one past its end.
         let at = unsafe { at.add(count.len()) };
-        // SAFETY: invariant 1: the remaining `left - 8` bytes can take all of `bytes`, which is borrowed from
-        // elsewhere.
+        // SAFETY: invariant 1: the remaining `left - 8` bytes can take `bytes`, which is borrowed from elsewhere.
         unsafe { copy_short(at, bytes) };
         // SAFETY: as above.
         let at = unsafe { at.add(bytes.len()) };

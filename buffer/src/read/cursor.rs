@@ -103,8 +103,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(OpenSection { tag, order, touched, left, at, end })
     }
 
-    /// Returns the next section if it has the tag `want` in the byte order of the message: the usual case, checked by a
-    /// few comparisons.
+    /// Returns the next section if it has the tag `want` in the message's byte order: the usual case, with few
+    /// comparisons.
     #[inline(always)]
     fn next_of(&self, want: SectionTag) -> Option<OpenSection> {
         let Reading { order, sections_end, .. } = self.mode;

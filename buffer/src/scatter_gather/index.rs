@@ -86,8 +86,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// number. If an index is repeated, the last element remains.
     ///
     /// # Errors
-    /// As `read`, and [`ReadError::Index`] if an index is out of range for `dst`. Then `dst` and the buffer are
-    /// unchanged.
+    /// As `read`, and [`ReadError::Index`] if an index is out of range. `dst` and the buffer are then unchanged.
     pub fn scatter<T: Element, I: IndexInt>(
         &mut self,
         dst: &mut [T],

@@ -110,8 +110,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// Appends a strided region of `src`, as [`write`](Self::write) appends a slice.
     ///
     /// `dims` are (extent, stride) pairs in elements, the outermost dimension first. The region begins at `src[start]`.
-    /// Strides may be negative, or 0 to repeat. Without dimensions the region is one element; with an extent of 0 it is
-    /// empty.
+    /// Strides may be negative, or 0 to repeat. Without dimensions it is one element; with an extent of 0 it is empty.
     ///
     /// # Errors
     /// [`WriteError::Index`] if the region exceeds `src`, [`WriteError::Overflow`] if the static part is too small.
@@ -154,8 +153,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// returns the number of elements. If a position is repeated, the last element remains.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`ReadError::Index`] if the region exceeds `dst`. Then `dst` and the buffer are
-    /// unchanged.
+    /// As [`read`](Self::read), and [`ReadError::Index`] if the region exceeds `dst`, which is then unchanged.
     pub fn read_strided<T: Element>(
         &mut self,
         dst: &mut [T],

@@ -61,8 +61,7 @@ impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
 }
 
 impl<R: RawBuffer + 'static> Buffer<R, Reading> {
-    /// Returns the bytes of the message, with a copy only if there is a dynamic part in the chain. The block lives as
-    /// long as the bytes.
+    /// Returns the bytes of the message, copied only if the chain has a dynamic part. The bytes own the block.
     pub fn into_bytes(self) -> Bytes {
         if self.chain.len() > 0 {
             return Bytes::from(self.to_vec());

@@ -18,7 +18,6 @@ use crate::header::{MESSAGE_HEADER, MessageHeader};
 use crate::validate;
 use crate::{Buffer, FormatError, Reading};
 
-/// Maximum number of bytes per read.
 const READ_LEN: usize = 64 << 10;
 
 /// Why no message was received.
@@ -315,8 +314,7 @@ impl<R: RawBuffer> Partial<R> {
 }
 
 impl<P: Pool> Receiver<P> {
-    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`, which may be a reference or an
-    /// `Arc`.
+    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool` (or a reference, or `Arc`).
     pub fn new(pool: P, limit: usize) -> Self {
         Self { pool, limit, partial: Partial::EMPTY, ahead: ReadAhead::default() }
     }
@@ -343,8 +341,8 @@ impl<P: Pool> Receiver<P> {
         }
     }
 
-    /// Returns the next message of a stream, which may be non-blocking. Bytes read beyond the message are kept for the
-    /// next call.
+    /// Returns the next message of a stream, which may be non-blocking. Keeps bytes after the message for the next
+    /// call.
     ///
     /// Bytes pass through 64 KiB of memory, allocated by the first call, so that one system call reads several short
     /// messages. A server with very many connections can read into shared memory and call [`feed`](Self::feed).

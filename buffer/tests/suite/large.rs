@@ -36,7 +36,6 @@ fn five_gib_in_a_section() {
     let mut one = [0u64; 1];
     let past = ReadError::PastSection { needed: COUNT as u64 + 1, available: COUNT as u64 };
     assert_eq!(message.view_n::<u64>(COUNT + 1), Err(past));
-    // An element below 4 GiB and its neighbours, then the end.
     let edge = (4 << 30) / 8 - 2;
     assert_eq!(message.view_n::<u64>(edge).map(<[u64]>::len), Ok(edge));
     let next = edge as u64;

@@ -48,7 +48,6 @@ fn nested_false_lengths_do_not_multiply_allocation() {
     let bytes = 10_000u64.to_le_bytes().repeat(1250);
     let (count, done) = reserved::<Fixed>(&bytes);
     assert!(done.is_err() && count <= bytes.len(), "{count} elements for {} bytes", bytes.len());
-    // 10 000 as a varint.
     let bytes = [0x90, 0x4e].repeat(5000);
     let (count, done) = reserved::<Postcard>(&bytes);
     assert!(done.is_err() && count <= bytes.len(), "{count} elements for {} bytes", bytes.len());

@@ -29,8 +29,7 @@ pub struct DistributedDim {
 
 impl Datatype {
     /// Returns the type of the items of an array that belong to process `rank`, with the bounds of the whole array
-    /// (`MPI_Type_create_darray`, MPI 4.1 §5.1.4). In the grid of processes the last dimension is the fastest, whatever
-    /// the order of the array.
+    /// (`MPI_Type_create_darray`, MPI 4.1 §5.1.4). In the grid of processes the last dimension is always the fastest.
     ///
     /// # Errors
     /// [`TypeError::Distribution`] if the indices of a dimension cannot be distributed in this way, [`TypeError::Rank`]

@@ -39,8 +39,7 @@ const INLINE_DIMS: usize = 8;
 
 impl Datatype {
     /// Returns the type of a block of an array: in dimension `d` the array has the length `sizes[d]`, and the block
-    /// begins at `starts[d]` and has the length `subsizes[d]`. Lower bound and extent are those of the array (MPI 4.1
-    /// §5.1.3).
+    /// begins at `starts[d]` and has the length `subsizes[d]`. The bounds are those of the array (MPI 4.1 §5.1.3).
     ///
     /// # Errors
     /// [`TypeError::Subarray`] if the block exceeds the array, [`TypeError::Dimensions`] if the lists have different

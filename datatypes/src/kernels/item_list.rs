@@ -26,8 +26,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
             let n = len.min(size - within);
             let at = user.wrapping_offset(items.offsets.get(i) as isize);
             let inner = KernelArgs { user: at, packed, len: n, position: within, count: 1, stride: 0 };
-            // SAFETY: the inner arguments stand for the bytes of `args` that lie in item i, and the kernel is the
-            // item's.
+            // SAFETY: the inner arguments stand for the bytes of `args` in item i, and the kernel is the item's.
             unsafe { kernel(&items.body, inner) };
             packed = packed.wrapping_add(n);
             len -= n;

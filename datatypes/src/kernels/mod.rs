@@ -4,14 +4,6 @@
 //! at any packed byte: it finds its position by division (strided) or binary search (lists), finishes a split block,
 //! then loops over whole blocks. A new family is a new file and a line in [`choose`]. `README.md` in this folder lists
 //! which form of a type uses which loop, and why.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `strided` `block_list` `run_list` `item_list` `nested` | one kernel per canonical form: finds the position, splits the call |
-//! | `tile` `transpose` `stride2` `sparse` | the inner loops of `strided`, selected by block length, order and instruction set |
-//! | `contiguous` `block_copy` | copies of one run; of one block, selected by its length |
-//! | `item_batches` `strided_copy` | many items of a few pieces; equidistant blocks to equidistant blocks |
-//! | `transpack` | from layout to layout |
 
 mod block_copy;
 mod block_list;

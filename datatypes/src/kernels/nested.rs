@@ -59,8 +59,7 @@ pub(super) unsafe fn sequence<D: Direction>(plan: &Plan, args: KernelArgs) {
                 count: 1,
                 stride: 0,
             };
-            // SAFETY: the inner arguments stand for the bytes of `args` that lie in part i, and the kernel is that
-            // part's.
+            // SAFETY: the inner arguments stand for the bytes of `args` in part i, and the kernel is that part's.
             unsafe { D::of(part.kernels)(part, inner) };
             packed = packed.wrapping_add(n);
             position += n;

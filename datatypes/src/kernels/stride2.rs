@@ -1,6 +1,5 @@
 //! Every second element of an array with AVX-512: 64 packed bytes and two registers in which a mask excludes the other
-//! elements, with a permutation between. Two to three times as fast as single elements while the data is in the first
-//! two caches.
+//! elements, with a permutation between. In the first two caches, two to three times as fast as single elements.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};

@@ -120,8 +120,7 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArg
     let steps = steps(column.stride as isize);
     let kernel = D::of(strided.tiles);
     while whole > 0 {
-        // The next rows, or the next blocks of this row. Not 0: by point 1 of `Kernel`, `args` ends before the loops
-        // do.
+        // The next rows, or the next blocks of this row. Not 0, by point 1 of `Kernel`.
         let at_start = last > 0 && o.at[last] == 0;
         let rows = if at_start { o.left(last - 1).min(whole / column.count) } else { 0 };
         let (rows, columns) = if rows > 0 { (rows, column.count) } else { (1, whole.min(o.left(last))) };

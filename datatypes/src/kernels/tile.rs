@@ -36,8 +36,7 @@ pub(super) fn steps(column: isize) -> [isize; 4] {
 /// Copies a tile.
 ///
 /// # Safety
-/// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and `block` is the length that the
-/// kernel was selected for.
+/// Every block and its packed place are valid as [`Kernel`](super::Kernel) says, and the kernel is for this `block`.
 pub(crate) type TileKernel = unsafe fn(&Tile);
 
 pub(super) fn choose(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {

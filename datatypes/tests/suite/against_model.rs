@@ -104,7 +104,6 @@ proptest! {
         prop_assert_eq!(memory, wanted);
     }
 
-    /// Enough items for tiles.
     #[test]
     fn many_items_match_model(spec in small_spec(80), count in 8..300usize, cut in 0..2000usize) {
         let (datatype, model) = (spec.build().unwrap(), spec.model().items(count));
@@ -195,7 +194,6 @@ proptest! {
         check_transpack((&a, &model_a, from_at, &data, count, skip), (&b, &model_b, to_at, memory, to_count, to_skip))?;
     }
 
-    /// Related layouts, as on the two sides of a transfer.
     #[test]
     fn transpack_of_related_layouts_matches_model(spec in small_spec(600), count in 1..40usize, stride in -3..6i64, skip in 0..20usize) {
         let inner = spec.build().unwrap();

@@ -20,7 +20,6 @@ fn complex_is_an_element() {
     use num_complex::{Complex32, Complex64};
     assert_eq!(Complex64::PRIMITIVE, Some(Primitive::Complex64));
     assert_eq!(Complex32::datatype().size(), 8);
-    // A complex number differs from two numbers.
     assert_ne!(Datatype::of::<Complex32>().signature(), Datatype::of::<[f32; 2]>().signature());
     let mut bytes = [0; 16];
     Packer::of_slice(&[Complex64::new(1.0, -2.0)]).unwrap().pack_external32_into(&mut bytes);

@@ -30,7 +30,6 @@ fn check(datatype: &Datatype, offsets: &[usize], cuts: [usize; 2]) -> Result<(),
     Ok(())
 }
 
-/// Lengths at and near those of a kernel.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 1..140usize, 2 => prop::sample::select(vec![4usize, 8, 16, 64, 256, 512, 768, 1024]), 1 => 140..6000usize]
 }
@@ -80,7 +79,6 @@ proptest! {
         let datatype = Datatype::of::<u8>().hindexed_block(block, &starts).unwrap();
         let offsets: Vec<usize> =
             starts.iter().flat_map(|&at| (0..block).map(move |b| at as usize + b)).collect();
-        // Without repeated blocks, which the model tests cover.
         let mut sorted = order.clone();
         sorted.sort_unstable();
         sorted.dedup();
@@ -105,7 +103,6 @@ proptest! {
         }
         let structure = Datatype::structure(&fields).unwrap();
         let extent = structure.extent() as usize;
-        // Different places, with memory for eleven items each.
         let mut places: Vec<usize> = Vec::new();
         let (mut blocks, mut offsets) = (Vec::new(), Vec::new());
         for (place, count) in order.iter().copied().filter(|_| !item.is_empty()) {
@@ -146,7 +143,6 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// On fewer lines than the caches have, and on more.
     #[test]
     fn sparse_blocks_match_a_loop(
         block in prop::sample::select(vec![3usize, 4, 8, 12, 16, 20]),
@@ -179,7 +175,6 @@ fn layouts_larger_than_the_caches_match_a_loop() {
     check(&datatype, &offsets, [0, 0]).unwrap();
 }
 
-/// The memory is never accessed.
 #[test]
 fn offsets_beyond_32_bits_are_packed() {
     let far = [0i64, 5 << 32, 7, 1 << 33];

@@ -23,7 +23,6 @@ fn layouts_beyond_2_gib_are_correct() {
     assert_eq!(spread.byte_bounds(1).unwrap(), (0, 17 << 30));
     assert_eq!(spread.packed_size(2).unwrap(), 30 * GIB);
     let runs: Vec<Run> = spread.runs(2).collect();
-    // The second item is adjacent to the last run of the first.
     assert_eq!(runs.len(), 5);
     assert_eq!(runs[2], Run { offset: 12 << 30, len: 10 * GIB });
     assert_eq!(spread.element_count_in(2, 11 * GIB), Some(11 << 30));
@@ -56,7 +55,6 @@ fn five_gib_are_packed() {
             n => sum += cell[..n].iter().map(|&b| u64::from(b)).sum::<u64>(),
         }
     }
-    // All but the bytes past 5 GiB.
     assert_eq!(sum, (8..16).sum());
 }
 
@@ -174,7 +172,6 @@ fn shared_parts_stay_small() {
     assert_eq!(datatype.element_count_in(1, 5), Some(2));
     assert_eq!(datatype.element_count_in(1, (5 << 50) - 1), None);
     let first: Vec<Run> = datatype.runs(1).take(2).collect();
-    // The u32 of the first leaf pair and the u8 of the second are adjacent.
     assert_eq!(first, [Run { offset: 400, len: 1 }, Run { offset: 404, len: 5 }]);
     assert!(format!("{datatype:?}").len() < 200);
 }
@@ -233,7 +230,6 @@ fn primitives_have_their_properties() {
 
 #[test]
 fn runs_that_exceed_memory_are_errors() {
-    // Each block fits, and is adjacent to the previous one.
     let half = isize::MAX as usize / 2;
     let blocks = [(half, i64::MIN), (half, -2), (2, i64::MAX - 3)];
     assert!(matches!(u16::datatype().hindexed(&blocks), Err(TypeError::Size { .. })));

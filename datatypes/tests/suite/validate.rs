@@ -52,7 +52,6 @@ proptest! {
     }
 }
 
-/// The message has overwritten a part of the `char`.
 #[test]
 fn truncated_char_is_validated() {
     let mut memory = ['a', 'b'].map(u32::from);

@@ -1,4 +1,3 @@
-//! Compares `is_made_of` with a check of every byte.
 #![cfg(feature = "derive")]
 
 use mpj_datatypes::{ArrayOrder, Datatype};
@@ -29,7 +28,6 @@ fn consists_of_cells(datatype: &Datatype) -> bool {
     })
 }
 
-/// Types built of `leaf`; distances in bytes are multiples of `unit`.
 fn types(leaf: Datatype, unit: i64) -> impl Strategy<Value = Datatype> {
     Just(leaf).prop_recursive(4, 12, 3, move |inner| {
         let blocks = vec((0..3usize, -3..4i64), 0..4);

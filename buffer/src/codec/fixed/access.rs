@@ -9,8 +9,7 @@ use crate::codec::MAX_ZERO_SIZED;
 /// A sequence or map whose length is read from the bytes.
 ///
 /// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
-/// over other elements has no test. Until then the count is limited by the bytes plus the zero-sized elements still
-/// allowed.
+/// over other elements has no test. Until then the limit is the bytes plus the zero-sized elements still allowed.
 ///
 /// Its own copy of the reader stays in registers; at the end the outer reader takes over the position.
 pub(super) struct LengthPrefixed<'a, 'de> {

@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{Codec, RecordWriter};
 use crate::CodecError;
 
-/// Fixed-width little-endian values without names: larger than those of [`Postcard`](super::Postcard), and several
-/// times faster.
+/// Fixed-width little-endian values without names: larger and several times faster than [`Postcard`](super::Postcard).
 ///
 /// # Examples
 /// ```

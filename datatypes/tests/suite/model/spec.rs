@@ -152,8 +152,7 @@ impl Model {
         all
     }
 
-    /// The indices of an array for which `owned` (dimension, index) is true in every dimension, with the bounds of the
-    /// whole.
+    /// The indices of an array for which `owned` (dimension, index) is true in every dimension, with all bounds.
     fn array(
         sizes: &[usize],
         order: ArrayOrder,
