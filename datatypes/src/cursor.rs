@@ -40,7 +40,8 @@ impl<'a> Cursor<'a> {
     /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first is
     /// at byte `origin`.
     ///
-    /// Inlined, because a result in memory would be written in words and read in pairs. The stall equals packing 1 KiB.
+    /// Inlined, because a result in memory would be written in words and read in pairs: a stall as long as packing 1
+    /// KiB.
     #[inline(always)]
     pub(crate) fn new(
         datatype: Cow<'a, Datatype>,

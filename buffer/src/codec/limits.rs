@@ -58,7 +58,7 @@ impl Limits {
     }
 
     /// Reads an element of a sequence whose length is read from the bytes, counts it if it is zero-sized, and returns
-    /// whether it has bytes. The caller stops counting at the first that has: then all of the type have.
+    /// whether it has bytes. If one element has bytes, all have, so the caller stops counting.
     #[inline]
     pub(super) fn element<T, E: Error>(
         &self,

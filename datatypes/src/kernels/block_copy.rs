@@ -12,7 +12,8 @@ pub(super) trait BlockCopy {
     /// Copies one block of `len` bytes; `len` is `LEN` unless that is 0.
     ///
     /// # Safety
-    /// `len` bytes are readable at `src` and writable at `dst`, without overlap; [`by_length`] selects it for `len`.
+    /// `len` bytes are readable at `src` and writable at `dst`, without overlap; `len` selects this routine in
+    /// [`by_length`].
     unsafe fn copy(src: *const u8, dst: *mut u8, len: usize);
 }
 
