@@ -16,7 +16,7 @@ enum Shape {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Every {
+struct AllTypes {
     numbers: (u8, i8, u16, i16, u32, i32, u64, i64, f64),
     flag: bool,
     shapes: Vec<Shape>,
@@ -51,7 +51,7 @@ fn decode_shape<C: Codec>(shape: usize, bytes: &[u8]) {
         1 => check::<C, String>(bytes),
         2 => check::<C, BTreeMap<String, Option<f32>>>(bytes),
         3 => check::<C, (bool, char, [u16; 3])>(bytes),
-        4 => check::<C, Every>(bytes),
+        4 => check::<C, AllTypes>(bytes),
         5 => check::<C, Nested>(bytes),
         6 => check::<C, Chain>(bytes),
         7 => check::<C, Vec<()>>(bytes),

@@ -39,20 +39,20 @@ pub fn envelopes(bytes: &[u8]) {
     let uniform = sent.first().filter(|first| sent.iter().all(|p| p == *first)).copied();
     let mut code = uniform.map_or(0, |p| p as u8);
     let mut words = [signature.hash, signature.count, 0, 0];
-    let mut honest = true;
+    let mut is_truthful = true;
     match input.below(12) {
         0 => {
             words[input.below(2)] = input.edge();
-            honest = code != 0 || words[..2] == [signature.hash, signature.count];
+            is_truthful = code != 0 || words[..2] == [signature.hash, signature.count];
         }
         1 => {
             let other = input.byte();
-            honest = other == code;
+            is_truthful = other == code;
             code = other;
         }
         2 => {
             let len = input.below(body.len() + 20);
-            honest = len == body.len();
+            is_truthful = len == body.len();
             body.resize(len, 1);
         }
         _ => (),
@@ -67,7 +67,7 @@ pub fn envelopes(bytes: &[u8]) {
         message.truncate(8);
     }
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, message, body.clone())]);
-    check_outcome(posted, &model, &body, honest.then_some(&sent));
+    check_outcome(posted, &model, &body, is_truthful.then_some(&sent));
     assert_eq!(bench.death(), None, "a message of another type must not fail the peer");
     bench.engine.close();
     drop(bench.sent());
@@ -77,26 +77,26 @@ pub fn envelopes(bytes: &[u8]) {
 fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
     let (outcome, memory) = posted.finish().expect("an eager message completes the receive");
     let mut expected = vec![0xaa; memory.len()];
-    let room = model.bytes().len();
+    let capacity = model.bytes().len();
     let leaves = model.leaves.iter().map(|leaf| leaf.1);
     let packed = |p: &Primitive| *p == Primitive::Packed;
-    let wild = sent.is_some_and(|sent| !sent.is_empty() && sent.iter().all(packed))
+    let is_untyped = sent.is_some_and(|sent| !sent.is_empty() && sent.iter().all(packed))
         || (!model.leaves.is_empty() && model.leaves.iter().all(|leaf| packed(&leaf.1)));
     let fits = sent.is_some_and(|sent| leaves.clone().take(sent.len()).eq(sent.iter().copied()));
     match outcome {
         Ok(envelope) => {
-            assert!(body.len() <= room);
+            assert!(body.len() <= capacity);
             assert_eq!(envelope.bytes, body.len());
             if sent.is_some() {
-                assert!(fits || wild || body.is_empty(), "{sent:?} into {:?}", model.leaves);
+                assert!(fits || is_untyped || body.is_empty(), "{sent:?} into {:?}", model.leaves);
             }
             for (at, byte) in model.bytes().iter().zip(body) {
                 expected[*at as usize] = *byte;
             }
         }
-        Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), room)),
+        Err(Fault::Truncated { sent, room: there, .. }) => assert_eq!((sent, there), (body.len(), capacity)),
         Err(Fault::TypeMismatch { .. }) => {
-            assert!(!fits && !wild && !body.is_empty(), "a message of the right type is rejected")
+            assert!(!fits && !is_untyped && !body.is_empty(), "a message of the right type is rejected")
         }
         // The body has an invalid value. The error names its type; the rest of the body has been received.
         Err(Fault::InvalidValue { .. }) => return,

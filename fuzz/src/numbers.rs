@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::peak_memory;
 
 /// The limit, in seconds of CPU time, for calls that should take almost no time.
-const SOON: i64 = 5;
+const CPU_LIMIT: i64 = 5;
 
 /// Builds datatypes with any arguments. Invalid arguments give an error. Valid types need little time and memory, and
 /// their queries do not panic; slices that are too short for a type are rejected.
@@ -30,7 +30,7 @@ pub fn numbers(bytes: &[u8]) {
     }
     let (_, peak) = peak_memory::measure(|| query(&datatype, &mut input));
     assert!(peak < 4 << 20, "{peak} bytes for a query");
-    assert!(seconds() - begin < SOON, "{datatype:?}");
+    assert!(seconds() - begin < CPU_LIMIT, "{datatype:?}");
 }
 
 fn derive(inner: &Datatype, other: &Datatype, input: &mut Input<'_>) -> Result<Datatype, TypeError> {

@@ -76,7 +76,7 @@ fn parse_all(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     }
 }
 
-fn end_of(error: &ReceiveError) -> End {
+fn stream_end(error: &ReceiveError) -> End {
     assert!(!error.to_string().is_empty());
     match error {
         ReceiveError::TooLong { .. } => End::TooLong,
@@ -96,7 +96,7 @@ fn feed(mut bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
             match receiver.feed(&mut now) {
                 Ok(Some(message)) => got.push(message.to_vec()),
                 Ok(None) => break assert!(now.is_empty()),
-                Err(error) => return (got, end_of(&error)),
+                Err(error) => return (got, stream_end(&error)),
             }
         }
     }
@@ -124,7 +124,7 @@ fn read(bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
             Ok(Received::Message(message)) => got.push(message.to_vec()),
             Ok(Received::Pending) => {}
             Ok(Received::End) => return (got, End::AtBoundary),
-            Err(error) => return (got, end_of(&error)),
+            Err(error) => return (got, stream_end(&error)),
         }
     }
 }

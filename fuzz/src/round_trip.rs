@@ -74,41 +74,41 @@ enum Operation {
     Bytes(Vec<u8>),
     Object(Vec<(u16, String)>),
     Fixed(Vec<Vec<u32>>),
-    Marked(Vec<f64>),
+    RawSlice(Vec<f64>),
     NewSection(usize),
 }
 
 #[derive(Debug)]
 struct Values<T> {
     all: Vec<T>,
-    how: usize,
+    method: usize,
 }
 
 impl<T: Element + Copy + PartialEq + Debug> Values<T> {
     fn choose<'a>(input: &mut Input<'a>, mut one: impl FnMut(&mut Input<'a>) -> T) -> Self {
         let count = input.below(24);
-        Self { all: (0..count).map(|_| one(input)).collect(), how: input.below(6) }
+        Self { all: (0..count).map(|_| one(input)).collect(), method: input.below(6) }
     }
 
     fn dynamic(&self) -> bool {
-        self.how == 5
+        self.method == 5
     }
 
     /// Compares bit by bit: NaN does not equal itself.
-    fn are(&self, other: &[T]) -> bool {
+    fn equals(&self, other: &[T]) -> bool {
         cast_slice::<T, u8>(&self.all) == cast_slice::<T, u8>(other)
     }
 
     fn write(&self, buffer: &mut Buffer<DefaultBlock>) -> Result<(), Overflow> {
-        let Self { all, how } = self;
+        let Self { all, method } = self;
         let count = all.len();
-        match how {
+        match method {
             0 => buffer.write(all),
             1 => buffer.fill_with(count, |i| all[i]),
             2 => {
                 let backwards: Vec<T> = all.iter().rev().copied().collect();
                 let indices: Vec<u32> = (0..count as u32).rev().collect();
-                placed(buffer.gather(&backwards, &indices))
+                only_overflow(buffer.gather(&backwards, &indices))
             }
             3 => {
                 // Every third element of a longer slice, in reverse order.
@@ -116,13 +116,17 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                 all.iter().enumerate().for_each(|(i, x)| longer[3 * (count - 1 - i)] = Some(*x));
                 let longer: Vec<T> = longer.into_iter().flatten().collect();
                 let start = if count == 0 { 0 } else { 3 * (count - 1) };
-                placed(buffer.write_strided(&longer, start, &[(count, -3)]))
+                only_overflow(buffer.write_strided(&longer, start, &[(count, -3)]))
             }
             4 => {
                 let rows = if count.is_multiple_of(2) { 2 } else { 1 };
-                placed(buffer.write_strided(all, 0, &[(rows, (count / rows) as isize), (count / rows, 1)]))
+                only_overflow(buffer.write_strided(
+                    all,
+                    0,
+                    &[(rows, (count / rows) as isize), (count / rows, 1)],
+                ))
             }
-            _ => placed(buffer.write_dynamic(all)),
+            _ => only_overflow(buffer.write_dynamic(all)),
         }
     }
 
@@ -161,7 +165,7 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
                     Err(error) => panic!("{error}"),
                 },
             }
-            return assert!(self.are(&room));
+            return assert!(self.equals(&room));
         }
         match choice {
             0 => assert_eq!(buffer.read(&mut room), Ok(count)),
@@ -193,11 +197,11 @@ impl<T: Element + Copy + PartialEq + Debug> Values<T> {
         if count == 0 && choice >= 4 {
             assert_eq!(buffer.read::<T>(&mut []), Ok(0));
         }
-        assert!(self.are(&room), "{:?} {room:?}", self.all);
+        assert!(self.equals(&room), "{:?} {room:?}", self.all);
     }
 }
 
-fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
+fn only_overflow(done: Result<(), WriteError>) -> Result<(), Overflow> {
     match done {
         Ok(()) => Ok(()),
         Err(WriteError::Overflow(overflow)) => Err(overflow),
@@ -205,7 +209,7 @@ fn placed(done: Result<(), WriteError>) -> Result<(), Overflow> {
     }
 }
 
-const NEW: usize = 8;
+const NEW_SECTION_CALLS: usize = 8;
 
 const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } else { ByteOrder::Little };
 
@@ -233,8 +237,8 @@ impl Operation {
                 let factor = if input.below(16) == 0 { 700 } else { 1 };
                 Self::Fixed((0..input.below(5)).map(|_| vec![input.u32(); factor * input.below(9)]).collect())
             }
-            12 => Self::Marked(vec![f64::from_bits(input.u64()); input.below(200)]),
-            _ => Self::NewSection(input.below(NEW)),
+            12 => Self::RawSlice(vec![f64::from_bits(input.u64()); input.below(200)]),
+            _ => Self::NewSection(input.below(NEW_SECTION_CALLS)),
         }
     }
 
@@ -260,7 +264,7 @@ impl Operation {
             Self::Char(v) => values("char", "[char]", v),
             Self::Bytes(_) => ("u8", 0, false),
             Self::Object(_) => ("postcard", 0, false),
-            Self::Fixed(_) | Self::Marked(_) => ("fixed", 0, false),
+            Self::Fixed(_) | Self::RawSlice(_) => ("fixed", 0, false),
             Self::NewSection(which) => {
                 (["u8", "f64", "char", "postcard", "u32", "f64", "char", "u8"][*which], 0, true)
             }
@@ -283,9 +287,9 @@ impl Operation {
                 bytes.truncate(taken);
                 Ok(())
             }
-            Self::Object(value) => placed(buffer.write_object_with::<Postcard, _>(value)),
-            Self::Fixed(value) => placed(buffer.write_object_with::<Fixed, _>(value)),
-            Self::Marked(value) => placed(buffer.write_object_with::<Fixed, _>(&Raw(value))),
+            Self::Object(value) => only_overflow(buffer.write_object_with::<Postcard, _>(value)),
+            Self::Fixed(value) => only_overflow(buffer.write_object_with::<Fixed, _>(value)),
+            Self::RawSlice(value) => only_overflow(buffer.write_object_with::<Fixed, _>(&Raw(value))),
             Self::NewSection(0) => buffer.section::<u8>(),
             Self::NewSection(1) => buffer.section::<f64>(),
             Self::NewSection(2) => buffer.section::<char>(),
@@ -321,7 +325,7 @@ impl Operation {
             Self::Fixed(value) => {
                 assert_eq!(&buffer.read_object_with::<Fixed, Vec<Vec<u32>>>().expect("a value"), value);
             }
-            Self::Marked(value) => {
+            Self::RawSlice(value) => {
                 let RawVec(found) = buffer.read_object_with::<Fixed, RawVec<f64>>().expect("a value");
                 assert_eq!(cast_slice::<f64, u8>(&found), cast_slice::<f64, u8>(value));
             }

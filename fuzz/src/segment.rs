@@ -40,7 +40,7 @@ struct Rank {
     receives: Vec<(u8, usize, Receiving<u8>)>,
     /// Sends of exported blocks, receives of messages that could not be viewed, and viewed messages.
     exported: Vec<Completion>,
-    others: Vec<Completion>,
+    unviewed: Vec<Completion>,
     views: Vec<ViewedMessage>,
 }
 
@@ -81,7 +81,7 @@ impl Rank {
             Err(message) => {
                 // SAFETY: the buffer is empty, so nothing is written.
                 let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
-                self.others.push(engine.recv_message(message, Receive::new(nothing)));
+                self.unviewed.push(engine.recv_message(message, Receive::new(nothing)));
             }
         }
     }
@@ -136,7 +136,7 @@ fn scene() -> Scene {
             sends: Vec::new(),
             receives: Vec::new(),
             exported: Vec::new(),
-            others: Vec::new(),
+            unviewed: Vec::new(),
             views: Vec::new(),
         }
     });
@@ -294,9 +294,9 @@ pub fn segment(bytes: &[u8]) {
         rank.roster.report(1 - me as u32, Exit::Died("its part is over".into()));
     }
     scene.pass(PASSES);
-    for Rank { member, sends, receives, exported, others, .. } in scene.ranks {
+    for Rank { member, sends, receives, exported, unviewed, .. } in scene.ranks {
         assert!(
-            exported.iter().chain(&others).all(|it| it.outcome().is_some()),
+            exported.iter().chain(&unviewed).all(|it| it.outcome().is_some()),
             "a message in a block hangs"
         );
         assert!(overwritten || exported.iter().all(|send| matches!(send.outcome(), Some(Ok(_)))));

@@ -104,8 +104,8 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
     let (mut now, mut most, mut small, mut shared) = (0, 0, 0, 0);
     let (mut hits, mut runs) = (0, 0);
     for step in 0..256 + 8192 {
-        let (place, asked) = (if step < 256 { step } else { random.below(256) }, random.size());
-        if let Some((bytes, (size, run))) = live[place].take() {
+        let (slot, requested) = (if step < 256 { step } else { random.below(256) }, random.size());
+        if let Some((bytes, (size, run))) = live[slot].take() {
             now -= bytes;
             let held: usize = kept.iter().map(|(size, _)| size).sum();
             match run {
@@ -114,9 +114,9 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
                 Some(run) => regions.mark(run, false),
             }
         }
-        now += asked;
+        now += requested;
         most = most.max(now);
-        let size = class(asked);
+        let size = class(requested);
         let block = if size <= UNIT / 2 {
             small += size;
             while small > shared {
@@ -137,7 +137,7 @@ fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize
                 None => (size, Some(regions.get(size.div_ceil(UNIT), &mut kept))),
             }
         };
-        live[place] = Some((asked, block));
+        live[slot] = Some((requested, block));
     }
     (regions.bytes() as f64 / most as f64, f64::from(hits) / f64::from(runs))
 }

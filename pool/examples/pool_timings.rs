@@ -14,7 +14,7 @@ mod stream;
 use stream::Random;
 
 /// Returns the mean time of a call in the fastest batch, in nanoseconds.
-fn least(
+fn fastest_mean(
     batches: u32,
     calls: u32,
     mut call: impl FnMut() -> Result<(), AllocError>,
@@ -31,8 +31,8 @@ fn least(
 }
 
 /// Allocates and frees one block at a time.
-fn one<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
-    least(25, 100_000, || {
+fn one_block<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
+    fastest_mean(25, 100_000, || {
         let mut block = pool.alloc(black_box(size))?;
         block.as_uninit_mut()[0].write(1);
         black_box(block.as_ptr());
@@ -58,22 +58,22 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
     let (mut peak, mut at) = (need, 256);
     // Measures the memory, without timing.
     for _ in 0..1 << 16 {
-        let (size, place) = (sizes[at & 0xffff], random.below(256));
-        live[place] = None;
-        live[place] = Some(pool.alloc(size)?);
-        need = need - held[place] + size;
-        held[place] = size;
+        let (size, slot) = (sizes[at & 0xffff], random.below(256));
+        live[slot] = None;
+        live[slot] = Some(pool.alloc(size)?);
+        need = need - held[slot] + size;
+        held[slot] = size;
         peak = peak.max(need);
         at += 1;
     }
     let before = pool.stats();
-    let time = least(15, 1 << 16, || {
-        let (size, place) = (sizes[at & 0xffff], &mut live[random.below(256)]);
+    let time = fastest_mean(15, 1 << 16, || {
+        let (size, slot) = (sizes[at & 0xffff], &mut live[random.below(256)]);
         at += 1;
-        *place = None;
+        *slot = None;
         let mut block = pool.alloc(black_box(size))?;
         block.as_uninit_mut()[0].write(1);
-        *place = Some(block);
+        *slot = Some(block);
         Ok(())
     })?;
     let after = pool.stats();
@@ -86,14 +86,14 @@ fn mix<P: Pool>(pool: &P) -> Result<Mix, AllocError> {
 }
 
 /// Two threads, each with 16 live blocks of one size.
-fn two<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
+fn two_threads<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
     let run = |seed| {
         let mut random = Random(seed);
         let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
-        least(25, 100_000, || {
+        fastest_mean(25, 100_000, || {
             // The index check comes first: a block held during the check must be in memory, in case of a panic.
-            let place = &mut live[random.below(16)];
-            *place = pool.alloc(black_box(size))?;
+            let slot = &mut live[random.below(16)];
+            *slot = pool.alloc(black_box(size))?;
             Ok(())
         })
     };
@@ -113,7 +113,7 @@ struct Counter(AtomicUsize);
 /// One thread creates values, another drops them, through a ring. Returns the time for each.
 fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocError> {
     const COUNT: usize = 400_000;
-    let places: Vec<std::sync::Mutex<Option<T>>> = (0..RING).map(|_| std::sync::Mutex::new(None)).collect();
+    let slots: Vec<std::sync::Mutex<Option<T>>> = (0..RING).map(|_| std::sync::Mutex::new(None)).collect();
     let (given, taken) = (Counter::default(), Counter::default());
     let wait = |counter: &Counter, least: usize| {
         let mut rounds = 0u32;
@@ -126,7 +126,7 @@ fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocE
         scope.spawn(|| {
             for at in 0..COUNT {
                 wait(&given, at + 1);
-                drop(places[at % RING].lock().map(|mut place| place.take()));
+                drop(slots[at % RING].lock().map(|mut slot| slot.take()));
                 taken.0.store(at + 1, Ordering::Release);
             }
         });
@@ -136,8 +136,8 @@ fn ring<T: Send>(make: impl Fn() -> Result<T, AllocError>) -> Result<f64, AllocE
             wait(&taken, (at + 1).saturating_sub(RING));
             // The other thread waits for all values, even after an error.
             let value = make().map_err(|error| failed = Some(error)).ok();
-            if let Ok(mut place) = places[at % RING].lock() {
-                *place = value;
+            if let Ok(mut slot) = slots[at % RING].lock() {
+                *slot = value;
             }
             given.0.store(at + 1, Ordering::Release);
             if (at + 1).is_multiple_of(20_000) {
@@ -161,12 +161,12 @@ fn handoff<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
 /// Returns the times to write a new block, and to write the same block again.
 fn fill<P: Pool>(pool: &P, size: usize) -> Result<(f64, f64), AllocError> {
     let mut warm = pool.alloc(size)?;
-    let again = least(15, 20, || {
+    let again = fastest_mean(15, 20, || {
         black_box(warm.as_uninit_mut()).fill(MaybeUninit::new(1));
         Ok(())
     })?;
     drop(warm);
-    let fresh = least(15, 20, || {
+    let fresh = fastest_mean(15, 20, || {
         let mut block = pool.alloc(black_box(size))?;
         black_box(block.as_uninit_mut()).fill(MaybeUninit::new(1));
         Ok(())
@@ -189,11 +189,11 @@ fn main() -> Result<(), AllocError> {
     for size in [64, 300, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 3 << 20, 8 << 20] {
         println!(
             "{size:>9} {:>9.2} {:>9.2} {:>9.1} {:>9.1}    {:>9.2}   {:>9.1} {:>9.1}",
-            one(&magazine(), size)?,
-            one(mpj_pool::global(), size)?,
-            one(&buddy(), size)?,
-            one(&eager(), size)?,
-            two(&magazine(), size.min(512 << 10))?,
+            one_block(&magazine(), size)?,
+            one_block(mpj_pool::global(), size)?,
+            one_block(&buddy(), size)?,
+            one_block(&eager(), size)?,
+            two_threads(&magazine(), size.min(512 << 10))?,
             handoff(&magazine(), size.min(1 << 20))?,
             handoff(&buddy(), size.min(1 << 20))?,
         );
@@ -224,9 +224,9 @@ fn main() -> Result<(), AllocError> {
     }
     let start = Instant::now();
     let pages = Pages::create(64 << 20);
-    let made = start.elapsed().as_secs_f64() * 1e3;
+    let millis = start.elapsed().as_secs_f64() * 1e3;
     if let Ok(pages) = pages {
-        println!("{} MiB of pages in {made:.2} ms, {:?}", pages.size() >> 20, pages.backing());
+        println!("{} MiB of pages in {millis:.2} ms, {:?}", pages.size() >> 20, pages.backing());
     }
     Ok(())
 }

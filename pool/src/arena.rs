@@ -80,7 +80,7 @@ impl CacheShared {
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
-            budget: Budget { thread: budget, max_block: 0 },
+            budget: Budget { per_thread: budget, max_block: 0 },
             depot: Depot::new(budget),
             large: ByteBudget::new(0),
         }
@@ -206,9 +206,9 @@ impl<S: Storage> Arena<S> {
             let division = match class {
                 Some(_) => {
                     let map = BuddyMap::new((storage.size() / MIN_BLOCK) as u64);
-                    map.map(|map| Division::Split(map.merging(self.growth.eager_merge)))
+                    map.map(|map| Division::Split(map.with_eager_merge(self.growth.eager_merge)))
                 }
-                None => Some(Division::Whole { taken: false }),
+                None => Some(Division::Whole { is_live: false }),
             };
             let got = storage.size();
             // A source may round up, but not down.
@@ -246,7 +246,7 @@ impl<S: Storage> Arena<S> {
         let sizes = || {
             let state = self.lock.lock();
             let wanted =
-                if is_shared { self.growth.after(state.largest_region()).max(needed) } else { needed };
+                if is_shared { self.growth.next_region(state.largest_region()).max(needed) } else { needed };
             (wanted, self.growth.limit.saturating_sub(state.region_bytes()) & !(MAX_ALIGN - 1))
         };
         let (mut wanted, mut available) = sizes();

@@ -173,7 +173,7 @@ impl OwnerCounter {
     }
 
     #[inline]
-    pub(crate) fn own(&self) -> u64 {
+    pub(crate) fn get_own(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 

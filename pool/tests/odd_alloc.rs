@@ -13,7 +13,7 @@ use mpj_pool::{Growth, Heap, Magazine};
 struct Odd;
 
 impl Odd {
-    fn wide(layout: Layout) -> Layout {
+    fn widened(layout: Layout) -> Layout {
         let align = layout.align() * 2;
         Layout::from_size_align(layout.size() + align, align).unwrap_or(layout)
     }
@@ -24,20 +24,21 @@ impl Odd {
 unsafe impl GlobalAlloc for Odd {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the layout is larger than the caller's, which is not empty.
-        let start = unsafe { System.alloc(Self::wide(layout)) };
+        let start = unsafe { System.alloc(Self::widened(layout)) };
         if start.is_null() { start } else { start.wrapping_add(layout.align()) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         let start = at.wrapping_sub(layout.align());
-        WRONG.fetch_add(usize::from(!start.addr().is_multiple_of(layout.align() * 2)), Ordering::Relaxed);
+        MISMATCHED_FREES
+            .fetch_add(usize::from(!start.addr().is_multiple_of(layout.align() * 2)), Ordering::Relaxed);
         // SAFETY: `alloc` got it from the system with this layout.
-        unsafe { System.dealloc(start, Self::wide(layout)) }
+        unsafe { System.dealloc(start, Self::widened(layout)) }
     }
 }
 
 /// The number of frees with another layout than that of the allocation.
-static WRONG: AtomicUsize = AtomicUsize::new(0);
+static MISMATCHED_FREES: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ODD: Odd = Odd;
@@ -46,5 +47,5 @@ static ODD: Odd = Odd;
 fn pools_need_only_the_requested_alignment() {
     contracts::pool(3 << 20, || Magazine::growing(Growth::default().limit(3 << 20), Heap::create));
     contracts::storage(Heap::create);
-    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+    assert_eq!(MISMATCHED_FREES.load(Ordering::Relaxed), 0);
 }

@@ -10,7 +10,7 @@ use crate::class::Class;
 use crate::{AllocError, Storage};
 
 /// The maximum number of bytes of small blocks that a thread fetches at once from a region.
-const FETCH: usize = 64 << 10;
+const MAX_FETCH_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Arena<S> {
     /// Returns a cached block, or fetches one.
@@ -87,7 +87,7 @@ impl<S: Storage> Arena<S> {
         if caching.depot.refill(cache, class) > 0 {
             return true;
         }
-        let wanted = cache.wanted(class).min((FETCH / class.bytes()).max(1));
+        let wanted = cache.batch_size(class).min((MAX_FETCH_BYTES / class.bytes()).max(1));
         let mut state = self.lock.lock();
         (0..wanted).take_while(|_| state.take(class).is_some_and(|block| cache.put(class, block))).count() > 0
     }

@@ -43,7 +43,7 @@ pub(super) struct RegionEntry<S: Storage> {
 )]
 pub(super) enum Division {
     Split(BuddyMap),
-    Whole { taken: bool },
+    Whole { is_live: bool },
 }
 
 /// A region in a box that blocks point to.

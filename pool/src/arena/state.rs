@@ -13,7 +13,7 @@ pub(super) struct State<S: Storage> {
     slots: Vec<Option<RegionEntry<S>>>,
     region_counters: RegionCounters,
     /// The maximum number of bytes of split regions so far.
-    most_bytes: usize,
+    max_split_bytes: usize,
     /// Blocks allocated and freed under the lock, and by threads that have exited.
     alloc_counters: AllocCounters,
     caches: Vec<CachePtr>,
@@ -47,7 +47,7 @@ impl<S: Storage> State<S> {
         State {
             slots: Vec::new(),
             region_counters: RegionCounters::default(),
-            most_bytes: 0,
+            max_split_bytes: 0,
             alloc_counters: AllocCounters::default(),
             caches: Vec::new(),
             pool_dropped: false,
@@ -71,8 +71,9 @@ impl<S: Storage> State<S> {
         let region =
             RegionBox::new(ArenaRegion { storage: RegisteredStorage::new(storage), arena, id, slot });
         self.slots[slot] = Some(RegionEntry { region, division, live: 0, idle_since: 0 });
-        let more = self.split_regions().map(RegionEntry::size).sum::<usize>().saturating_sub(self.most_bytes);
-        self.most_bytes += more;
+        let more =
+            self.split_regions().map(RegionEntry::size).sum::<usize>().saturating_sub(self.max_split_bytes);
+        self.max_split_bytes += more;
         more
     }
 
@@ -107,11 +108,11 @@ impl<S: Storage> State<S> {
     /// Allocates the smallest idle region of one block that holds `len` bytes and is at most twice as large.
     pub(super) fn alloc_whole(&mut self, len: usize) -> Option<cache::BlockPtr> {
         let fits = |entry: &&mut RegionEntry<S>| {
-            matches!(entry.division, Division::Whole { taken: false })
+            matches!(entry.division, Division::Whole { is_live: false })
                 && (len..=len.saturating_mul(2)).contains(&entry.size())
         };
         let entry = self.slots.iter_mut().flatten().filter(fits).min_by_key(|entry| entry.size())?;
-        entry.division = Division::Whole { taken: true };
+        entry.division = Division::Whole { is_live: true };
         let size = entry.size();
         let taken = entry.count_block(0, None, &mut self.region_counters);
         self.count_alloc(size, len);
@@ -134,7 +135,7 @@ impl<S: Storage> State<S> {
     /// Removes the region of one block that has been idle for longest, if there are too many.
     #[cold]
     fn take_oldest_idle(&mut self) -> Option<RegionEntry<S>> {
-        let is_idle = |entry: &RegionEntry<S>| matches!(entry.division, Division::Whole { taken: false });
+        let is_idle = |entry: &RegionEntry<S>| matches!(entry.division, Division::Whole { is_live: false });
         if self.slots.iter().flatten().filter(|entry| is_idle(entry)).count() <= MAX_IDLE {
             return None;
         }
@@ -179,7 +180,7 @@ impl<S: Storage> State<S> {
                     self.region_counters.invalid_frees += 1;
                 }
             }
-            (Division::Whole { taken }, None) => *taken = false,
+            (Division::Whole { is_live }, None) => *is_live = false,
             _ => self.region_counters.invalid_frees += 1,
         }
         capacity
@@ -306,7 +307,7 @@ impl<S: Storage> State<S> {
                     map.validate().map_err(|what| format!("region {slot}: {what}"))?;
                     (map.leaves() - map.free_leaves()) as usize * MIN_BLOCK
                 }
-                Division::Whole { taken } => usize::from(*taken) * entry.size(),
+                Division::Whole { is_live } => usize::from(*is_live) * entry.size(),
             };
             if (used == 0) != (entry.live == 0) {
                 return Err(format!("region {slot}: {used} bytes are in {} live blocks", entry.live));

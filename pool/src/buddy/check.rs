@@ -45,7 +45,7 @@ impl BuddyMap {
         if free.intersects(starts) {
             return Err("a child is free and live");
         }
-        let right = match free.longest() {
+        let right = match free.longest_run() {
             0 => true,
             64 => list == RunList::WHOLE,
             // A run of leaves that is too short at every valid start is unusable.

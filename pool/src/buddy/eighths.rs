@@ -42,7 +42,7 @@ impl BuddyMap {
     fn alloc_pieces(&mut self, class: Class) -> Option<Leaf> {
         let outer = class.outer();
         let at = self.alloc(outer)?;
-        self.cut(at, outer, class.eighths());
+        self.free_last_eighths(at, outer, class.eighths());
         Some(at)
     }
 
@@ -122,7 +122,7 @@ impl BuddyMap {
     }
 
     /// Frees all but the first `keep` eighths, 5 to 7, of a live block.
-    fn cut(&mut self, at: Leaf, outer: Order, keep: u32) {
+    fn free_last_eighths(&mut self, at: Leaf, outer: Order, keep: u32) {
         let (half, quarter) = (outer.half(), outer.half().half());
         let eighth = quarter.half();
         let middle = self.halve(at, outer);

@@ -63,7 +63,7 @@ impl RunList {
     }
 
     /// Returns the next list for a group of this list whose longest free run turned out to be shorter.
-    pub(super) fn below(self, longest: u32) -> RunList {
+    pub(super) fn next_lower(self, longest: u32) -> RunList {
         match self.0.checked_sub(1) {
             Some(below) if longest > 0 => RunList(below).min(RunList::of(longest)),
             _ => RunList::FULL,

@@ -46,7 +46,7 @@ impl Level {
             group.starts = Word::ALL.without(free);
             group.list = RunList::FULL;
             if whole > 0 {
-                level.relist(GroupId::of(last), RunList::of(whole as u32));
+                level.move_to_list(GroupId::of(last), RunList::of(whole as u32));
             }
         }
         Some(level)
@@ -92,12 +92,12 @@ impl Level {
                 group.take(bit, count);
                 if group.list == RunList::WHOLE {
                     let list = RunList::of(64 - count);
-                    self.relist(id, list);
+                    self.move_to_list(id, list);
                 }
                 return Some(id.child() << 6 | u64::from(bit));
             }
-            let list = list.below(group.free.longest());
-            self.relist(id, list);
+            let list = list.next_lower(group.free.longest_run());
+            self.move_to_list(id, list);
         }
     }
 
@@ -111,11 +111,11 @@ impl Level {
                 let bit = group.free.0.trailing_zeros();
                 group.take(bit, 1);
                 if group.list == RunList::WHOLE {
-                    self.relist(id, RunList::of(63));
+                    self.move_to_list(id, RunList::of(63));
                 }
                 return Some(id.child() << 6 | u64::from(bit));
             }
-            self.relist(id, RunList::FULL);
+            self.move_to_list(id, RunList::FULL);
         }
         None
     }
@@ -169,8 +169,8 @@ impl Level {
         }
         group.take(bit, count);
         if group.list == RunList::WHOLE {
-            let list = RunList::of(group.free.longest());
-            self.relist(id, list);
+            let list = RunList::of(group.free.longest_run());
+            self.move_to_list(id, list);
         }
         true
     }
@@ -195,9 +195,9 @@ impl Level {
             return FreeOutcome::GroupFree(id);
         }
         // Only the run of these children can be longer than before.
-        let part = RunList::of(group.free.around(bit, count));
+        let part = RunList::of(group.free.run_around(bit, count));
         let list = if group.list == RunList::FULL { part } else { group.list.max(part) };
-        self.relist(id, list);
+        self.move_to_list(id, list);
         FreeOutcome::InRun(part)
     }
 
@@ -231,7 +231,7 @@ impl Level {
     }
 
     #[inline]
-    fn relist(&mut self, id: GroupId, to: RunList) {
+    fn move_to_list(&mut self, id: GroupId, to: RunList) {
         if self.groups[id.index()].list != to {
             self.unlink(id);
             if to.is_linked() {

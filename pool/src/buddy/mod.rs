@@ -82,7 +82,7 @@ impl BuddyMap {
     }
 
     /// Sets whether every free merges as far as possible.
-    pub(crate) fn merging(self, eager_merge: bool) -> BuddyMap {
+    pub(crate) fn with_eager_merge(self, eager_merge: bool) -> BuddyMap {
         BuddyMap { eager_merge, ..self }
     }
 

@@ -35,7 +35,7 @@ impl Word {
     }
 
     /// Returns the length of the longest run of set bits.
-    pub(super) fn longest(self) -> u32 {
+    pub(super) fn longest_run(self) -> u32 {
         let mut runs = [self.0; 6];
         for step in 1..6 {
             // Bit i is set if 2^step bits from i on are set.
@@ -57,7 +57,7 @@ impl Word {
 
     /// Returns the length of the run of set bits that contains the `count` set bits at `at`. Not all 64 bits are set.
     #[inline]
-    pub(super) fn around(self, at: u32, count: u32) -> u32 {
+    pub(super) fn run_around(self, at: u32, count: u32) -> u32 {
         let end = at + count;
         let before = if at == 0 { 0 } else { (self.0 << (64 - at)).leading_ones() };
         let after = if end == 64 { 0 } else { (self.0 >> end).trailing_ones() };
@@ -127,10 +127,10 @@ mod tests {
                 while end < 64 && word >> end & 1 == 1 {
                     end += 1;
                 }
-                assert_eq!(Word(word).around(at, count), end - first, "{word:#x} {at} {count}");
+                assert_eq!(Word(word).run_around(at, count), end - first, "{word:#x} {at} {count}");
             }
             let longest = (1..=64).rev().find(|&count| find(word, count).is_some());
-            assert_eq!(Word(word).longest(), longest.unwrap_or(0), "{word:#x}");
+            assert_eq!(Word(word).longest_run(), longest.unwrap_or(0), "{word:#x}");
         }
     }
 

@@ -36,7 +36,7 @@ impl RegionTag {
     #[inline]
     pub(crate) fn class(self) -> Option<Class> {
         let index = self.index();
-        (index != Self::NO_CLASS).then(|| Class::at(index as u8))
+        (index != Self::NO_CLASS).then(|| Class::from_index(index as u8))
     }
 
     /// Returns the region; the caller knows its type, and whether it lives.

@@ -41,7 +41,7 @@ type Slot<T> = Cell<MaybeUninit<T>>;
 impl Stack {
     #[inline]
     pub(super) fn len(&self) -> u64 {
-        self.net_refills.get().wrapping_add(self.frees.own()).wrapping_sub(self.allocs.own())
+        self.net_refills.get().wrapping_add(self.frees.get_own()).wrapping_sub(self.allocs.get_own())
     }
 
     /// Returns the block pushed last; the caller counts it as removed.

@@ -20,7 +20,7 @@ fn block<T>(at: &T, class: Class) -> BlockPtr {
 #[test]
 fn region_tags_hold_class_and_region() {
     let region = NonNull::from(&REGION).cast();
-    for class in (0..RegionTag::ALIGN - 1).map(|index| Class::at(index as u8)) {
+    for class in (0..RegionTag::ALIGN - 1).map(|index| Class::from_index(index as u8)) {
         // SAFETY: as above.
         let tag = unsafe { RegionTag::new(region, Some(class)) };
         assert_eq!((tag.class(), tag.index(), tag.region()), (Some(class), class.index(), region));
@@ -34,7 +34,7 @@ fn region_tags_hold_class_and_region() {
 #[cfg(not(loom))]
 #[test]
 fn magazines_double_within_their_budget() {
-    let cache = ThreadCache::new(Budget { thread: 64 << 10, max_block: 1 << 30 });
+    let cache = ThreadCache::new(Budget { per_thread: 64 << 10, max_block: 1 << 30 });
     let (small, big) = (class(64), class(60 << 10));
     let bytes = [0u8; 256];
     let large = ByteBudget::new(0);
@@ -63,7 +63,7 @@ fn magazines_double_within_their_budget() {
 #[test]
 fn large_magazines_borrow_and_return_budget() {
     const MIB: usize = 1 << 20;
-    let cache = ThreadCache::new(Budget { thread: 2 * MIB, max_block: 8 * MIB });
+    let cache = ThreadCache::new(Budget { per_thread: 2 * MIB, max_block: 8 * MIB });
     let (large, one, two) = (ByteBudget::new(5 << 20), class(MIB), class(2 * MIB));
     assert!(cache.grow(one, &large) && cache.grow(one, &large));
     assert_eq!(cache.free_slots(one), 2, "of its own budget");
@@ -79,7 +79,7 @@ fn large_magazines_borrow_and_return_budget() {
 #[cfg(not(loom))]
 #[test]
 fn idle_class_is_first_victim() {
-    let cache = ThreadCache::new(Budget { thread: 4 << 10, max_block: 1 << 20 });
+    let cache = ThreadCache::new(Budget { per_thread: 4 << 10, max_block: 1 << 20 });
     let (busy, idle, new) = (class(1 << 10), class(256), class(512));
     let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     (0..2).for_each(|_| assert!(cache.grow(busy, &large)));
@@ -96,7 +96,7 @@ fn idle_class_is_first_victim() {
 #[cfg(not(loom))]
 #[test]
 fn victim_must_free_enough_budget() {
-    let cache = ThreadCache::new(Budget { thread: (3 << 10) + 64, max_block: 1 << 20 });
+    let cache = ThreadCache::new(Budget { per_thread: (3 << 10) + 64, max_block: 1 << 20 });
     let (busy, tiny, new) = (class(1 << 10), class(64), class(512));
     let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     assert!(cache.grow(tiny, &large));
@@ -110,7 +110,7 @@ fn victim_must_free_enough_budget() {
 #[test]
 fn depot_evicts_unused_classes_first() {
     let (cache, depot) =
-        (ThreadCache::new(Budget { thread: 1 << 20, max_block: 1 << 20 }), Depot::new(4 << 10));
+        (ThreadCache::new(Budget { per_thread: 1 << 20, max_block: 1 << 20 }), Depot::new(4 << 10));
     let (taken, left, new) = (class(256), class(128), class(1 << 10));
     let (bytes, large) = ([0u8; 8], ByteBudget::new(0));
     let keep = |class, count: usize| {
@@ -132,7 +132,7 @@ fn depot_evicts_unused_classes_first() {
     assert!(cleared.iter().all(|block| block.tag.class() == Some(left)));
     assert_eq!((depot.store(&cache, new, 2), cache.len(new)), (1, 1));
     assert_eq!(depot.clear_for(class(4 << 10), 1).len(), 0, "its bin has no room");
-    let other = ThreadCache::new(Budget { thread: 1 << 20, max_block: 1 << 20 });
+    let other = ThreadCache::new(Budget { per_thread: 1 << 20, max_block: 1 << 20 });
     assert!(other.grow(taken, &large));
     assert_eq!(depot.refill(&other, taken), 1);
     assert_eq!(depot.clear_for(new, 1).len(), 0, "requested since the last call");
@@ -144,7 +144,8 @@ fn depot_evicts_unused_classes_first() {
 #[cfg(not(loom))]
 #[test]
 fn depot_moves_blocks_that_fit() {
-    let (from, to) = (ThreadCache::new(Budget { thread: 1 << 20, max_block: 1 << 20 }), Depot::new(1 << 20));
+    let (from, to) =
+        (ThreadCache::new(Budget { per_thread: 1 << 20, max_block: 1 << 20 }), Depot::new(1 << 20));
     let bytes = [0u8; 8];
     let class = class(128);
     for byte in &bytes {
@@ -154,7 +155,7 @@ fn depot_moves_blocks_that_fit() {
     }
     assert_eq!(to.store(&from, class, 5), 5);
     assert_eq!(from.len(class), 3);
-    let other = ThreadCache::new(Budget { thread: 1 << 20, max_block: 1 << 20 });
+    let other = ThreadCache::new(Budget { per_thread: 1 << 20, max_block: 1 << 20 });
     assert_eq!(to.refill(&other, class), 0, "no room yet");
     assert!(other.grow(class, &ByteBudget::new(0)) && other.grow(class, &ByteBudget::new(0)));
     assert_eq!((to.refill(&other, class), other.len(class)), (2, 2));
@@ -176,7 +177,7 @@ mod models {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    const BUDGET: Budget = Budget { thread: 256, max_block: 128 };
+    const BUDGET: Budget = Budget { per_thread: 256, max_block: 128 };
 
     /// Writes to a block, which loom checks.
     fn touch(block: BlockPtr) {
@@ -209,7 +210,7 @@ mod models {
                 })
             };
             let cache = ThreadCache::new(BUDGET);
-            while cache.grow(class(64), &ByteBudget::new(0)) && cache.wanted(class(64)) < 2 {}
+            while cache.grow(class(64), &ByteBudget::new(0)) && cache.batch_size(class(64)) < 2 {}
             if depot.refill(&cache, class(64)) > 0 {
                 while let Some(block) = cache.pop(class(64).index(), 1) {
                     touch(block);

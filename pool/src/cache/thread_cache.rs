@@ -9,7 +9,7 @@ use crate::sync::{ByteBudget, Flag, OwnerCounter};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
     /// The bytes of a thread in blocks of up to `MAX_SMALL` bytes, and the same number again in larger ones.
-    pub(crate) thread: usize,
+    pub(crate) per_thread: usize,
     pub(crate) max_block: usize,
 }
 
@@ -27,8 +27,8 @@ impl Budget {
     fn max_blocks(&self, class: Class) -> usize {
         let bytes = class.bytes();
         let max_bytes =
-            if Self::is_large(bytes) { Self::MAX_BYTES } else { Self::MAX_BYTES.min(self.thread) };
-        let is_cached = bytes <= self.max_block && (Self::is_large(bytes) || bytes <= self.thread);
+            if Self::is_large(bytes) { Self::MAX_BYTES } else { Self::MAX_BYTES.min(self.per_thread) };
+        let is_cached = bytes <= self.max_block && (Self::is_large(bytes) || bytes <= self.per_thread);
         if is_cached { (max_bytes / bytes).clamp(1, Self::MAX_BLOCKS) } else { 0 }
     }
 }
@@ -91,7 +91,7 @@ impl ThreadCache {
             slots,
             requested_bytes: OwnerCounter::new(),
             misses: OwnerCounter::new(),
-            budget_left: [Cell::new(budget.thread), Cell::new(budget.thread)],
+            budget_left: [Cell::new(budget.per_thread), Cell::new(budget.per_thread)],
             borrowed: Cell::new(0),
             pressure: Cell::new(0),
             mismatched: Cell::new(0),
@@ -136,19 +136,19 @@ impl ThreadCache {
         let has = |at: usize| u32::from(self.stacks.get(at).is_some_and(|stack| stack.len() > 0));
         // All three classes, a quarter apart, are read without a branch: which of them has a block is unpredictable.
         let found = has(index) | has(index + 1) << 1 | has(index + 2) << 2;
-        (found != 0).then(|| Class::at((index + found.trailing_zeros() as usize) as u8))
+        (found != 0).then(|| Class::from_index((index + found.trailing_zeros() as usize) as u8))
     }
 
     /// Returns how many blocks of a full magazine to move away: half, or all if none was requested since.
     pub(crate) fn excess(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
-        let allocs = stack.allocs.own();
+        let allocs = stack.allocs.get_own();
         let is_used = stack.allocs_when_full.replace(allocs) != allocs;
         let len = stack.len() as usize;
         if is_used { len.div_ceil(2) } else { len }
     }
 
-    pub(crate) fn wanted(&self, class: Class) -> usize {
+    pub(crate) fn batch_size(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         stack.capacity.get().div_ceil(2).min(stack.capacity.get() - stack.len()) as usize
     }
@@ -244,7 +244,7 @@ impl ThreadCache {
         let mut best = ((false, reserved(stack).max(1) - 1), None);
         for index in (first..end).filter(|&index| index != class.index()) {
             let other = &self.stacks[index];
-            let used = other.allocs.own() + other.frees.own();
+            let used = other.allocs.get_own() + other.frees.get_own();
             let is_idle = self.used_at_scan[index].replace(used) == used && other.capacity.get() > 0;
             // Without this, tiny classes would be emptied again and again for less than one block of `class`.
             let helps = is_large || self.budget_left[0].get() + reserved(other) >= stack.bytes;

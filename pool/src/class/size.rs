@@ -16,11 +16,11 @@ pub(crate) struct Class(u8);
 
 impl Class {
     /// Above this size, classes are a quarter of a power of two apart.
-    const FINE: usize = 256;
+    const FINE_ABOVE: usize = 256;
     /// The quarter that 64 bytes close, counted from 1 byte.
-    const FIRST: u32 = 23;
+    const FIRST_QUARTER: u32 = 23;
     /// The quarter of 1.0 in the bits of a float.
-    const ONE: u32 = 1f32.to_bits() >> 21;
+    const QUARTER_OF_ONE: u32 = 1f32.to_bits() >> 21;
 
     /// Returns the smallest class that holds `len` bytes, if one does.
     #[inline]
@@ -32,7 +32,7 @@ impl Class {
         let bits = last.ilog2();
         // The leading bit and the next two give the quarter in which `last` lies.
         let quarter = bits * 4 + (last >> (bits - 2)) as u32 - 4;
-        Some(Class(((quarter | Self::coarse(len)) - Self::FIRST) as u8))
+        Some(Class(((quarter | Self::coarse_mask(len)) - Self::FIRST_QUARTER) as u8))
     }
 
     /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB.
@@ -45,14 +45,14 @@ impl Class {
     pub(crate) const fn index_for_len(len: usize) -> usize {
         let last = (len.wrapping_sub(1) | (MIN_BLOCK - 1)) as isize;
         let quarter = (last as f32).to_bits() >> 21;
-        ((quarter | Self::coarse(len)) - (Self::ONE + Self::FIRST)) as usize
+        ((quarter | Self::coarse_mask(len)) - (Self::QUARTER_OF_ONE + Self::FIRST_QUARTER)) as usize
     }
 
-    /// Returns 3 for sizes up to `FINE`, which selects the last quarter of each power, and 0 above. The result is
+    /// Returns 3 for sizes up to `FINE_ABOVE`, which selects the last quarter of each power, and 0 above. The result is
     /// arbitrary for sizes above any address space.
     #[inline]
-    const fn coarse(len: usize) -> u32 {
-        (len.wrapping_sub(Self::FINE + 1) >> (usize::BITS - 2)) as u32
+    const fn coarse_mask(len: usize) -> u32 {
+        (len.wrapping_sub(Self::FINE_ABOVE + 1) >> (usize::BITS - 2)) as u32
     }
 
     #[inline]
@@ -61,12 +61,12 @@ impl Class {
             return None;
         }
         let last = len.saturating_sub(1) | (MIN_BLOCK - 1);
-        Some(Class((last.ilog2() * 4 + 3 - Self::FIRST) as u8))
+        Some(Class((last.ilog2() * 4 + 3 - Self::FIRST_QUARTER) as u8))
     }
 
     #[inline]
     pub(crate) const fn bytes(self) -> usize {
-        (self.eighths() as usize) << ((self.0 as u32 + Self::FIRST) / 4 - 2)
+        (self.eighths() as usize) << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2)
     }
 
     #[inline]
@@ -75,7 +75,7 @@ impl Class {
     }
 
     #[inline]
-    pub(crate) const fn at(index: u8) -> Class {
+    pub(crate) const fn from_index(index: u8) -> Class {
         Class(index)
     }
 
@@ -88,13 +88,13 @@ impl Class {
 
     #[inline]
     pub(crate) const fn outer(self) -> Order {
-        Order::of_block(8 << ((self.0 as u32 + Self::FIRST) / 4 - 2))
+        Order::of_block(8 << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2))
     }
 
     /// Returns the size in eighths of the outer block, 5 to 8.
     #[inline]
     pub(crate) const fn eighths(self) -> u32 {
-        5 + ((self.0 as u32 + Self::FIRST) & 3)
+        5 + ((self.0 as u32 + Self::FIRST_QUARTER) & 3)
     }
 }
 

@@ -72,8 +72,8 @@ impl Growth {
         self
     }
 
-    pub(crate) fn after(&self, greatest: usize) -> usize {
-        greatest.saturating_mul(2).clamp(self.first_region, self.max_region)
+    pub(crate) fn next_region(&self, largest: usize) -> usize {
+        largest.saturating_mul(2).clamp(self.first_region, self.max_region)
     }
 }
 

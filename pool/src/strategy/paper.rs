@@ -127,7 +127,7 @@ impl<S: Storage, B: FreeLists> PaperPool<S, B> {
         let region_bytes = state.stats.region_bytes as usize;
         let greatest = state.regions.iter().map(Storage::size).max().unwrap_or(0);
         let left = self.growth.limit.saturating_sub(region_bytes);
-        let mut wanted = self.growth.after(greatest).max(size).next_power_of_two();
+        let mut wanted = self.growth.next_region(greatest).max(size).next_power_of_two();
         while wanted > left && wanted > size {
             wanted /= 2;
         }

@@ -18,20 +18,20 @@ fn layout(size: usize, align: u32) -> Layout {
     Layout::from_size_align(size, 1 << align).expect("a small layout")
 }
 
-struct Held {
+struct Allocation {
     at: NonNull<u8>,
     layout: Layout,
     bytes: Vec<u8>,
 }
 
-impl Held {
+impl Allocation {
     /// Checks the allocation, and fills the requested bytes with `fill`.
     fn new(got: NonNull<[u8]>, layout: Layout, kept: &[u8], zeroed: bool, fill: u8) -> Self {
         assert!(got.len() >= layout.size(), "{} bytes for {layout:?}", got.len());
         let at = got.cast::<u8>();
         assert_eq!(at.addr().get() % layout.align(), 0, "{at:?} for {layout:?}");
-        let mut held = Self { at, layout, bytes: kept.to_vec() };
-        held.check();
+        let mut allocation = Self { at, layout, bytes: kept.to_vec() };
+        allocation.check();
         for i in kept.len()..got.len() {
             // SAFETY: within the bytes that the allocator gave.
             let byte = unsafe { at.add(i) };
@@ -42,8 +42,8 @@ impl Held {
             // SAFETY: all returned bytes may be written, also those beyond the size of the layout.
             unsafe { byte.write(fill) };
         }
-        held.bytes.resize(layout.size(), fill);
-        held
+        allocation.bytes.resize(layout.size(), fill);
+        allocation
     }
 
     fn check(&self) {
@@ -64,10 +64,16 @@ enum Change {
     Shrink,
 }
 
-/// Moves `held` to another layout, whose size the caller has chosen for `change_kind`.
-fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, change_kind: Change, fill: u8) -> Held {
-    held.check();
-    let (at, old) = (held.at, held.layout);
+/// Moves `allocation` to another layout, whose size the caller has chosen for `change_kind`.
+fn change(
+    memory: &PoolAllocator<'_, Heap>,
+    allocation: Allocation,
+    new: Layout,
+    change_kind: Change,
+    fill: u8,
+) -> Allocation {
+    allocation.check();
+    let (at, old) = (allocation.at, allocation.layout);
     let got = match change_kind {
         // SAFETY: allocated with `old`, not used again; `new` is no smaller.
         Change::Grow => unsafe { memory.grow(at, old, new) },
@@ -76,14 +82,14 @@ fn change(memory: &PoolAllocator<'_, Heap>, held: Held, new: Layout, change_kind
         // SAFETY: allocated with `old`, not used again; `new` is no larger.
         Change::Shrink => unsafe { memory.shrink(at, old, new) },
     };
-    let kept = &held.bytes[..old.size().min(new.size())];
-    Held::new(got.expect("memory"), new, kept, matches!(change_kind, Change::GrowZeroed), fill)
+    let kept = &allocation.bytes[..old.size().min(new.size())];
+    Allocation::new(got.expect("memory"), new, kept, matches!(change_kind, Change::GrowZeroed), fill)
 }
 
-fn free(memory: &PoolAllocator<'_, Heap>, held: Held) {
-    held.check();
+fn free(memory: &PoolAllocator<'_, Heap>, allocation: Allocation) {
+    allocation.check();
     // SAFETY: allocated with this layout, and not used again.
-    unsafe { memory.deallocate(held.at, held.layout) };
+    unsafe { memory.deallocate(allocation.at, allocation.layout) };
 }
 
 #[test]
@@ -96,9 +102,9 @@ fn memory_moves_between_any_two_alignments() {
                 let (old, new) =
                     if matches!(change_kind, Change::Shrink) { (more, less) } else { (less, more) };
                 let (old, new) = (layout(old, from), layout(new, to));
-                let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 1);
-                let held = change(&memory, held, new, change_kind, 2);
-                free(&memory, held);
+                let allocation = Allocation::new(memory.allocate(old).expect("memory"), old, &[], false, 1);
+                let allocation = change(&memory, allocation, new, change_kind, 2);
+                free(&memory, allocation);
                 assert_eq!(pool.stats().live_blocks, 0, "{old:?} to {new:?} by {change_kind:?}");
             }
         }
@@ -111,12 +117,12 @@ fn rejected_alignment_leaves_the_memory_unchanged() {
     let pool = pool();
     let memory = PoolAllocator::new(&pool);
     let (old, new) = (layout(100, 3), layout(200, ALIGNS));
-    let held = Held::new(memory.allocate(old).expect("memory"), old, &[], false, 7);
+    let allocation = Allocation::new(memory.allocate(old).expect("memory"), old, &[], false, 7);
     // SAFETY: allocated with `old`; `new` is larger. What fails leaves the memory to the caller.
-    unsafe { memory.grow(held.at, old, new) }.expect_err("no block is aligned so");
+    unsafe { memory.grow(allocation.at, old, new) }.expect_err("no block is aligned so");
     // SAFETY: the same, with a layout that is no larger.
-    unsafe { memory.shrink(held.at, old, layout(50, ALIGNS)) }.expect_err("no block is aligned so");
-    free(&memory, held);
+    unsafe { memory.shrink(allocation.at, old, layout(50, ALIGNS)) }.expect_err("no block is aligned so");
+    free(&memory, allocation);
     assert_eq!(pool.stats().live_blocks, 0);
 }
 
@@ -129,35 +135,35 @@ proptest! {
     ) {
         let pool = pool();
         let memory = PoolAllocator::new(&pool);
-        let mut all: [Option<Held>; 4] = Default::default();
+        let mut all: [Option<Allocation>; 4] = Default::default();
         for (which, choice, size, align) in steps {
             let next = match all[which].take() {
                 None if choice & 1 == 0 => {
                     let layout = layout(size, align);
-                    Some(Held::new(memory.allocate(layout).expect("memory"), layout, &[], false, choice))
+                    Some(Allocation::new(memory.allocate(layout).expect("memory"), layout, &[], false, choice))
                 }
                 None => {
                     let layout = layout(size, align);
-                    Some(Held::new(memory.allocate_zeroed(layout).expect("memory"), layout, &[], true, choice))
+                    Some(Allocation::new(memory.allocate_zeroed(layout).expect("memory"), layout, &[], true, choice))
                 }
-                Some(held) if choice % 8 == 7 => {
-                    free(&memory, held);
+                Some(allocation) if choice % 8 == 7 => {
+                    free(&memory, allocation);
                     None
                 }
-                Some(held) => {
-                    let change_kind = match (size < held.layout.size(), choice & 1) {
+                Some(allocation) => {
+                    let change_kind = match (size < allocation.layout.size(), choice & 1) {
                         (true, _) => Change::Shrink,
                         (false, 0) => Change::Grow,
                         (false, _) => Change::GrowZeroed,
                     };
-                    Some(change(&memory, held, layout(size, align), change_kind, choice))
+                    Some(change(&memory, allocation, layout(size, align), change_kind, choice))
                 }
             };
             all[which] = next;
-            all.iter().flatten().for_each(Held::check);
+            all.iter().flatten().for_each(Allocation::check);
             prop_assert_eq!(pool.stats().live_blocks as usize, all.iter().flatten().count());
         }
-        all.into_iter().flatten().for_each(|held| free(&memory, held));
+        all.into_iter().flatten().for_each(|allocation| free(&memory, allocation));
         prop_assert_eq!(pool.stats().live_blocks, 0);
         pool.validate().expect("a valid pool");
     }

@@ -95,7 +95,7 @@ pub(crate) fn pool<P: Pool + 'static>(limit: usize, make: impl Fn() -> P) {
 /// The same for pools whose blocks of 64 KiB take up to `share` times as much.
 pub(crate) fn pool_with_tags<P: Pool + 'static>(limit: usize, share: usize, make: impl Fn() -> P) {
     sizes(&make());
-    refusals(&make(), limit, share);
+    limits(&make(), limit, share);
     merging(&make());
     threads(&make());
     outlives(make());
@@ -134,7 +134,7 @@ fn sizes(pool: &impl Pool) {
     pool.validate().unwrap();
 }
 
-fn refusals(pool: &impl Pool, limit: usize, share: usize) {
+fn limits(pool: &impl Pool, limit: usize, share: usize) {
     for len in [usize::MAX, usize::MAX - 63, isize::MAX as usize, limit + 1] {
         let error = pool.alloc(len).unwrap_err();
         assert_eq!((error.requested, error.live_bytes), (len, 0));
