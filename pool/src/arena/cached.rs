@@ -1,4 +1,4 @@
-//! Blocks move between regions and the threads that cache them.
+//! The movement of blocks between regions and thread caches.
 
 use core::ptr::NonNull;
 
@@ -48,7 +48,7 @@ impl<S: Storage> Arena<S> {
             && let Some(class) = self.class(len)
             && self.attach_thread(caching)
             && let Some(Some(block)) = cache::with_cache(caching.id, |cache| {
-                // `attach_thread` may have found a cache that is not in the table, so it may contain a block after all.
+                // The cache might not have been in the table before, so it may contain a block after all.
                 let nearest = cache.nearest_class(class);
                 let is_large = Budget::is_large(class.bytes());
                 if let Some(nearest) = nearest.filter(|&nearest| nearest == class || !cache.should_refetch())

@@ -48,7 +48,7 @@ pub(crate) struct BuddyMap {
     merges: u64,
     /// Whether every whole group is closed at once.
     eager_merge: bool,
-    /// No free run has a higher rank, so such searches fail at once.
+    /// No free run has a higher rank; searches for one fail at once.
     max_rank: u8,
 }
 

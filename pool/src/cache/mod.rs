@@ -47,7 +47,7 @@ unsafe impl Send for BlockPtr {}
 #[cfg(not(loom))]
 const _: () = match Class::for_len(8 << 20) {
     Some(class) => assert!(class.index() + 1 == CLASSES),
-    None => panic!("8 MiB have a class"),
+    None => panic!("8 MiB must have a class"),
 };
 
 #[cfg(test)]

@@ -49,5 +49,5 @@ impl RegionTag {
 
 const _: () = match Class::for_len(MAX_BLOCK) {
     Some(class) => assert!(class.index() < RegionTag::NO_CLASS),
-    None => panic!("the greatest block has a class"),
+    None => panic!("the largest block must have a class"),
 };

@@ -8,7 +8,7 @@ use crate::sync::{ByteBudget, Flag, OwnerCounter};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// The bytes of a thread in blocks of up to `MAX_SMALL` bytes, and the same number again in larger ones.
+    /// The maximum number of bytes that a thread caches in blocks up to `MAX_SMALL`, and separately in larger ones.
     pub(crate) per_thread: usize,
     pub(crate) max_block: usize,
 }
@@ -36,7 +36,7 @@ impl Budget {
 #[cfg(not(loom))]
 const FIRST_LARGE: usize = match Class::for_len(Budget::MAX_SMALL) {
     Some(class) => class.index() + 1,
-    None => panic!("a block may have so many bytes"),
+    None => panic!("`MAX_SMALL` bytes must have a class"),
 };
 #[cfg(loom)]
 const FIRST_LARGE: usize = CLASSES;
@@ -139,7 +139,7 @@ impl ThreadCache {
         (found != 0).then(|| Class::from_index((index + found.trailing_zeros() as usize) as u8))
     }
 
-    /// Returns how many blocks of a full magazine to move away: half, or all if none was requested since.
+    /// Returns how many blocks of a full magazine to move: half, or all if none was requested since the last call.
     pub(crate) fn excess(&self, class: Class) -> usize {
         let Some(stack) = self.stacks.get(class.index()) else { return 0 };
         let allocs = stack.allocs.get_own();
