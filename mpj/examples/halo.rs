@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         if world.rank() == 0 {
             let same = plate == serial();
             println!("{} ranks, {POINTS} × {POINTS} points, {STEPS} steps", world.size());
-            println!("the same as without cutting: {}", if same { "yes" } else { "NO" });
+            println!("equal to the serial result: {}", if same { "yes" } else { "NO" });
             if !same {
                 world.abort(1, "the result is wrong");
             }

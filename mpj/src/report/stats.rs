@@ -22,15 +22,15 @@ pub struct RankStats {
 
 /// The columns and their descriptions.
 const COLUMNS: [(&str, &str); 6] = [
-    ("sent at once", "messages copied through the device (eager)"),
-    ("announced", "longer messages, of which the receiver was told first (rendezvous)"),
+    ("eager", "messages copied through the device"),
+    ("rendezvous", "longer messages, whose bodies are transferred after the receive has matched"),
     (
-        "in place",
-        "pieces that a device moved between the memories of the ranks, on the rank that asked it to",
+        "zero copy",
+        "pieces transferred by a device between the memories of two ranks, at the rank that requested it",
     ),
     ("registered", "memory registered with a device"),
-    ("copied", "copies that this rank has made, or the system for it"),
-    ("to itself", "messages of a rank to itself"),
+    ("copied", "copies made by this rank, or by the kernel for it"),
+    ("to self", "messages of a rank to itself"),
 ];
 
 impl RankStats {
@@ -123,15 +123,15 @@ mod tests {
         assert_eq!(lines[0], "traffic of the ranks: number (bytes)");
         assert_eq!(
             lines[1],
-            "   rank  sent at once  announced  in place  registered       copied  to itself  devices"
+            "   rank         eager  rendezvous  zero copy  registered       copied  to self  devices"
         );
         assert_eq!(
             lines[2],
-            "      0     2 (100 B)          –         –           –  1 (1.0 MiB)          –  shmdev"
+            "      0     2 (100 B)           –          –           –  1 (1.0 MiB)        –  shmdev"
         );
         assert_eq!(
             lines[4],
-            "    sum  12 (5.0 KiB)          –         –           –  2 (2.0 MiB)          –  shmdev, niodev"
+            "    sum  12 (5.0 KiB)           –          –           –  2 (2.0 MiB)        –  shmdev, niodev"
         );
         assert_eq!(lines[5], "  not counted, because they did not finalize: rank 1");
         assert_eq!(lines.len(), 6 + COLUMNS.len());
