@@ -35,20 +35,17 @@ fn program(mode: &str) -> ExitCode {
             world.barrier()
         }),
         "good" => mpj::run_with(four, |world| world.barrier()),
-        "error" => {
-            mpj::run_with(
-                four,
-                |world| if world.rank() == 3 { Err("no luck".into()) } else { patient(&world) },
-            )
-        }
+        "error" => mpj::run_with(four, |world| {
+            if world.rank() == 3 { Err("no luck".into()) } else { wait_for_others(&world) }
+        }),
         "panic" => mpj::run_with(four, |world| {
             assert_ne!(world.rank(), 2, "on purpose");
-            patient(&world)
+            wait_for_others(&world)
         }),
         // All the other ranks panic because of the errors that the first panic causes.
         "panics" => mpj::run_with(four, |world| -> Result<(), String> {
             assert_ne!(world.rank(), 1, "the first");
-            patient(&world).expect("the others are there");
+            wait_for_others(&world).expect("the others are there");
             Ok(())
         }),
         // A caught panic is printed, and so is the panic that fails the job, also in a second job.
@@ -64,7 +61,7 @@ fn program(mode: &str) -> ExitCode {
                         world.recv(&mut [0u8], 0, 0).map_err(|error| error.to_string())?;
                         panic!("the cause");
                     }
-                    patient(&world)
+                    wait_for_others(&world)
                 })
             };
             if mode == "twice" {
@@ -76,7 +73,7 @@ fn program(mode: &str) -> ExitCode {
             if world.rank() == 1 {
                 world.abort(7, "enough");
             }
-            patient(&world)
+            wait_for_others(&world)
         }),
         "abort-on" => {
             let faces = ThreadBoot::ranks(4);
@@ -86,10 +83,10 @@ fn program(mode: &str) -> ExitCode {
                     world.abort(7, "enough");
                     Ok(())
                 }
-                _ => patient(&world),
+                _ => wait_for_others(&world),
             })
         }
-        "unwound" => mpj::run_with(Launch::threads(2), |world| unwound(&world)),
+        "unwound" => mpj::run_with(Launch::threads(2), |world| drop_panics_in_call(&world)),
         // A panic of a rank aborts the process although another rank has failed before. In this case no panic is
         // silenced.
         "unwound-late" => mpj::run_with(Launch::threads(3), |world| {
@@ -100,7 +97,7 @@ fn program(mode: &str) -> ExitCode {
             while !world.boot().roster().has_death() {
                 std::thread::yield_now();
             }
-            unwound(&pair)
+            drop_panics_in_call(&pair)
         }),
         "ring" => mpj::run_with(four, |world| ring(&world)),
         "ring-on" => {
@@ -116,7 +113,7 @@ fn program(mode: &str) -> ExitCode {
         }),
         "library" => {
             let error = mpj::threads(2, |world| ring(&world)).expect_err("it hangs");
-            say(&format!("rank {}: {error}", error.rank()));
+            print_line(&format!("rank {}: {error}", error.rank()));
             ExitCode::SUCCESS
         }
         "none" => mpj::run_with(Launch::threads(0), |world| world.barrier()),
@@ -124,24 +121,24 @@ fn program(mode: &str) -> ExitCode {
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("a reader");
 }
 
 fn ring(world: &World) -> mpj::Result<()> {
-    say("here");
+    print_line("here");
     world.recv(&mut [0u8], (world.rank() + 1) % world.size(), 7).map(drop)
 }
 
 /// Waits for the others; returns an error if a rank does not arrive.
-fn patient(world: &World) -> Result<(), String> {
+fn wait_for_others(world: &World) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(5));
     world.barrier().map_err(|error| error.to_string())
 }
 
 /// The drop of an owned buffer panics in the middle of a blocking call. The unwinding call must not release its own
 /// buffer while messages arrive in it.
-fn unwound(world: &mpj::Intracomm) -> mpj::Result<()> {
+fn drop_panics_in_call(world: &mpj::Intracomm) -> mpj::Result<()> {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {

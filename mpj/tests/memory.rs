@@ -45,13 +45,13 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct MemoryUse {
     calls: usize,
     heap: usize,
     pool: usize,
 }
 
-fn so_far() -> [usize; 3] {
+fn counters() -> [usize; 3] {
     let pool = global().stats().requested_bytes as usize;
     [CALLS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed), pool]
 }
@@ -59,33 +59,36 @@ fn so_far() -> [usize; 3] {
 const ROUNDS: usize = 50;
 
 /// Returns the memory that a round needs, without that of the first rounds. Only the caller may run meanwhile.
-fn alone(mut round: impl FnMut()) -> Taken {
+fn memory_per_round(mut round: impl FnMut()) -> MemoryUse {
     (0..3).for_each(|_| round());
-    let before = so_far();
+    let before = counters();
     (0..ROUNDS).for_each(|_| round());
-    per_round(before, so_far())
+    average(before, counters())
 }
 
 /// Returns, at rank 0, the memory that a round of all ranks needs.
-fn together(world: &World, mut round: impl FnMut() -> mpj::Result<()>) -> mpj::Result<Option<Taken>> {
+fn memory_of_all_ranks(
+    world: &World,
+    mut round: impl FnMut() -> mpj::Result<()>,
+) -> mpj::Result<Option<MemoryUse>> {
     for _ in 0..3 {
         round()?;
     }
     world.barrier()?;
-    let before = so_far();
+    let before = counters();
     world.barrier()?;
     for _ in 0..ROUNDS {
         round()?;
     }
     world.barrier()?;
-    let after = so_far();
+    let after = counters();
     world.barrier()?;
-    Ok((world.rank() == 0).then(|| per_round(before, after)))
+    Ok((world.rank() == 0).then(|| average(before, after)))
 }
 
-fn per_round(before: [usize; 3], after: [usize; 3]) -> Taken {
+fn average(before: [usize; 3], after: [usize; 3]) -> MemoryUse {
     let [calls, heap, pool] = [0, 1, 2].map(|at| (after[at] - before[at]) / ROUNDS);
-    Taken { calls, heap, pool }
+    MemoryUse { calls, heap, pool }
 }
 
 /// More than an operation's bookkeeping needs, and about a hundredth of the message.
@@ -101,20 +104,20 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
 /// other copies are made.
 fn objects() {
     let value: Vec<u64> = (0..60_000u64).map(|at| at * at * at).collect();
-    let encoding = alone(|| drop(encoded(&value)));
+    let encoding = memory_per_round(|| drop(encoded(&value)));
     // In one piece, as it arrives.
     let bytes = encoded(&value).to_vec();
     let len = bytes.len();
     let mut message = Buffer::from_bytes(global().alloc(len).expect("room"), &bytes).expect("a message");
     assert!(len > 300_000 && encoding.pool < 3 * len && encoding.heap < LITTLE, "{encoding:?}");
-    let decoding = alone(|| {
+    let decoding = memory_per_round(|| {
         message.rewind();
         drop(message.read_object::<Vec<u64>>().expect("the value"));
     });
     assert_eq!(decoding.pool, 0);
     for size in [2, 3] {
         ranks(size, |world| {
-            let taken = together(&world, || {
+            let used = memory_of_all_ranks(&world, || {
                 match world.rank() {
                     0 => world.send_object(&value, 1, 0)?,
                     1 => drop(world.recv_object::<Vec<u64>>(0, 0)?),
@@ -122,23 +125,20 @@ fn objects() {
                 }
                 Ok(())
             })?;
-            if let Some(taken) = taken {
-                assert!(
-                    taken.pool <= encoding.pool + len + LITTLE,
-                    "{taken:?} for {len} bytes, {encoding:?}"
-                );
-                assert!(taken.heap <= decoding.heap + LITTLE, "{taken:?} for {len} bytes, {decoding:?}");
+            if let Some(used) = used {
+                assert!(used.pool <= encoding.pool + len + LITTLE, "{used:?} for {len} bytes, {encoding:?}");
+                assert!(used.heap <= decoding.heap + LITTLE, "{used:?} for {len} bytes, {decoding:?}");
             }
             let mut here = Some(value.clone());
-            let taken = together(&world, || {
+            let used = memory_of_all_ranks(&world, || {
                 let mine = here.take().unwrap_or_default();
                 here = Some(world.bcast_object(mine, 0)?);
                 Ok(())
             })?;
-            if let Some(taken) = taken {
+            if let Some(used) = used {
                 let others = size - 1;
-                assert!(taken.pool <= encoding.pool + others * (len + LITTLE), "{taken:?}, {encoding:?}");
-                assert!(taken.heap <= others * decoding.heap + size * LITTLE, "{taken:?}, {decoding:?}");
+                assert!(used.pool <= encoding.pool + others * (len + LITTLE), "{used:?}, {encoding:?}");
+                assert!(used.heap <= others * decoding.heap + size * LITTLE, "{used:?}, {decoding:?}");
             }
             Ok(())
         });
@@ -158,13 +158,13 @@ fn buffers() {
             }
             let message = message.commit();
             let len = message.len();
-            let taken = together(&world, || match world.rank() {
+            let used = memory_of_all_ranks(&world, || match world.rank() {
                 0 => world.send(&message, 1, 0),
                 _ => world.recv_buffer(0, 0).map(drop),
             })?;
-            if let Some(taken) = taken {
-                assert!(taken.pool <= len + LITTLE && taken.heap <= LITTLE, "{taken:?} for {len} bytes");
-                assert!(taken.calls <= 8, "{taken:?} for {len} bytes");
+            if let Some(used) = used {
+                assert!(used.pool <= len + LITTLE && used.heap <= LITTLE, "{used:?} for {len} bytes");
+                assert!(used.calls <= 8, "{used:?} for {len} bytes");
             }
             Ok(())
         });

@@ -18,7 +18,7 @@ const SENT: Sample = Sample { on: true, value: -0.25, name: ['a', '\u{e9}', '\u{
 const BLANK: Sample = Sample { on: false, value: 0.0, name: ['?'; 3] };
 
 /// Sends one kind of buffer, and receives into another.
-fn there<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i32) -> mpj::Result<R> {
+fn send_into<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i32) -> mpj::Result<R> {
     let status = pass(world, &send, &mut recv, tag)?;
     assert_eq!(status.is_some(), world.rank() == 1);
     Ok(recv)
@@ -32,15 +32,15 @@ fn by_reference(world: &World, send: &[u16], recv: &mut [u16]) -> mpj::Result<()
 #[mpj::test(ranks = 2)]
 fn pointers_to_buffers_are_buffers(world: World) -> mpj::Result<()> {
     let here = world.rank() == 1;
-    assert_eq!(*there(&world, Box::new(5u32), Box::new(0u32), 1)?, if here { 5 } else { 0 });
-    let boxed: Box<[i8]> = there(&world, vec![1i8, 2, 3].into_boxed_slice(), vec![0; 3].into(), 2)?;
+    assert_eq!(*send_into(&world, Box::new(5u32), Box::new(0u32), 1)?, if here { 5 } else { 0 });
+    let boxed: Box<[i8]> = send_into(&world, vec![1i8, 2, 3].into_boxed_slice(), vec![0; 3].into(), 2)?;
     assert_eq!(boxed.iter().sum::<i8>(), if here { 6 } else { 0 });
     let unsized_buffer: Box<dyn SendBuf> = Box::new([1u64, 2, 3]);
-    assert_eq!(there(&world, unsized_buffer, [0u64; 3], 3)?[2], if here { 3 } else { 0 });
-    assert_eq!(there(&world, Arc::new([1.5f32; 4]), [0f32; 4], 4)?, [if here { 1.5 } else { 0.0 }; 4]);
+    assert_eq!(send_into(&world, unsized_buffer, [0u64; 3], 3)?[2], if here { 3 } else { 0 });
+    assert_eq!(send_into(&world, Arc::new([1.5f32; 4]), [0f32; 4], 4)?, [if here { 1.5 } else { 0.0 }; 4]);
     let shared: Arc<[char]> = Arc::from(vec!['x'; 2]);
-    assert_eq!(there(&world, shared, ['y'; 2], 5)?, [if here { 'x' } else { 'y' }; 2]);
-    let nested = there(&world, [[[1u8, 2], [3, 4]]; 3], Box::new([[[0u8; 2]; 2]; 3]), 6)?;
+    assert_eq!(send_into(&world, shared, ['y'; 2], 5)?, [if here { 'x' } else { 'y' }; 2]);
+    let nested = send_into(&world, [[[1u8, 2], [3, 4]]; 3], Box::new([[[0u8; 2]; 2]; 3]), 6)?;
     assert_eq!(nested[2][1], if here { [3, 4] } else { [0, 0] });
     let mut got = [9u16; 5];
     let four = vec![1, 2, 3, 4];
@@ -52,9 +52,12 @@ fn pointers_to_buffers_are_buffers(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn one_structure_is_a_buffer_and_an_element(world: World) -> mpj::Result<()> {
     let here = world.rank() == 1;
-    assert_eq!(there(&world, SENT, BLANK, 1)?, if here { SENT } else { BLANK });
-    assert_eq!(there(&world, SENT, [BLANK], 2)?, [if here { SENT } else { BLANK }]);
-    assert_eq!(there(&world, vec![SENT; 9], vec![BLANK; 9], 3)?, vec![if here { SENT } else { BLANK }; 9]);
+    assert_eq!(send_into(&world, SENT, BLANK, 1)?, if here { SENT } else { BLANK });
+    assert_eq!(send_into(&world, SENT, [BLANK], 2)?, [if here { SENT } else { BLANK }]);
+    assert_eq!(
+        send_into(&world, vec![SENT; 9], vec![BLANK; 9], 3)?,
+        vec![if here { SENT } else { BLANK }; 9]
+    );
     let mut one = BLANK;
     let other = 1 - world.rank();
     world.scope(|s| {

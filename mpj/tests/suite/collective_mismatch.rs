@@ -42,7 +42,7 @@ fn invalid_arguments_on_one_rank_fail_on_every_rank() {
 
 /// Returns the errors of all ranks, from the call or from the barrier after it, as texts.
 #[track_caller]
-fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<String> {
+fn errors_of_all(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<String> {
     let outcome = job(size, |world| {
         let comm = world.dup()?;
         let failed = call(&world).and_then(|()| world.barrier());
@@ -54,7 +54,7 @@ fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> 
 
 /// Returns the cause in the error of a rank that only sends. The error comes from this call or, if the rank was faster,
 /// from the barrier.
-fn later(error: &str) -> &str {
+fn cause_in(error: &str) -> &str {
     error.split_once(": ").expect("a call and why").1
 }
 
@@ -70,7 +70,7 @@ fn different_algorithms_fail_on_every_rank() {
             let pairs = [[4096, 4112], [4112, 4096], [1, 4125], [4125, 1], [4096, 20_000], [20_000, 1]];
             pairs.map(|counts| (odd, counts))
         }) {
-            let errors = told(size, |world| {
+            let errors = errors_of_all(size, |world| {
                 let len = counts[usize::from(world.rank() == odd)];
                 world.allreduce(&vec![1u64; len], &mut vec![0u64; len], op.clone())
             });
@@ -81,7 +81,7 @@ fn different_algorithms_fail_on_every_rank() {
 
 #[test]
 fn length_error_names_rank_call_and_lengths() {
-    let errors = told(2, |world| {
+    let errors = errors_of_all(2, |world| {
         let len = [1000, 10][world.rank()];
         world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
     });
@@ -94,20 +94,20 @@ fn length_error_names_rank_call_and_lengths() {
     assert!(says(&errors[0], short, &format!("rank 1 failed in allreduce: {long}")), "{errors:?}");
     assert!(says(&errors[1], long, &format!("rank 0 failed in allreduce: {short}")), "{errors:?}");
 
-    let errors = told(3, |world| world.gather(&vec![1u8; 2 - world.rank() / 2], &mut [0u8; 6], 0));
+    let errors = errors_of_all(3, |world| world.gather(&vec![1u8; 2 - world.rank() / 2], &mut [0u8; 6], 0));
     assert_eq!(errors[0], "gather: rank 2 sent 1 bytes where 2 are expected");
     let other = "rank 0 failed in gather: rank 2 sent 1 bytes where 2 are expected";
-    assert_eq!([later(&errors[1]), later(&errors[2])], [other, other]);
+    assert_eq!([cause_in(&errors[1]), cause_in(&errors[2])], [other, other]);
 
-    let errors = told(2, |world| match world.rank() {
+    let errors = errors_of_all(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
         _ => world.bcast(&mut [1i32; 4], 0),
     });
     assert_eq!(errors[1], "bcast: rank 0 sent 4 × u32 where 4 × i32 is expected");
     let other = "rank 1 failed in bcast: rank 0 sent 4 × u32 where 4 × i32 is expected";
-    assert_eq!(later(&errors[0]), other);
+    assert_eq!(cause_in(&errors[0]), other);
 
-    let errors = told(2, |world| match world.rank() {
+    let errors = errors_of_all(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
         _ => world.alltoallv(&[0u8; 2], (&[1; 2], &[0, 1]), &mut [0u8; 2], (&[1; 2], &[0, 1])),
     });
@@ -235,7 +235,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
             if self.0 { Err(serde::ser::Error::custom("not today")) } else { s.serialize_bool(true) }
         }
     }
-    let errors = told(3, |world| {
+    let errors = errors_of_all(3, |world| {
         world.bcast_object(Odd(world.rank() == 0), 0).map(|odd| assert!(!odd.0, "what came is another"))
     });
     let refused = "bcast_object: the Serialize or Deserialize implementation returned an error";
@@ -243,7 +243,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
     assert_eq!(errors, [refused, &other, &other]);
     // Short vectors are combined at rank 0, longer ones on every rank.
     for (who, count) in [(0, 1), (2, 20_000)] {
-        let errors = told(3, |world| {
+        let errors = errors_of_all(3, |world| {
             let me = world.rank();
             let op =
                 Op::user(true, move |a: &u32, b: &u32| if me == who { panic!("on purpose") } else { a + b });
@@ -262,7 +262,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
 /// A program imitates an object broadcast, with fewer bytes than announced. No byte is read that was not received.
 #[test]
 fn undecodable_object_fails_bcast_everywhere() {
-    let errors = told(2, |world| {
+    let errors = errors_of_all(2, |world| {
         if world.rank() == 0 {
             world.bcast(&mut [4000usize], 0)?;
             world.bcast(&mut [0u8; 16], 0)
@@ -275,7 +275,7 @@ fn undecodable_object_fails_bcast_everywhere() {
 
 #[test]
 fn dup_failure_on_one_rank_fails_everywhere() {
-    let errors = told(2, |world| {
+    let errors = errors_of_all(2, |world| {
         let alone = world.split(Some(world.rank() as u32), 0)?.expect("has a color");
         let mut many = Vec::new();
         if world.rank() == 1 {

@@ -288,10 +288,10 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
         class(world.alltoallv(&all.clone(), even, &mut all, (&[3; 3], &[0, 3, 6]))),
         ErrorClass::Count
     );
-    let told = |result: mpj::Result<()>| result.expect_err("refused").to_string();
-    let text = told(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
+    let error_text = |result: mpj::Result<()>| result.expect_err("refused").to_string();
+    let text = error_text(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
     assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
-    let text = told(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
+    let text = error_text(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
     assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
     // Receive blocks must not overlap; send blocks can.
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);

@@ -15,7 +15,7 @@ fn failure<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync 
 
 /// Asserts that the report has a line for this rank which begins with `what`.
 #[track_caller]
-fn assert_told(report: &str, rank: usize, what: &str) {
+fn assert_reported(report: &str, rank: usize, what: &str) {
     let start = format!("  rank {rank}: {what}");
     let line = report.lines().find(|line| line.starts_with(&start));
     assert!(line.is_some(), "{start:?} is not in {report}");
@@ -38,16 +38,16 @@ fn report_names_blocking_calls_with_peer_and_tag() {
         }
     });
     assert!(report.starts_with("test timed out after 2s:\n"), "{report}");
-    assert_told(&report, 0, "recv from rank 1 with tag 7, for ");
+    assert_reported(&report, 0, "recv from rank 1 with tag 7, for ");
     assert!(report.contains("\n  ranks 1 and 3: barrier, for "), "{report}");
     assert!(report.contains("\n  ranks 0, 2, 4 and 5 have not entered: barrier"), "{report}");
-    assert_told(&report, 2, "ssend to rank 3 with tag 9, for ");
-    assert_told(
+    assert_reported(&report, 2, "ssend to rank 3 with tag 9, for ");
+    assert_reported(
         &report,
         4,
         "recv from rank 1 with tag 3 in world.split 1 color 1, that is rank 5 of the world, for ",
     );
-    assert_told(&report, 5, "in no blocking call");
+    assert_reported(&report, 5, "in no blocking call");
     assert!(!report.contains("go on"), "all have ended: {report}");
 }
 
@@ -71,10 +71,10 @@ fn report_names_operations_of_requests_and_scopes() {
             }
         }
     });
-    assert_told(&report, 0, "irecv from any rank with tag 5, for ");
-    assert_told(&report, 1, "irecv from rank 2 with any tag, for ");
-    assert_told(&report, 2, "the end of a scope, for ");
-    assert_told(&report, 3, "irecv from any rank with tag 5, and one more, for ");
+    assert_reported(&report, 0, "irecv from any rank with tag 5, for ");
+    assert_reported(&report, 1, "irecv from rank 2 with any tag, for ");
+    assert_reported(&report, 2, "the end of a scope, for ");
+    assert_reported(&report, 3, "irecv from any rank with tag 5, and one more, for ");
 }
 
 #[test]
@@ -94,16 +94,16 @@ fn report_distinguishes_exited_ranks_and_threads() {
             let _ = world.issend([1u8; 10], 1, 4).map(drop);
         }
     });
-    assert_told(&report, 0, "has exited");
-    assert_told(&report, 1, "recv from rank 1 with tag 1, for ");
-    assert_told(&report, 1, "recv from rank 1 with tag 2, for ");
-    assert_told(&report, 2, "leaving the job: messages it sent have not been received, for ");
+    assert_reported(&report, 0, "has exited");
+    assert_reported(&report, 1, "recv from rank 1 with tag 1, for ");
+    assert_reported(&report, 1, "recv from rank 1 with tag 2, for ");
+    assert_reported(&report, 2, "leaving the job: messages it sent have not been received, for ");
 }
 
 #[test]
 fn single_rank_times_out() {
     let report = failure(1, |world: World| world.recv(&mut [0u8], 0, 1).map(|_| ()));
-    assert_told(&report, 0, "recv from rank 0 with tag 1, for ");
+    assert_reported(&report, 0, "recv from rank 0 with tag 1, for ");
     assert!(!report.contains("go on"), "{report}");
 }
 
@@ -117,8 +117,8 @@ fn busy_rank_is_named_in_timeout_report() {
         }
         world.barrier()
     });
-    assert_told(&report, 0, "barrier, for ");
-    assert_told(&report, 1, "in no blocking call");
+    assert_reported(&report, 0, "barrier, for ");
+    assert_reported(&report, 1, "in no blocking call");
     assert!(report.ends_with("they keep running"), "{report}");
 }
 

@@ -282,7 +282,7 @@ fn threads_of_one_rank_may_wait_for_collectives() {
 
 /// Returns each rank's error, from `call` or otherwise from the next barrier.
 #[track_caller]
-fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<mpj::Error> {
+fn errors_of_all(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> Vec<mpj::Error> {
     let outcome = job(size, |world| {
         let comm = world.dup()?;
         let failed = call(&world).and_then(|()| world.barrier()).expect_err("an error on every rank");
@@ -295,7 +295,7 @@ fn told(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + Sync) -> 
 #[test]
 fn invalid_arguments_on_one_rank_fail_all_ranks() {
     for size in SIZES {
-        let errors = told(size, |world| {
+        let errors = errors_of_all(size, |world| {
             let root = if world.rank() == 1 { size } else { 0 };
             world.ibcast([0u8; 4], root)?.wait().map(drop).map_err(mpj::Error::from)
         });
@@ -320,7 +320,7 @@ fn invalid_arguments_on_all_ranks_keep_communicator_usable() {
 #[test]
 fn failure_during_collective_reaches_all_ranks() {
     for size in SIZES {
-        let errors = told(size, |world| {
+        let errors = errors_of_all(size, |world| {
             let len = if world.rank() == 1 { 5 } else { 9 };
             world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
         });
@@ -333,7 +333,7 @@ fn failure_during_collective_reaches_all_ranks() {
 #[test]
 fn mismatched_collective_is_named() {
     for size in SIZES {
-        let errors = told(size, |world| match world.rank() {
+        let errors = errors_of_all(size, |world| match world.rank() {
             0 => world.ibarrier()?.wait().map(drop).map_err(mpj::Error::from),
             _ => world.iallreduce([1u8], [0u8], Op::Sum)?.wait().map(drop).map_err(mpj::Error::from),
         });
@@ -345,7 +345,7 @@ fn mismatched_collective_is_named() {
 
 #[test]
 fn panicking_op_fails_pending_collectives() {
-    let errors = told(3, |world| {
+    let errors = errors_of_all(3, |world| {
         let op =
             Op::user(true, |a: &u32, b: &u32| if *a + *b > 2 { panic!("as the test wants") } else { a + b });
         world.iallreduce([1u32], [0u32], op)?.wait().map(drop).map_err(mpj::Error::from)
@@ -506,7 +506,7 @@ fn persistent_collectives_restart_with_new_data() {
 #[test]
 fn init_failure_on_one_rank_fails_all_ranks() {
     for size in SIZES {
-        let errors = told(size, |world| {
+        let errors = errors_of_all(size, |world| {
             let mut items = [0u8];
             let root = if world.rank() == 0 { -1 } else { 0 };
             let items = Buf::slice_mut(&mut items);

@@ -51,7 +51,7 @@ fn spec() -> impl Strategy<Value = Spec> {
 const LEN: usize = 40;
 
 /// Computes the expected verdict byte by byte, from the views that use each byte.
-fn judge(written: &[Spec], read: &[Spec]) -> bool {
+fn is_valid(written: &[Spec], read: &[Spec]) -> bool {
     let mut named = [0u32; 2 * LEN];
     let mut claim = |spec: &Spec, mark: u32, refuses: u32| {
         for byte in spec.bytes() {
@@ -77,7 +77,7 @@ proptest! {
     fn verdict_equals_that_of_a_byte_map(written in vec(spec(), 0..3), read in vec(spec(), 0..3)) {
         let pieces = |specs: &[Spec]| specs.iter().map(|spec| spec.piece()).collect::<Vec<_>>();
         let described = SplitViews::<u16>::new(LEN, &pieces(&written), &pieces(&read));
-        prop_assert_eq!(described.is_ok(), judge(&written, &read), "{:?}", described.err());
+        prop_assert_eq!(described.is_ok(), is_valid(&written, &read), "{:?}", described.err());
         let Ok(described) = described else { return Ok(()) };
         mpj::threads(1, |world| exchange(&world, &described, &written, &read)).expect("all sizes fit");
     }

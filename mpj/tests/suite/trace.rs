@@ -23,7 +23,7 @@ fn traced(test: &str, path: &Path, set: &[(&str, &str)], job: impl FnOnce()) -> 
     Some(output)
 }
 
-fn said(output: &Output) -> Vec<String> {
+fn library_lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     text.lines().filter(|line| line.starts_with("mpj: ")).map(str::to_owned).collect()
 }
@@ -38,7 +38,7 @@ fn one_file_has_waits_messages_and_collectives() {
     let Some(output) = traced("one_file_has_waits_messages_and_collectives", &path, &[], job) else {
         return;
     };
-    assert_eq!(said(&output), [""; 0]);
+    assert_eq!(library_lines(&output), [""; 0]);
     assert_eq!(folder.files(), ["job.json".to_owned()].into());
     let trace = Trace::read(&path);
     let names = [(0, "rank 0"), (1, "rank 1"), (2, "rank 2")].map(|(rank, name)| (rank, name.to_owned()));
@@ -201,7 +201,7 @@ fn rank_may_change_its_directory() {
     let set = [("FOLDER", folder.0.to_str().unwrap())];
     let test = "rank_may_change_its_directory";
     let Some(output) = traced(test, Path::new("job.json"), &set, job) else { return };
-    assert_eq!(said(&output), [""; 0]);
+    assert_eq!(library_lines(&output), [""; 0]);
     assert_eq!(folder.files(), ["job.json".to_owned()].into());
     assert_eq!(Trace::read(&path).ranks_with("barrier"), [0, 1].into());
 }
@@ -214,7 +214,7 @@ fn unwritable_trace_file_is_reported_and_job_continues() {
         mpj::threads(3, |world| exchange(&world)).unwrap();
     };
     let Some(output) = traced(TEST, &folder.0.join("nowhere/job.json"), &[], job) else { return };
-    let lines = said(&output);
+    let lines = library_lines(&output);
     let is_told = |line: &String| line.contains("the job is not traced") && line.contains("No such file");
     assert!(lines.len() == 1 && is_told(&lines[0]), "{output:?}");
     // Another process holds the file.
@@ -222,7 +222,7 @@ fn unwritable_trace_file_is_reported_and_job_continues() {
     let taken = std::fs::File::create(&path).unwrap();
     taken.lock().unwrap();
     let output = traced(TEST, &path, &[], || ()).expect("this is not the job");
-    let lines = said(&output);
+    let lines = library_lines(&output);
     assert!(lines.len() == 1 && lines[0].contains("another job is traced there"), "{output:?}");
     assert_eq!(folder.files(), ["job.json".to_owned()].into());
 }

@@ -29,7 +29,7 @@ fn request_refs_wait_for_different_buffers(world: World) -> mpj::Result<()> {
                 seen += 1;
             }
             assert_eq!(seen, 4);
-            assert!(format!("{:?}", floats.request_ref()).contains("ended"));
+            assert!(format!("{:?}", floats.request_ref()).contains("complete"));
             assert_eq!(floats.wait()?.0, samples::<f64>(other, 0, len));
             assert_eq!(*words.wait()?.0, [other as u16; 5]);
             assert_eq!(bytes.wait()?.0.as_slice(), samples::<u8>(other, 7, len));

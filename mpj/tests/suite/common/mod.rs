@@ -39,7 +39,7 @@ pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     let (running, over) = mpsc::channel::<()>();
     let dog = thread::spawn(move || {
         if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-            bark(here);
+            abort_hung_test(here);
         }
     });
     let result = f();
@@ -53,7 +53,7 @@ pub(crate) fn alive<R>(f: impl FnOnce() -> R) -> R {
     clippy::disallowed_methods,
     reason = "a hang cannot be reported in any other way"
 )]
-fn bark(here: &Location<'_>) {
+fn abort_hung_test(here: &Location<'_>) {
     eprintln!("{here}: hangs");
     std::process::abort();
 }
