@@ -18,9 +18,9 @@ use crate::world::STATS;
 pub const DEVICES: Text = Text {
     name: "DEVICES",
     default: "auto",
-    form: "auto, or names separated by commas",
+    form: "devices, such as auto or shmdev,niodev",
     accepts: |text| devices(text).is_ok(),
-    help: "devices to use, such as auto or shmdev,niodev; mpjrun --devices overrides it",
+    help: "devices to use, separated by commas, or auto for all available ones; mpjrun --devices overrides it",
 };
 
 /// Returns the device names in a value of [`DEVICES`], or `None` for `auto`: all available devices. A name need not be
