@@ -203,7 +203,7 @@ fn check() -> ExitCode {
 }
 
 fn invalid_parameters_are_rejected_without_a_launcher() {
-    let there = "available: smdev, shmdev, ibvdev, niodev (MPJ_DEVICES or mpjrun --dev selects devices)";
+    let there = "available: smdev, shmdev, ibvdev, niodev (MPJ_DEVICES or mpjrun --devices selects devices)";
     for (name, value, why) in [
         ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
         ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
