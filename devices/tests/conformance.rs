@@ -31,7 +31,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     if device == "ibvdev" && *NO_VERBS {
         return;
     }
-    // smdev with moves that complete late and in any order, by two schedules.
+    // smdev with device ops that complete late and in any order, by two schedules.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| AsyncDriver::new(name, Arc::clone(&threads), seed);
@@ -74,10 +74,9 @@ conformance!(niodev);
 conformance!(ibvdev);
 conformance!(late);
 
-/// Cases that move so much data that `ibvdev` takes minutes with a send queue of four frames. Each frame is
-/// acknowledged before the next one takes its slot, and the network is a program in an emulated processor. These
-/// cases wait in no place where the others do not.
-const VOLUMES: &[&str] = &[
+/// Cases that move so much data that `ibvdev` takes minutes with a send queue of four frames on an emulated network.
+/// They wait nowhere where the others do not.
+const LARGE_VOLUMES: &[&str] = &[
     "strided_long_messages",
     "every_size_in_pieces",
     "ten_thousand_in_order",
@@ -87,8 +86,8 @@ const VOLUMES: &[&str] = &[
 ];
 
 /// Runs the whole suite with the smallest queues and buffers that can be set, so that all operations have to wait for
-/// room.
-fn little_room(device: &str) {
+/// free ones.
+fn smallest_limits(device: &str) {
     let mut config = Config::default();
     for (parameter, value) in [
         (config::SM_EAGER_LIMIT, 48),
@@ -101,7 +100,7 @@ fn little_room(device: &str) {
         config.set(&parameter, value).unwrap();
     }
     config.set(&config::EAGER_CREDIT, 1 << 16).unwrap();
-    let (others, sizes) = if device == "ibvdev" { (VOLUMES, 1) } else { (&[][..], 2) };
+    let (others, sizes) = if device == "ibvdev" { (LARGE_VOLUMES, 1) } else { (&[][..], 2) };
     for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..sizes.min(case.ranks.len())]);
     }
@@ -115,15 +114,14 @@ const EAGER: &[&str] = &[
     "completed_sends_have_left",
 ];
 
-/// Cases about the memory that unexpected messages take at the receiver. Packed messages also take some at the
-/// sender.
-const HELD: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
+/// Cases about the memory that unexpected messages take at the receiver. Packed messages also take some at the sender.
+const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
-/// Runs the whole suite with a data path that the device did not choose. Only the way of the bytes may differ.
-fn by_path(device: &str, path: &str) {
+/// Runs the whole suite with a data path that the device did not choose. Only the path of the bytes may differ.
+fn with_data_path(device: &str, path: &str) {
     let mut config = Config::default();
     config.read(&config::DATA_PATH, path).unwrap();
-    let others = if path == "zerocopy" { EAGER } else { HELD };
+    let others = if path == "zerocopy" { EAGER } else { UNEXPECTED_MEMORY };
     for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..1]);
     }
@@ -133,12 +131,12 @@ macro_rules! paths {
     ($($buffered:ident $zero_copy:ident $device:ident)*) => {$(
         #[test]
         fn $buffered() {
-            by_path(stringify!($device), "buffered");
+            with_data_path(stringify!($device), "buffered");
         }
 
         #[test]
         fn $zero_copy() {
-            by_path(stringify!($device), "zerocopy");
+            with_data_path(stringify!($device), "zerocopy");
         }
     )*};
 }
@@ -154,23 +152,23 @@ paths! {
 }
 
 #[test]
-fn smdev_with_little_room() {
-    little_room("smdev");
+fn smdev_with_smallest_limits() {
+    smallest_limits("smdev");
 }
 
 #[test]
-fn late_moves_with_little_room() {
-    little_room("later");
-}
-
-#[cfg(all(target_os = "linux", not(mpj_portable)))]
-#[test]
-fn shmdev_with_little_room() {
-    little_room("shmdev");
+fn late_moves_with_smallest_limits() {
+    smallest_limits("later");
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn ibvdev_with_little_room() {
-    little_room("ibvdev");
+fn shmdev_with_smallest_limits() {
+    smallest_limits("shmdev");
+}
+
+#[cfg(all(target_os = "linux", not(mpj_portable)))]
+#[test]
+fn ibvdev_with_smallest_limits() {
+    smallest_limits("ibvdev");
 }

@@ -1,4 +1,4 @@
-//! Tests the limit of open descriptors. It is the only test of its process, because the limit applies to the process.
+//! The limit of open descriptors. It is the only test of its process, because the limit applies to the process.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
@@ -15,7 +15,7 @@ fn use_up(limit: Rlimit) -> Vec<File> {
 }
 
 #[test]
-fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
+fn limit_of_descriptors_is_raised_to_its_maximum() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let soft = Rlimit { current: Some(64), maximum };
     let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));

@@ -18,7 +18,7 @@ use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 /// Long enough for every device to use zero copy.
 const LEN: usize = 1 << 20;
 
-/// Serialises the jobs, because each changes memory and limits of the whole process.
+/// Serialises the jobs: each changes memory and limits of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
@@ -47,7 +47,6 @@ fn start(device: &str, case: &'static Case) {
 struct Pages(*mut u8);
 
 impl Pages {
-    /// Maps new pages.
     fn new() -> Self {
         Pages::map(ptr::null_mut(), 0)
     }
@@ -61,8 +60,8 @@ impl Pages {
         Pages(at.cast())
     }
 
-    /// Unmaps the pages and maps new ones at the same address. One call does both, because another thread could map
-    /// something there between two calls.
+    /// Unmaps the pages and maps new ones at the same address, in one call: another thread could map something there
+    /// between two calls.
     fn renew(self) -> Self {
         let pages = Pages::map(self.0, libc::MAP_FIXED);
         std::mem::forget(self);
@@ -79,7 +78,7 @@ impl Pages {
         (self, to)
     }
 
-    /// Discards the contents of the pages. The next access finds zeros.
+    /// The next access finds zeros.
     fn discard(&mut self) {
         // SAFETY: the pages are private and anonymous, and no reference to them exists.
         assert_eq!(unsafe { libc::madvise(self.0.cast(), LEN, libc::MADV_DONTNEED) }, 0);
@@ -102,7 +101,6 @@ fn content(round: u8) -> impl Iterator<Item = u8> {
     (0..LEN).map(move |at| (at / 4096) as u8 ^ (at as u8).wrapping_mul(round))
 }
 
-/// Rank 0 writes new bytes and sends them to rank 1, which receives and checks them.
 fn exchange(m: &Member, bytes: &mut [u8], region: Option<&Region>, round: u8) {
     if m.rank == 0 {
         bytes.iter_mut().zip(content(round)).for_each(|(byte, new)| *byte = new);
@@ -154,7 +152,6 @@ fn filled<'a>(block: &mut impl RawBuffer) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), LEN) }
 }
 
-/// Returns the traffic of the job's only device.
 fn traffic(m: &Member) -> Traffic {
     m.engine.stats().devices[0].1
 }
@@ -189,10 +186,9 @@ fn pooled(m: &Member) {
     drop(child);
 }
 
-/// Messages that are too short for a registration, or are not contiguous, go through bounce buffers of the global
-/// pool, which are registered. Of a receive buffer that is longer than its message, only the message's length is
-/// registered.
-fn apart(m: &Member) {
+/// Messages that are too short for a registration, or are not contiguous, go through registered bounce buffers of the
+/// global pool. Of a receive buffer that is longer than its message, only the message's length is registered.
+fn short_or_strided(m: &Member) {
     let (mut pages, before) = (Pages::new(), traffic(m));
     for part in 1..4 {
         exchange(m, &mut pages.bytes()[..LEN >> (part + 2)], None, part);
@@ -279,12 +275,12 @@ macro_rules! tests {
             use super::*;
 
             #[test]
-            fn what_lies_at_an_address_now_is_sent_and_received() {
+            fn remapped_memory_is_sent_and_received() {
                 run(stringify!($device), &Case { name: "remap", ranks: &[2], run: remap });
             }
 
             #[test]
-            fn blocks_are_known_once_and_are_a_process_s_own_after_a_fork() {
+            fn blocks_are_registered_once_and_survive_a_fork() {
                 run(stringify!($device), &Case { name: "pooled", ranks: &[2], run: pooled });
             }
         }
@@ -294,8 +290,8 @@ macro_rules! tests {
 tests! { smdev shmdev niodev ibvdev }
 
 #[test]
-fn ibvdev_registers_no_more_of_the_programs_memory_than_pays() {
-    run("ibvdev", &Case { name: "apart", ranks: &[2], run: apart });
+fn ibvdev_does_not_register_short_or_noncontiguous_memory() {
+    run("ibvdev", &Case { name: "short_or_strided", ranks: &[2], run: short_or_strided });
 }
 
 /// Counts the warnings about the limit of locked memory.
@@ -317,7 +313,7 @@ impl log::Log for Warnings {
     fn flush(&self) {}
 }
 
-/// Sets the limit of locked memory of the process, and returns the previous one.
+/// Sets the limit of locked memory of the process; returns the previous one.
 fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is a local variable.
@@ -329,7 +325,7 @@ fn limit_locked(to: libc::rlim_t) -> libc::rlim_t {
 }
 
 /// Removes the capability to exceed the limit of locked memory from this thread and the threads that it starts.
-fn keep_to_limits() {
+fn drop_lock_capability() {
     const IPC_LOCK: u32 = 14;
     // Version 3 of the call; 0 is the calling thread.
     let mut header = [0x2008_0522_u32, 0];
@@ -366,11 +362,11 @@ fn locked(m: &Member) {
 }
 
 #[test]
-fn ibvdev_sends_what_it_cannot_lock_in_frames_and_says_so_once() {
+fn ibvdev_sends_unlockable_memory_in_frames_and_warns_once() {
     log::set_logger(&WARNINGS).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     let limited = std::thread::spawn(|| {
-        keep_to_limits();
+        drop_lock_capability();
         run("ibvdev", &Case { name: "locked", ranks: &[2], run: locked });
     });
     limited.join().unwrap();
@@ -378,12 +374,11 @@ fn ibvdev_sends_what_it_cannot_lock_in_frames_and_says_so_once() {
     assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
 }
 
-/// The number of ranks of the case below. Two of them connect before the others.
 const MET_LATE: u32 = 8;
 
 /// Many concurrent messages, each through a bounce buffer, leave enough lockable memory for the slots of peers that
 /// connect later.
-fn met_late(m: &Member) {
+fn late_connections(m: &Member) {
     const MESSAGES: usize = 64;
     let mut all: Vec<Vec<u8>> = (0..MESSAGES).map(|at| vec![at as u8; 64 << 10]).collect();
     match m.rank {
@@ -428,15 +423,15 @@ fn met_late(m: &Member) {
 }
 
 #[test]
-fn ibvdev_meets_peers_after_messages_that_lock_what_they_may() {
+fn ibvdev_connects_after_messages_have_locked_memory() {
     if *NO_VERBS {
         return;
     }
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let limited = std::thread::spawn(|| {
-        keep_to_limits();
+        drop_lock_capability();
         let before = limit_locked(8 << 20);
-        start("ibvdev", &Case { name: "met_late", ranks: &[MET_LATE], run: met_late });
+        start("ibvdev", &Case { name: "late_connections", ranks: &[MET_LATE], run: late_connections });
         limit_locked(before);
     });
     limited.join().unwrap();

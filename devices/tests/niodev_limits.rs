@@ -1,5 +1,5 @@
-//! Checks the errors of niodev when a process has no file descriptors left. It is the only test of its process,
-//! because the limit applies to the process.
+//! The errors of niodev when a process has no file descriptors left. It is the only test of its process, because the
+//! limit applies to the process.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ unsafe impl Sink for Losses {
     }
 
     fn quiesced(&mut self, op: OpToken) {
-        panic!("nothing was asked: {op:?}");
+        panic!("nothing was quiesced: {op:?}");
     }
 }
 
@@ -46,7 +46,7 @@ fn open(rank: u32) -> Opened {
 }
 
 #[test]
-fn no_descriptor_is_left_here_and_then_there() {
+fn errors_name_the_side_without_descriptors() {
     let (mut one, mut two) = (open(0), open(1));
     let limit = Rlimit { current: Some(64), ..rustix::process::getrlimit(Resource::Nofile) };
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
@@ -55,7 +55,7 @@ fn no_descriptor_is_left_here_and_then_there() {
     assert!(refused.to_string().contains("raise `ulimit -n`"), "{refused}");
     // One descriptor is left for the connecting side, and none for the accepting side.
     files.pop();
-    let _link = one.device.connect(PeerId(1), &two.device.address()).unwrap();
+    let _endpoint = one.device.connect(PeerId(1), &two.device.address()).unwrap();
     let (mut losses, until) = (Losses::default(), Instant::now() + Duration::from_secs(20));
     while losses.0.is_empty() {
         assert!(Instant::now() < until, "stuck");

@@ -3,7 +3,7 @@ use mpj_devices::{ANY_SOURCE, Pattern, Started};
 
 use crate::bench::{REST, WORLD};
 use crate::device::{Gets, Step, lock};
-use crate::head::{BYTES, bind, eager, eager_sync, head, ready};
+use crate::head::{BYTES, bind, eager, eager_sync, head, rts};
 use crate::input::Input;
 use crate::scene::{frame, scene_with};
 
@@ -27,10 +27,11 @@ pub fn frames(bytes: &[u8]) {
         let steps = match (left, input.below(9)) {
             // Completions of pending device operations, or of any token.
             (_, 8) => {
-                let moves = lock(&scene.bench.wire.moves).iter().map(|it| it.token).collect::<Vec<_>>();
+                let moves = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
                 let token = if moves.is_empty() || input.flag() { token } else { input.one(&moves) };
-                let end = if input.flag() { Step::Quiet(token) } else { Step::Moved(token, input.flag()) };
+                let end =
+                    if input.flag() { Step::Quiesced(token) } else { Step::Completed(token, input.flag()) };
                 vec![end]
             }
             (None, 0..6) => {
@@ -65,15 +66,15 @@ pub fn frames(bytes: &[u8]) {
     // A device completes every operation in the end.
     loop {
         let moves =
-            lock(&scene.bench.wire.moves).iter().map(|it| Step::Moved(it.token, false)).collect::<Vec<_>>();
-        let asked = std::mem::take(&mut *lock(&scene.bench.wire.asked));
+            lock(&scene.bench.wire.ops).iter().map(|it| Step::Completed(it.token, false)).collect::<Vec<_>>();
+        let asked = std::mem::take(&mut *lock(&scene.bench.wire.quiescing));
         if moves.is_empty() && asked.is_empty() {
             break;
         }
-        scene.bench.play(moves.into_iter().chain(asked.into_iter().map(Step::Quiet)));
+        scene.bench.play(moves.into_iter().chain(asked.into_iter().map(Step::Quiesced)));
     }
     assert!(death.is_none_or(|rank| rank == 1), "{death:?}");
-    for posted in [scene.receive, scene.moving, more, chars] {
+    for posted in [scene.receive, scene.rendezvous, more, chars] {
         let ended = posted.finish();
         assert!(death.is_none() || ended.is_some(), "a receive hangs");
     }
@@ -81,7 +82,7 @@ pub fn frames(bytes: &[u8]) {
         let Started::Pending(completion) = send else { panic!("the send is complete") };
         assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
     }
-    scene.bench.others_go_on();
+    scene.bench.assert_others_communicate();
     drop(scene.bench.sent());
 }
 
@@ -98,7 +99,7 @@ fn any_head(input: &mut Input<'_>, numbers: [u64; 3]) -> Vec<u8> {
         0 => bind(channel, input.one(&[WORLD, REST, 70, 71]), input.below(6) as u32),
         1 => eager(channel),
         2 => eager_sync(channel, number(input)),
-        3 => ready(channel, number(input), input.edge()),
+        3 => rts(channel, number(input), input.edge()),
         4 => input.bytes(57).to_vec(),
         _ => {
             let kind = input.below(12) as u8;

@@ -1,4 +1,4 @@
-//! The sending end of a ring as an [`Endpoint`].
+//! The sending side of a ring as an [`Endpoint`].
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -12,89 +12,88 @@ use crate::device::{Body, Endpoint, PostError};
 /// Longest body that is split over a few cells rather than wait for a fragment to come back.
 const MAX_SPLIT: usize = 4 * INLINE;
 
-/// Bytes of a part of a streamed body. The sender announces each part and then writes the next one. So both ends copy
-/// at the same time, and the receiver reads each part while it is still in the sender's cache.
+/// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so
+/// both ranks copy at the same time, and the receiver reads from the sender's cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
-/// Longest body of short pieces that is assembled in the sender's own cache first. The receiver was the last to read
-/// the destination, so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them
-/// together; many short stores, of which some touch two lines, do not.
-const STAGE: usize = STREAM_CHUNK;
+/// Longest body of short pieces that is assembled on the stack first. The receiver was the last to read the fragment,
+/// so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many short
+/// stores, of which some touch two lines, do not.
+const STACK_PACK: usize = STREAM_CHUNK;
 
-/// The sending side of the ring to one peer.
 #[derive(Debug)]
 pub(crate) struct RingEndpoint<B> {
     producer: Producer,
-    area: Arc<FragmentPool>,
-    borrower: PeerSlot,
-    /// A frame that is being split over cells: nothing else is sent before all of it is.
-    cut: Option<Cut>,
-    bell: B,
+    pool: Arc<FragmentPool>,
+    slot: PeerSlot,
+    /// A frame that is being split over cells. The next frame waits until all of it is sent.
+    split: Option<SplitSend>,
+    notifier: B,
 }
 
 /// A frame for which no fragment was free, and how much of its body was sent.
 #[derive(Debug)]
-struct Cut {
+struct SplitSend {
     head: Option<Vec<u8>>,
     body: Box<[MaybeUninit<u8>]>,
     sent: usize,
 }
 
 impl<B: PeerNotifier> RingEndpoint<B> {
-    /// Makes the sending side of `ring`, of which there is one. `exit` is the peer's.
-    pub(crate) fn new(ring: Arc<Ring>, area: Arc<FragmentPool>, bell: B, exit: ExitCheck) -> Self {
-        let borrower = area.open(Arc::clone(&ring), exit);
-        RingEndpoint { producer: Producer::new(ring), area, borrower, cut: None, bell }
+    /// Makes the sending side of `ring`, of which there is one. `exit` checks the peer's process.
+    pub(crate) fn new(ring: Arc<Ring>, pool: Arc<FragmentPool>, notifier: B, exit: ExitCheck) -> Self {
+        let slot = pool.open(Arc::clone(&ring), exit);
+        RingEndpoint { producer: Producer::new(ring), pool, slot, split: None, notifier }
     }
 
     /// Notifies the peer of work other than frames.
     pub(crate) fn notify_receiver(&mut self) {
-        self.bell.notify_receiver();
+        self.notifier.notify_receiver();
     }
 
-    /// Sends pieces while cells are free; returns whether some are left.
+    /// Sends more of the split frame while cells are free; returns whether some of it is left.
     #[cold]
-    fn send_pieces(&mut self) -> Result<bool, Malformed> {
-        let Some(cut) = &mut self.cut else { return Ok(false) };
+    fn continue_split(&mut self) -> Result<bool, Malformed> {
+        let Some(split) = &mut self.split else { return Ok(false) };
         let mut is_full = false;
         let mut moved = false;
-        while cut.sent < cut.body.len() {
+        while split.sent < split.body.len() {
             if !self.producer.has_room()? {
                 is_full = true;
                 break;
             }
-            match cut.head.take() {
-                Some(head) => self.producer.send_cut(&head, cut.body.len() as u32),
-                None => cut.sent += self.producer.send_piece(&cut.body[cut.sent..]),
+            match split.head.take() {
+                Some(head) => self.producer.send_split_head(&head, split.body.len() as u32),
+                None => split.sent += self.producer.send_split_data(&split.body[split.sent..]),
             }
             moved = true;
         }
         if !is_full {
-            self.cut = None;
+            self.split = None;
         }
         if moved {
-            self.bell.notify_receiver();
+            self.notifier.notify_receiver();
         }
         Ok(is_full)
     }
 
-    /// Sends a frame part by part. Returns `false`, and sends nothing, if the body cannot be written in parts, no
-    /// fragment is free, or there are too few cells to announce every part.
+    /// Announces a frame before all of it is written. Returns `false`, and sends nothing, if the body cannot be packed
+    /// in ranges, no fragment is free, or there are too few cells to announce every chunk.
     fn post_streamed(&mut self, head: &[u8], body: &Body<'_>) -> Result<bool, Malformed> {
         let len = body.len();
-        let parts = len.div_ceil(STREAM_CHUNK);
-        if matches!(body, Body::Chain(_)) || !self.producer.has_cells(parts as u64)? {
+        let chunks = len.div_ceil(STREAM_CHUNK);
+        if matches!(body, Body::Chain(_)) || !self.producer.has_cells(chunks as u64)? {
             return Ok(false);
         }
-        let FragmentGrant::Fragment(index) = self.area.alloc(self.borrower)? else { return Ok(false) };
+        let FragmentGrant::Fragment(index) = self.pool.alloc(self.slot)? else { return Ok(false) };
         for at in (0..len).step_by(STREAM_CHUNK) {
-            // SAFETY: the fragment was just allocated, and the peer was told only of the bytes before `at`.
+            // SAFETY: the fragment was just allocated, and the peer knows only of the bytes before `at`.
             #[expect(unsafe_code, reason = "see above")]
-            let room = unsafe { self.area.range_mut(index, at, STREAM_CHUNK.min(len - at)) };
+            let room = unsafe { self.pool.range_mut(index, at, STREAM_CHUNK.min(len - at)) };
             match body {
                 Body::Bytes(bytes) => copy::fill(room, &bytes[at..at + room.len()]),
                 Body::Packed(fill) if fill.has_short_blocks() => {
-                    pack_via_stack(room, |stage| fill.pack_range(at, stage))
+                    pack_via_stack(room, |stack| fill.pack_range(at, stack))
                 }
                 Body::Packed(fill) => fill.pack_range(at, room),
                 Body::Empty | Body::Chain(_) => (),
@@ -103,14 +102,14 @@ impl<B: PeerNotifier> RingEndpoint<B> {
                 0 => self.producer.send_stream_head(head, index, len as u32, room.len() as u32),
                 _ => self.producer.send_stream_data(room.len() as u32),
             }
-            self.bell.notify_receiver();
+            self.notifier.notify_receiver();
         }
         Ok(true)
     }
 
-    /// Keeps a copy of a frame and begins to send it in pieces.
+    /// Copies a frame and begins to send it in cells.
     #[cold]
-    fn cut(
+    fn post_split(
         &mut self,
         head: &[u8],
         len: usize,
@@ -118,27 +117,26 @@ impl<B: PeerNotifier> RingEndpoint<B> {
     ) -> Result<(), Malformed> {
         let mut body = Box::new_uninit_slice(len);
         fill(&mut body);
-        self.cut = Some(Cut { head: Some(head.to_vec()), body, sent: 0 });
-        // The post succeeds, so a sleeping thread of this rank is not told to try again. Execute the fence and try
-        // again here.
-        if self.send_pieces()? {
+        self.split = Some(SplitSend { head: Some(head.to_vec()), body, sent: 0 });
+        // The post succeeds, so the caller does not try again before it sleeps. Execute the fence and try again here.
+        if self.continue_split()? {
             crate::fence::heavy_fence();
-            self.send_pieces()?;
+            self.continue_split()?;
         }
         Ok(())
     }
 }
 
-/// Calls `write` to fill `room`, through a buffer on the stack if that pays.
+/// Lets `write` fill `room`, through a buffer on the stack if that pays.
 #[inline]
 fn pack_via_stack(room: &mut [MaybeUninit<u8>], write: impl FnOnce(&mut [MaybeUninit<u8>])) {
-    if room.len() <= INLINE || room.len() > STAGE {
+    if room.len() <= INLINE || room.len() > STACK_PACK {
         return write(room);
     }
-    let mut stage = [MaybeUninit::uninit(); STAGE];
-    let stage = &mut stage[..room.len()];
-    write(stage);
-    room.copy_from_slice(stage);
+    let mut stack = [MaybeUninit::uninit(); STACK_PACK];
+    let stack = &mut stack[..room.len()];
+    write(stack);
+    room.copy_from_slice(stack);
 }
 
 impl From<Malformed> for PostError {
@@ -150,62 +148,62 @@ impl From<Malformed> for PostError {
 impl<B: PeerNotifier> Endpoint for RingEndpoint<B> {
     #[inline]
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        if (self.cut.is_some() && self.send_pieces()?) || !self.producer.has_room()? {
+        if (self.split.is_some() && self.continue_split()?) || !self.producer.has_room()? {
             return Err(PostError::Again);
         }
-        // Most frames are short and in one piece; they take this path.
+        // The common case: a short frame in one piece.
         if let Body::Bytes(bytes) = &body
             && head.len() + bytes.len() <= INLINE
         {
             self.producer.send_inline(head, bytes.len(), |room| copy::fill(room, bytes));
-            self.bell.notify_receiver();
+            self.notifier.notify_receiver();
             return Ok(());
         }
         let len = body.len();
-        if len > STREAM_CHUNK && len <= self.area.fragment() && self.post_streamed(head, &body)? {
+        if len > STREAM_CHUNK && len <= self.pool.fragment_size() && self.post_streamed(head, &body)? {
             return Ok(());
         }
         let fill = |room: &mut [MaybeUninit<u8>]| match body {
             Body::Empty => (),
             Body::Bytes(bytes) => copy::fill(room, bytes),
-            Body::Chain(pieces) => pack_via_stack(room, |stage| pieces.write(stage)),
-            Body::Packed(fill) if fill.has_short_blocks() => pack_via_stack(room, |stage| fill.write(stage)),
+            Body::Chain(pieces) => pack_via_stack(room, |stack| pieces.write(stack)),
+            Body::Packed(fill) if fill.has_short_blocks() => pack_via_stack(room, |stack| fill.write(stack)),
             Body::Packed(fill) => fill.write(room),
         };
         if head.len() + len <= INLINE {
             self.producer.send_inline(head, len, fill);
-        } else if len <= self.area.fragment() {
+        } else if len <= self.pool.fragment_size() {
             let mut fill = Some(fill);
-            let lent = self.area.alloc_filled(self.borrower, len, |room| {
+            let grant = self.pool.alloc_filled(self.slot, len, |room| {
                 if let Some(fill) = fill.take() {
                     fill(room);
                 }
             })?;
-            match (lent, fill) {
+            match (grant, fill) {
                 (FragmentGrant::Fragment(index), _) => self.producer.send_fragment(head, index, len as u32),
                 (FragmentGrant::Retry, Some(fill)) if len <= MAX_SPLIT => {
-                    return Ok(self.cut(head, len, fill)?);
+                    return Ok(self.post_split(head, len, fill)?);
                 }
-                (FragmentGrant::Exhausted, Some(fill)) => return Ok(self.cut(head, len, fill)?),
+                (FragmentGrant::Exhausted, Some(fill)) => return Ok(self.post_split(head, len, fill)?),
                 _ => return Err(PostError::Again),
             }
         } else {
             return Err(PostError::Unsupported);
         }
-        self.bell.notify_receiver();
+        self.notifier.notify_receiver();
         Ok(())
     }
 
     fn flush(&mut self) -> Result<bool, PostError> {
-        Ok(self.send_pieces()?)
+        Ok(self.continue_split()?)
     }
 
     fn has_unflushed(&self) -> bool {
-        self.cut.is_some()
+        self.split.is_some()
     }
 
     fn is_drained(&mut self) -> bool {
-        self.cut.is_none()
+        self.split.is_none()
     }
 
     fn verify(&mut self) -> Result<(), PostError> {
@@ -213,7 +211,7 @@ impl<B: PeerNotifier> Endpoint for RingEndpoint<B> {
     }
 
     fn peer_gone(&mut self) {
-        self.cut = None;
-        self.area.release_peer(self.borrower);
+        self.split = None;
+        self.pool.release_peer(self.slot);
     }
 }

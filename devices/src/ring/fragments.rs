@@ -6,18 +6,17 @@
 //! that does not poll must not stop the traffic of the others:
 //!
 //! * the last eighth of the fragments goes only to peers that hold none;
-//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`link`), which each
-//!   pair has for itself. This is slower, but it depends on no other peer. A segment of 512 ranks with 64 fragments for
-//!   each needs no more memory for it than a segment of two ranks;
-//! * if a peer holds fragments, its frame waits for one of them, unless the frame is short and a few cells are enough.
-//!   Only that peer then decides how fast its traffic is.
+//! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`endpoint`), which
+//!   each pair has for itself. This is slower, but depends on no other peer;
+//! * if a peer holds fragments, its frame waits for one of them, unless the frame is so short that a few cells are
+//!   enough.
 //!
 //! # How fragments come back
 //! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
-//! fragments of a peer come back when its receiving end stores `gone`. A process that is killed does not store it.
-//! After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come back once the peer's
-//! process has exited ([`ExitCheck`]). The report of a death is not enough: it may be false, and memory that a living peer
-//! reads must not be written. After `peer_gone` the peer's counts are not read any more.
+//! fragments of a peer come back when its receiving side is dropped and stores `receiver_closed`. A process that is
+//! killed does not store it. After [`peer_gone`](crate::device::Endpoint::peer_gone), the fragments therefore also come
+//! back once the peer's process has exited ([`ExitCheck`]). The report of a death is not enough: it may be false, and
+//! memory that a living peer reads must not be written. After `peer_gone` the peer's counts are not read any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,8 +32,8 @@ use crate::biased::{Bias, Mutex};
 use crate::sync::atomic::Ordering;
 
 /// Number of fragments that a peer uses in rotation while it returns them in time: few enough to stay in the sender's
-/// cache. It is at most half of the sender's fragments.
-const ROUND: usize = 8;
+/// cache. At most half of the sender's fragments.
+const ROTATION: usize = 8;
 
 /// One fragment in `RESERVE` goes only to peers that hold none.
 const RESERVE: u32 = 8;
@@ -43,9 +42,9 @@ const RESERVE: u32 = 8;
 ///
 /// # Invariants
 /// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
-/// 2. The sender writes a fragment only while it is in no [`PeerFragments`]'s `out`. From then on the receiver that it
-///    was sent to reads it, until that receiver has counted it as returned (release). The sender reads that count
-///    (acquire) before it writes the fragment again.
+/// 2. The sender writes a fragment only while it is not `outstanding` in any [`PeerFragments`]. From then on the
+///    receiver that it was sent to reads it, until that receiver has counted it as returned (release). The sender reads
+///    that count (acquire) before it writes the fragment again.
 pub(crate) struct FragmentMemory {
     base: NonNull<u8>,
     count: u32,
@@ -65,7 +64,6 @@ impl fmt::Debug for FragmentMemory {
 }
 
 impl FragmentMemory {
-    /// Returns the bytes that `count` fragments of `size` bytes take.
     pub(crate) const fn bytes(count: u32, size: u32) -> usize {
         count as usize * size as usize
     }
@@ -78,7 +76,6 @@ impl FragmentMemory {
         FragmentMemory { base, count, size: size as usize, _owner: owner }
     }
 
-    /// Makes fragments in memory of this process.
     #[cfg(not(loom))]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
         use mpj_pool::{Pool, RawBuffer};
@@ -88,7 +85,7 @@ impl FragmentMemory {
         Ok(unsafe { FragmentMemory::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
     }
 
-    /// Makes fragments for a model. They are not from the pool, which would outlive the model.
+    /// Makes fragments for a model; the pool would outlive the model.
     #[cfg(loom)]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
         let block = vec![0u8; FragmentMemory::bytes(count, size)];
@@ -98,7 +95,7 @@ impl FragmentMemory {
     }
 
     /// Returns the length of a fragment in bytes.
-    pub(crate) fn fragment(&self) -> usize {
+    pub(crate) fn fragment_size(&self) -> usize {
         self.size
     }
 
@@ -124,21 +121,21 @@ impl FragmentMemory {
             return Err(Malformed::Size { len, fragment: self.size });
         }
         // SAFETY: the index was checked against invariant 1; by the caller's contract the bytes are filled and, by
-        // invariant 2, nobody writes them.
+        // invariant 2, not written by anyone.
         Ok(unsafe { std::slice::from_raw_parts(self.start(index), len as usize) })
     }
 }
 
-/// Tells whether the process of a peer has exited and so reads no memory any more.
+/// Checks whether the process of a peer has exited, and so reads no memory any more.
 pub(crate) struct ExitCheck(Box<dyn Fn() -> bool + Send>);
 
 impl ExitCheck {
-    /// Makes an `ExitCheck` that calls `has_exited`. Once it has returned true, it must always do so.
+    /// Once `has_exited` has returned true, it must always do so.
     pub(crate) fn new(has_exited: impl Fn() -> bool + Send + 'static) -> Self {
         ExitCheck(Box::new(has_exited))
     }
 
-    /// Makes an `ExitCheck` that is never true, for a peer that is a thread of this process.
+    /// Never true, for a peer that is a thread of this process.
     pub(crate) fn never() -> Self {
         ExitCheck::new(|| false)
     }
@@ -154,15 +151,15 @@ impl fmt::Debug for ExitCheck {
 #[derive(Debug)]
 pub(crate) struct FragmentPool {
     memory: Arc<FragmentMemory>,
-    hand: Mutex<PoolState>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug)]
 struct PoolState {
     free: Vec<u32>,
-    loans: Vec<PeerFragments>,
+    peers: Vec<PeerFragments>,
     reserve: usize,
-    round: usize,
+    rotation: usize,
 }
 
 /// The fragments that one peer holds.
@@ -171,15 +168,13 @@ struct PeerFragments {
     ring: Arc<Ring>,
     exit: ExitCheck,
     /// Indices of the fragments that were sent and not reclaimed, in the order in which they were sent.
-    out: VecDeque<u32>,
-    /// Number of fragments that were reclaimed.
+    outstanding: VecDeque<u32>,
     reclaimed: u64,
-    /// Number of fragments that the peer had returned at the last poll.
+    /// Number of fragments that the peer had returned when its count was last read.
     returned: u64,
-    /// Whether all fragments were reclaimed because the peer reads no more. From then on the count in the ring is
-    /// behind `returned`.
-    is_gone: bool,
-    is_retired: bool,
+    /// Whether all fragments were reclaimed because the peer does not read any more. From then on its count is ignored.
+    has_stopped_reading: bool,
+    is_released: bool,
 }
 
 /// The index of a peer in a [`FragmentPool`].
@@ -189,7 +184,6 @@ pub(crate) struct PeerSlot(usize);
 /// The outcome of a request for a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FragmentGrant {
-    /// The index of the fragment.
     Fragment(u32),
     /// The peer holds fragments. It wakes this rank when it returns one, provided that this rank tries again after a
     /// [heavy fence](crate::fence::heavy_fence).
@@ -202,9 +196,10 @@ impl FragmentPool {
     /// Makes the allocator of the fragments of `memory`; each memory has only one.
     pub(crate) fn new(memory: Arc<FragmentMemory>, bias: &Arc<Bias>) -> Self {
         let free = (0..memory.count).rev().collect();
-        let (reserve, round) = ((memory.count / RESERVE) as usize, ROUND.min(memory.count as usize / 2));
-        let hand = PoolState { free, loans: Vec::new(), reserve, round };
-        FragmentPool { memory, hand: Mutex::new(bias, hand) }
+        let (reserve, rotation) =
+            ((memory.count / RESERVE) as usize, ROTATION.min(memory.count as usize / 2));
+        let state = PoolState { free, peers: Vec::new(), reserve, rotation };
+        FragmentPool { memory, state: Mutex::new(bias, state) }
     }
 
     pub(crate) fn memory(&self) -> &Arc<FragmentMemory> {
@@ -213,23 +208,23 @@ impl FragmentPool {
 
     /// Returns the length of a fragment in bytes.
     #[inline]
-    pub(crate) fn fragment(&self) -> usize {
+    pub(crate) fn fragment_size(&self) -> usize {
         self.memory.size
     }
 
     /// Adds the peer at the other end of a ring.
     pub(crate) fn open(&self, ring: Arc<Ring>, exit: ExitCheck) -> PeerSlot {
-        let mut hand = self.hand.lock();
-        hand.loans.push(PeerFragments {
+        let mut state = self.state.lock();
+        state.peers.push(PeerFragments {
             ring,
             exit,
-            out: VecDeque::new(),
+            outstanding: VecDeque::new(),
             reclaimed: 0,
             returned: 0,
-            is_gone: false,
-            is_retired: false,
+            has_stopped_reading: false,
+            is_released: false,
         });
-        PeerSlot(hand.loans.len() - 1)
+        PeerSlot(state.peers.len() - 1)
     }
 
     /// Allocates a fragment for a peer, and calls `fill` to write its first `len` bytes.
@@ -243,27 +238,27 @@ impl FragmentPool {
         len: usize,
         fill: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<FragmentGrant, Malformed> {
-        let lent = self.alloc(to)?;
-        if let FragmentGrant::Fragment(index) = lent {
+        let grant = self.alloc(to)?;
+        if let FragmentGrant::Fragment(index) = grant {
             // SAFETY: the peer does not know of the fragment before it is sent.
             fill(unsafe { self.range_mut(index, 0, len) });
         }
-        Ok(lent)
+        Ok(grant)
     }
 
-    /// Allocates a fragment for a peer, to be written in [parts](Self::part).
+    /// Allocates a fragment for a peer, to be written by [`range_mut`](Self::range_mut).
     ///
     /// # Errors
     /// The peer's count of returned fragments is impossible.
     #[inline]
     pub(crate) fn alloc(&self, to: PeerSlot) -> Result<FragmentGrant, Malformed> {
-        self.hand.lock().take(to.0)
+        self.state.lock().alloc(to.0)
     }
 
     /// Returns `len` bytes of a fragment from `at` on, or fewer if the fragment ends before.
     ///
     /// # Safety
-    /// The fragment was just allocated for a peer, which has not been told of these bytes.
+    /// The fragment was just allocated for a peer, which does not know of these bytes yet.
     #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
     #[inline]
     pub(crate) unsafe fn range_mut(&self, index: u32, at: usize, len: usize) -> &mut [MaybeUninit<u8>] {
@@ -273,71 +268,73 @@ impl FragmentPool {
         unsafe { std::slice::from_raw_parts_mut(start, len.min(self.memory.size - at)) }
     }
 
-    /// Stops reading the counts of a peer that has died or left. Its fragments come back as soon as it can read them no
-    /// more.
+    /// Stops reading the counts of a peer that has died or left. Its fragments come back as soon as it cannot read them
+    /// any more.
     pub(crate) fn release_peer(&self, peer: PeerSlot) {
-        let mut hand = self.hand.lock();
-        let PoolState { free, loans, .. } = &mut *hand;
-        loans[peer.0].is_retired = true;
-        loans[peer.0].reclaim(free);
+        let mut state = self.state.lock();
+        let PoolState { free, peers, .. } = &mut *state;
+        peers[peer.0].is_released = true;
+        peers[peer.0].reclaim(free);
     }
 }
 
 impl PoolState {
     #[inline]
-    fn take(&mut self, to: usize) -> Result<FragmentGrant, Malformed> {
-        let loan = &mut self.loans[to];
-        if loan.returned == loan.reclaimed && loan.out.len() >= self.round {
-            loan.read_returned()?;
+    fn alloc(&mut self, to: usize) -> Result<FragmentGrant, Malformed> {
+        let peer = &mut self.peers[to];
+        if peer.returned == peer.reclaimed && peer.outstanding.len() >= self.rotation {
+            peer.read_returned()?;
         }
-        let index = match loan.pop_returned() {
+        let index = match peer.pop_returned() {
             Some(index) => index,
             None => match self.take_free(to) {
                 Some(index) => index,
                 None => match self.reclaim_all(to)? {
                     Some(index) => index,
-                    None if self.loans[to].out.is_empty() => return Ok(FragmentGrant::Exhausted),
+                    None if self.peers[to].outstanding.is_empty() => return Ok(FragmentGrant::Exhausted),
                     None => return Ok(FragmentGrant::Retry),
                 },
             },
         };
-        self.loans[to].out.push_back(index);
+        self.peers[to].outstanding.push_back(index);
         Ok(FragmentGrant::Fragment(index))
     }
 
-    /// Takes a free fragment, unless it is reserved for peers that hold none.
     #[inline]
     fn take_free(&mut self, to: usize) -> Option<u32> {
-        if self.free.len() > self.reserve || self.loans[to].out.is_empty() { self.free.pop() } else { None }
+        if self.free.len() > self.reserve || self.peers[to].outstanding.is_empty() {
+            self.free.pop()
+        } else {
+            None
+        }
     }
 
-    /// Reclaims the fragments that all peers have returned. If none is free then, asks this peer to wake the rank.
+    /// Reclaims the fragments that all peers have returned. If none is free then, requests a wake-up from this peer.
     #[cold]
     fn reclaim_all(&mut self, to: usize) -> Result<Option<u32>, Malformed> {
-        let PoolState { free, loans, .. } = &mut *self;
-        for loan in loans.iter_mut() {
-            loan.reclaim(free);
+        let PoolState { free, peers, .. } = &mut *self;
+        for peer in peers.iter_mut() {
+            peer.reclaim(free);
         }
         if let Some(index) = self.take_free(to) {
             return Ok(Some(index));
         }
-        let loan = &mut self.loans[to];
-        if loan.out.is_empty() {
+        let peer = &mut self.peers[to];
+        if peer.outstanding.is_empty() {
             return Ok(None);
         }
-        loan.ring.starve();
+        peer.ring.request_wakeup();
         // The loop above ignored impossible counts. One of this peer is an error here.
-        loan.read_returned()?;
-        Ok(loan.pop_returned())
+        peer.read_returned()?;
+        Ok(peer.pop_returned())
     }
 }
 
 impl PeerFragments {
-    /// Reads how many fragments the peer has returned: all of them, if it reads no more.
     #[inline]
     fn read_returned(&mut self) -> Result<(), Malformed> {
-        let (least, most) = (self.returned, self.reclaimed + self.out.len() as u64);
-        if self.is_gone {
+        let (least, most) = (self.returned, self.reclaimed + self.outstanding.len() as u64);
+        if self.has_stopped_reading {
             self.returned = most;
             return Ok(());
         }
@@ -350,32 +347,31 @@ impl PeerFragments {
         Ok(())
     }
 
-    /// Reclaims the oldest fragment, if the peer has returned it.
     #[inline]
     fn pop_returned(&mut self) -> Option<u32> {
         if self.returned == self.reclaimed {
             return None;
         }
         self.reclaimed += 1;
-        self.out.pop_front()
+        self.outstanding.pop_front()
     }
 
-    /// Moves to `free` the fragments that the peer has returned, or all of them if it reads no more.
+    /// Moves to `free` the fragments that the peer has returned, or all of them if it does not read any more.
     fn reclaim(&mut self, free: &mut Vec<u32>) {
-        if self.out.is_empty() {
+        if self.outstanding.is_empty() {
             return;
         }
-        // SYNC ring-gone (acquire)
-        self.is_gone |= self.ring.receiver_closed().load(Ordering::Acquire) != 0;
-        // This is a system call. It is made only for a peer that was reported dead and holds fragments.
-        self.is_gone = self.is_gone || (self.is_retired && (self.exit.0)());
-        if self.is_gone {
-            self.reclaimed += self.out.len() as u64;
+        // SYNC ring-receiver-closed (acquire)
+        self.has_stopped_reading |= self.ring.receiver_closed().load(Ordering::Acquire) != 0;
+        // A system call, made only for a peer that was reported dead and holds fragments.
+        self.has_stopped_reading = self.has_stopped_reading || (self.is_released && (self.exit.0)());
+        if self.has_stopped_reading {
+            self.reclaimed += self.outstanding.len() as u64;
             self.returned = self.reclaimed;
-            return free.extend(self.out.drain(..));
+            return free.extend(self.outstanding.drain(..));
         }
         // An impossible count is reported by the endpoint of that peer.
-        if !self.is_retired && self.read_returned().is_ok() {
+        if !self.is_released && self.read_returned().is_ok() {
             free.extend(std::iter::from_fn(|| self.pop_returned()));
         }
     }

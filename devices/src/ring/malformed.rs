@@ -1,4 +1,4 @@
-//! The errors that one end of a ring can find in the values of the other.
+//! The errors that one side of a ring can find in the values of the other.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ pub(crate) enum Malformed {
     Sequence { found: u32, next: u32 },
     /// A cell's checksum does not match its contents.
     Check { found: u16, right: u16 },
-    /// The form of a cell is unknown.
-    Form { form: u8 },
+    /// The kind of a cell is unknown.
+    Kind { kind: u8 },
     /// Head and body are together longer than a cell.
     Length { head: u8, length: u8 },
-    /// The length does not fit the form of the cell.
-    Body { form: u8, head: u8, length: u8 },
+    /// The length does not fit the kind of the cell.
+    Body { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
     /// A body is longer than a fragment, or empty.
     Size { len: u32, fragment: usize },
     /// The cell does not continue the body that was begun, or no body was begun.
-    Order { form: u8, missing: usize },
-    /// The count of cells taken or of fragments returned is out of range.
+    Order { kind: u8, missing: usize },
+    /// The count of cells consumed or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
-    /// A word that only this end writes does not hold the value that it wrote.
+    /// A word that only this side writes does not hold the value that it wrote.
     Overwritten { what: &'static str, found: u64, written: u64 },
 }
 
@@ -42,15 +42,15 @@ impl fmt::Display for Malformed {
                     "checksum {found:#06x} where its contents have {right:#06x}: the memory was overwritten"
                 )
             }
-            Malformed::Form { form } => write!(f, "form {form}"),
+            Malformed::Kind { kind } => write!(f, "unknown cell kind {kind}"),
             Malformed::Length { head, length } => write!(f, "a head of {head} bytes and {length} more"),
-            Malformed::Body { form, head, length } => {
-                write!(f, "form {form} with a head of {head} bytes and {length} more")
+            Malformed::Body { kind, head, length } => {
+                write!(f, "cell kind {kind} with a head of {head} bytes and {length} more")
             }
             Malformed::Index { index, count } => write!(f, "fragment index {index} of {count}"),
             Malformed::Size { len, fragment } => write!(f, "{len} bytes in a fragment of {fragment}"),
-            Malformed::Order { form, missing } => {
-                write!(f, "form {form} with {missing} bytes of a body missing")
+            Malformed::Order { kind, missing } => {
+                write!(f, "cell kind {kind} with {missing} bytes of a body missing")
             }
             Malformed::Count { what, found, least, most } => {
                 write!(f, "it wrote a malformed count of {what}: {found}, not {least} to {most}")

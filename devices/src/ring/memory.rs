@@ -1,4 +1,4 @@
-//! The memory of a ring: its cells, and the words in which its two ends count.
+//! The memory of a ring: its cells, and the words in which its two sides count.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use crate::sync::cell::UnsafeCell;
 pub(crate) const INLINE: usize = 56;
 const _: () = assert!(HEAD_MAX <= INLINE);
 
-/// The form of a cell, which says how its bytes are to be read.
+/// The kind of a cell, which says how its bytes are to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum CellKind {
@@ -32,17 +32,13 @@ pub(super) enum CellKind {
     StreamData = 5,
 }
 
-/// The first word of a cell. It is written and read as a whole, so that it cannot change between its check and its use.
-///
-/// ```text
-///  0        32      36      42        48      64 bits
-///  seq      form    head    length    check
-/// ```
+/// The first word of a cell; the module doc shows its bits. It is written and read as a whole, so that it cannot change
+/// between its check and its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CellHeader {
     /// The position of the frame plus 1, modulo 2^32.
     pub(super) seq: u32,
-    pub(super) form: u8,
+    pub(super) kind: u8,
     /// Bytes of the head.
     pub(super) head: u8,
     /// Bytes after the head.
@@ -64,18 +60,16 @@ const FACTORS: [u64; INLINE / 8] = [
 ];
 
 impl CellHeader {
-    /// Makes the header of a cell. `rest` holds the bytes after the head if they are not a body, and is otherwise
-    /// empty.
+    /// `rest` holds the bytes after the head if they are not a body, and is otherwise empty.
     #[inline]
-    pub(super) fn new(seq: u32, form: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
-        let (form, start, length) = (form as u8, head.len() as u8, length as u8);
-        CellHeader { seq, form, head: start, length, check: 0 }.sealed(head, rest)
+    pub(super) fn new(seq: u32, kind: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
+        let (kind, start, length) = (kind as u8, head.len() as u8, length as u8);
+        CellHeader { seq, kind, head: start, length, check: 0 }.sealed(head, rest)
     }
 
-    /// Returns the header with its checksum.
     #[inline]
     pub(super) fn sealed(self, head: &[u8], rest: &[u8]) -> Self {
-        let shape = u64::from(self.form) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
+        let shape = u64::from(self.kind) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
         let sum = checksum(head).wrapping_add(checksum(rest)).wrapping_add(shape.wrapping_mul(FACTORS[6]));
         CellHeader { check: (sum >> 48) as u16, ..self }
     }
@@ -83,7 +77,7 @@ impl CellHeader {
     #[inline]
     pub(super) fn word(self) -> u64 {
         u64::from(self.seq)
-            | u64::from(self.form & 0xf) << 32
+            | u64::from(self.kind & 0xf) << 32
             | u64::from(self.head & 0x3f) << 36
             | u64::from(self.length & 0x3f) << 42
             | u64::from(self.check) << 48
@@ -93,7 +87,7 @@ impl CellHeader {
     pub(super) fn of(word: u64) -> Self {
         CellHeader {
             seq: word as u32,
-            form: (word >> 32) as u8 & 0xf,
+            kind: (word >> 32) as u8 & 0xf,
             head: (word >> 36) as u8 & 0x3f,
             length: (word >> 42) as u8 & 0x3f,
             check: (word >> 48) as u16,
@@ -124,30 +118,30 @@ pub(super) struct CacheLine {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<CacheLine>() == 64);
 
-/// Number of lines before the cells. The receiver writes the first two; the next two change rarely. So no line, and no
-/// pair of lines that is fetched together, is constantly written by both ends.
+/// Number of lines before the cells. The receiver writes the first two; the next two change rarely. So both sides never
+/// write constantly to one line, nor to one pair of lines that is fetched together.
 const WORDS: usize = 4;
-const TAKEN: usize = 0;
+const CONSUMED: usize = 0;
 const RETURNED: usize = 1;
-const STARVED: usize = 2;
-const GONE: usize = 3;
+const SENDER_WAITING: usize = 2;
+const RECEIVER_CLOSED: usize = 3;
 
 /// The memory of a ring.
 ///
 /// # Invariants
-/// 1. Cell `p & mask` belongs to the sender for position `p` while `p - taken < cells` and the `seq` of its header is
-///    not `p + 1`. It belongs to the receiver from the moment when the receiver reads `seq == p + 1` (acquire) until
-///    the receiver stores `taken > p` (release).
+/// 1. Cell `p & mask` belongs to the sender for position `p` while `p - consumed < cells` and the `seq` of its header
+///    is not `p + 1`. It belongs to the receiver from the moment when the receiver reads `seq == p + 1` (acquire) until
+///    the receiver stores `consumed > p` (release).
 /// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
 /// 3. `lines` points to `WORDS + mask + 1` lines, which live as long as `_owner`. They were zero at first, except for
 ///    the bytes of the cells.
-/// 4. The bytes of line `GONE` hold a [`SharedCopy`].
+/// 4. The bytes of line `RECEIVER_CLOSED` hold a [`SharedCopy`].
 pub(crate) struct Ring {
     lines: NonNull<CacheLine>,
     mask: u32,
     /// Under loom a `SharedCopy` does not fit into the line.
     #[cfg(loom)]
-    pieces: SharedCopy,
+    shared_copy: SharedCopy,
     _owner: Owner,
 }
 
@@ -157,8 +151,8 @@ const _: () = assert!(
         && std::mem::offset_of!(CacheLine, bytes) % align_of::<SharedCopy>() == 0
 );
 
-// SAFETY: by invariants 1 and 2 the bytes of each cell have one owner at a time, and `seq` and `taken` hand them over;
-// by invariant 3 the memory exists.
+// SAFETY: by invariants 1 and 2 the bytes of each cell have one owner at a time, and `seq` and `consumed` hand them
+// over; by invariant 3 the memory exists.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -178,7 +172,6 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Ring {
-    /// Returns the size in bytes of a ring of `cells` cells.
     pub(crate) const fn bytes(cells: u32) -> usize {
         (WORDS + cells as usize) * 64
     }
@@ -192,12 +185,11 @@ impl Ring {
             lines: base.cast(),
             mask: cells - 1,
             #[cfg(loom)]
-            pieces: SharedCopy::default(),
+            shared_copy: SharedCopy::default(),
             _owner: owner,
         }
     }
 
-    /// Makes a ring in memory of this process.
     pub(crate) fn new(cells: u32) -> Self {
         let line = |at| {
             let byte = if at < WORDS { MaybeUninit::new(0) } else { MaybeUninit::uninit() };
@@ -228,52 +220,50 @@ impl Ring {
         self.line(WORDS + (position as u32 & self.mask) as usize)
     }
 
-    /// Returns the number of cells that the receiver has taken.
     #[inline]
     pub(super) fn consumed(&self) -> &AtomicU64 {
-        &self.line(TAKEN).word
+        &self.line(CONSUMED).word
     }
 
-    /// Returns the number of fragments that the receiver has returned.
     #[inline]
     pub(super) fn returned(&self) -> &AtomicU64 {
         &self.line(RETURNED).word
     }
 
-    /// Returns the word that is not 0 while the sender waits for cells or fragments.
+    /// Not 0 while the sender waits for cells or fragments.
     #[inline]
     pub(super) fn sender_waiting(&self) -> &AtomicU64 {
-        &self.line(STARVED).word
+        &self.line(SENDER_WAITING).word
     }
 
-    /// Asks the receiver to wake this rank when it returns cells or fragments. The receiver is certain to see the
-    /// request if it returns them after a heavy fence that follows. So a rank executes such a fence before it sleeps,
-    /// and then checks for room once more.
+    /// Requests a wake-up when the receiver returns cells or fragments. The receiver is certain to see the request only
+    /// if it returns them after a heavy fence that follows. So a rank executes such a fence before it sleeps, and then
+    /// checks for room once more.
     #[cold]
-    pub(super) fn starve(&self) {
-        // SYNC ring-starved (the fences order it)
+    pub(super) fn request_wakeup(&self) {
+        // SYNC ring-sender-waiting (the fences order it)
         self.sender_waiting().store(1, Ordering::Relaxed);
     }
 
-    /// Returns the state of the cooperative copies that the rank at the sending end makes out of the memory of the rank
-    /// at the receiving end.
+    /// The state of the cooperative copies that the rank at the sending end makes out of the memory of the rank at the
+    /// receiving end.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn pieces(&self) -> &SharedCopy {
-        let at = self.line(GONE).bytes.with(<*const Bytes>::cast::<SharedCopy>);
+    pub(crate) fn shared_copy(&self) -> &SharedCopy {
+        let at = self.line(RECEIVER_CLOSED).bytes.with(<*const Bytes>::cast::<SharedCopy>);
         // SAFETY: invariants 3 and 4: the words exist, are aligned (the assertion above) and zero at first, and are
         // only used as atomics.
         unsafe { &*at }
     }
 
     #[cfg(loom)]
-    pub(crate) fn pieces(&self) -> &SharedCopy {
-        &self.pieces
+    pub(crate) fn shared_copy(&self) -> &SharedCopy {
+        &self.shared_copy
     }
 
-    /// Returns the word that is not 0 once the receiver reads neither cells nor fragments any more.
+    /// Not 0 once the receiver reads neither cells nor fragments any more.
     #[inline]
     pub(super) fn receiver_closed(&self) -> &AtomicU64 {
-        &self.line(GONE).word
+        &self.line(RECEIVER_CLOSED).word
     }
 }

@@ -7,20 +7,19 @@
 //!
 //!  header word
 //!  0          32      36      42        48            64 bits
-//!  │ seq      │ form  │ head  │ length  │ checksum    │
+//!  │ seq      │ kind  │ head  │ length  │ checksum    │
 //!
 //!  long body: in the fragment `index` of the sender's pool, which the receiver holds until it returns it
 //! ```
 //! The sender fills a cell and then stores the header word, whose `seq` is its position + 1 (release). A message of up
-//! to 56 bytes, head included, thus costs one cache line. The receiver keeps its position in `taken`, on a line of its
-//! own that it writes once every few cells. The sender reads that line only when its own count says that the ring may
-//! be full. In the same way the receiver counts in `returned` the fragments that it returns. A body for which no
-//! fragment is free is split over cells, so that the fragments that one peer holds never stop another peer (`area`).
+//! to 56 bytes, head included, thus costs one cache line. The receiver stores its position in `consumed`, on a line of
+//! its own, once every few cells. The sender reads that line only when its own count says that the ring may be full. In
+//! the same way the receiver counts in `returned` the fragments that it returns.
 //!
-//! Rings and fragments are in memory of this process (`smdev`) or in a segment that processes share (`shmdev`); the
-//! code is the same. Every value that a decision depends on is read once and then checked. A value that a correct peer
-//! never writes ends the connection to that peer, with a reason ([`Malformed`]), and nothing more is read from its
-//! ring. `README.md` in this folder explains how each side waits for the other without a lost wake-up.
+//! A ring is in memory of this process (`smdev`) or in a segment that processes share (`shmdev`). Every value that a
+//! decision depends on is read once and then checked. A value that a correct peer never writes ends the connection to
+//! that peer, with a reason ([`Malformed`]). `README.md` in this folder explains how each side waits for the other
+//! without a lost wake-up.
 
 mod consumer;
 mod endpoint;

@@ -14,32 +14,32 @@ use crate::biased::Bias;
 use crate::fence::heavy_fence;
 use crate::sync::{Condvar, Mutex, lock};
 
-fn ends(cells: u32) -> (Producer, Consumer) {
+fn pair(cells: u32) -> (Producer, Consumer) {
     let ring = Arc::new(Ring::new(cells));
     let memory = Arc::new(FragmentMemory::new(1, 64).unwrap());
     (Producer::new(Arc::clone(&ring)), Consumer::new(ring, memory))
 }
 
-fn send(producer: &mut Producer, frame: u8) {
+fn send_inline(producer: &mut Producer, frame: u8) {
     producer.send_inline(&[frame; 8], 8, |room| {
         room.write_copy_of_slice(&[frame; 8]);
     });
 }
 
 /// A doorbell that remembers that it was rung.
-struct PeerNotifier(Mutex<bool>, Condvar);
+struct WakeFlag(Mutex<bool>, Condvar);
 
-impl PeerNotifier {
+impl WakeFlag {
     fn new() -> Shared<Self> {
-        Shared::new(PeerNotifier(Mutex::new(false), Condvar::new()))
+        Shared::new(WakeFlag(Mutex::new(false), Condvar::new()))
     }
 
-    fn notify_receiver(&self) {
+    fn wake(&self) {
         *lock(&self.0) = true;
         self.1.notify_all();
     }
 
-    /// Sleeps until it is rung. loom reports a sleep that never ends.
+    /// Sleeps until the flag is set. loom reports a sleep that never ends.
     fn sleep(&self) {
         let mut rung = lock(&self.0);
         while !*rung {
@@ -52,14 +52,14 @@ impl PeerNotifier {
 /// Frames go around the ring more than once: no cell is read before it was written, or written before it was read, and
 /// a sender that found the ring full is woken.
 #[test]
-fn a_ring_goes_round() {
+fn ring_wraps_around_without_races() {
     loom::model(|| {
         const CELLS: u32 = 4;
         const FRAMES: u8 = 6;
-        let (mut producer, mut consumer) = ends(CELLS);
-        let bell = PeerNotifier::new();
+        let (mut producer, mut consumer) = pair(CELLS);
+        let flag = WakeFlag::new();
         let sender = {
-            let bell = Shared::clone(&bell);
+            let flag = Shared::clone(&flag);
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
                     while !producer.has_room().unwrap() {
@@ -67,9 +67,9 @@ fn a_ring_goes_round() {
                         if producer.has_room().unwrap() {
                             break;
                         }
-                        bell.sleep();
+                        flag.sleep();
                     }
-                    send(&mut producer, frame);
+                    send_inline(&mut producer, frame);
                 }
             })
         };
@@ -79,7 +79,7 @@ fn a_ring_goes_round() {
                 assert_eq!((head, body), (&[next; 8][..], &[next; 8][..]))
             });
             if consumer.sender_waits() {
-                bell.notify_receiver();
+                flag.wake();
             }
             if moved.unwrap() { next += 1 } else { thread::yield_now() }
         }
@@ -89,7 +89,7 @@ fn a_ring_goes_round() {
 
 /// A rank with some fragments, and a watched cell for each.
 struct Scene {
-    area: FragmentPool,
+    pool: FragmentPool,
     watched: Vec<UnsafeCell<u32>>,
 }
 
@@ -97,39 +97,38 @@ impl Scene {
     fn new(fragments: u32) -> Shared<Self> {
         let memory = Arc::new(FragmentMemory::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
-        Shared::new(Scene { area: FragmentPool::new(memory, &Bias::new()), watched })
+        Shared::new(Scene { pool: FragmentPool::new(memory, &Bias::new()), watched })
     }
 
-    /// The two ends of a ring to a peer.
+    /// The two sides of a ring to a peer.
     fn peer(&self) -> (Producer, PeerSlot, Consumer) {
         let ring = Arc::new(Ring::new(4));
-        let borrower = self.area.open(Arc::clone(&ring), ExitCheck::never());
-        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
-        (Producer::new(ring), borrower, consumer)
+        let slot = self.pool.open(Arc::clone(&ring), ExitCheck::never());
+        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.pool.memory()));
+        (Producer::new(ring), slot, consumer)
     }
 
-    /// Sends a frame in a fragment, if one is free.
-    fn lend(&self, producer: &mut Producer, to: PeerSlot, frame: u32) -> FragmentGrant {
-        let lent = self
-            .area
+    fn send(&self, producer: &mut Producer, to: PeerSlot, frame: u32) -> FragmentGrant {
+        let grant = self
+            .pool
             .alloc_filled(to, 1, |room| {
                 room[0].write(frame as u8);
             })
             .unwrap();
-        if let FragmentGrant::Fragment(index) = lent {
+        if let FragmentGrant::Fragment(index) = grant {
             // SAFETY: this is what the models check; loom reports a second user.
             self.watched[index as usize].with_mut(|cell| unsafe { cell.write(frame) });
             assert!(producer.has_room().unwrap());
             producer.send_fragment(&index.to_ne_bytes(), index, 1);
         }
-        lent
+        grant
     }
 
-    /// Takes a frame, if there is one, and checks that it is `frame`.
-    fn take(&self, consumer: &mut Consumer, frame: u32) -> bool {
+    /// Receives a frame, if there is one, and checks that it is `frame`.
+    fn receive(&self, consumer: &mut Consumer, frame: u32) -> bool {
         let moved = consumer.receive(&mut |head: &[u8], body: &[u8]| {
             let index = u32::from_ne_bytes(head.try_into().unwrap());
-            // SAFETY: as in `lend`.
+            // SAFETY: as in `send`.
             let seen = self.watched[index as usize].with(|cell| unsafe { cell.read() });
             assert_eq!((seen, body), (frame, &[frame as u8][..]));
         });
@@ -143,33 +142,33 @@ fn a_fragment_has_one_owner() {
     loom::model(|| {
         const FRAMES: u32 = 2;
         let scene = Scene::new(1);
-        let (mut producer, borrower, mut consumer) = scene.peer();
-        let bell = PeerNotifier::new();
+        let (mut producer, slot, mut consumer) = scene.peer();
+        let flag = WakeFlag::new();
         let sender = {
-            let (scene, bell) = (Shared::clone(&scene), Shared::clone(&bell));
+            let (scene, flag) = (Shared::clone(&scene), Shared::clone(&flag));
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
-                    let mut is_lent = || match scene.lend(&mut producer, borrower, frame) {
+                    let mut is_sent = || match scene.send(&mut producer, slot, frame) {
                         FragmentGrant::Fragment(_) => true,
                         FragmentGrant::Retry => false,
                         FragmentGrant::Exhausted => panic!("it is this peer that holds it"),
                     };
-                    while !is_lent() {
+                    while !is_sent() {
                         heavy_fence();
-                        if is_lent() {
+                        if is_sent() {
                             break;
                         }
-                        bell.sleep();
+                        flag.sleep();
                     }
                 }
             })
         };
         for frame in 1..=FRAMES {
-            while !scene.take(&mut consumer, frame) {
+            while !scene.receive(&mut consumer, frame) {
                 thread::yield_now();
             }
             if consumer.sender_waits() {
-                bell.notify_receiver();
+                flag.wake();
             }
         }
         sender.join().unwrap();
@@ -177,44 +176,44 @@ fn a_fragment_has_one_owner() {
 }
 
 /// A peer exits while it reads. A fragment that it holds goes to another peer only after it has stopped reading.
-fn a_peer_ends(retire: bool) {
+fn peer_exits(is_released: bool) {
     loom::model(move || {
         let scene = Scene::new(1);
-        let (mut producer, borrower, mut consumer) = scene.peer();
+        let (mut producer, slot, mut consumer) = scene.peer();
         let (mut to_other, other, mut at_other) = scene.peer();
-        assert!(matches!(scene.lend(&mut producer, borrower, 1), FragmentGrant::Fragment(_)));
+        assert!(matches!(scene.send(&mut producer, slot, 1), FragmentGrant::Fragment(_)));
         let leaver = {
             let scene = Shared::clone(&scene);
             thread::spawn(move || {
-                scene.take(&mut consumer, 1);
+                scene.receive(&mut consumer, 1);
                 drop(consumer);
             })
         };
-        if retire {
-            scene.area.release_peer(borrower);
+        if is_released {
+            scene.pool.release_peer(slot);
         }
         // Either the peer still holds the fragment, or the fragment has come back.
-        let early = scene.lend(&mut to_other, other, 2);
-        assert_ne!(early, FragmentGrant::Retry, "the other holds nothing that it could return");
+        let first_try = scene.send(&mut to_other, other, 2);
+        assert_ne!(first_try, FragmentGrant::Retry, "the other holds nothing that it could return");
         leaver.join().unwrap();
-        if early == FragmentGrant::Exhausted {
+        if first_try == FragmentGrant::Exhausted {
             assert!(
-                matches!(scene.lend(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
+                matches!(scene.send(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
                 "it has come back"
             );
         }
-        assert!(scene.take(&mut at_other, 2));
+        assert!(scene.receive(&mut at_other, 2));
     });
 }
 
 #[test]
-fn what_a_leaver_holds_comes_back() {
-    a_peer_ends(false);
+fn fragments_of_a_peer_that_leaves_come_back() {
+    peer_exits(false);
 }
 
 #[test]
-fn what_one_holds_who_is_called_dead_comes_back_when_it_reads_no_more() {
-    a_peer_ends(true);
+fn fragments_of_a_peer_reported_dead_come_back_when_it_stops_reading() {
+    peer_exits(true);
 }
 
 /// A rank sends to two peers from two threads: no fragment goes to both.
@@ -226,9 +225,9 @@ fn two_peers_never_hold_the_same_fragment() {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let (scene, held) = (Shared::clone(&scene), Shared::clone(&held));
-                let (mut producer, borrower, consumer) = scene.peer();
+                let (mut producer, slot, consumer) = scene.peer();
                 thread::spawn(move || {
-                    let FragmentGrant::Fragment(index) = scene.lend(&mut producer, borrower, 1) else {
+                    let FragmentGrant::Fragment(index) = scene.send(&mut producer, slot, 1) else {
                         panic!("there is one for each")
                     };
                     assert_eq!(held.fetch_or(1 << index, Ordering::Relaxed) & 1 << index, 0);

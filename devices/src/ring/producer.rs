@@ -1,4 +1,4 @@
-//! The sending end of a ring.
+//! The sending side of a ring.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -13,30 +13,29 @@ use crate::sync::atomic::Ordering;
 /// until the line has come from the receiver's core (a fifth of a small message between far cores).
 const WRITE_AHEAD: u64 = 4;
 
-/// The sending end.
 #[derive(Debug)]
 pub(crate) struct Producer {
     ring: Arc<Ring>,
     position: u64,
-    taken: u64,
+    consumed: u64,
 }
 
 impl Producer {
-    /// Makes the sending end, of which a ring has one.
+    /// Makes the sending side, of which a ring has one.
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
-        Producer { ring, position: 0, taken: 0 }
+        Producer { ring, position: 0, consumed: 0 }
     }
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.position - self.taken >= self.ring.cells()
+        self.position - self.consumed >= self.ring.cells()
     }
 
     /// Returns whether there is a free cell. If not, the receiver wakes this rank when there is one, provided that this
     /// method is called again after a [heavy fence](crate::fence::heavy_fence).
     ///
     /// # Errors
-    /// The receiver's count of taken cells is impossible.
+    /// The receiver's count of consumed cells is impossible.
     #[inline]
     pub(crate) fn has_room(&mut self) -> Result<bool, Malformed> {
         if !self.is_full() {
@@ -44,20 +43,20 @@ impl Producer {
         }
         self.read_consumed()?;
         if self.is_full() {
-            self.ring.starve();
+            self.ring.request_wakeup();
         }
         Ok(!self.is_full())
     }
 
     #[inline]
     fn read_consumed(&mut self) -> Result<(), Malformed> {
-        // SYNC ring-taken (acquire)
+        // SYNC ring-consumed (acquire)
         let found = self.ring.consumed().load(Ordering::Acquire);
-        if !(self.taken..=self.position).contains(&found) {
-            let (least, most) = (self.taken, self.position);
+        if !(self.consumed..=self.position).contains(&found) {
+            let (least, most) = (self.consumed, self.position);
             return Err(Malformed::Count { what: "cells taken", found, least, most });
         }
-        self.taken = found;
+        self.consumed = found;
         Ok(())
     }
 
@@ -71,37 +70,35 @@ impl Producer {
     /// Sends a head whose body of `len` bytes is in fragment `index`.
     #[inline]
     pub(crate) fn send_fragment(&mut self, head: &[u8], index: u32, len: u32) {
-        self.tell(head, CellKind::Fragment, [index, len]);
+        self.send_numbers(head, CellKind::Fragment, [index, len]);
     }
 
-    /// Returns whether `cells` cells are free. Does not ask the receiver to wake this rank.
+    /// Returns whether `cells` cells are free. Does not request a wake-up.
     ///
     /// # Errors
-    /// The receiver's count of taken cells is impossible.
+    /// The receiver's count of consumed cells is impossible.
     pub(crate) fn has_cells(&mut self, cells: u64) -> Result<bool, Malformed> {
-        if self.position + cells - self.taken > self.ring.cells() {
+        if self.position + cells - self.consumed > self.ring.cells() {
             self.read_consumed()?;
         }
-        Ok(self.position + cells - self.taken <= self.ring.cells())
+        Ok(self.position + cells - self.consumed <= self.ring.cells())
     }
 
     /// Sends a head whose body of `len` bytes is still being written to fragment `index`; `there` bytes are written.
     pub(crate) fn send_stream_head(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
-        self.tell(head, CellKind::StreamHead, [index, len, there]);
+        self.send_numbers(head, CellKind::StreamHead, [index, len, there]);
     }
 
-    /// Announces `more` bytes of that body.
     pub(crate) fn send_stream_data(&mut self, more: u32) {
-        self.tell(&[], CellKind::StreamData, [more]);
+        self.send_numbers(&[], CellKind::StreamData, [more]);
     }
 
-    /// Sends a head whose body of `len` bytes follows in the next cells.
-    pub(crate) fn send_cut(&mut self, head: &[u8], len: u32) {
-        self.tell(head, CellKind::SplitHead, [len]);
+    pub(crate) fn send_split_head(&mut self, head: &[u8], len: u32) {
+        self.send_numbers(head, CellKind::SplitHead, [len]);
     }
 
     /// Sends the next bytes of a body that is split over cells; returns how many.
-    pub(crate) fn send_piece(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
+    pub(crate) fn send_split_data(&mut self, rest: &[MaybeUninit<u8>]) -> usize {
         let piece = &rest[..rest.len().min(INLINE)];
         self.publish(&[], CellKind::SplitData, piece.len(), &[], |room| {
             room.copy_from_slice(piece);
@@ -109,29 +106,28 @@ impl Producer {
         piece.len()
     }
 
-    /// Sends a head and the numbers that describe its body.
     #[inline]
-    fn tell<const N: usize>(&mut self, head: &[u8], form: CellKind, numbers: [u32; N]) {
+    fn send_numbers<const N: usize>(&mut self, head: &[u8], kind: CellKind, numbers: [u32; N]) {
         let bytes = numbers.map(u32::to_ne_bytes);
         let rest = bytes.as_flattened();
-        self.publish(head, form, rest.len(), rest, |room| {
+        self.publish(head, kind, rest.len(), rest, |room| {
             room.write_copy_of_slice(rest);
         });
     }
 
-    /// Checks that no cell was set back since it was written. The receiver takes such a cell for one that was not
-    /// written yet.
+    /// Checks that no cell was set back since it was written: the receiver would take it for a cell that is not written
+    /// yet.
     ///
     /// # Errors
     /// The first cell that was overwritten.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         for position in self.position.saturating_sub(self.ring.cells())..self.position {
-            let label = CellHeader::of(self.ring.cell(position).word.load(Ordering::Relaxed));
+            let header = CellHeader::of(self.ring.cell(position).word.load(Ordering::Relaxed));
             let written = (position + 1) as u32;
-            if label.seq != written {
+            if header.seq != written {
                 return Err(Malformed::Overwritten {
                     what: "sequence number of a cell",
-                    found: label.seq.into(),
+                    found: header.seq.into(),
                     written: written.into(),
                 });
             }
@@ -143,24 +139,24 @@ impl Producer {
     fn publish(
         &mut self,
         head: &[u8],
-        form: CellKind,
+        kind: CellKind,
         len: usize,
         checked: &[u8],
         fill: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) {
-        assert!(head.len() + len <= INLINE && !self.is_full(), "checked by the link");
+        assert!(head.len() + len <= INLINE && !self.is_full(), "the caller checks for room");
         let cell = self.ring.cell(self.position);
         cell.bytes.with_mut(|bytes| {
-            // SAFETY: invariant 1: the position is not `cells` ahead of `taken` (asserted), so the cell is ours.
+            // SAFETY: invariant 1: the position is not `cells` ahead of `consumed` (asserted), so the cell is ours.
             let (to, rest) = unsafe { &mut *bytes }.split_at_mut(head.len());
             copy::fill(to, head);
             fill(&mut rest[..len]);
         });
         self.position += 1;
         let seq = self.position as u32;
-        let label = CellHeader::new(seq, form, head, len, checked);
+        let header = CellHeader::new(seq, kind, head, len, checked);
         // SYNC ring-seq (release)
-        cell.word.store(label.word(), Ordering::Release);
+        cell.word.store(header.word(), Ordering::Release);
         prefetch::prefetch_write(std::ptr::from_ref(self.ring.cell(self.position + WRITE_AHEAD)).cast());
     }
 }

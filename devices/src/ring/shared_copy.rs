@@ -4,8 +4,8 @@
 //! ```text
 //!   receiver                   pieces                     sender
 //!   opens the copy         0 1 2 3 4 5 6 7
-//!   claims the first left ■ ■ ■ ■ . . ■ ■   claims the last left, and counts it when it is copied
-//!   when none is left, waits for the pieces that the sender has claimed
+//!   claims the first       ■ ■ ■ ■ . . ■ ■   claims the last, and counts it when it is copied
+//!   when all are claimed, waits for the pieces that the sender has claimed
 //! ```
 //! The receiver never waits for a sender that does not poll: such a sender has claimed no piece.
 
@@ -13,18 +13,18 @@ use std::ops::Range;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The pieces of the copies that one rank makes out of the memory of another, one copy after the other. It fits into a
-/// line after the line's word.
+/// The copies that one rank makes out of the memory of another, one after the other. It fits into a line after the
+/// line's word.
 ///
 /// # Invariants
-/// As long as both ends are correct:
+/// As long as both sides are correct:
 /// 1. `words` do not change while a claimed piece has yet to be copied.
 /// 2. Each piece is claimed once.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SharedCopy {
     /// The unclaimed pieces: the first (low half), and the one after the last (high half).
-    left: AtomicU64,
+    unclaimed: AtomicU64,
     /// Number of pieces that the sender has finished (low half), and how often it failed to copy its pieces (high
     /// half).
     helped: AtomicU64,
@@ -46,47 +46,45 @@ impl SharedCopy {
             word.store(new, Ordering::Relaxed);
         }
         self.helped.store(0, Ordering::Relaxed);
-        // SYNC pieces-open (release)
-        self.left.store(u64::from(pieces) << 32, Ordering::Release);
+        // SYNC copy-pieces-open (release)
+        self.unclaimed.store(u64::from(pieces) << 32, Ordering::Release);
     }
 
-    /// Closes the copy: no piece can be claimed any more.
+    /// No piece can be claimed any more.
     pub(crate) fn close(&self) {
-        self.left.store(0, Ordering::Relaxed);
+        self.unclaimed.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the words of the copy. They do not change while a claimed piece is unfinished.
     pub(crate) fn words(&self) -> [u64; 5] {
         std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
     }
 
-    /// Returns whether a piece was unclaimed.
     #[inline]
     pub(crate) fn has_unclaimed(&self) -> bool {
-        let left = self.left.load(Ordering::Relaxed);
-        left as u32 != (left >> 32) as u32
+        let unclaimed = self.unclaimed.load(Ordering::Relaxed);
+        unclaimed as u32 != (unclaimed >> 32) as u32
     }
 
-    /// Claims `share(n)` of the `n` unclaimed pieces, at least one and at most all of them. Returns `None` if none is
-    /// left.
-    pub(crate) fn claim(&self, end: Side, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
-        // SYNC pieces-open (acquire)
-        let mut left = self.left.load(Ordering::Acquire);
+    /// Claims `share(n)` of the `n` unclaimed pieces, at least one and at most all of them. Returns `None` if `n` is 0.
+    pub(crate) fn claim(&self, side: Side, share: impl Fn(u32) -> u32) -> Option<Range<u32>> {
+        // SYNC copy-pieces-open (acquire)
+        let mut unclaimed = self.unclaimed.load(Ordering::Acquire);
         loop {
-            let (first, last) = (left as u32, (left >> 32) as u32);
+            let (first, last) = (unclaimed as u32, (unclaimed >> 32) as u32);
             if first >= last {
                 return None;
             }
             let count = share(last - first).clamp(1, last - first);
-            let (taken, rest) = match end {
-                Side::Front => (first..first + count, left + u64::from(count)),
-                Side::Back => (last - count..last, left - (u64::from(count) << 32)),
+            let (taken, rest) = match side {
+                Side::Front => (first..first + count, unclaimed + u64::from(count)),
+                Side::Back => (last - count..last, unclaimed - (u64::from(count) << 32)),
             };
-            // SYNC pieces-open (acquire): a copy that was opened meanwhile may have the same value, and is a different
+            // SYNC copy-pieces-open (acquire): a copy that was opened meanwhile may have the same value, and is a different
             // one.
-            match self.left.compare_exchange_weak(left, rest, Ordering::Acquire, Ordering::Acquire) {
+            match self.unclaimed.compare_exchange_weak(unclaimed, rest, Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(_) => return Some(taken),
-                Err(now) => left = now,
+                Err(now) => unclaimed = now,
             }
         }
     }
@@ -94,13 +92,13 @@ impl SharedCopy {
     /// Counts pieces that were claimed from the back as finished.
     pub(crate) fn finish(&self, pieces: &Range<u32>, are_copied: bool) {
         let failed = u64::from(!are_copied) << 32;
-        // SYNC pieces-helped (release)
+        // SYNC copy-pieces-helped (release)
         self.helped.fetch_add(u64::from(pieces.end - pieces.start) + failed, Ordering::Release);
     }
 
     /// Returns whether all of `pieces` pieces from the back were copied, or `None` while some are unfinished.
     pub(crate) fn all_copied(&self, pieces: u32) -> Option<bool> {
-        // SYNC pieces-helped (acquire)
+        // SYNC copy-pieces-helped (acquire)
         let helped = self.helped.load(Ordering::Acquire);
         (helped as u32 >= pieces).then_some(helped >> 32 == 0)
     }

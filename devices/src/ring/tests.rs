@@ -1,5 +1,4 @@
-//! Tests of a ring between two threads: order, content, every form of a cell, full and empty rings, the distribution of
-//! fragments, and malformed values.
+//! Tests of a ring between two threads.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::sync::atomic::Ordering;
 const CELLS: u32 = 64;
 const FRAGMENT: u32 = 4096;
 
-/// A notifier for an end that is always awake.
+/// A notifier for a rank that is always awake.
 #[derive(Debug)]
 struct Awake;
 
@@ -26,22 +25,21 @@ impl PeerNotifier for Awake {
     fn wake_sender(&mut self) {}
 }
 
-type RingLink = super::RingEndpoint<Awake>;
+type TestEndpoint = super::RingEndpoint<Awake>;
 
-fn area(count: u32) -> Arc<FragmentPool> {
+fn pool(count: u32) -> Arc<FragmentPool> {
     Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(count, FRAGMENT).unwrap()), &Bias::new()))
 }
 
-/// Makes a ring to a new peer of the owner of `area`.
-fn peer(area: &Arc<FragmentPool>) -> (RingLink, Consumer, Arc<Ring>) {
-    peer_until(area, ExitCheck::never())
+/// Makes a ring to a new peer of the owner of `pool`.
+fn peer(pool: &Arc<FragmentPool>) -> (TestEndpoint, Consumer, Arc<Ring>) {
+    peer_until(pool, ExitCheck::never())
 }
 
-/// Makes a ring to a new peer with the given exit.
-fn peer_until(area: &Arc<FragmentPool>, exit: ExitCheck) -> (RingLink, Consumer, Arc<Ring>) {
+fn peer_until(pool: &Arc<FragmentPool>, exit: ExitCheck) -> (TestEndpoint, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
-    let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(area.memory()));
-    (RingLink::new(Arc::clone(&ring), Arc::clone(area), Awake, exit), consumer, ring)
+    let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(pool.memory()));
+    (TestEndpoint::new(Arc::clone(&ring), Arc::clone(pool), Awake, exit), consumer, ring)
 }
 
 fn pair() -> (Producer, Consumer) {
@@ -55,21 +53,21 @@ fn body(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// Posts message `i`, with its number as the head.
-fn post(link: &mut RingLink, i: u32, len: usize) -> Result<(), PostError> {
-    link.post(&u64::from(i).to_le_bytes(), Body::Bytes(&body(i, len)))
+fn post(endpoint: &mut TestEndpoint, i: u32, len: usize) -> Result<(), PostError> {
+    endpoint.post(&u64::from(i).to_le_bytes(), Body::Bytes(&body(i, len)))
 }
 
-/// Receives all frames that are there, and checks that they are the messages from `next` on. Returns the number of the
-/// message after them.
-fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
-    let check = |next: u32, head: &[u8], got: &[u8]| {
+/// Receives all frames that have arrived, and checks that they are the messages from `next` on. Returns the number of
+/// the message after them.
+fn receive_all(consumer: &mut Consumer, mut next: u32) -> u32 {
+    let check = |next: u32, head: &[u8], received: &[u8]| {
         assert_eq!(head, u64::from(next).to_le_bytes());
-        assert!(got == body(next, got.len()), "message {next} of {} bytes", got.len());
+        assert!(received == body(next, received.len()), "message {next} of {} bytes", received.len());
     };
     loop {
         let mut frames = 0;
-        let moved = consumer.receive(&mut |head: &[u8], got: &[u8]| {
-            check(next, head, got);
+        let moved = consumer.receive(&mut |head: &[u8], received: &[u8]| {
+            check(next, head, received);
             frames = 1;
         });
         if !moved.unwrap() {
@@ -82,38 +80,38 @@ fn take(consumer: &mut Consumer, mut next: u32) -> u32 {
 #[test]
 fn frames_of_every_form_keep_order_and_content_across_threads() {
     // Another peer holds the only fragment half of the time, so half of the long bodies are split.
-    let area = area(1);
-    let (mut link, mut consumer, _) = peer(&area);
-    let (mut other, mut idle, _) = peer(&area);
+    let pool = pool(1);
+    let (mut endpoint, mut consumer, _) = peer(&pool);
+    let (mut other, mut idle, _) = peer(&pool);
     post(&mut other, 0, 100).unwrap();
     let frames = 20_000u32;
     let sender = std::thread::spawn(move || {
-        let mut cuts = 0;
+        let mut splits = 0;
         for i in 0..frames {
             if i == frames / 2 {
-                assert_eq!(take(&mut idle, 0), 1);
+                assert_eq!(receive_all(&mut idle, 0), 1);
             }
             let len = if i % 7 == 0 { 49 + i as usize % 4000 } else { i as usize % 49 };
-            while post(&mut link, i, len) == Err(PostError::Again) {
+            while post(&mut endpoint, i, len) == Err(PostError::Again) {
                 std::thread::yield_now();
             }
-            cuts += u32::from(link.has_unflushed());
+            splits += u32::from(endpoint.has_unflushed());
         }
-        while link.flush().unwrap() {
+        while endpoint.flush().unwrap() {
             std::thread::yield_now();
         }
-        assert!(cuts > 0);
+        assert!(splits > 0);
     });
     let mut next = 0;
     while next < frames {
-        next = take(&mut consumer, next);
+        next = receive_all(&mut consumer, next);
         std::thread::yield_now();
     }
     sender.join().unwrap();
 }
 
 #[test]
-fn a_full_ring_has_no_room_until_the_receiver_tells() {
+fn full_ring_has_room_after_the_receiver_publishes_its_position() {
     let (mut tx, mut rx) = pair();
     for _ in 0..CELLS {
         assert_eq!(tx.has_room(), Ok(true));
@@ -124,16 +122,16 @@ fn a_full_ring_has_no_room_until_the_receiver_tells() {
         assert!(!rx.sender_waits());
         assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     }
-    assert!(rx.sender_waits(), "the sender said that it starves");
-    assert!(!rx.sender_waits(), "it was told");
+    assert!(rx.sender_waits(), "the sender has requested a wake-up");
+    assert!(!rx.sender_waits(), "it was log");
     assert_eq!(tx.has_room(), Ok(true));
 }
 
 #[test]
-fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
-    let area = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
-    let (mut liar, _reads, ring) = peer(&area);
-    let (mut other, _reads_too, _) = peer(&area);
+fn impossible_count_of_returned_fragments_breaks_a_waiting_sender() {
+    let pool = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
+    let (mut liar, _reads, ring) = peer(&pool);
+    let (mut other, _reads_too, _) = peer(&pool);
     post(&mut liar, 0, 300).unwrap();
     while post(&mut other, 0, 300).is_ok() {}
     assert_eq!(post(&mut liar, 0, 300), Err(PostError::Again));
@@ -142,148 +140,163 @@ fn a_count_that_makes_no_sense_is_found_by_who_waits_for_fragments() {
 }
 
 #[test]
-fn a_peer_that_does_not_look_leaves_fragments_to_the_others() {
-    let area = area(16);
-    let (mut link, mut consumer, _) = peer(&area);
-    let sent = (0..).take_while(|i| post(&mut link, *i, 300).is_ok()).count();
+fn peer_that_does_not_poll_cannot_take_the_reserved_fragments() {
+    let pool = pool(16);
+    let (mut endpoint, mut consumer, _) = peer(&pool);
+    let sent = (0..).take_while(|i| post(&mut endpoint, *i, 300).is_ok()).count();
     assert_eq!(sent, 14, "all but the last eighth");
     // Each of two others gets one, as often as it returns it.
-    let mut others = [peer(&area), peer(&area)];
+    let mut others = [peer(&pool), peer(&pool)];
     for round in 0..20 {
-        for (link, consumer, _) in &mut others {
-            post(link, round, 100).unwrap();
-            assert!(!link.has_unflushed());
-            assert_eq!(take(consumer, round), round + 1);
+        for (endpoint, consumer, _) in &mut others {
+            post(endpoint, round, 100).unwrap();
+            assert!(!endpoint.has_unflushed());
+            assert_eq!(receive_all(consumer, round), round + 1);
         }
     }
-    assert_eq!(post(&mut link, 14, 300), Err(PostError::Again));
-    assert_eq!(take(&mut consumer, 0), 14);
+    assert_eq!(post(&mut endpoint, 14, 300), Err(PostError::Again));
+    assert_eq!(receive_all(&mut consumer, 0), 14);
     assert!(consumer.sender_waits(), "the sender waits for its fragments");
-    post(&mut link, 14, 300).unwrap();
-    assert_eq!(take(&mut consumer, 14), 15);
+    post(&mut endpoint, 14, 300).unwrap();
+    assert_eq!(receive_all(&mut consumer, 14), 15);
 }
 
 #[test]
 fn short_frames_do_not_wait_for_fragments() {
-    let area = area(2);
-    let (mut link, mut consumer, _) = peer(&area);
+    let pool = pool(2);
+    let (mut endpoint, mut consumer, _) = peer(&pool);
     // Two go in fragments; each further one takes three cells, until the ring is full.
-    let sent = (0..).take_while(|i| post(&mut link, *i, 100).is_ok()).count() as u32;
+    let sent = (0..).take_while(|i| post(&mut endpoint, *i, 100).is_ok()).count() as u32;
     assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is on its way");
-    assert!(link.has_unflushed());
-    assert_eq!(take(&mut consumer, 0), sent - 1);
-    assert!(!link.flush().unwrap());
-    assert_eq!(take(&mut consumer, sent - 1), sent);
+    assert!(endpoint.has_unflushed());
+    assert_eq!(receive_all(&mut consumer, 0), sent - 1);
+    assert!(!endpoint.flush().unwrap());
+    assert_eq!(receive_all(&mut consumer, sent - 1), sent);
 }
 
 #[test]
-fn with_no_fragment_left_a_frame_goes_in_pieces() {
-    let area = area(2);
-    let (mut hog, _held, _) = peer(&area);
+fn frame_is_split_over_cells_if_no_fragment_is_free() {
+    let pool = pool(2);
+    let (mut hog, _held, _) = peer(&pool);
     assert_eq!((0..).take_while(|i| post(&mut hog, *i, 300).is_ok()).count(), 2);
     // For each of 500 peers, a frame that is longer than its ring.
     for _ in 0..500 {
-        let (mut link, mut consumer, _) = peer(&area);
-        post(&mut link, 0, FRAGMENT as usize).unwrap();
-        assert!(link.has_unflushed());
-        assert_eq!(post(&mut link, 1, 8), Err(PostError::Again), "frames keep their order");
-        while link.flush().unwrap() {
-            assert_eq!(take(&mut consumer, 0), 0);
+        let (mut endpoint, mut consumer, _) = peer(&pool);
+        post(&mut endpoint, 0, FRAGMENT as usize).unwrap();
+        assert!(endpoint.has_unflushed());
+        assert_eq!(post(&mut endpoint, 1, 8), Err(PostError::Again), "frames keep their order");
+        while endpoint.flush().unwrap() {
+            assert_eq!(receive_all(&mut consumer, 0), 0);
             assert!(consumer.sender_waits());
         }
-        assert_eq!(take(&mut consumer, 0), 1);
-        post(&mut link, 1, 8).unwrap();
-        assert_eq!(take(&mut consumer, 1), 2);
+        assert_eq!(receive_all(&mut consumer, 0), 1);
+        post(&mut endpoint, 1, 8).unwrap();
+        assert_eq!(receive_all(&mut consumer, 1), 2);
     }
 }
 
-/// Sends to a peer until it holds all the fragments it can get, calls `end`, and returns how many fragments another
-/// peer then gets.
-fn left_after(has_exited: bool, end: impl FnOnce(&mut RingLink, Consumer) -> Option<Consumer>) -> usize {
-    let area = area(16);
-    let (mut link, consumer, _) = peer_until(&area, ExitCheck::new(move || has_exited));
-    while post(&mut link, 0, 300).is_ok() {}
-    let _held = end(&mut link, consumer);
-    let (mut other, _consumer, _) = peer(&area);
+/// Sends to a peer until it gets no more fragments, calls `end`, and returns how many fragments another peer then gets.
+fn fragments_for_another_after(
+    has_exited: bool,
+    end: impl FnOnce(&mut TestEndpoint, Consumer) -> Option<Consumer>,
+) -> usize {
+    let pool = pool(16);
+    let (mut endpoint, consumer, _) = peer_until(&pool, ExitCheck::new(move || has_exited));
+    while post(&mut endpoint, 0, 300).is_ok() {}
+    let _held = end(&mut endpoint, consumer);
+    let (mut other, _consumer, _) = peer(&pool);
     (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count()
 }
 
 #[test]
-fn what_a_peer_holds_comes_back_when_it_can_read_no_more() {
+fn fragments_come_back_when_the_peer_cannot_read_any_more() {
     for has_exited in [false, true] {
-        assert_eq!(left_after(has_exited, |_, consumer| Some(consumer)), 1, "it holds all but two");
-        assert_eq!(left_after(has_exited, |_, _gone| None), 14, "its end of the ring has gone");
+        assert_eq!(
+            fragments_for_another_after(has_exited, |_, consumer| Some(consumer)),
+            1,
+            "it holds all but two"
+        );
+        assert_eq!(
+            fragments_for_another_after(has_exited, |_, _gone| None),
+            14,
+            "its receiving side was dropped"
+        );
     }
-    let retire = |link: &mut RingLink, consumer| {
-        link.peer_gone();
+    let peer_gone = |endpoint: &mut TestEndpoint, consumer| {
+        endpoint.peer_gone();
         Some(consumer)
     };
-    assert_eq!(left_after(true, retire), 14, "a process that has exited reads nothing");
-    assert_eq!(left_after(false, retire), 1, "a peer that was falsely reported dead may still read");
+    assert_eq!(fragments_for_another_after(true, peer_gone), 14, "a process that has exited reads nothing");
+    assert_eq!(
+        fragments_for_another_after(false, peer_gone),
+        1,
+        "a peer that was falsely reported dead may still read"
+    );
 }
 
 #[test]
 fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
     let has_exited = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let exit = Arc::clone(&has_exited);
-    let area = area(16);
-    let (mut link, _consumer, _) = peer_until(&area, ExitCheck::new(move || exit.load(Ordering::Relaxed)));
-    while post(&mut link, 0, 300).is_ok() {}
-    link.peer_gone();
-    let (mut other, _reads, _) = peer(&area);
+    let pool = pool(16);
+    let (mut endpoint, _consumer, _) =
+        peer_until(&pool, ExitCheck::new(move || exit.load(Ordering::Relaxed)));
+    while post(&mut endpoint, 0, 300).is_ok() {}
+    endpoint.peer_gone();
+    let (mut other, _reads, _) = peer(&pool);
     assert_eq!((0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 1);
     has_exited.store(true, Ordering::Relaxed);
     assert_eq!((1..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 13);
 }
 
 #[test]
-fn who_has_gone_is_not_said_to_write_nonsense() {
+fn closed_peer_is_not_reported_as_malformed() {
     for has_exited in [false, true] {
-        let area = area(8);
+        let pool = pool(8);
         let exit = ExitCheck::new(move || has_exited);
-        let ((mut link, consumer, _), (mut other, _reader, _)) = (peer_until(&area, exit), peer(&area));
-        while post(&mut link, 0, 300).is_ok() {}
+        let ((mut endpoint, consumer, _), (mut other, _reader, _)) = (peer_until(&pool, exit), peer(&pool));
+        while post(&mut endpoint, 0, 300).is_ok() {}
         drop(consumer);
         // The fragments come back for another peer before this rank learns that the first has left.
         (0..2).for_each(|i| post(&mut other, i, 300).unwrap());
         for i in 0..CELLS {
-            let posted = post(&mut link, i, 300);
+            let posted = post(&mut endpoint, i, 300);
             assert!(matches!(posted, Ok(()) | Err(PostError::Again)), "{posted:?}");
         }
     }
 }
 
 #[test]
-fn a_retired_peer_that_lives_on_gives_back_nothing_of_others() {
-    let area = area(8);
+fn released_peer_that_lives_on_returns_no_fragment_of_another_peer() {
+    let pool = pool(8);
     // The name by which the peer's process is found was overwritten, so `ExitCheck` is wrong.
-    let (mut link, mut accused, _) = peer_until(&area, ExitCheck::new(|| true));
-    while post(&mut link, 0, 300).is_ok() {}
-    link.peer_gone();
+    let (mut endpoint, mut accused, _) = peer_until(&pool, ExitCheck::new(|| true));
+    while post(&mut endpoint, 0, 300).is_ok() {}
+    endpoint.peer_gone();
     // All of its fragments go to another peer.
-    let (mut other, mut consumer, _) = peer(&area);
+    let (mut other, mut consumer, _) = peer(&pool);
     let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
     assert_eq!(sent, 7);
     // The accused peer goes on, and returns the fragments that it once held.
     while accused.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap() {}
     assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "nothing was taken from under the other");
-    assert_eq!(take(&mut consumer, 0), 7);
+    assert_eq!(receive_all(&mut consumer, 0), 7);
 }
 
 /// Sends one inline frame and one in a fragment, calls `change` to overwrite cell `at`, and returns what the receiver
-/// says of that cell.
-fn overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool, Malformed> {
-    let area = area(8);
-    let (mut link, mut consumer, ring) = peer(&area);
-    post(&mut link, 0, 8).unwrap();
-    post(&mut link, 1, 100).unwrap();
+/// finds in that cell.
+fn receive_overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool, Malformed> {
+    let pool = pool(8);
+    let (mut endpoint, mut consumer, ring) = peer(&pool);
+    post(&mut endpoint, 0, 8).unwrap();
+    post(&mut endpoint, 1, 100).unwrap();
     for _ in 0..at {
         consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     }
     let cell = ring.cell(at);
-    let label = label(cell);
+    let header = header(cell);
     // In shared memory every byte has a value, and a wrong header may extend over all of them.
-    for unwritten in usize::from(label.head) + usize::from(label.length)..INLINE {
+    for unwritten in usize::from(header.head) + usize::from(header.length)..INLINE {
         // SAFETY: within the cell, which nobody else uses.
         cell.bytes.with_mut(|bytes| unsafe { bytes.cast::<u8>().wrapping_add(unwritten).write(0) });
     }
@@ -291,48 +304,50 @@ fn overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool, Malform
     consumer.receive(&mut |_: &[u8], _: &[u8]| panic!("a frame that nobody sent"))
 }
 
-/// Returns the header of a cell.
-fn label(cell: &CacheLine) -> CellHeader {
+fn header(cell: &CacheLine) -> CellHeader {
     CellHeader::of(cell.word.load(Ordering::Relaxed))
 }
 
 /// Returns the error for a cell whose header was changed by a peer that also updates the checksum.
-fn mistaken(at: u64, change: impl FnOnce(CellHeader) -> CellHeader) -> String {
+fn error_of_changed_header(at: u64, change: impl FnOnce(CellHeader) -> CellHeader) -> String {
     let change = |cell: &CacheLine| {
-        let label = change(label(cell));
+        let header = change(header(cell));
         // SAFETY: nobody else uses the cell, and every byte of it was written.
         let bytes = cell.bytes.with(|bytes| unsafe { bytes.cast::<[u8; INLINE]>().read() });
-        let end = usize::from(label.head) + usize::from(label.length);
-        let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(label.head).min(INLINE));
-        let is_body = [CellKind::Inline as u8, CellKind::SplitData as u8].contains(&label.form);
-        let label = label.sealed(head, if is_body { &[] } else { rest });
-        cell.word.store(label.word(), Ordering::Relaxed);
+        let end = usize::from(header.head) + usize::from(header.length);
+        let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(header.head).min(INLINE));
+        let is_body = [CellKind::Inline as u8, CellKind::SplitData as u8].contains(&header.kind);
+        let header = header.sealed(head, if is_body { &[] } else { rest });
+        cell.word.store(header.word(), Ordering::Relaxed);
     };
-    overwritten(at, change).unwrap_err().to_string()
+    receive_overwritten(at, change).unwrap_err().to_string()
 }
 
 #[test]
-fn a_cell_that_makes_no_sense_is_an_error() {
+fn malformed_cell_is_an_error() {
     assert_eq!(
-        mistaken(0, |label| CellHeader { head: 57, ..label }),
+        error_of_changed_header(0, |header| CellHeader { head: 57, ..header }),
         "it wrote a malformed cell: a head of 57 bytes and 8 more"
     );
     assert_eq!(
-        mistaken(0, |label| CellHeader { length: 63, ..label }),
+        error_of_changed_header(0, |header| CellHeader { length: 63, ..header }),
         "it wrote a malformed cell: a head of 8 bytes and 63 more"
     );
-    assert_eq!(mistaken(0, |label| CellHeader { form: 9, ..label }), "it wrote a malformed cell: form 9");
     assert_eq!(
-        mistaken(0, |label| CellHeader { seq: 77, ..label }),
+        error_of_changed_header(0, |header| CellHeader { kind: 9, ..header }),
+        "it wrote a malformed cell: unknown cell kind 9"
+    );
+    assert_eq!(
+        error_of_changed_header(0, |header| CellHeader { seq: 77, ..header }),
         "it wrote a malformed cell: sequence number 77 where 1 comes next"
     );
     assert_eq!(
-        mistaken(0, |label| CellHeader { form: CellKind::SplitData as u8, ..label }),
-        "it wrote a malformed cell: form 3 with 0 bytes of a body missing"
+        error_of_changed_header(0, |header| CellHeader { kind: CellKind::SplitData as u8, ..header }),
+        "it wrote a malformed cell: cell kind 3 with 0 bytes of a body missing"
     );
     assert_eq!(
-        mistaken(1, |label| CellHeader { length: 7, ..label }),
-        "it wrote a malformed cell: form 1 with a head of 8 bytes and 7 more"
+        error_of_changed_header(1, |header| CellHeader { length: 7, ..header }),
+        "it wrote a malformed cell: cell kind 1 with a head of 8 bytes and 7 more"
     );
 }
 
@@ -341,7 +356,7 @@ fn a_cell_that_makes_no_sense_is_an_error() {
 #[test]
 fn a_changed_bit_of_a_cell_is_an_error() {
     let check = |at, change: &dyn Fn(&CacheLine)| {
-        let error = overwritten(at, change).unwrap_err();
+        let error = receive_overwritten(at, change).unwrap_err();
         let is_found = matches!(error, Malformed::Check { .. } | Malformed::Length { .. });
         assert!(is_found, "{error}");
     };
@@ -369,22 +384,22 @@ fn a_changed_bit_of_a_cell_is_an_error() {
 }
 
 #[test]
-fn each_end_finds_that_its_words_were_overwritten() {
-    let area = area(2);
-    let (mut link, mut consumer, ring) = peer(&area);
+fn each_side_detects_that_its_words_were_overwritten() {
+    let pool = pool(2);
+    let (mut endpoint, mut consumer, ring) = peer(&pool);
     for len in [8, 300, 8, 9000] {
-        post(&mut link, 0, len.min(FRAGMENT as usize)).unwrap();
+        post(&mut endpoint, 0, len.min(FRAGMENT as usize)).unwrap();
         consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     }
     (0..CELLS).for_each(|_| {
-        post(&mut link, 0, 8).unwrap();
+        post(&mut endpoint, 0, 8).unwrap();
         consumer.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap();
     });
-    assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
+    assert_eq!((endpoint.verify(), consumer.verify()), (Ok(()), Ok(())));
     for (what, word) in [
         ("count of cells taken", ring.consumed()),
         ("count of fragments returned", ring.returned()),
-        ("word that says that the receiver has gone", ring.receiver_closed()),
+        ("flag that the receiver has closed", ring.receiver_closed()),
     ] {
         let written = word.fetch_add(1, Ordering::Relaxed);
         let found = consumer.verify().unwrap_err();
@@ -393,18 +408,17 @@ fn each_end_finds_that_its_words_were_overwritten() {
     }
     for position in 0..u64::from(CELLS) {
         let word = &ring.cell(position).word;
-        // Make the cell look as if it had not been written in this round.
+        // Set the sequence number back, as if the cell had not been written in this round.
         let written = word.fetch_sub(u64::from(CELLS), Ordering::Relaxed);
-        let Err(PostError::Broken(why)) = link.verify() else { panic!("cell {position}") };
+        let Err(PostError::Broken(why)) = endpoint.verify() else { panic!("cell {position}") };
         assert!(why.contains("was overwritten: the sequence number of a cell"), "{why}");
         word.store(written, Ordering::Relaxed);
     }
-    assert_eq!((link.verify(), consumer.verify()), (Ok(()), Ok(())));
+    assert_eq!((endpoint.verify(), consumer.verify()), (Ok(()), Ok(())));
 }
 
-/// A fragment whose index is out of range, or that is shorter than the body that should be in it.
 #[test]
-fn a_fragment_that_makes_no_sense_is_an_error() {
+fn fragment_out_of_range_is_an_error() {
     let (mut tx, mut rx) = pair();
     tx.send_fragment(&[1; 8], 70_000, 100);
     let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("no such fragment")).unwrap_err();
@@ -415,19 +429,18 @@ fn a_fragment_that_makes_no_sense_is_an_error() {
     assert_eq!(error.to_string(), "it wrote a malformed cell: 4097 bytes in a fragment of 4096");
 }
 
-/// Split bodies that are empty, too long, or not continued.
 #[test]
-fn pieces_that_make_no_sense_are_an_error() {
+fn malformed_split_body_is_an_error() {
     for len in [0, FRAGMENT + 1, u32::MAX] {
         let (mut tx, mut rx) = pair();
-        tx.send_cut(&[1; 8], len);
+        tx.send_split_head(&[1; 8], len);
         let error = rx.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap_err();
         assert_eq!(error, Malformed::Size { len, fragment: FRAGMENT as usize });
     }
     let (mut tx, mut rx) = pair();
-    tx.send_cut(&[1; 8], 60);
-    tx.send_piece(&[MaybeUninit::new(2); 56]);
-    tx.send_piece(&[MaybeUninit::new(2); 5]);
+    tx.send_split_head(&[1; 8], 60);
+    tx.send_split_data(&[MaybeUninit::new(2); 56]);
+    tx.send_split_data(&[MaybeUninit::new(2); 5]);
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert!(
@@ -435,22 +448,22 @@ fn pieces_that_make_no_sense_are_an_error() {
         "one byte too many"
     );
     let (mut tx, mut rx) = pair();
-    tx.send_cut(&[1; 8], 60);
+    tx.send_split_head(&[1; 8], 60);
     tx.send_inline(&[1; 8], 0, |_| ());
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     let error = rx.receive(&mut |_: &[u8], _: &[u8]| panic!("out of order")).unwrap_err();
-    assert_eq!(error.to_string(), "it wrote a malformed cell: form 0 with 60 bytes of a body missing");
+    assert_eq!(error.to_string(), "it wrote a malformed cell: cell kind 0 with 60 bytes of a body missing");
 }
 
-/// Takes frames, and takes bodies that are still being written alternately in pieces and directly into memory.
+/// Collects frames; receives streamed bodies alternately in pieces and directly into memory.
 #[derive(Default)]
-struct Gather {
+struct FrameCollector {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
     open: Option<(Vec<u8>, Vec<u8>)>,
     begun: usize,
 }
 
-impl FrameHandler for Gather {
+impl FrameHandler for FrameCollector {
     fn frame(&mut self, head: &[u8], body: &[u8]) {
         assert!(self.open.is_none(), "a body is under way");
         self.frames.push((head.to_vec(), body.to_vec()));
@@ -475,43 +488,42 @@ impl FrameHandler for Gather {
     }
 }
 
-/// The size of fragments that are longer than one part of a streamed body.
+/// The size of fragments that are longer than one chunk of a streamed body.
 const LONG: u32 = 1 << 16;
 
 #[test]
 fn long_bodies_are_read_while_they_are_written() {
-    let area = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
-    let (mut link, mut consumer, _) = peer(&area);
+    let pool = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
+    let (mut endpoint, mut consumer, _) = peer(&pool);
     let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
     let bodies: Vec<Vec<u8>> = (0..200u32).map(|i| body(i, lengths[i as usize % lengths.len()])).collect();
-    let mut gather = Gather::default();
+    let mut collector = FrameCollector::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for (i, body) in (0u64..).zip(&bodies) {
-                while link.post(&i.to_le_bytes(), Body::Bytes(body)) == Err(PostError::Again) {
+                while endpoint.post(&i.to_le_bytes(), Body::Bytes(body)) == Err(PostError::Again) {
                     std::thread::yield_now();
                 }
             }
         });
-        while gather.frames.len() < bodies.len() {
-            if !consumer.receive(&mut gather).unwrap() {
+        while collector.frames.len() < bodies.len() {
+            if !consumer.receive(&mut collector).unwrap() {
                 std::thread::yield_now();
             }
         }
     });
-    assert!(gather.begun > 50, "{} bodies were read in parts", gather.begun);
-    for (i, ((head, got), sent)) in (0u64..).zip(gather.frames.iter().zip(&bodies)) {
+    assert!(collector.begun > 50, "{} bodies were read in parts", collector.begun);
+    for (i, ((head, received), sent)) in (0u64..).zip(collector.frames.iter().zip(&bodies)) {
         assert_eq!(head, &i.to_le_bytes());
-        assert!(got == sent, "message {i} of {} bytes", sent.len());
+        assert!(received == sent, "message {i} of {} bytes", sent.len());
     }
 }
 
-/// The calls of a sink, as text.
 #[derive(Default)]
-struct Told(Vec<String>);
+struct RecordingSink(Vec<String>);
 
 // SAFETY: it gives no memory to the device.
-unsafe impl Sink for Told {
+unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, _: &[u8], body: &[u8]) {
         self.0.push(format!("{from:?}: {} bytes", body.len()));
     }
@@ -537,63 +549,63 @@ unsafe impl Sink for Told {
 }
 
 #[test]
-fn who_dies_in_the_middle_of_a_body_is_buried_with_it() {
+fn abort_body_reports_a_peer_that_died_within_a_body() {
     let (mut tx, rx) = pair();
-    let (mut told, mut incoming) = (Told::default(), RingReceiver::new(PeerId(3), rx, Awake));
-    let mut now = |incoming: &mut RingReceiver<Awake>| {
-        incoming.drain(&mut told);
-        std::mem::take(&mut told.0)
+    let (mut log, mut receiver) = (RecordingSink::default(), RingReceiver::new(PeerId(3), rx, Awake));
+    let mut now = |receiver: &mut RingReceiver<Awake>| {
+        receiver.drain(&mut log);
+        std::mem::take(&mut log.0)
     };
     tx.send_inline(&[1; 8], 5, |room| room.fill(MaybeUninit::new(0)));
     tx.send_stream_head(&[1; 8], 1, 100, 50);
-    assert_eq!(now(&mut incoming), ["P3: 5 bytes", "P3: begins 100 bytes"]);
-    let mut others = Told::default();
-    incoming.bury(PeerId(2), &mut others);
+    assert_eq!(now(&mut receiver), ["P3: 5 bytes", "P3: begins 100 bytes"]);
+    let mut others = RecordingSink::default();
+    receiver.abort_body(PeerId(2), &mut others);
     assert!(others.0.is_empty(), "it is another's");
-    incoming.bury(PeerId(3), &mut others);
-    incoming.bury(PeerId(3), &mut others);
+    receiver.abort_body(PeerId(3), &mut others);
+    receiver.abort_body(PeerId(3), &mut others);
     assert_eq!(others.0, ["P3: it died in the middle of a message"]);
     tx.send_stream_data(50);
-    assert!(now(&mut incoming).is_empty(), "nothing is read any more");
+    assert!(now(&mut receiver).is_empty(), "nothing is read any more");
 }
 
 /// Streamed bodies whose fragment does not exist, that are longer than a fragment, that are complete at once, that
 /// continue too far, or that do not continue.
 #[test]
-fn parts_that_make_no_sense_are_an_error() {
-    let told = |write: &dyn Fn(&mut Producer)| {
+fn malformed_streamed_body_is_an_error() {
+    let log = |write: &dyn Fn(&mut Producer)| {
         let (mut tx, mut rx) = pair();
         write(&mut tx);
-        let mut gather = Gather::default();
+        let mut collector = FrameCollector::default();
         loop {
-            match rx.receive(&mut gather) {
-                Ok(true) => assert!(gather.frames.is_empty(), "a frame that nobody sent"),
+            match rx.receive(&mut collector) {
+                Ok(true) => assert!(collector.frames.is_empty(), "a frame that nobody sent"),
                 Ok(false) => panic!("it makes sense"),
                 Err(why) => return why.to_string(),
             }
         }
     };
     let cell = |what: &str| format!("it wrote a malformed cell: {what}");
-    assert_eq!(told(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
+    assert_eq!(log(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
     for (len, there) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
-        let why = told(&|tx| tx.send_stream_head(&[1; 8], 1, len, there));
+        let why = log(&|tx| tx.send_stream_head(&[1; 8], 1, len, there));
         assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{there} bytes");
     }
     for more in [0, 51, u32::MAX] {
-        let why = told(&|tx| {
+        let why = log(&|tx| {
             tx.send_stream_head(&[1; 8], 1, 100, 50);
             tx.send_stream_data(more);
         });
-        assert_eq!(why, cell("form 5 with 50 bytes of a body missing"));
+        assert_eq!(why, cell("cell kind 5 with 50 bytes of a body missing"));
     }
-    assert_eq!(told(&|tx| tx.send_stream_data(1)), cell("form 5 with 0 bytes of a body missing"));
+    assert_eq!(log(&|tx| tx.send_stream_data(1)), cell("cell kind 5 with 0 bytes of a body missing"));
     for other in [
         (|tx: &mut Producer| tx.send_inline(&[1; 8], 0, |_| ())) as fn(&mut Producer),
         |tx| tx.send_fragment(&[1; 8], 0, 10),
         |tx| tx.send_stream_head(&[1; 8], 0, 10, 5),
-        |tx| tx.send_cut(&[1; 8], 10),
+        |tx| tx.send_split_head(&[1; 8], 10),
     ] {
-        let why = told(&|tx| {
+        let why = log(&|tx| {
             tx.send_stream_head(&[1; 8], 1, 100, 50);
             other(tx);
         });
@@ -602,36 +614,36 @@ fn parts_that_make_no_sense_are_an_error() {
 }
 
 #[test]
-fn counts_that_make_no_sense_break_the_link() {
-    let area = area(8);
+fn impossible_counts_break_the_endpoint() {
+    let pool = pool(8);
     for (what, found, most) in
         [("cells taken", 65, 64), ("cells taken", u64::MAX, 64), ("cells taken", 3, 64)]
     {
-        let (mut link, mut consumer, ring) = peer(&area);
+        let (mut endpoint, mut consumer, ring) = peer(&pool);
         if found == 3 {
             // The count is smaller than one that was stored before.
-            (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
-            assert_eq!(take(&mut consumer, 0), CELLS);
-            post(&mut link, CELLS, 8).unwrap();
+            (0..CELLS).for_each(|i| post(&mut endpoint, i, 8).unwrap());
+            assert_eq!(receive_all(&mut consumer, 0), CELLS);
+            post(&mut endpoint, CELLS, 8).unwrap();
             ring.consumed().store(3, Ordering::Relaxed);
-            (1..CELLS).for_each(|i| post(&mut link, CELLS + i, 8).unwrap());
-            let error = post(&mut link, 0, 8).unwrap_err();
+            (1..CELLS).for_each(|i| post(&mut endpoint, CELLS + i, 8).unwrap());
+            let error = post(&mut endpoint, 0, 8).unwrap_err();
             assert_eq!(
                 error,
                 PostError::Broken("it wrote a malformed count of cells taken: 3, not 64 to 128".into())
             );
             continue;
         }
-        (0..CELLS).for_each(|i| post(&mut link, i, 8).unwrap());
+        (0..CELLS).for_each(|i| post(&mut endpoint, i, 8).unwrap());
         ring.consumed().store(found, Ordering::Relaxed);
-        let error = post(&mut link, 0, 8).unwrap_err();
+        let error = post(&mut endpoint, 0, 8).unwrap_err();
         let text = format!("it wrote a malformed count of {what}: {found}, not 0 to {most}");
         assert_eq!(error, PostError::Broken(text));
     }
-    let (mut link, _consumer, ring) = peer(&area);
-    while post(&mut link, 0, 300).is_ok() {}
+    let (mut endpoint, _consumer, ring) = peer(&pool);
+    while post(&mut endpoint, 0, 300).is_ok() {}
     ring.returned().store(8, Ordering::Relaxed);
-    let error = post(&mut link, 0, 300).unwrap_err();
+    let error = post(&mut endpoint, 0, 300).unwrap_err();
     assert_eq!(
         error,
         PostError::Broken("it wrote a malformed count of fragments returned: 8, not 0 to 7".into())

@@ -3,30 +3,28 @@
 //! It holds the number of an export and a state:
 //!
 //! ```text
-//!  owner                                     receiver
-//!  exports:    0 ──► OFFERED           ···►  views it:    OFFERED ──► VIEWED ──► HOME
-//!                                            copies it:   OFFERED ──► COPIED ──► OFFERED
-//!  revokes:    OFFERED ──► 0
-//!              COPIED ──► WITHDRAWN    ···►  stops:       WITHDRAWN ──► 0
+//!  owner                                      receiver
+//!  exports:    0 ──► EXPORTED           ···►  views it:    EXPORTED ──► VIEWED ──► RETURNED
+//!                                             copies it:   EXPORTED ──► COPYING ──► EXPORTED
+//!  revokes:    EXPORTED ──► 0
+//!              COPYING ──► REVOKED      ···►  stops:       REVOKED ──► 0
 //! ```
-//! Each transition but the first is one compare and exchange. So only one side moves a word on from `OFFERED` or
-//! `COPIED`. An owner that revokes a block knows whether its receiver still reads it. A receiver whose block was
+//! Each transition except the first is one compare and exchange. So only one side changes a word that is `EXPORTED` or
+//! `COPYING`. An owner that revokes a block knows whether its receiver still reads it. A receiver whose block was
 //! revoked during the copy knows that it has received nothing. `model.rs` has loom check the transitions.
 
-use super::slot_ids::END;
+use super::slot_ids::ID_END;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-const COPIED: u64 = 0;
-const OFFERED: u64 = 1;
+const COPYING: u64 = 0;
+const EXPORTED: u64 = 1;
 const VIEWED: u64 = 2;
-const HOME: u64 = 3;
-const WITHDRAWN: u64 = 4;
-/// Bits of a word that hold the state.
+const RETURNED: u64 = 3;
+const REVOKED: u64 = 4;
 const STATE_BITS: u32 = 3;
 
-const _: () = assert!(END <= 1 << (u64::BITS - STATE_BITS));
+const _: () = assert!(ID_END <= 1 << (u64::BITS - STATE_BITS));
 
-/// The state word of one export.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockState<'a> {
     at: &'a AtomicU64,
@@ -51,23 +49,23 @@ impl<'a> BlockState<'a> {
         self.number << STATE_BITS | state
     }
 
-    /// Exports the block, which was written before.
+    /// Exports the block. The owner has written it before.
     pub(super) fn export(&self) {
-        // SYNC shmdev-loan (release)
-        self.at.store(self.word(OFFERED), Ordering::Release);
+        // SYNC block-state (release)
+        self.at.store(self.word(EXPORTED), Ordering::Release);
     }
 
-    /// Revokes the block: no receiver takes it from now on, and a receiver that copies it receives nothing. Returns
-    /// whether the memory is the owner's again, because no receiver reads it.
-    pub(super) fn take_back(&self) -> bool {
+    /// Revokes the block: no receiver can acquire it from now on, and a receiver that copies it receives nothing.
+    /// Returns whether the memory is the owner's again, because no receiver reads it.
+    pub(super) fn try_revoke(&self) -> bool {
         let mut found = self.at.load(Ordering::Acquire);
         loop {
             let next = match () {
-                () if found == self.word(OFFERED) => 0,
-                () if found == self.word(COPIED) => self.word(WITHDRAWN),
-                () => return found != self.word(VIEWED) && found != self.word(WITHDRAWN),
+                () if found == self.word(EXPORTED) => 0,
+                () if found == self.word(COPYING) => self.word(REVOKED),
+                () => return found != self.word(VIEWED) && found != self.word(REVOKED),
             };
-            // SYNC shmdev-loan (acquire): the receiver has read the block before its owner writes it again.
+            // SYNC block-state (acquire): the receiver has read the block before its owner writes it again.
             match self.at.compare_exchange_weak(found, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return next == 0,
                 Err(now) => found = now,
@@ -81,32 +79,31 @@ impl<'a> BlockState<'a> {
     }
 
     /// Returns whether the receiver views the block, or has viewed it: then it has received the message. After
-    /// [`take_back`](Self::take_back) the answer does not change.
+    /// [`try_revoke`](Self::try_revoke) the answer does not change.
     pub(super) fn is_viewed(&self) -> bool {
         let found = self.at.load(Ordering::Relaxed);
-        found == self.word(VIEWED) || found == self.word(HOME)
+        found == self.word(VIEWED) || found == self.word(RETURNED)
     }
 
-    /// Takes an exported block; returns whether that succeeded. The owner does not write to the block until
-    /// [`give`](Self::give).
+    /// Acquires an exported block; returns whether that succeeded. The owner does not write to the block until
+    /// [`give_back`](Self::give_back).
     pub(super) fn acquire(&self, to: BlockUse) -> bool {
-        let taken = self.word(if to == BlockUse::View { VIEWED } else { COPIED });
-        // SYNC shmdev-loan (acquire)
-        self.at.compare_exchange(self.word(OFFERED), taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let taken = self.word(if to == BlockUse::View { VIEWED } else { COPYING });
+        // SYNC block-state (acquire)
+        self.at.compare_exchange(self.word(EXPORTED), taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns a block that was taken. The result is whether the owner had left it to the receiver until now. If not,
-    /// the bytes that were read are not a message: the owner has revoked the block, or has given this rank up and
-    /// reused the word.
+    /// Returns an acquired block; returns whether the receiver had it until now. If not, the bytes that were read are
+    /// not a message: the owner has revoked the block, or has given this rank up and reused the word.
     pub(super) fn give_back(&self, from: BlockUse) -> bool {
-        let (now, then) = if from == BlockUse::View { (VIEWED, HOME) } else { (COPIED, OFFERED) };
+        let (now, then) = if from == BlockUse::View { (VIEWED, RETURNED) } else { (COPYING, EXPORTED) };
         let exchange = |now, then| {
-            // SYNC shmdev-loan (release)
+            // SYNC block-state (release)
             self.at.compare_exchange(now, then, Ordering::Release, Ordering::Relaxed).is_ok()
         };
         let is_ours = exchange(self.word(now), self.word(then));
         if !is_ours {
-            exchange(self.word(WITHDRAWN), 0);
+            exchange(self.word(REVOKED), 0);
         }
         is_ours
     }

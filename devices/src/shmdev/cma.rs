@@ -1,60 +1,59 @@
 //! Single copies (cross memory attach): a receiver has the kernel copy a message out of the memory of its sender.
 //!
 //! A sender *exposes* memory under a number, which is in the sender's table for as long as the memory may be read. The
-//! receiver copies the memory and then the number, in one system call. The copy is a message only if the number was
-//! still in the table. Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender
-//! that revokes memory never waits for a reader.
+//! receiver copies the memory and then the number, in one system call. If the number was still in the table, the copy
+//! is the message. Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender that
+//! revokes memory never waits for a reader.
 //!
-//! A process that has the id of one that has died has other numbers, or no table.
+//! A process that has got the process id of one that has died has other numbers, or no table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::slot_ids::{PLACES, SlotIds, slot_of};
+use super::slot_ids::{SLOTS, SlotIds, slot_of};
 use crate::device::{MemoryDesc, MemoryPart, OpStatus, PostError, Registration, RemoteKey};
 use crate::sys::{self, RemoteIov};
 
-/// The memory that one rank exposes.
 #[derive(Debug)]
-pub(super) struct ExposedTable {
-    /// Each word but the last holds the number of the memory that is exposed in this slot, or the checksum of a
-    /// cooperative copy, or 0. The last word holds the number under which another rank has exposed the memory that this
-    /// rank is writing to, or 0.
-    places: Box<[AtomicU64]>,
+pub(super) struct ShmExposedTable {
+    /// Each word except the last holds the number of the memory that is exposed in this slot, or the checksum of a
+    /// cooperative copy, or 0. The last word is a hazard pointer: the number under which another rank has exposed the
+    /// memory that this rank is writing to, or 0.
+    slots: Box<[AtomicU64]>,
     numbers: SlotIds,
 }
 
-/// The record of exposed memory in the operation that the memory belongs to.
+/// The record of exposed memory in its registration.
 #[derive(Debug)]
-pub(super) struct Exposure {
-    shown: Arc<ExposedTable>,
+pub(super) struct ShmExposure {
+    exposed: Arc<ShmExposedTable>,
     number: u64,
     base: u64,
     bytes: usize,
 }
 
-impl ExposedTable {
+impl ShmExposedTable {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(ExposedTable {
-            places: (0..=PLACES).map(|_| AtomicU64::new(0)).collect(),
+        Arc::new(ShmExposedTable {
+            slots: (0..=SLOTS).map(|_| AtomicU64::new(0)).collect(),
             numbers: SlotIds::new(RandomState::new().hash_one(sys::own_pid())),
         })
     }
 
-    /// Exposes contiguous memory. Returns `None` if it is not contiguous, or if all slots are in use.
-    pub(super) fn expose(self: &Arc<Self>, memory: &MemoryDesc) -> Option<Exposure> {
+    /// Returns `None` if the memory is not contiguous, or if all slots are in use.
+    pub(super) fn expose(self: &Arc<Self>, memory: &MemoryDesc) -> Option<ShmExposure> {
         let base = memory.contiguous()?.expose_provenance() as u64;
         let number = self.numbers.alloc()?;
         // Release: the writes to the memory come before the number.
-        self.places.get(slot_of(number))?.store(number, Ordering::Release);
-        Some(Exposure { shown: Arc::clone(self), number, base, bytes: memory.bytes() })
+        self.slots.get(slot_of(number))?.store(number, Ordering::Release);
+        Some(ShmExposure { exposed: Arc::clone(self), number, base, bytes: memory.bytes() })
     }
 
     /// Announces, during `write`, that this rank writes to memory that another rank has exposed under `number`. `write`
     /// must first check that the memory is still exposed.
     pub(super) fn with_hazard<T>(&self, number: u64, write: impl FnOnce() -> T) -> T {
-        let writing = &self.places[PLACES];
+        let writing = &self.slots[SLOTS];
         writing.store(number, Ordering::Relaxed);
         // Either this rank sees that the other has revoked the memory, or the other sees that this rank writes.
         fence(Ordering::SeqCst);
@@ -67,48 +66,45 @@ impl ExposedTable {
     /// were exposed.
     pub(super) fn is_exposed(&self, number: u64) -> bool {
         fence(Ordering::Acquire);
-        let there = self.places.get(slot_of(number)).map(|place| place.load(Ordering::Acquire));
+        let there = self.slots.get(slot_of(number)).map(|slot| slot.load(Ordering::Acquire));
         number != 0 && there == Some(number)
     }
 
-    /// Returns the word that says to which memory this rank writes.
     #[cfg(test)]
     pub(super) fn writing(&self) -> &AtomicU64 {
-        &self.places[PLACES]
+        &self.slots[SLOTS]
     }
 
-    /// Returns the address of the table, for the peers' keys and cards.
     fn address(&self) -> u64 {
-        self.places.as_ptr().expose_provenance() as u64
+        self.slots.as_ptr().expose_provenance() as u64
     }
 }
 
-impl Exposure {
+impl ShmExposure {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Replaces the number in the slot, which no peer was told, by the checksum of `what` and the number. Returns
-    /// `what` and the number.
+    /// Replaces the number in the slot, which no peer knows, by the checksum of `what` and the number. Returns `what`
+    /// and the number.
     pub(super) fn publish_checksum(&self, what: [u64; 4]) -> [u64; 5] {
         let [a, b, c, d] = what;
         let words = [a, b, c, d, self.number];
-        if let Some(place) = self.shown.places.get(slot_of(self.number)) {
-            place.store(sum(words), Ordering::Release);
+        if let Some(slot) = self.exposed.slots.get(slot_of(self.number)) {
+            slot.store(sum(words), Ordering::Release);
         }
         words
     }
 
-    /// Makes this the record of a registration.
     pub(super) fn register(self) -> Registration {
         let bytes = self.bytes;
         Registration::new(self, bytes)
     }
 
-    /// Revokes the memory: a receiver that reads it from now on finds that out.
+    /// Revokes the memory: a receiver that reads it from now on detects that.
     pub(super) fn revoke(&self) {
-        if let Some(place) = self.shown.places.get(slot_of(self.number)) {
-            place.store(0, Ordering::Relaxed);
+        if let Some(slot) = self.exposed.slots.get(slot_of(self.number)) {
+            slot.store(0, Ordering::Relaxed);
             // Writes to the memory that follow come after the number was removed.
             fence(Ordering::SeqCst);
         }
@@ -120,10 +116,10 @@ impl Exposure {
     }
 }
 
-impl Drop for Exposure {
+impl Drop for ShmExposure {
     fn drop(&mut self) {
         self.revoke();
-        self.shown.numbers.give(self.number);
+        self.exposed.numbers.free(self.number);
     }
 }
 
@@ -159,7 +155,7 @@ impl CmaKey {
     }
 
     pub(super) fn garbage(key: &RemoteKey) -> PostError {
-        PostError::Broken(format!("it sent a key that is none of shmdev: {key:?}"))
+        PostError::Broken(format!("it sent a malformed shmdev key: {key:?}"))
     }
 }
 
@@ -174,9 +170,9 @@ impl PeerMemory {
     /// Bytes of a `PeerMemory` in a card.
     const CARD: usize = 12;
 
-    /// Returns the access that other processes need to read the memory of this one.
-    pub(super) fn own(shown: &ExposedTable) -> Self {
-        PeerMemory { process: sys::own_pid(), numbers: shown.address() }
+    /// Returns the access to the memory of this process.
+    pub(super) fn own(exposed: &ShmExposedTable) -> Self {
+        PeerMemory { process: sys::own_pid(), numbers: exposed.address() }
     }
 
     pub(super) fn to_card(self) -> [u8; Self::CARD] {
@@ -202,12 +198,10 @@ impl PeerMemory {
         copied == Ok(16)
     }
 
-    /// Returns the address of the word that holds `number` while the other process exposes memory under it.
     fn slot_address(&self, number: u64) -> u64 {
         self.numbers.wrapping_add(8 * slot_of(number) as u64)
     }
 
-    /// Reads a word of the other process.
     fn word(&self, from: u64) -> Result<u64, sys::Errno> {
         let mut found = 0u64;
         let piece = RemoteIov { to: (&raw mut found).cast(), from, len: 8 };
@@ -224,13 +218,11 @@ impl PeerMemory {
         self.word(self.slot_address(words[4])) == Ok(sum(words))
     }
 
-    /// Returns whether the other process still exposes the memory of a key.
     pub(super) fn peer_exposes(&self, key: &RemoteKey) -> bool {
         CmaKey::unpack(key)
             .is_some_and(|CmaKey { number, .. }| self.word(self.slot_address(number)) == Ok(number))
     }
 
-    /// Returns the other process, if it exists.
     pub(super) fn process(&self) -> Option<sys::Process> {
         sys::Process::open(self.process)
     }
@@ -238,10 +230,10 @@ impl PeerMemory {
     /// Returns whether the other process may be writing to memory that this process has exposed under a number and
     /// revoked.
     pub(super) fn has_hazard(&self, number: u64, process: Option<&sys::Process>) -> bool {
-        match self.word(self.numbers.wrapping_add(8 * PLACES as u64)) {
+        match self.word(self.numbers.wrapping_add(8 * SLOTS as u64)) {
             Ok(writing) => writing == number,
-            // The table exists for as long as the rank writes. So the rank is gone, even if its process id now belongs
-            // to another process.
+            // The table exists for as long as the rank writes. So the rank has exited, even if its process id now
+            // belongs to another process.
             Err(sys::Errno::FAULT) => false,
             Err(_) => process.is_some_and(sys::Process::is_running),
         }
@@ -298,46 +290,48 @@ mod tests {
         MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
     }
 
-    fn copy(window: PeerMemory, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
+    fn copy(peer_memory: PeerMemory, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
         let memory = memory(to);
         let part = memory.part(0, memory.bytes(), None);
         // SAFETY: it is all of `to`, which is borrowed.
-        unsafe { window.copy(key, at, part) }
+        unsafe { peer_memory.copy(key, at, part) }
     }
 
     #[test]
-    fn what_is_shown_can_be_copied_in_parts_until_it_is_hidden() {
-        let shown = ExposedTable::new();
-        let window = PeerMemory::from_card(&PeerMemory::own(&shown).to_card()).unwrap();
-        assert!(window.is_readable());
+    fn exposed_memory_can_be_copied_in_ranges_until_it_is_revoked() {
+        let exposed = ShmExposedTable::new();
+        let peer_memory = PeerMemory::from_card(&PeerMemory::own(&exposed).to_card()).unwrap();
+        assert!(peer_memory.is_readable());
         let mut source: Vec<u8> = (0..200).collect();
-        let record = shown.expose(&memory(&mut source)).unwrap();
+        let record = exposed.expose(&memory(&mut source)).unwrap();
         assert!(record.key(100, 101).is_none());
         let key = record.key(100, 100).unwrap();
         let mut to = [0u8; 50];
-        assert_eq!(copy(window, &key, 50, &mut to), Ok(OpStatus::Done));
+        assert_eq!(copy(peer_memory, &key, 50, &mut to), Ok(OpStatus::Done));
         assert_eq!(to[..], source[150..]);
         record.revoke();
-        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
+        assert_eq!(copy(peer_memory, &key, 0, &mut to), Err(PostError::Revoked));
         drop(record);
         // The slot is used again, with another number.
-        let _again = shown.expose(&memory(&mut source)).unwrap();
-        assert_eq!(copy(window, &key, 0, &mut to), Err(PostError::Revoked));
+        let _again = exposed.expose(&memory(&mut source)).unwrap();
+        assert_eq!(copy(peer_memory, &key, 0, &mut to), Err(PostError::Revoked));
     }
 
     #[test]
-    fn keys_windows_and_processes_that_make_no_sense_are_refused() {
-        let shown = ExposedTable::new();
-        let window = PeerMemory::own(&shown);
+    fn invalid_keys_and_processes_are_refused() {
+        let exposed = ShmExposedTable::new();
+        let peer_memory = PeerMemory::own(&exposed);
         let mut to = [0u8; 8];
         for garbage in [&[1u8; 15][..], &[1; 17], &[0; 16]] {
             let key = RemoteKey::new(garbage).unwrap();
-            assert!(matches!(copy(window, &key, 0, &mut to), Err(PostError::Broken(_))), "{garbage:?}");
+            assert!(matches!(copy(peer_memory, &key, 0, &mut to), Err(PostError::Broken(_))), "{garbage:?}");
         }
-        let nowhere = CmaKey { number: PLACES as u64, address: 8 }.pack().unwrap();
-        assert_eq!(copy(window, &nowhere, 0, &mut to), Err(PostError::Unsupported));
-        assert!(matches!(copy(window, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
-        for away in [PeerMemory { process: u32::MAX, ..window }, PeerMemory { numbers: 8, ..window }] {
+        let nowhere = CmaKey { number: SLOTS as u64, address: 8 }.pack().unwrap();
+        assert_eq!(copy(peer_memory, &nowhere, 0, &mut to), Err(PostError::Unsupported));
+        assert!(matches!(copy(peer_memory, &nowhere, u64::MAX, &mut to), Err(PostError::Broken(_))));
+        for away in
+            [PeerMemory { process: u32::MAX, ..peer_memory }, PeerMemory { numbers: 8, ..peer_memory }]
+        {
             assert!(!away.is_readable());
             assert_eq!(copy(away, &nowhere, 0, &mut to), Err(PostError::Unsupported));
         }
@@ -345,12 +339,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_are_places_is_not_shown() {
-        let shown = ExposedTable::new();
+    fn exposures_beyond_the_slots_are_refused() {
+        let exposed = ShmExposedTable::new();
         let mut byte = [0u8];
-        let all: Vec<_> = (0..PLACES).map(|_| shown.expose(&memory(&mut byte)).unwrap()).collect();
-        assert!(shown.expose(&memory(&mut byte)).is_none());
+        let all: Vec<_> = (0..SLOTS).map(|_| exposed.expose(&memory(&mut byte)).unwrap()).collect();
+        assert!(exposed.expose(&memory(&mut byte)).is_none());
         drop(all);
-        assert!(shown.expose(&memory(&mut byte)).is_some());
+        assert!(exposed.expose(&memory(&mut byte)).is_some());
     }
 }

@@ -6,16 +6,14 @@
 //!
 //! * [`ASLEEP`]: the sender clears the bit and then wakes the rank. A sender that finds the bit cleared wakes nobody.
 //!   So there is one wake-up for each sleep, and a socket never holds more datagrams than its owner went to sleep.
-//! * [`CALLS`]: the receiver has more rings than it wants to poll. The sender sets its bit in the *ready bits*, with a
-//!   locked instruction, before it checks whether the receiver sleeps. The receiver takes all bits at once, and it then
-//!   sees the frames that were written before a bit was set.
+//! * [`USES_BITMAP`]: the receiver has more rings than it wants to poll. The sender sets its bit in the *ready bits*
+//!   before it checks whether the receiver sleeps. The receiver takes all bits at once, and then sees the frames that
+//!   were written before a bit was set.
 //!
-//! In any state, the ready bits also announce rare events: a new ring, and a card that was requested and has been
-//! published.
+//! In any state, the ready bits also announce rare events: a new ring, and a requested card that has been published.
 //!
-//! No wake-up is lost, by the pattern that `ring/README.md` describes. The sender writes its frame (or its bit),
-//! executes a light fence, and reads the state. The receiver changes its state, executes a heavy fence, and polls
-//! everything once more.
+//! No wake-up is lost, by the pattern of `ring/README.md`. The sender writes its frame (or its bit), executes a light
+//! fence, and reads the state. The receiver changes its state, executes a heavy fence, and polls everything once more.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -29,7 +27,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 const ASLEEP: u32 = 1;
 /// The owner was woken while it was awake: it must not sleep the next time.
 const WOKEN: u32 = 2;
-/// The owner polls only the rings whose senders have set their ready bits.
+/// The owner polls only the rings whose ready bits are set.
 const USES_BITMAP: u32 = 4;
 
 /// Words of the longest card that fits.
@@ -37,28 +35,25 @@ const CARD: usize = 62;
 /// The value of `card_len` if the card does not fit and must be obtained in another way.
 const TOO_LONG: u32 = u32::MAX;
 
-/// The word that all senders read, on a line of its own.
+/// All senders read it, so it is on a line of its own.
 #[repr(C, align(64))]
 struct State(AtomicU32);
 
 #[repr(C, align(64))]
 struct ControlWords {
     state: State,
-    /// Whether the rank has opened the device.
-    is_taken: AtomicU32,
+    is_claimed: AtomicU32,
     /// Bytes of the card, once it is published.
     card_len: AtomicU32,
-    /// The name of the socket that the rank sleeps on.
-    bell: AtomicU64,
+    /// The name of the socket that the rank sleeps on; 0 before it has opened the device.
+    wakeup_name: AtomicU64,
     card: [AtomicU64; CARD],
 }
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ControlWords>() == 9 * LINE);
 
-/// A card in a control block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum StoredCard {
-    /// The bytes of the card.
     Inline(Vec<u8>),
     /// The card does not fit into the control block.
     TooLong,
@@ -67,7 +62,7 @@ pub(super) enum StoredCard {
 /// The control words of one rank.
 ///
 /// # Invariants
-/// 1. `words`, `ready` and `askers` point to memory that was zero at first. `ready` and `askers` have one bit for each
+/// 1. `words`, `ready` and `card_waiters` point to memory that was zero at first. `ready` and `card_waiters` have one bit for each
 ///    rank. All three live as long as `_owner`, and all processes use them only by atomic operations.
 pub(super) struct ControlBlock {
     words: NonNull<ControlWords>,
@@ -83,16 +78,15 @@ unsafe impl Sync for ControlBlock {}
 
 impl fmt::Debug for ControlBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Desk({:p})", self.words)
+        write!(f, "ControlBlock({:p})", self.words)
     }
 }
 
-/// Returns the number of words with one bit for each rank.
 fn words(ranks: u32) -> usize {
     ranks.div_ceil(u64::BITS) as usize
 }
 
-fn place(of: u32) -> (usize, u64) {
+fn bit_of(of: u32) -> (usize, u64) {
     ((of / u64::BITS) as usize, 1 << (of % u64::BITS))
 }
 
@@ -101,13 +95,11 @@ impl ControlBlock {
         (words(ranks) * 8).next_multiple_of(LINE)
     }
 
-    /// Returns the size in bytes of a control block among `ranks` ranks.
+    /// Returns the size in bytes of a control block for `ranks` ranks.
     pub(super) fn bytes(ranks: u32) -> usize {
         size_of::<ControlWords>() + 2 * Self::bits(ranks)
     }
 
-    /// Makes a control block over memory.
-    ///
     /// # Safety
     /// `base` is aligned to a line and points to [`bytes`](Self::bytes) bytes for which invariant 1 holds.
     pub(super) unsafe fn at(base: NonNull<u8>, ranks: u32, owner: Owner) -> Self {
@@ -124,19 +116,20 @@ impl ControlBlock {
         }
     }
 
-    /// Makes a control block for a model.
     #[cfg(all(test, loom))]
-    pub(super) fn alone(ranks: u32) -> Self {
+    pub(super) fn for_model(ranks: u32) -> Self {
         type Bits = Box<[AtomicU64]>;
         struct Own(ControlWords, Bits, Bits);
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect::<Bits>();
-        let [is_taken, card_len, state] = std::array::from_fn(|_| AtomicU32::new(0));
+        let [is_claimed, card_len, state] = std::array::from_fn(|_| AtomicU32::new(0));
         let card = std::array::from_fn(|_| AtomicU64::new(0));
-        let words_ = ControlWords { state: State(state), is_taken, card_len, bell: AtomicU64::new(0), card };
+        let words_ =
+            ControlWords { state: State(state), is_claimed, card_len, wakeup_name: AtomicU64::new(0), card };
         let own = std::sync::Arc::new(Own(words_, zeros(words(ranks)), zeros(words(ranks))));
-        let Own(at, calls, askers) = &*own;
-        let (at, calls, askers) = (NonNull::from(at), NonNull::from(&**calls), NonNull::from(&**askers));
-        ControlBlock { words: at, ready: calls, card_waiters: askers, _owner: own }
+        let Own(at, ready, card_waiters) = &*own;
+        let (at, ready, card_waiters) =
+            (NonNull::from(at), NonNull::from(&**ready), NonNull::from(&**card_waiters));
+        ControlBlock { words: at, ready, card_waiters, _owner: own }
     }
 
     #[inline]
@@ -152,44 +145,42 @@ impl ControlBlock {
 
     /// Claims the control block, once for the life of the job, because each ring must have only one producer and one
     /// consumer. Returns whether it was free.
-    pub(super) fn claim(&self, bell: u64) -> bool {
-        let is_free = self.words().is_taken.swap(1, Ordering::Relaxed) == 0;
+    pub(super) fn claim(&self, wakeup_name: u64) -> bool {
+        let is_free = self.words().is_claimed.swap(1, Ordering::Relaxed) == 0;
         if is_free {
-            self.set_bell(bell);
+            self.set_wakeup_name(wakeup_name);
         }
         is_free
     }
 
-    /// Stores the name of the socket by which the rank is woken.
-    pub(super) fn set_bell(&self, bell: u64) {
-        self.words().bell.store(bell, Ordering::Relaxed);
+    pub(super) fn set_wakeup_name(&self, wakeup_name: u64) {
+        self.words().wakeup_name.store(wakeup_name, Ordering::Relaxed);
     }
 
-    /// Returns the name of the socket that the rank sleeps on; 0 if the rank has not opened the device.
     pub(super) fn wakeup_name(&self) -> u64 {
-        self.words().bell.load(Ordering::Relaxed)
+        self.words().wakeup_name.load(Ordering::Relaxed)
     }
 
     /// Notifies the owner of the frames that `from` wrote before; returns whether the caller must wake the owner.
     #[inline]
     pub(super) fn notify(&self, from: u32, light: LightFence) -> bool {
         light.fence();
-        // SYNC desk-state (the fences order it)
+        // SYNC control-state (the fences order it)
         let state = self.state().load(Ordering::Relaxed);
-        state & (ASLEEP | USES_BITMAP) != 0 && self.tell_more(state, from, light)
+        state & (ASLEEP | USES_BITMAP) != 0 && self.notify_slow(state, from, light)
     }
 
     #[inline(never)]
-    fn tell_more(&self, state: u32, from: u32, light: LightFence) -> bool {
+    fn notify_slow(&self, state: u32, from: u32, light: LightFence) -> bool {
         if state & USES_BITMAP != 0 { self.set_ready(from, light) } else { self.claim_wakeup() }
     }
 
     /// Sets the ready bit of `from`, and returns whether the caller must wake the owner.
     pub(super) fn set_ready(&self, from: u32, light: LightFence) -> bool {
-        let (word, bit) = place(from);
+        let (word, bit) = bit_of(from);
         // SAFETY: invariant 1.
         if let Some(word) = unsafe { self.ready.as_ref() }.get(word) {
-            // SYNC desk-call (release)
+            // SYNC ready-bit (release)
             word.fetch_or(bit, Ordering::Release);
         }
         light.fence();
@@ -218,7 +209,6 @@ impl ControlBlock {
             .is_ok_and(|old| old & WOKEN != 0)
     }
 
-    /// Announces that the owner is awake.
     pub(super) fn clear_asleep(&self) {
         self.claim_wakeup();
     }
@@ -228,7 +218,6 @@ impl ControlBlock {
         self.state().fetch_or(USES_BITMAP, Ordering::Relaxed);
     }
 
-    /// Returns whether any ready bit is set.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
         // SAFETY: invariant 1.
@@ -240,13 +229,12 @@ impl ControlBlock {
     pub(super) fn take_ready(&self, word: usize) -> u64 {
         // SAFETY: invariant 1.
         match unsafe { self.ready.as_ref() }.get(word) {
-            // SYNC desk-call (acquire)
+            // SYNC ready-bit (acquire)
             Some(word) if word.load(Ordering::Relaxed) != 0 => word.swap(0, Ordering::Acquire),
             _ => 0,
         }
     }
 
-    /// Returns whether a card fits into a control block.
     pub(super) fn has_room_for(card: &[u8]) -> bool {
         card.len() <= 8 * CARD
     }
@@ -260,20 +248,22 @@ impl ControlBlock {
             padded[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
         }
-        // SYNC desk-card (release). For an empty card `card` returns `None`.
+        // SYNC stored-card (release). For an empty card `card` returns `None`.
         words.card_len.store(len, Ordering::Release);
         fence(Ordering::SeqCst);
         // SAFETY: invariant 1.
-        let askers = unsafe { self.card_waiters.as_ref() };
-        // SYNC desk-asker (acquire)
-        let bits = askers.iter().map(|word| word.swap(0, Ordering::Acquire));
-        (0u32..).zip(bits).flat_map(|(word, bits)| set(bits).map(move |bit| word * u64::BITS + bit)).collect()
+        let card_waiters = unsafe { self.card_waiters.as_ref() };
+        // SYNC card-waiter (acquire)
+        let bits = card_waiters.iter().map(|word| word.swap(0, Ordering::Acquire));
+        (0u32..)
+            .zip(bits)
+            .flat_map(|(word, bits)| set_bits(bits).map(move |bit| word * u64::BITS + bit))
+            .collect()
     }
 
-    /// Returns the owner's card, if it is published.
     pub(super) fn card(&self) -> Option<StoredCard> {
         let words = self.words();
-        // SYNC desk-card (acquire)
+        // SYNC stored-card (acquire)
         match words.card_len.load(Ordering::Acquire) {
             0 => None,
             len if len as usize <= 8 * CARD => {
@@ -284,13 +274,13 @@ impl ControlBlock {
         }
     }
 
-    /// Requests that the owner notify `asker` when its card is published. The asker must check for the card once more
+    /// Requests that the owner notify `waiter` when its card is published. The waiter must check for the card once more
     /// afterwards.
-    pub(super) fn add_card_waiter(&self, asker: u32) {
-        let (word, bit) = place(asker);
+    pub(super) fn add_card_waiter(&self, waiter: u32) {
+        let (word, bit) = bit_of(waiter);
         // SAFETY: invariant 1.
         if let Some(word) = unsafe { self.card_waiters.as_ref() }.get(word) {
-            // SYNC desk-asker (release)
+            // SYNC card-waiter (release)
             word.fetch_or(bit, Ordering::Release);
         }
         fence(Ordering::SeqCst);
@@ -299,7 +289,7 @@ impl ControlBlock {
 
 /// Returns the indices of the set bits.
 #[inline]
-pub(super) fn set(mut bits: u64) -> impl Iterator<Item = u32> {
+pub(super) fn set_bits(mut bits: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = (bits != 0).then(|| bits.trailing_zeros())?;
         bits &= bits - 1;

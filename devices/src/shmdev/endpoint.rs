@@ -1,26 +1,24 @@
-//! The sending end: the ring of the pair, the peer's exported blocks, and copies out of the peer's memory.
+//! The sending side: the ring of the pair, the peer's exported blocks, and copies out of the peer's memory.
 
 use std::sync::Arc;
 
 use super::cma::PeerMemory;
-use super::coop_copy::{CoopCopy, PeerCopies};
+use super::coop_copy::{PeerCopies, ShmCoopCopy};
 use super::imports::PeerBlocks;
 use super::notify::ShmNotifier;
 use super::segment_layout::RingLocation;
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingEndpoint;
 
-/// The sending side to one peer.
 #[derive(Debug)]
 pub(super) struct ShmEndpoint {
     pub(super) ring: RingEndpoint<ShmNotifier>,
     /// The peer's memory, if the system lets this process read it.
-    pub(super) window: Option<PeerMemory>,
-    pub(super) shelf: PeerBlocks,
-    pub(super) together: Arc<CoopCopy>,
+    pub(super) peer_memory: Option<PeerMemory>,
+    pub(super) peer_blocks: PeerBlocks,
+    pub(super) coop_copy: Arc<ShmCoopCopy>,
     pub(super) copies: Arc<PeerCopies>,
-    /// The location of the ring.
-    pub(super) contact: RingLocation,
+    pub(super) location: RingLocation,
 }
 
 impl Endpoint for ShmEndpoint {
@@ -39,16 +37,16 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn verify(&mut self) -> Result<(), PostError> {
-        self.shelf
+        self.peer_blocks
             .segment
-            .verify_contact(self.shelf.holder.index, self.shelf.index, self.contact)
+            .verify_location(self.peer_blocks.holder.index, self.peer_blocks.index, self.location)
             .map_err(PostError::Broken)?;
         self.ring.verify()
     }
 
     fn peer_gone(&mut self) {
         self.ring.peer_gone();
-        self.together.pending_writes().peer_gone(self.copies.index);
+        self.coop_copy.pending_writes().peer_gone(self.copies.index);
     }
 
     fn is_drained(&mut self) -> bool {
@@ -66,17 +64,17 @@ impl Endpoint for ShmEndpoint {
         if PeerBlocks::is_block_key(key) {
             let run = to.contiguous().ok_or(PostError::Unsupported)?;
             // SAFETY: the caller's promise: it is all of `to`.
-            return unsafe { self.shelf.copy(key, at, run, to.len) };
+            return unsafe { self.peer_blocks.copy(key, at, run, to.len) };
         }
-        let window = self.window.ok_or(PostError::Unsupported)?;
-        let ShmEndpoint { ring, together, copies, .. } = self;
+        let peer_memory = self.peer_memory.ok_or(PostError::Unsupported)?;
+        let ShmEndpoint { ring, coop_copy, copies, .. } = self;
         // SAFETY: the caller's promise.
-        unsafe { together.copy(window, copies, (key, at), to, op, || ring.notify_receiver()) }
+        unsafe { coop_copy.copy(peer_memory, copies, (key, at), to, op, || ring.notify_receiver()) }
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         match PeerBlocks::is_block_key(key) {
-            true => self.shelf.view(key, len),
+            true => self.peer_blocks.view(key, len),
             false => Err(PostError::Unsupported),
         }
     }
@@ -90,7 +88,7 @@ mod tests {
     use mpj_datatypes::Primitive;
     use mpj_pool::Access;
 
-    use super::super::coop_copy::tests::Told;
+    use super::super::coop_copy::tests::RecordingSink;
     use super::super::{Segment, ShmDriver};
     use super::*;
     use crate::config::Config;
@@ -101,7 +99,7 @@ mod tests {
     use crate::site::Site;
 
     #[test]
-    fn what_a_peer_owes_that_has_left_is_given_up() {
+    fn pending_write_of_a_peer_that_has_left_fails() {
         if crate::cores::is_oversubscribed(&Config::default(), 2) {
             drop(writeln!(
                 std::io::stderr(),
@@ -118,37 +116,37 @@ mod tests {
             ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()
         });
         let Opened { device, mut inlet } = receiver;
-        let mut link = device.connect(PeerId(1), &sender.device.address()).unwrap();
+        let mut endpoint = device.connect(PeerId(1), &sender.device.address()).unwrap();
         let (mut from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
         let [from, to] = [&mut from, &mut to]
             .map(|it| MemoryDesc::new(it.as_mut_ptr(), it.len(), Primitive::Byte.into()).unwrap());
         // SAFETY: the memory stays until the test ends.
-        let shown = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
-        let key = sender.device.pack_key(&shown, 0, from.bytes()).unwrap();
+        let exposed = unsafe { sender.device.register(&from, None, Access::READ) }.unwrap();
+        let key = sender.device.pack_key(&exposed, 0, from.bytes()).unwrap();
         let ring = segment.find_ring(0, 1).unwrap().unwrap();
         // The sender claims a piece and stops.
         let is_taken = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while ring.pieces().claim(Side::Back, |_| 1).is_none() {
+                while ring.shared_copy().claim(Side::Back, |_| 1).is_none() {
                     std::hint::spin_loop();
                 }
                 is_taken.store(true, Ordering::Release);
             });
             loop {
                 // SAFETY: `to` stays until the test ends, and nobody else writes there.
-                let moved = unsafe { link.get(&key, 0, to.part(0, to.bytes(), None), OP) };
+                let moved = unsafe { endpoint.get(&key, 0, to.part(0, to.bytes(), None), OP) };
                 if moved == Ok(OpStatus::InProgress) || is_taken.load(Ordering::Acquire) {
                     break moved;
                 }
             }
         });
         assert_eq!(moved, Ok(OpStatus::InProgress));
-        let mut told = Told::default();
-        inlet.progress(&mut told);
-        assert_eq!(told.0, [], "it may write yet");
-        link.peer_gone();
-        inlet.progress(&mut told);
-        assert_eq!(told.0, [(OP, false)]);
+        let mut sink = RecordingSink::default();
+        inlet.progress(&mut sink);
+        assert_eq!(sink.0, [], "it may write yet");
+        endpoint.peer_gone();
+        inlet.progress(&mut sink);
+        assert_eq!(sink.0, [(OP, false)]);
     }
 }

@@ -1,11 +1,11 @@
 //! The owner's side of exported blocks: blocks of its pool that other ranks read in place.
 //!
 //! For each exported block there is a word in the owner's pool, which holds the number of the export and the state of
-//! the block (`loan`). The owner does not reuse the block until its receiver has returned it, even if the operation has
-//! ended otherwise or the device is closed ([`ORPHANS`]). A receiver whose process has exited holds no block. A
-//! receiver that has left, or was reported dead, may still read the block, and so may other ranks of its process. The
-//! owner finds out by the receiver's socket, which the receiver keeps open while it reads any block. A receiver that
-//! finds another number in the word is too late.
+//! the block (`block_state`). The owner does not reuse the block until its receiver has returned it, even if the
+//! operation has ended otherwise or the device is closed ([`ORPHANS`]). A receiver that has left, or was reported dead,
+//! may still read the block, and so may other ranks of its process. So the block also comes back when the receiver's
+//! wake-up socket is closed, which the receiver keeps open while it reads any block. A receiver that finds another
+//! number in the word is too late.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,96 +21,97 @@ use super::slot_ids::{SlotIds, slot_of};
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::message::KeepAlive;
 
-/// The blocks that one rank exports.
 #[derive(Debug)]
 pub(super) struct BlockExports {
     segment: Arc<Segment>,
     index: u32,
-    blocks: Option<Arc<PoolSpace>>,
+    space: Option<Arc<PoolSpace>>,
     numbers: SlotIds,
-    /// Whether the device of the rank is gone.
     is_closed: AtomicBool,
 }
 
-/// The record of an exported block in the operation whose message it is.
+/// The record of an exported block in its registration.
 #[derive(Debug)]
 pub(super) struct ExportedBlock {
-    lending: Arc<BlockExports>,
+    exports: Arc<BlockExports>,
     number: u64,
-    /// The offset of the block in the pool.
     offset: usize,
     len: usize,
     /// Keeps the memory alive until the block is returned.
     keep: Option<KeepAlive>,
     /// The receiver, set when the block is revoked.
     receiver: OnceLock<u32>,
-    /// Blocks that had been returned when this one was exported. Dropping them may run code of their users, so they are
-    /// dropped with this record and not under the locks of the exporting thread.
-    _home: Vec<OrphanedBlock>,
+    /// Blocks that had been returned when this one was exported. Dropping them may run code of their users, so it
+    /// happens with this record and not under the locks of the exporting thread.
+    _returned: Vec<OrphanedBlock>,
 }
 
 /// A block whose operation has ended before its receiver has returned it.
 #[derive(Debug)]
 struct OrphanedBlock {
-    lending: Arc<BlockExports>,
+    exports: Arc<BlockExports>,
     number: u64,
     receiver: Option<u32>,
     _keep: KeepAlive,
 }
 
 /// Blocks that are still read although their operations have ended. A rank searches its own blocks here when it exports
-/// another one, and also those of ranks of this process whose device is gone.
+/// another one, and also those of ranks of this process whose device is closed.
 static ORPHANS: std::sync::Mutex<Vec<OrphanedBlock>> = std::sync::Mutex::new(Vec::new());
-/// The length of `ORPHANS`.
-static HOW_MANY: AtomicUsize = AtomicUsize::new(0);
+static ORPHAN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl BlockExports {
     pub(super) fn new(segment: &Arc<Segment>, index: u32) -> Arc<Self> {
-        let (blocks, segment) = (PoolSpace::new(segment, index), Arc::clone(segment));
+        let (space, segment) = (PoolSpace::new(segment, index), Arc::clone(segment));
         Arc::new(BlockExports {
             segment,
             index,
-            blocks,
+            space,
             numbers: SlotIds::new(0),
             is_closed: AtomicBool::new(false),
         })
     }
 
-    /// Returns whether the rank has a pool, whose blocks can be exported.
     pub(super) fn has_pool(&self) -> bool {
-        self.blocks.is_some()
+        self.space.is_some()
     }
 
-    /// Makes a storage whose blocks can be exported.
     pub(super) fn storage(&self, len: usize) -> Result<PoolStorage, StorageError> {
         let none = StorageError::Size { asked: len, most: 0 };
-        self.blocks.as_ref().ok_or(none)?.make(len)
+        self.space.as_ref().ok_or(none)?.make(len)
     }
 
-    /// Exports contiguous memory of the pool. Returns `None` if the memory is not of this kind, or all slots are in
-    /// use.
+    /// Returns `None` if the memory is not contiguous memory of the pool, or all slots are in use.
     pub(super) fn export(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
-        self.blocks.as_ref()?;
+        self.space.as_ref()?;
         let (run, len) = (memory.contiguous()?, memory.bytes());
         let offset = run.addr().checked_sub(self.segment.in_pool(self.index, 0, 0)?.addr().get())?;
         self.segment.in_pool(self.index, offset, len)?;
-        let home = if HOW_MANY.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };
+        let returned =
+            if ORPHAN_COUNT.load(Ordering::Relaxed) > 0 { self.reclaim_orphans() } else { Vec::new() };
         let number = self.numbers.alloc()?;
-        self.loan(number)?.export();
-        let (lending, keep) = (Arc::clone(self), Some(Arc::clone(keep)));
+        self.block_state(number)?.export();
+        let (exports, keep) = (Arc::clone(self), Some(Arc::clone(keep)));
         Some(Registration::new(
-            ExportedBlock { lending, number, offset, len, keep, receiver: OnceLock::new(), _home: home },
+            ExportedBlock {
+                exports,
+                number,
+                offset,
+                len,
+                keep,
+                receiver: OnceLock::new(),
+                _returned: returned,
+            },
             0,
         ))
     }
 
-    fn loan(&self, number: u64) -> Option<BlockState<'_>> {
+    fn block_state(&self, number: u64) -> Option<BlockState<'_>> {
         Some(BlockState::new(self.segment.block_states(self.index).get(slot_of(number))?, number))
     }
 
-    /// Revokes a block; returns whether its memory is this rank's again.
     fn try_revoke(&self, number: u64) -> bool {
-        self.loan(number).is_none_or(|loan| loan.take_back())
+        self.block_state(number).is_none_or(|block_state| block_state.try_revoke())
     }
 
     /// Revokes a block; returns whether no rank reads it any more, because it was returned or its receiver is gone.
@@ -118,7 +119,7 @@ impl BlockExports {
         self.try_revoke(number) || receiver.is_some_and(is_gone)
     }
 
-    /// Closes the exports: any rank of this process that finds one of its orphaned blocks returned may drop it.
+    /// From now on any rank of this process may drop the orphaned blocks of this one that were returned.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
@@ -126,38 +127,37 @@ impl BlockExports {
     /// Removes from [`ORPHANS`] the blocks that were returned, of this rank and of ranks that are closed.
     #[cold]
     fn reclaim_orphans(self: &Arc<Self>) -> Vec<OrphanedBlock> {
-        let mut kept = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Check each receiver only once, because that is a system call.
+        let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Check each receiver only once: that is a system call.
         let mut gone = HashMap::new();
-        let is_home = |one: &mut OrphanedBlock| {
-            let segment = &one.lending.segment;
+        let is_returned = |one: &mut OrphanedBlock| {
+            let segment = &one.exports.segment;
             let is_gone =
                 |index| *gone.entry((segment.id(), index)).or_insert_with(|| !segment.is_alive(index));
-            let is_ours = Arc::ptr_eq(&one.lending, self) || one.lending.is_closed.load(Ordering::Relaxed);
-            is_ours && one.lending.is_returned(one.number, one.receiver, is_gone)
+            let is_ours = Arc::ptr_eq(&one.exports, self) || one.exports.is_closed.load(Ordering::Relaxed);
+            is_ours && one.exports.is_returned(one.number, one.receiver, is_gone)
         };
-        let home: Vec<_> = kept.extract_if(.., is_home).collect();
-        HOW_MANY.store(kept.len(), Ordering::Relaxed);
-        drop(kept);
-        home.iter().for_each(|one| one.lending.end(one.number));
-        home
+        let returned: Vec<_> = orphans.extract_if(.., is_returned).collect();
+        ORPHAN_COUNT.store(orphans.len(), Ordering::Relaxed);
+        drop(orphans);
+        returned.iter().for_each(|one| one.exports.free_slot(one.number));
+        returned
     }
 
-    /// Makes the word and its number available for another export.
-    fn end(&self, number: u64) {
-        if let Some(loan) = self.loan(number) {
-            loan.clear();
+    fn free_slot(&self, number: u64) {
+        if let Some(block_state) = self.block_state(number) {
+            block_state.clear();
         }
-        self.numbers.give(number);
+        self.numbers.free(number);
     }
 }
 
 impl ExportedBlock {
-    /// Revokes the block from its receiver, a rank of this host. If the receiver views the block, it has received the
-    /// message and goes on ([`is_received`](Self::is_received) says so). If it copies the block, the copy fails when it
-    /// ends. In both cases the block is kept until the receiver returns it.
+    /// Revokes the block from its receiver, the index of a rank of this host. If the receiver views the block, it has
+    /// received the message and goes on ([`is_received`](Self::is_received) returns true). If it copies the block, the
+    /// copy fails when it ends. In both cases the block is kept until the receiver returns it.
     pub(super) fn revoke(&self, receiver: Option<u32>) {
-        let _is_home = self.lending.try_revoke(self.number);
+        let _is_returned = self.exports.try_revoke(self.number);
         if let Some(receiver) = receiver {
             let _ = self.receiver.set(receiver);
         }
@@ -165,7 +165,7 @@ impl ExportedBlock {
 
     /// Returns whether the receiver views the block, or has viewed it.
     pub(super) fn is_received(&self) -> bool {
-        self.lending.loan(self.number).is_some_and(|loan| loan.is_viewed())
+        self.exports.block_state(self.number).is_some_and(|block_state| block_state.is_viewed())
     }
 
     pub(super) fn key(&self, at: usize, len: usize) -> Option<RemoteKey> {
@@ -176,18 +176,23 @@ impl ExportedBlock {
 
 impl Drop for ExportedBlock {
     fn drop(&mut self) {
-        let ExportedBlock { lending, number, keep, receiver, .. } = self;
+        let ExportedBlock { exports, number, keep, receiver, .. } = self;
         let receiver = receiver.take();
-        let is_home = lending.is_returned(*number, receiver, |index| !lending.segment.is_alive(index));
+        let is_returned = exports.is_returned(*number, receiver, |index| !exports.segment.is_alive(index));
         if let Some(keep) = keep.take()
-            && !is_home
+            && !is_returned
         {
-            let mut kept = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push(OrphanedBlock { lending: Arc::clone(lending), number: *number, receiver, _keep: keep });
-            HOW_MANY.store(kept.len(), Ordering::Relaxed);
+            let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+            orphans.push(OrphanedBlock {
+                exports: Arc::clone(exports),
+                number: *number,
+                receiver,
+                _keep: keep,
+            });
+            ORPHAN_COUNT.store(orphans.len(), Ordering::Relaxed);
             return;
         }
-        lending.end(*number);
+        exports.free_slot(*number);
     }
 }
 
@@ -198,12 +203,12 @@ mod tests {
 
     use super::super::block_state::BlockUse;
     use super::super::imports::PeerBlocks;
-    use super::super::slot_ids::{END, PLACES};
+    use super::super::slot_ids::{ID_END, SLOTS};
     use super::*;
     use crate::config::Config;
     use crate::device::{OpStatus, PostError};
 
-    /// Makes the exports of rank 0, and the view of them that rank 1 has.
+    /// Makes the exports of rank 0, and what rank 1 sees of them.
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
         let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
         let holder = segment.open_rank(1).unwrap();
@@ -215,64 +220,69 @@ mod tests {
         keep: KeepAlive,
     }
 
-    fn block(lending: &BlockExports, bytes: &[u8]) -> Block {
-        let part = lending.storage(bytes.len()).unwrap();
+    fn block(exports: &BlockExports, bytes: &[u8]) -> Block {
+        let part = exports.storage(bytes.len()).unwrap();
         // SAFETY: the part is ours, and long enough.
         unsafe { part.base().as_ptr().copy_from(bytes.as_ptr(), bytes.len()) };
         let memory = MemoryDesc::new(part.base().as_ptr(), bytes.len(), Primitive::Byte.into()).unwrap();
         Block { memory, keep: Arc::new(part) }
     }
 
-    fn key(lent: &Registration, at: usize, len: usize) -> RemoteKey {
-        lent.record::<ExportedBlock>().unwrap().key(at, len).unwrap()
+    fn key(exported: &Registration, at: usize, len: usize) -> RemoteKey {
+        exported.record::<ExportedBlock>().unwrap().key(at, len).unwrap()
     }
 
     fn holders(block: &Block) -> usize {
         Arc::strong_count(&block.keep)
     }
 
-    fn copy(shelf: &PeerBlocks, key: &RemoteKey, at: u64, to: &mut [u8]) -> Result<OpStatus, PostError> {
+    fn copy(
+        peer_blocks: &PeerBlocks,
+        key: &RemoteKey,
+        at: u64,
+        to: &mut [u8],
+    ) -> Result<OpStatus, PostError> {
         // SAFETY: it is all of `to`, which is borrowed.
-        unsafe { shelf.copy(key, at, to.as_mut_ptr(), to.len()) }
+        unsafe { peer_blocks.copy(key, at, to.as_mut_ptr(), to.len()) }
     }
 
     #[test]
-    fn a_block_is_copied_of_in_parts_and_looked_at_once() {
-        let (lending, shelf) = pair();
+    fn block_is_copied_in_ranges_and_viewed_once() {
+        let (exports, peer_blocks) = pair();
         let bytes: Vec<u8> = (0..200).collect();
-        let block = block(&lending, &bytes);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let (whole, half) = (key(&lent, 0, 200), key(&lent, 100, 100));
-        assert!(lent.record::<ExportedBlock>().unwrap().key(100, 101).is_none());
+        let block = block(&exports, &bytes);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let (whole, half) = (key(&exported, 0, 200), key(&exported, 100, 100));
+        assert!(exported.record::<ExportedBlock>().unwrap().key(100, 101).is_none());
         let mut to = [0; 50];
         for at in [0, 50] {
-            assert_eq!(copy(&shelf, &half, at, &mut to), Ok(OpStatus::Done));
+            assert_eq!(copy(&peer_blocks, &half, at, &mut to), Ok(OpStatus::Done));
             assert_eq!(to[..], bytes[100 + at as usize..][..50]);
         }
-        assert!(!lent.record::<ExportedBlock>().unwrap().is_received());
-        let view = shelf.view(&whole, 200).unwrap();
+        assert!(!exported.record::<ExportedBlock>().unwrap().is_received());
+        let view = peer_blocks.view(&whole, 200).unwrap();
         assert_eq!(view.bytes(), bytes);
-        assert!(lent.record::<ExportedBlock>().unwrap().is_received());
-        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Revoked, "twice");
-        assert_eq!(copy(&shelf, &whole, 0, &mut to), Err(PostError::Revoked));
+        assert!(exported.record::<ExportedBlock>().unwrap().is_received());
+        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "twice");
+        assert_eq!(copy(&peer_blocks, &whole, 0, &mut to), Err(PostError::Revoked));
         drop(view);
-        assert!(lent.record::<ExportedBlock>().unwrap().is_received());
-        assert_eq!(shelf.view(&whole, 200).unwrap_err(), PostError::Revoked, "it is home");
-        drop(lent);
+        assert!(exported.record::<ExportedBlock>().unwrap().is_received());
+        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "it is returned");
+        drop(exported);
         assert_eq!(holders(&block), 1);
     }
 
     #[test]
-    fn a_block_that_is_looked_at_is_kept_until_it_is_home() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        drop(lent);
-        let again = |_| lending.export(&block.memory, &block.keep).unwrap();
+    fn a_block_that_is_looked_at_is_kept_until_it_is_returned() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        drop(exported);
+        let again = |_| exports.export(&block.memory, &block.keep).unwrap();
         drop((0..3).map(again).collect::<Vec<_>>());
-        assert_eq!(holders(&block), 2, "it is looked at");
+        assert_eq!(holders(&block), 2, "it is viewed");
         assert_eq!(view.bytes(), [7; 100]);
         drop(view);
         // The next export finds the block returned.
@@ -281,34 +291,35 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_block_that_is_withdrawn_meanwhile_is_no_message() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let key = key(&lent, 0, 100);
+    fn copy_of_a_block_that_is_revoked_meanwhile_is_not_a_message() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let key = key(&exported, 0, 100);
         let mut to = [0; 100];
         // The receiver is in the middle of its copy.
-        let number = lent.record::<ExportedBlock>().unwrap().number;
-        let loan = BlockState::new(shelf.segment.block_states(0).get(slot_of(number)).unwrap(), number);
-        assert!(loan.acquire(BlockUse::Copy));
-        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        assert!(!lent.record::<ExportedBlock>().unwrap().is_received());
-        drop(lent);
-        drop(lending.export(&block.memory, &block.keep).unwrap());
+        let number = exported.record::<ExportedBlock>().unwrap().number;
+        let block_state =
+            BlockState::new(peer_blocks.segment.block_states(0).get(slot_of(number)).unwrap(), number);
+        assert!(block_state.acquire(BlockUse::Copy));
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        assert!(!exported.record::<ExportedBlock>().unwrap().is_received());
+        drop(exported);
+        drop(exports.export(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 2, "the receiver reads it");
-        assert!(!loan.give_back(BlockUse::Copy), "it has received nothing");
-        drop(lending.export(&block.memory, &block.keep).unwrap());
+        assert!(!block_state.give_back(BlockUse::Copy), "it has received nothing");
+        drop(exports.export(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 1);
-        assert_eq!(copy(&shelf, &key, 0, &mut to), Err(PostError::Revoked));
+        assert_eq!(copy(&peer_blocks, &key, 0, &mut to), Err(PostError::Revoked));
     }
 
     #[test]
-    fn a_block_that_is_viewed_when_it_is_withdrawn_has_been_received() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        let record = lent.record::<ExportedBlock>().unwrap();
+    fn block_that_is_viewed_when_it_is_revoked_has_been_received() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        let record = exported.record::<ExportedBlock>().unwrap();
         record.revoke(Some(1));
         assert!(record.is_received());
         drop(view);
@@ -316,96 +327,103 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_looks_at_nothing() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
-        // No process has ever opened rank 0.
-        lent.record::<ExportedBlock>().unwrap().revoke(Some(0));
-        drop(lent);
+    fn receiver_that_has_exited_holds_no_block() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
+        // No process has opened rank 0.
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(0));
+        drop(exported);
         assert_eq!(holders(&block), 1);
-        // Another block has its word by now, and keeps it.
-        let other = lending.export(&block.memory, &block.keep).unwrap();
+        // Another block uses its word by now, and keeps it.
+        let other = exports.export(&block.memory, &block.keep).unwrap();
         drop(view);
-        assert!(shelf.view(&key(&other, 0, 100), 100).is_ok());
+        assert!(peer_blocks.view(&key(&other, 0, 100), 100).is_ok());
     }
 
     #[test]
-    fn who_was_called_dead_and_goes_on_looks_at_what_it_did() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let view = shelf.view(&key(&lent, 0, 100), 100).unwrap();
+    fn falsely_reported_receiver_keeps_its_view() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let view = peer_blocks.view(&key(&exported, 0, 100), 100).unwrap();
         // Drop all other state of the receiver.
-        drop(shelf);
-        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        drop(lent);
-        drop(lending.export(&block.memory, &block.keep).unwrap());
-        assert_eq!(holders(&block), 2, "it is looked at");
+        drop(peer_blocks);
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        drop(exported);
+        drop(exports.export(&block.memory, &block.keep).unwrap());
+        assert_eq!(holders(&block), 2, "it is viewed");
         drop(view);
-        drop(lending.export(&block.memory, &block.keep).unwrap());
+        drop(exports.export(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 1);
     }
 
     #[test]
-    fn one_that_leaves_or_dies_looks_at_what_it_has_until_its_process_is_gone() {
-        let (lending, shelf) = pair();
-        let blocks = [(); 3].map(|()| block(&lending, &[7; 100]));
-        let lent = blocks.each_ref().map(|block| lending.export(&block.memory, &block.keep).unwrap());
-        let views = lent.each_ref().map(|lent| shelf.view(&key(lent, 0, 100), 100).unwrap());
-        let process = shelf.segment.open_rank(0).unwrap();
-        lent.iter().for_each(|lent| lent.record::<ExportedBlock>().unwrap().revoke(Some(0)));
-        drop(lent);
-        let again = || drop(lending.export(&blocks[0].memory, &blocks[0].keep).unwrap());
+    fn views_of_a_receiver_last_until_its_process_exits() {
+        let (exports, peer_blocks) = pair();
+        let blocks = [(); 3].map(|()| block(&exports, &[7; 100]));
+        let exported = blocks.each_ref().map(|block| exports.export(&block.memory, &block.keep).unwrap());
+        let views =
+            exported.each_ref().map(|exported| peer_blocks.view(&key(exported, 0, 100), 100).unwrap());
+        let process = peer_blocks.segment.open_rank(0).unwrap();
+        exported.iter().for_each(|exported| exported.record::<ExportedBlock>().unwrap().revoke(Some(0)));
+        drop(exported);
+        let again = || drop(exports.export(&blocks[0].memory, &blocks[0].keep).unwrap());
         again();
-        assert_eq!(blocks.each_ref().map(holders), [2; 3], "they may be looked at");
+        assert_eq!(blocks.each_ref().map(holders), [2; 3], "they might still be viewed");
         drop(process);
         again();
-        assert_eq!(blocks.each_ref().map(holders), [1; 3], "its process is gone");
+        assert_eq!(blocks.each_ref().map(holders), [1; 3], "its process has exited");
         drop(views);
     }
 
     #[test]
-    fn what_was_taken_back_or_was_never_lent_is_refused() {
-        let (lending, shelf) = pair();
-        let block = block(&lending, &[7; 100]);
-        let lent = lending.export(&block.memory, &block.keep).unwrap();
-        let good = key(&lent, 0, 100);
-        let number = lent.record::<ExportedBlock>().unwrap().number;
-        let pool = shelf.segment.layout().pool(0).len() as u64;
+    fn revoked_and_invalid_keys_are_refused() {
+        let (exports, peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
+        let exported = exports.export(&block.memory, &block.keep).unwrap();
+        let good = key(&exported, 0, 100);
+        let number = exported.record::<ExportedBlock>().unwrap().number;
+        let pool = peer_blocks.segment.layout().pool(0).len() as u64;
         for offset in [0, 8191, pool, pool - 99, u64::MAX, u64::MAX - 99] {
             let key = BlockKey { number, offset }.pack().unwrap();
-            assert!(matches!(shelf.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
-            assert!(matches!(copy(&shelf, &key, 0, &mut [0; 100]), Err(PostError::Broken(_))), "{offset}");
+            assert!(matches!(peer_blocks.view(&key, 100), Err(PostError::Broken(_))), "{offset}");
+            assert!(
+                matches!(copy(&peer_blocks, &key, 0, &mut [0; 100]), Err(PostError::Broken(_))),
+                "{offset}"
+            );
         }
-        assert!(matches!(copy(&shelf, &good, u64::MAX, &mut [0; 1]), Err(PostError::Broken(_))));
-        assert!(matches!(shelf.view(&good, usize::MAX), Err(PostError::Broken(_))));
-        for number in [0, number + 1, number + PLACES as u64, END - 1] {
+        assert!(matches!(copy(&peer_blocks, &good, u64::MAX, &mut [0; 1]), Err(PostError::Broken(_))));
+        assert!(matches!(peer_blocks.view(&good, usize::MAX), Err(PostError::Broken(_))));
+        for number in [0, number + 1, number + SLOTS as u64, ID_END - 1] {
             let key = BlockKey { number, offset: 8192 }.pack().unwrap();
-            assert_eq!(shelf.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
+            assert_eq!(peer_blocks.view(&key, 100).unwrap_err(), PostError::Revoked, "{number}");
         }
         for garbage in [&[0xff; 15][..], &[0xff; 17], &[0; 16]] {
             assert!(!PeerBlocks::is_block_key(&RemoteKey::new(garbage).unwrap()), "{garbage:?}");
         }
-        let none =
-            PeerBlocks { segment: Arc::clone(&shelf.segment), index: 2, holder: Arc::clone(&shelf.holder) };
+        let none = PeerBlocks {
+            segment: Arc::clone(&peer_blocks.segment),
+            index: 2,
+            holder: Arc::clone(&peer_blocks.holder),
+        };
         assert!(matches!(none.view(&good, 100), Err(PostError::Broken(_))), "there is no such rank");
-        lent.record::<ExportedBlock>().unwrap().revoke(Some(1));
-        assert_eq!(shelf.view(&good, 100).unwrap_err(), PostError::Revoked);
+        exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
+        assert_eq!(peer_blocks.view(&good, 100).unwrap_err(), PostError::Revoked);
     }
 
     #[test]
-    fn memory_elsewhere_and_more_than_there_are_words_is_not_lent() {
-        let (lending, _shelf) = pair();
-        let block = block(&lending, &[7; 100]);
+    fn memory_elsewhere_and_exports_beyond_the_limit_are_refused() {
+        let (exports, _peer_blocks) = pair();
+        let block = block(&exports, &[7; 100]);
         let mut byte = [0u8; 8];
         let elsewhere = MemoryDesc::new(byte.as_mut_ptr(), 8, Primitive::Byte.into()).unwrap();
-        assert!(lending.export(&elsewhere, &block.keep).is_none());
-        let all: Vec<_> = (0..PLACES).map(|_| lending.export(&block.memory, &block.keep).unwrap()).collect();
-        assert!(lending.export(&block.memory, &block.keep).is_none());
+        assert!(exports.export(&elsewhere, &block.keep).is_none());
+        let all: Vec<_> = (0..SLOTS).map(|_| exports.export(&block.memory, &block.keep).unwrap()).collect();
+        assert!(exports.export(&block.memory, &block.keep).is_none());
         drop(all);
-        assert!(lending.export(&block.memory, &block.keep).is_some());
+        assert!(exports.export(&block.memory, &block.keep).is_some());
         assert_eq!(holders(&block), 1);
     }
 }

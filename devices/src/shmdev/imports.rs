@@ -1,4 +1,4 @@
-//! The receiver's side of exported blocks; `lending` is the owner's side.
+//! The receiver's side of exported blocks; `exports` is the owner's side.
 //!
 //! A key names a block by the number of its export and its offset in the pool of its owner. Both come from a peer.
 //! Before any byte is read, the offset is checked to be in that pool, and the state word of the number to say that the
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::block_state::{BlockState, BlockUse};
 use super::local_rank::LocalRank;
 use super::segment::Segment;
-use super::segment_layout::WORDS;
-use super::slot_ids::{END, slot_of};
+use super::segment_layout::STATE_BYTES;
+use super::slot_ids::{ID_END, slot_of};
 use crate::device::{OpStatus, PostError, RemoteKey, View};
 
-/// Marks the number in a key of a block. In the keys of `single` the number is less than `END`.
+/// Marks the number in a key of a block. In the keys of `cma` the number is less than `ID_END`.
 const BLOCK_KEY_BIT: u64 = 1 << (u64::BITS - 1);
-const _: () = assert!(END <= BLOCK_KEY_BIT);
+const _: () = assert!(ID_END <= BLOCK_KEY_BIT);
 
 /// The remote key of an exported block. It is short enough to share the cell of the RTS.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl BlockKey {
         RemoteKey::new(&bytes)
     }
 
-    /// Unpacks a key; returns `None` if it does not name an exported block.
+    /// Returns `None` if the key does not name an exported block.
     fn unpack(key: &RemoteKey) -> Option<Self> {
         let (number, offset) = key.as_bytes().split_first_chunk::<8>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -42,7 +42,6 @@ impl BlockKey {
     }
 }
 
-/// The exported blocks of another rank, as its receivers see them.
 #[derive(Debug)]
 pub(super) struct PeerBlocks {
     pub(super) segment: Arc<Segment>,
@@ -56,36 +55,35 @@ pub(super) struct PeerBlocks {
 #[derive(Debug)]
 struct BlockGuard {
     segment: Arc<Segment>,
-    /// Its socket tells the owner that this rank still reads.
-    _looker: Arc<LocalRank>,
+    /// The owner sees by its socket that this rank might still read.
+    _holder: Arc<LocalRank>,
     index: u32,
     number: u64,
     to: BlockUse,
-    is_given: bool,
+    is_returned: bool,
 }
 
 impl BlockGuard {
-    /// Returns the block; the result is whether it belonged to this rank until now.
-    fn give(&mut self) -> bool {
+    /// Returns the block to its owner; returns whether the receiver had it until now.
+    fn give_back(&mut self) -> bool {
         let at = self.segment.block_states(self.index).get(slot_of(self.number));
-        !std::mem::replace(&mut self.is_given, true)
+        !std::mem::replace(&mut self.is_returned, true)
             && at.is_some_and(|at| BlockState::new(at, self.number).give_back(self.to))
     }
 }
 
 impl Drop for BlockGuard {
     fn drop(&mut self) {
-        self.give();
+        self.give_back();
     }
 }
 
 impl PeerBlocks {
-    /// Returns whether a key names an exported block.
     pub(super) fn is_block_key(key: &RemoteKey) -> bool {
         BlockKey::unpack(key).is_some()
     }
 
-    /// Takes a block to read its bytes `at..at + len`.
+    /// Acquires a block to read its bytes `at..at + len`.
     fn acquire(
         &self,
         key: &RemoteKey,
@@ -93,27 +91,26 @@ impl PeerBlocks {
         len: usize,
         to: BlockUse,
     ) -> Result<(NonNull<u8>, BlockGuard), PostError> {
-        let garbage = || PostError::Broken(format!("it sent a key that is none of its pool: {key:?}"));
+        let garbage = || PostError::Broken(format!("it sent an invalid block key: {key:?}"));
         let BlockKey { number, offset } = BlockKey::unpack(key).ok_or_else(garbage)?;
         let offset = offset.checked_add(at).and_then(|offset| usize::try_from(offset).ok());
         // The words before the blocks are not block memory: receivers write them.
-        let offset = offset.filter(|offset| *offset >= WORDS);
+        let offset = offset.filter(|offset| *offset >= STATE_BYTES);
         let base =
             offset.and_then(|offset| self.segment.in_pool(self.index, offset, len)).ok_or_else(garbage)?;
         let word = self.segment.block_states(self.index).get(slot_of(number)).ok_or_else(garbage)?;
         if !BlockState::new(word, number).acquire(to) {
             return Err(PostError::Revoked);
         }
-        let (segment, looker) = (Arc::clone(&self.segment), Arc::clone(&self.holder));
-        Ok((base, BlockGuard { segment, _looker: looker, index: self.index, number, to, is_given: false }))
+        let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.holder));
+        Ok((base, BlockGuard { segment, _holder: holder, index: self.index, number, to, is_returned: false }))
     }
 
-    /// Views all of a block.
     pub(super) fn view(&self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
-        let (base, taken) = self.acquire(key, 0, len, BlockUse::View)?;
+        let (base, guard) = self.acquire(key, 0, len, BlockUse::View)?;
         // SAFETY: the owner has written the bytes, and does not change them while the state word says that the block is
         // in use.
-        Ok(unsafe { View::new(base, len, taken) })
+        Ok(unsafe { View::new(base, len, guard) })
     }
 
     /// Copies bytes of a block, from byte `at` of the key's range on.
@@ -127,9 +124,9 @@ impl PeerBlocks {
         to: *mut u8,
         len: usize,
     ) -> Result<OpStatus, PostError> {
-        let (base, mut taken) = self.acquire(key, at, len, BlockUse::Copy)?;
-        // SAFETY: the caller's promise for `to`, which is in no exported block; `take` vouches for `base`.
+        let (base, mut guard) = self.acquire(key, at, len, BlockUse::Copy)?;
+        // SAFETY: the caller's promise for `to`, which is in no exported block; `acquire` vouches for `base`.
         unsafe { to.copy_from_nonoverlapping(base.as_ptr(), len) };
-        if taken.give() { Ok(OpStatus::Done) } else { Err(PostError::Revoked) }
+        if guard.give_back() { Ok(OpStatus::Done) } else { Err(PostError::Revoked) }
     }
 }

@@ -12,114 +12,117 @@ use crate::sys::{BorrowedFd, Wakeup};
 /// another way.
 pub(super) type CardCallback = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 
-/// A local rank's side of its control block.
 pub(super) struct LocalRank {
     pub(super) index: u32,
-    pub(super) desk: ControlBlock,
+    pub(super) control_block: ControlBlock,
     wakeup: Wakeup,
     /// Whether the rank has announced that it sleeps, and not since then that it is awake.
     is_armed: AtomicBool,
     card_requests: Mutex<Vec<(u32, ControlBlock, CardCallback)>>,
-    /// The length of `asks`.
-    open: AtomicUsize,
+    /// The length of `card_requests`.
+    open_requests: AtomicUsize,
 }
 
 impl fmt::Debug for LocalRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Occupant({})", self.index)
+        write!(f, "LocalRank({})", self.index)
     }
 }
 
 impl LocalRank {
-    /// Claims the control block of a rank.
-    ///
     /// # Errors
-    /// The rank cannot have a socket to sleep on, or it has opened the device before.
-    pub(super) fn open(index: u32, desk: ControlBlock) -> Result<Self, String> {
-        let wakeup = Wakeup::new().map_err(|e| format!("has no socket to be woken by: {e}"))?;
-        if !desk.claim(wakeup.name()) {
+    /// The wake-up socket cannot be created, or the rank has opened the device before.
+    pub(super) fn open(index: u32, control_block: ControlBlock) -> Result<Self, String> {
+        let wakeup = Wakeup::new().map_err(|e| format!("cannot create its wake-up socket: {e}"))?;
+        if !control_block.claim(wakeup.name()) {
             return Err("has opened shmdev already".into());
         }
-        let (is_armed, open) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Ok(LocalRank { index, desk, wakeup, is_armed, card_requests: Mutex::default(), open })
+        let (is_armed, open_requests) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Ok(LocalRank {
+            index,
+            control_block,
+            wakeup,
+            is_armed,
+            card_requests: Mutex::default(),
+            open_requests,
+        })
     }
 
     /// Announces that the rank is about to sleep; returns the descriptor that becomes readable when it is woken.
     pub(super) fn arm(&self) -> BorrowedFd<'_> {
         self.wakeup.clear();
-        if self.desk.prepare_sleep() {
+        if self.control_block.prepare_sleep() {
             self.wakeup.send(self.wakeup.name());
         }
         self.is_armed.store(true, Ordering::Relaxed);
         self.wakeup.descriptor()
     }
 
-    /// Announces that the rank is awake, if it has announced that it sleeps.
+    /// Ends the sleep that `arm` has announced, if there is one.
     #[inline]
     pub(super) fn disarm(&self) {
         if self.is_armed.load(Ordering::Relaxed) {
-            self.get_up();
+            self.clear_asleep();
         }
     }
 
     #[cold]
-    fn get_up(&self) {
+    fn clear_asleep(&self) {
         self.is_armed.store(false, Ordering::Relaxed);
-        self.desk.clear_asleep();
+        self.control_block.clear_asleep();
         // A datagram in this socket counts against the quota of its sender, which could then not wake other ranks.
         self.wakeup.clear();
     }
 
-    /// Wakes the rank of a control block.
     #[cold]
-    pub(super) fn wake(&self, desk: &ControlBlock) {
-        let name = desk.wakeup_name();
+    pub(super) fn wake(&self, control_block: &ControlBlock) {
+        let name = control_block.wakeup_name();
         if name != 0 {
             self.wakeup.send(name);
         }
     }
 
-    /// Requests the card of the rank `of`, whose control block is `desk`.
-    pub(super) fn request_card(&self, of: u32, desk: ControlBlock, then: CardCallback) {
-        let mut asks = lock(&self.card_requests);
-        // Count the request before it is made, so that a thread that is notified of the card sees that one was
-        // requested.
-        self.open.store(asks.len() + 1, Ordering::Relaxed);
-        desk.add_card_waiter(self.index);
-        asks.push((of, desk, then));
-        drop(asks);
+    pub(super) fn request_card(&self, of: u32, control_block: ControlBlock, then: CardCallback) {
+        let mut requests = lock(&self.card_requests);
+        // Count the request before it is made: a thread that is notified of the card must see that one was requested.
+        self.open_requests.store(requests.len() + 1, Ordering::Relaxed);
+        control_block.add_card_waiter(self.index);
+        requests.push((of, control_block, then));
+        drop(requests);
         self.answer_requests(of);
     }
 
-    /// Returns whether requested cards are missing.
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
-        self.open.load(Ordering::Relaxed) != 0
+        self.open_requests.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes the name of the rank's socket to the control block again, in case it was overwritten.
+    /// Restores the name of the rank's socket, in case it was overwritten.
     pub(super) fn restore(&self) {
-        self.desk.set_bell(self.wakeup.name());
+        self.control_block.set_wakeup_name(self.wakeup.name());
     }
 
     /// Completes the requests for cards that are published, in case the bits that announce them were overwritten.
-    pub(super) fn look_for_cards(&self) {
+    pub(super) fn answer_all_requests(&self) {
         if self.has_requests() {
-            let asked: Vec<u32> = lock(&self.card_requests).iter().map(|(of, ..)| *of).collect();
-            asked.into_iter().for_each(|of| self.answer_requests(of));
+            let requested: Vec<u32> = lock(&self.card_requests).iter().map(|(of, ..)| *of).collect();
+            requested.into_iter().for_each(|of| self.answer_requests(of));
         }
     }
 
     /// Completes the requests for the card of one rank, if it is published.
     pub(super) fn answer_requests(&self, of: u32) {
         let mut answers = Vec::new();
-        let mut asks = lock(&self.card_requests);
-        while let Some(at) = asks.iter().position(|(other, desk, _)| *other == of && desk.card().is_some()) {
-            let (_, desk, then) = asks.swap_remove(at);
-            answers.push((desk.card(), then));
+        let mut requests = lock(&self.card_requests);
+        while let Some(at) = requests
+            .iter()
+            .position(|(other, control_block, _)| *other == of && control_block.card().is_some())
+        {
+            let (_, control_block, then) = requests.swap_remove(at);
+            answers.push((control_block.card(), then));
         }
-        self.open.store(asks.len(), Ordering::Relaxed);
-        drop(asks);
+        self.open_requests.store(requests.len(), Ordering::Relaxed);
+        drop(requests);
         for (card, then) in answers {
             then(match card {
                 Some(StoredCard::Inline(bytes)) => Some(bytes),

@@ -1,13 +1,11 @@
 //! `shmdev`: processes of one host, through one segment of shared memory.
 //!
-//! As in `smdev`, a short message is one cache line in the ring of the pair, and longer messages go through fragments.
-//! These take two copies, which overlap: the sender's into a fragment and the receiver's out of it. If the system
-//! allows it, the kernel instead copies a message that is longer than a fragment from the one memory to the other, on
-//! the cores of both ranks at once. `README.md` in this folder explains how two ranks connect, how much memory they
-//! need, and which of the two ways is faster when.
+//! As in `smdev`, a short message is one cache line in the ring of the pair, and longer messages go through fragments,
+//! with two copies that overlap. If the system allows it, a message longer than a fragment is copied once, by the
+//! kernel, on the cores of both ranks at once. `README.md` in this folder explains how two ranks connect, how much
+//! memory they need, and which of the two ways is faster when.
 //!
-//! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere it is identified by
-//! its rank in the world.
+//! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere by its world rank.
 
 mod block_state;
 mod cma;
@@ -15,7 +13,7 @@ mod control_block;
 mod coop_copy;
 mod endpoint;
 mod exports;
-#[allow(unsafe_code, reason = "the kernel writes where it is told")]
+#[allow(unsafe_code, reason = "raw pointers into the segment")]
 mod imports;
 mod inlet;
 mod local_rank;
@@ -46,8 +44,8 @@ use crate::ring::{ExitCheck, FragmentPool, RingEndpoint};
 use crate::site::Site;
 use crate::sync::{Mutex, lock};
 use crate::sys::{self, BorrowedFd};
-use cma::{ExposedTable, Exposure, PeerMemory};
-use coop_copy::{CoopCopy, PeerCopies};
+use cma::{PeerMemory, ShmExposedTable, ShmExposure};
+use coop_copy::{PeerCopies, ShmCoopCopy};
 use endpoint::ShmEndpoint;
 use exports::{BlockExports, ExportedBlock};
 use imports::PeerBlocks;
@@ -63,15 +61,15 @@ pub const SHM_EAGER_LIMIT: Number = Number {
     name: "SHM_EAGER_LIMIT",
     default: FRAGMENT as u64,
     range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which shmdev sends a message at once; longer ones are announced first",
+    help: "bytes up to which shmdev sends a message eagerly; longer ones use the rendezvous protocol",
 };
 
-/// The number of fragments a rank of shmdev owns.
+/// The number of fragments of a rank of shmdev.
 pub const SHM_FRAGMENTS: Number = Number {
     name: "SHM_FRAGMENTS",
     default: 128,
     range: (2, 1 << 16),
-    help: "fragments of a rank for messages under way; fewer by default above 8 ranks; read by mpjrun",
+    help: "fragments per rank for messages in transit; fewer by default above 8 ranks; read by mpjrun",
 };
 
 /// The memory of a shmdev rank for its rings.
@@ -79,7 +77,7 @@ pub const SHM_RING_KIB: Number = Number {
     name: "SHM_RING_KIB",
     default: 0,
     range: (0, 1 << 20),
-    help: "KiB of a rank for the rings to its peers; 0 for as much as they need; read by mpjrun",
+    help: "KiB per rank for the rings to its peers; short rings always fit; 0: enough for long ones; read by mpjrun",
 };
 
 /// The address space of a shmdev rank for the blocks of its pool.
@@ -87,7 +85,7 @@ pub const SHM_POOL_MIB: Number = Number {
     name: "SHM_POOL_MIB",
     default: 1024,
     range: (0, 1 << 20),
-    help: "MiB of a rank, at most, for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
+    help: "MiB of address space per rank for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
 /// The size from which on the kernel copies the messages of shmdev.
@@ -95,10 +93,10 @@ pub const SHM_SINGLE_COPY_MIN: Number = Number {
     name: "SHM_SINGLE_COPY_MIN",
     default: 0,
     range: (0, 1 << 40),
-    help: "bytes from which the kernel copies a message between two memories; 0 for those above SHM_EAGER",
+    help: "bytes from which the kernel copies a message from one memory to the other; 0: above MPJ_SHM_EAGER_LIMIT",
 };
 
-/// The most bytes that the kernel copies in one call, during which the rank does nothing else.
+/// Most bytes that the kernel copies in one call, during which the rank does nothing else.
 const MAX_CMA_COPY: usize = 1 << 20;
 
 /// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
@@ -121,7 +119,7 @@ impl ShmDriver {
     /// The name of the device.
     pub const NAME: &str = NAME;
 
-    /// Makes the driver of `ranks`, which are those of one host and share `segment`.
+    /// Makes the driver of `ranks`: all ranks of one host, which share `segment`.
     pub fn new(segment: Arc<Segment>, ranks: HostRanks) -> Self {
         ShmDriver { segment, ranks }
     }
@@ -138,7 +136,7 @@ unsafe impl Driver for ShmDriver {
         let (segment, ranks) = (Arc::clone(&self.segment), self.ranks.clone());
         let Some(index) = ranks.index_of(site.rank).filter(|_| ranks.len() == segment.ranks()) else {
             return Err(refuse(format!(
-                "the shared memory is of {} ranks, and not of rank {} and its host's",
+                "the segment was made for {} ranks, which do not match the ranks on the host of world rank {}",
                 segment.ranks(),
                 site.rank
             )));
@@ -146,20 +144,29 @@ unsafe impl Driver for ShmDriver {
         segment.reserve(index).map_err(|e| {
             refuse(format!("{e}; free some, or set MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB lower"))
         })?;
-        let occupant = segment.open_rank(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
-        let area = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
-        let eager = config.size(&SHM_EAGER_LIMIT).min(area.fragment());
-        let shown = ExposedTable::new();
-        let get = PeerMemory::own(&shown).is_readable().then(|| cma_sizes(config, eager));
-        let lending = BlockExports::new(&segment, index);
-        let caps = Caps { get, exports: lending.has_pool(), ..Caps::frames(eager, area.fragment()) };
-        let heap = Mutex::new(RingAllocator::new(segment.layout()));
+        let local_rank = segment.open_rank(index).map_err(|e| refuse(format!("rank {} {e}", site.rank)))?;
+        let fragments = Arc::new(FragmentPool::new(Arc::new(segment.fragments(index)), &site.bias));
+        let eager = config.size(&SHM_EAGER_LIMIT).min(fragments.fragment_size());
+        let exposed = ShmExposedTable::new();
+        let get = PeerMemory::own(&exposed).is_readable().then(|| cma_sizes(config, eager));
+        let exports = BlockExports::new(&segment, index);
+        let caps =
+            Caps { get, exports: exports.has_pool(), ..Caps::frames(eager, fragments.fragment_size()) };
+        let ring_allocator = Mutex::new(RingAllocator::new(segment.layout()));
         let count = segment.ranks();
-        let place = ShmContext { segment, ranks, occupant };
-        let together = CoopCopy::new(&shown, count, !cores::is_oversubscribed(config, count));
-        let inlet = Box::new(inlet::ShmInlet::new(place.clone(), Arc::clone(&together)));
+        let context = ShmContext { segment, ranks, local_rank };
+        let coop_copy = ShmCoopCopy::new(&exposed, count, !cores::is_oversubscribed(config, count));
+        let inlet = Box::new(inlet::ShmInlet::new(context.clone(), Arc::clone(&coop_copy)));
         Ok(Opened {
-            device: Box::new(ShmDevice { place, heap, area, lending, shown, together, caps }),
+            device: Box::new(ShmDevice {
+                context,
+                ring_allocator,
+                fragments,
+                exports,
+                exposed,
+                coop_copy,
+                caps,
+            }),
             inlet,
         })
     }
@@ -170,31 +177,31 @@ unsafe impl Driver for ShmDriver {
 struct ShmContext {
     segment: Arc<Segment>,
     ranks: HostRanks,
-    occupant: Arc<LocalRank>,
+    local_rank: Arc<LocalRank>,
 }
 
 impl ShmContext {
-    fn bell(&self, index: u32) -> ShmNotifier {
-        ShmNotifier::new(Arc::clone(&self.occupant), self.segment.desk(index))
+    fn notifier(&self, index: u32) -> ShmNotifier {
+        ShmNotifier::new(Arc::clone(&self.local_rank), self.segment.control_block(index))
     }
 }
 
 /// `shmdev` of one rank.
 #[derive(Debug)]
 struct ShmDevice {
-    place: ShmContext,
-    heap: Mutex<RingAllocator>,
-    area: Arc<FragmentPool>,
-    lending: Arc<BlockExports>,
-    shown: Arc<ExposedTable>,
-    together: Arc<CoopCopy>,
+    context: ShmContext,
+    ring_allocator: Mutex<RingAllocator>,
+    fragments: Arc<FragmentPool>,
+    exports: Arc<BlockExports>,
+    exposed: Arc<ShmExposedTable>,
+    coop_copy: Arc<ShmCoopCopy>,
     caps: Caps,
 }
 
 impl ShmDevice {
-    /// Returns the part of the card that all ranks with the same host and segment have in common.
+    /// Returns the part of the card that is the same for all ranks with this host and segment.
     fn card(&self) -> [u8; 12] {
-        let ShmContext { segment, ranks, .. } = &self.place;
+        let ShmContext { segment, ranks, .. } = &self.context;
         let mut card = [0; 12];
         card[..4].copy_from_slice(&ranks.host().0.to_le_bytes());
         card[4..].copy_from_slice(&segment.id().to_le_bytes());
@@ -204,14 +211,14 @@ impl ShmDevice {
 
 impl Drop for ShmDevice {
     fn drop(&mut self) {
-        self.lending.close();
+        self.exports.close();
     }
 }
 
-// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or return an error. `PeerMemory` finds out whether the memory
-// was revoked meanwhile; `PeerBlocks` takes a block before it reads. A block that is viewed or copied from is kept
-// until the receiver returns it. If a peer writes to the destination, `CoopCopy` reports the get as complete only when
-// the peer does not write any more.
+// SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or return an error. `PeerMemory` detects whether the memory was
+// revoked meanwhile; `PeerBlocks` acquires a block before it reads. A block that is viewed or copied from is kept until
+// the receiver returns it. If a peer writes to the destination, `ShmCoopCopy` reports the get as complete only when the
+// peer does not write any more.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -222,7 +229,7 @@ unsafe impl Device for ShmDevice {
     }
 
     fn address(&self) -> Address {
-        Address([&self.card()[..], &PeerMemory::own(&self.shown).to_card()].concat())
+        Address([&self.card()[..], &PeerMemory::own(&self.exposed).to_card()].concat())
     }
 
     fn affinity(&self, peer: &Address) -> Option<Affinity> {
@@ -230,33 +237,35 @@ unsafe impl Device for ShmDevice {
     }
 
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
-        let ShmContext { segment, ranks, occupant } = &self.place;
+        let ShmContext { segment, ranks, local_rank } = &self.context;
         let refuse = |why: String| OpenError { device: NAME, why };
         let Some(to) = ranks.index_of(peer.0) else {
-            return Err(refuse(format!("{peer:?} is none of the {} ranks of this host", ranks.len())));
+            return Err(refuse(format!("{peer:?} is not one of the {} ranks of this host", ranks.len())));
         };
-        let contact =
-            lock(&self.heap).alloc().ok_or_else(|| refuse("there is a ring to each peer already".into()))?;
+        let location = lock(&self.ring_allocator)
+            .alloc()
+            .ok_or_else(|| refuse("already connected to every peer".into()))?;
         let ring = segment
-            .publish_ring(occupant.index, to, contact)
-            .ok_or_else(|| refuse(format!("there is a ring to {peer:?} already")))?;
-        let bell = self.place.bell(to);
-        bell.announce_ring();
+            .publish_ring(local_rank.index, to, location)
+            .ok_or_else(|| refuse(format!("already connected to {peer:?}")))?;
+        let notifier = self.context.notifier(to);
+        notifier.announce_ring();
         let copies = PeerCopies::new(Arc::clone(&ring), to);
         let of_peer = Arc::clone(segment);
         let exit = ExitCheck::new(move || of_peer.has_exited(to));
-        let ring = RingEndpoint::new(ring, Arc::clone(&self.area), bell, exit);
-        let window =
+        let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), notifier, exit);
+        let peer_memory =
             at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_readable);
-        self.together.set_peer_memory(to, window);
-        let shelf = PeerBlocks { segment: Arc::clone(segment), index: to, holder: Arc::clone(occupant) };
+        self.coop_copy.set_peer_memory(to, peer_memory);
+        let peer_blocks =
+            PeerBlocks { segment: Arc::clone(segment), index: to, holder: Arc::clone(local_rank) };
         Ok(Box::new(ShmEndpoint {
             ring,
-            window,
-            shelf,
-            together: Arc::clone(&self.together),
+            peer_memory,
+            peer_blocks,
+            coop_copy: Arc::clone(&self.coop_copy),
             copies,
-            contact,
+            location,
         }))
     }
 
@@ -268,43 +277,43 @@ unsafe impl Device for ShmDevice {
         _access: Access,
     ) -> Result<Registration, RegisterError> {
         let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.shown.expose(memory).map(Exposure::register).ok_or(full)
+        self.exposed.expose(memory).map(ShmExposure::register).ok_or(full)
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
         match memory.record::<ExportedBlock>() {
-            Some(lent) => lent.key(at, len),
-            None => memory.record::<Exposure>()?.key(at, len),
+            Some(exported) => exported.key(at, len),
+            None => memory.record::<ShmExposure>()?.key(at, len),
         }
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, _op: OpToken) -> QuiesceStatus {
-        if let Some(showing) = memory.record::<Exposure>() {
-            showing.revoke();
+        if let Some(exposure) = memory.record::<ShmExposure>() {
+            exposure.revoke();
         }
-        if let Some(lent) = memory.record::<ExportedBlock>() {
-            lent.revoke(self.place.ranks.index_of(peer.0));
+        if let Some(exported) = memory.record::<ExportedBlock>() {
+            exported.revoke(self.context.ranks.index_of(peer.0));
         }
         QuiesceStatus::Done
     }
 
     fn exportable_storage(&self) -> Option<MakeStorage> {
-        let lending = Arc::clone(&self.lending);
-        lending
+        let exports = Arc::clone(&self.exports);
+        exports
             .has_pool()
-            .then(|| -> MakeStorage { Box::new(move |len| Ok(Box::new(lending.storage(len)?))) })
+            .then(|| -> MakeStorage { Box::new(move |len| Ok(Box::new(exports.storage(len)?))) })
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is kept")]
     unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
-        self.lending.export(memory, keep)
+        self.exports.export(memory, keep)
     }
 
-    fn is_received(&self, lent: &Registration) -> bool {
-        lent.record::<ExportedBlock>().is_some_and(ExportedBlock::is_received)
+    fn is_received(&self, exported: &Registration) -> bool {
+        exported.record::<ExportedBlock>().is_some_and(ExportedBlock::is_received)
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.place.occupant.arm())
+        Some(self.context.local_rank.arm())
     }
 }

@@ -5,16 +5,15 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::block_state::{BlockState, BlockUse};
-use super::control_block::{ControlBlock, StoredCard, set};
+use super::control_block::{ControlBlock, StoredCard, set_bits};
 use crate::fence::{self, LightFence};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// A control block, the condition variable that its owner sleeps on, and for each sender a word that stands for its
-/// ring.
+/// A control block, the condition variable that its owner sleeps on, and a word for each sender in place of its ring.
 struct Scene {
     control_block: ControlBlock,
-    rung: Mutex<bool>,
-    news: Condvar,
+    is_woken: Mutex<bool>,
+    woken: Condvar,
     rings: Vec<AtomicU32>,
 }
 
@@ -22,19 +21,18 @@ impl Scene {
     fn new(ranks: u32) -> Arc<Self> {
         let rings = (0..ranks).map(|_| AtomicU32::new(0)).collect();
         Arc::new(Scene {
-            control_block: ControlBlock::alone(ranks),
-            rung: Mutex::new(false),
-            news: Condvar::new(),
+            control_block: ControlBlock::for_model(ranks),
+            is_woken: Mutex::new(false),
+            woken: Condvar::new(),
             rings,
         })
     }
 
     fn wake(&self) {
-        *lock(&self.rung) = true;
-        self.news.notify_all();
+        *lock(&self.is_woken) = true;
+        self.woken.notify_all();
     }
 
-    /// Writes to a ring and notifies the owner.
     fn send(&self, from: u32, message: u32) {
         self.rings[from as usize].store(message, Ordering::Release);
         if self.control_block.notify(from, LightFence::new()) {
@@ -43,18 +41,18 @@ impl Scene {
     }
 
     /// Sleeps unless a last poll finds something. loom reports a sleep that never ends.
-    fn sleep(&self, look: impl FnOnce() -> bool) {
-        *lock(&self.rung) = false;
+    fn sleep(&self, poll: impl FnOnce() -> bool) {
+        *lock(&self.is_woken) = false;
         if self.control_block.prepare_sleep() {
             self.wake();
         }
         fence::heavy_fence();
-        if look() {
+        if poll() {
             return self.control_block.clear_asleep();
         }
-        let mut rung = lock(&self.rung);
-        while !*rung {
-            rung = self.news.wait(rung).unwrap();
+        let mut is_woken = lock(&self.is_woken);
+        while !*is_woken {
+            is_woken = self.woken.wait(is_woken).unwrap();
         }
     }
 }
@@ -64,27 +62,27 @@ impl Scene {
 struct Owner {
     scene: Arc<Scene>,
     seen: Vec<u32>,
-    by_calls: bool,
+    uses_bitmap: bool,
 }
 
 impl Owner {
     fn new(scene: Arc<Scene>) -> Self {
         let seen = vec![0; scene.rings.len()];
-        Owner { scene, seen, by_calls: false }
+        Owner { scene, seen, uses_bitmap: false }
     }
 
-    fn ask_for_calls(&mut self) {
+    fn enable_bitmap(&mut self) {
         self.scene.control_block.enable_bitmap();
         fence::heavy_fence();
-        self.by_calls = true;
-        self.look_at(u64::MAX);
+        self.uses_bitmap = true;
+        self.poll(u64::MAX);
     }
 
     /// Polls some of the rings; returns whether one had changed.
-    fn look_at(&mut self, rings: u64) -> bool {
+    fn poll(&mut self, rings: u64) -> bool {
         let mut moved = false;
         let count = self.seen.len();
-        for ring in set(rings).map(|ring| ring as usize).take_while(|ring| *ring < count) {
+        for ring in set_bits(rings).map(|ring| ring as usize).take_while(|ring| *ring < count) {
             let found = self.scene.rings[ring].load(Ordering::Acquire);
             moved |= found != self.seen[ring];
             self.seen[ring] = found;
@@ -93,8 +91,8 @@ impl Owner {
     }
 
     fn pass(&mut self) -> bool {
-        let rings = if self.by_calls { self.scene.control_block.take_ready(0) } else { u64::MAX };
-        self.look_at(rings)
+        let rings = if self.uses_bitmap { self.scene.control_block.take_ready(0) } else { u64::MAX };
+        self.poll(rings)
     }
 
     /// Receives until the messages add up to `most`.
@@ -112,8 +110,8 @@ fn join<T>(threads: Vec<thread::JoinHandle<T>>) {
     threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
 }
 
-/// Some ranks send. If `by_calls`, the owner meanwhile enables the ready bits and polls only rings with a bit set.
-fn nothing_is_lost(senders: u32, each: u32, by_calls: bool) {
+/// Some ranks send. If `uses_bitmap`, the owner meanwhile enables the ready bits and polls only rings with a bit set.
+fn no_message_is_lost(senders: u32, each: u32, uses_bitmap: bool) {
     loom::model(move || {
         let scene = Scene::new(senders);
         let send = |from| {
@@ -122,8 +120,8 @@ fn nothing_is_lost(senders: u32, each: u32, by_calls: bool) {
         };
         let threads = (0..senders).map(send).collect();
         let mut owner = Owner::new(Arc::clone(&scene));
-        if by_calls {
-            owner.ask_for_calls();
+        if uses_bitmap {
+            owner.enable_bitmap();
         }
         owner.receive(senders * each);
         join(threads);
@@ -131,20 +129,20 @@ fn nothing_is_lost(senders: u32, each: u32, by_calls: bool) {
 }
 
 #[test]
-fn a_rank_that_polls_is_woken() {
-    nothing_is_lost(1, 2, false);
-    nothing_is_lost(2, 1, false);
+fn sleeping_rank_that_polls_all_rings_is_woken() {
+    no_message_is_lost(1, 2, false);
+    no_message_is_lost(2, 1, false);
 }
 
 #[test]
-fn a_rank_that_stops_polling_misses_nothing() {
-    nothing_is_lost(1, 2, true);
-    nothing_is_lost(2, 1, true);
+fn rank_that_switches_to_the_bitmap_misses_nothing() {
+    no_message_is_lost(1, 2, true);
+    no_message_is_lost(2, 1, true);
 }
 
 /// A rank that is woken while it is awake does not sleep; a rank that sleeps wakes up.
 #[test]
-fn nobody_sleeps_who_was_roused() {
+fn rank_woken_while_awake_does_not_sleep() {
     loom::model(|| {
         let scene = Scene::new(1);
         let waker = {
@@ -160,35 +158,34 @@ fn nobody_sleeps_who_was_roused() {
     });
 }
 
-/// A card is requested while it is published: the asker finds it, or is notified of it.
+/// A card is requested while it is published: the waiter finds it, or is notified of it.
 #[test]
-fn a_card_that_was_asked_for_is_found() {
+fn requested_card_is_found() {
     loom::model(|| {
-        const ASKER: u32 = 1;
-        let (owner, asker) = (Arc::new(ControlBlock::alone(2)), Scene::new(2));
-        let putter = {
-            let (owner, asker) = (Arc::clone(&owner), Arc::clone(&asker));
+        const WAITER: u32 = 1;
+        let (owner, waiter) = (Arc::new(ControlBlock::for_model(2)), Scene::new(2));
+        let publisher = {
+            let (owner, waiter) = (Arc::clone(&owner), Arc::clone(&waiter));
             thread::spawn(move || {
                 for of in owner.put_card(b"card") {
-                    assert_eq!(of, ASKER);
-                    if asker.control_block.set_ready(0, LightFence::new()) {
-                        asker.wake();
+                    assert_eq!(of, WAITER);
+                    if waiter.control_block.set_ready(0, LightFence::new()) {
+                        waiter.wake();
                     }
                 }
             })
         };
-        owner.add_card_waiter(ASKER);
+        owner.add_card_waiter(WAITER);
         let mut card = owner.card();
         while card.is_none() {
-            asker.sleep(|| asker.control_block.take_ready(0) != 0);
+            waiter.sleep(|| waiter.control_block.take_ready(0) != 0);
             card = owner.card();
         }
         assert_eq!(card, Some(StoredCard::Inline(b"card".to_vec())));
-        putter.join().unwrap();
+        publisher.join().unwrap();
     });
 }
 
-/// A block and its state word.
 struct Block {
     word: loom::sync::atomic::AtomicU64,
     memory: loom::cell::UnsafeCell<u64>,
@@ -197,7 +194,7 @@ struct Block {
 /// A receiver copies from a block, more than once, and views it. The owner revokes it meanwhile, and writes to it as
 /// soon as it may. loom reports a read of the bytes written then.
 #[test]
-fn a_block_is_written_when_nobody_has_it() {
+fn block_is_written_only_when_nobody_uses_it() {
     for uses in [[BlockUse::Copy, BlockUse::Copy], [BlockUse::Copy, BlockUse::View]] {
         loom::model(move || {
             let block = Arc::new(Block {
@@ -207,39 +204,39 @@ fn a_block_is_written_when_nobody_has_it() {
             BlockState::new(&block.word, 5).export();
             let theirs = Arc::clone(&block);
             let receiver = thread::spawn(move || {
-                let loan = BlockState::new(&theirs.word, 5);
+                let state = BlockState::new(&theirs.word, 5);
                 let mut has_received = false;
                 for to in uses {
-                    if loan.acquire(to) {
+                    if state.acquire(to) {
                         // SAFETY: this is what the model checks.
                         #[expect(unsafe_code, reason = "see above")]
                         let read = theirs.memory.with(|memory| unsafe { *memory });
                         assert_eq!(read, 1);
-                        has_received = loan.give_back(to);
+                        has_received = state.give_back(to);
                     }
                 }
                 has_received
             });
-            let loan = BlockState::new(&block.word, 5);
+            let state = BlockState::new(&block.word, 5);
             let write = || {
                 // SAFETY: this is what the model checks.
                 #[expect(unsafe_code, reason = "see above")]
                 block.memory.with_mut(|memory| unsafe { *memory = 2 });
             };
-            let is_ours = loan.take_back();
+            let is_ours = state.try_revoke();
             if is_ours {
                 write();
                 // The next export uses the same word.
                 BlockState::new(&block.word, 6).export();
             }
-            let is_viewed = loan.is_viewed();
+            let is_viewed = state.is_viewed();
             let has_received = receiver.join().unwrap();
             if !is_ours {
                 assert_eq!(
                     has_received, is_viewed,
-                    "a copy that was withdrawn is no message, and a view is one"
+                    "a revoked copy has received nothing, and a view has received the message"
                 );
-                assert!(loan.take_back(), "nobody has it any more");
+                assert!(state.try_revoke(), "it is not in use any more");
                 write();
             }
         });

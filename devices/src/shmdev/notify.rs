@@ -1,5 +1,3 @@
-//! How a rank notifies another rank of the host: by the words of its control block, and the socket that it sleeps on.
-
 use std::sync::Arc;
 
 use super::control_block::ControlBlock;
@@ -7,24 +5,25 @@ use super::local_rank::LocalRank;
 use crate::fence::LightFence;
 use crate::ring;
 
-/// Notifies one peer in the name of `occupant`.
+/// Notifies one peer in the name of `local_rank`: by the words of the peer's control block, and the socket that it
+/// sleeps on.
 #[derive(Debug)]
 pub(super) struct ShmNotifier {
-    occupant: Arc<LocalRank>,
-    desk: ControlBlock,
+    local_rank: Arc<LocalRank>,
+    control_block: ControlBlock,
     light: LightFence,
 }
 
 impl ShmNotifier {
-    pub(super) fn new(occupant: Arc<LocalRank>, desk: ControlBlock) -> Self {
+    pub(super) fn new(local_rank: Arc<LocalRank>, control_block: ControlBlock) -> Self {
         let light = LightFence::new();
-        ShmNotifier { occupant, desk, light }
+        ShmNotifier { local_rank, control_block, light }
     }
 
     /// Notifies the peer of a new ring.
     pub(super) fn announce_ring(&self) {
-        if self.desk.set_ready(self.occupant.index, self.light) {
-            self.occupant.wake(&self.desk);
+        if self.control_block.set_ready(self.local_rank.index, self.light) {
+            self.local_rank.wake(&self.control_block);
         }
     }
 }
@@ -32,14 +31,14 @@ impl ShmNotifier {
 impl ring::PeerNotifier for ShmNotifier {
     #[inline]
     fn notify_receiver(&mut self) {
-        if self.desk.notify(self.occupant.index, self.light) {
-            self.occupant.wake(&self.desk);
+        if self.control_block.notify(self.local_rank.index, self.light) {
+            self.local_rank.wake(&self.control_block);
         }
     }
 
     fn wake_sender(&mut self) {
-        if self.desk.force_wake() {
-            self.occupant.wake(&self.desk);
+        if self.control_block.force_wake() {
+            self.local_rank.wake(&self.control_block);
         }
     }
 }

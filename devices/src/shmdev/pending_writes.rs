@@ -1,26 +1,25 @@
-//! The copies in which the sender has claimed pieces ([`together`](super::together)) that it has yet to copy. The
+//! The copies in which the sender has claimed pieces ([`coop_copy`](super::coop_copy)) that it has yet to write. The
 //! receive buffer stays exposed until then, and the inlet reports the end of the copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::cma::{Exposure, PeerMemory};
+use super::cma::{PeerMemory, ShmExposure};
 use super::coop_copy::PeerCopies;
 use crate::device::{OpStatus, OpToken, PostError, Sink};
 use crate::sync::{Mutex, lock, pause};
 use crate::sys;
 
-/// The copies of one rank that wait for their senders.
 #[derive(Debug, Default)]
 pub(super) struct PendingWrites {
-    book: Mutex<PendingState>,
-    /// Number of copies in `book`.
+    state: Mutex<PendingState>,
+    /// The length of `PendingState::copies`.
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct PendingState {
-    owed: Vec<PendingWrite>,
+    copies: Vec<PendingWrite>,
     /// The peers that have left or died, by index. A copy that waits for one of them fails as soon as the peer does not
     /// write.
     gone: Vec<u32>,
@@ -28,7 +27,6 @@ struct PendingState {
     is_closed: bool,
 }
 
-/// A copy of which the sender has claimed pieces that it has yet to copy.
 #[derive(Debug)]
 pub(super) struct PendingWrite {
     pub(super) copies: Arc<PeerCopies>,
@@ -37,21 +35,20 @@ pub(super) struct PendingWrite {
     pub(super) op: OpToken,
     /// The outcome of the receiver's own pieces.
     pub(super) outcome: Result<(), String>,
-    /// Whether the copy fails in any case, as soon as the sender does not write.
+    /// Whether the copy fails in any case, as soon as the sender does not write any more.
     pub(super) must_fail: bool,
     /// Whether the copy was already pending at the last call of [`age`](PendingWrites::age).
     pub(super) is_old: bool,
-    pub(super) window: PeerMemory,
-    pub(super) showing: Exposure,
-    /// The sender's process.
+    pub(super) peer_memory: PeerMemory,
+    pub(super) exposure: ShmExposure,
     pub(super) process: Option<sys::Process>,
 }
 
 impl PendingWrite {
-    /// Revokes the destination; returns whether the sender is not writing to it at this moment, and so never will.
-    fn is_given_up(&self) -> bool {
-        self.showing.revoke();
-        !self.window.has_hazard(self.showing.number(), self.process.as_ref())
+    /// Revokes the destination; returns whether the sender is not writing to it now, and so never will.
+    fn try_give_up(&self) -> bool {
+        self.exposure.revoke();
+        !self.peer_memory.has_hazard(self.exposure.number(), self.process.as_ref())
     }
 }
 
@@ -62,13 +59,13 @@ impl PendingWrites {
         new.copies.has_pending.store(true, Ordering::Relaxed);
         new.copies.help_failed.fetch_or(new.must_fail, Ordering::Relaxed);
         let op = new.op;
-        let mut book = lock(&self.book);
-        book.owed.push(new);
-        self.count.store(book.owed.len(), Ordering::Release);
+        let mut state = lock(&self.state);
+        state.copies.push(new);
+        self.count.store(state.copies.len(), Ordering::Release);
         // If the check below misses the sender's count, the sender notifies this rank afterwards, and the thread that
         // it wakes sees the entry.
         fence(Ordering::SeqCst);
-        let ended = self.take_ended(&mut book, |it| it == op).pop();
+        let ended = self.take_ended(&mut state, |it| it == op).pop();
         match ended {
             None => Ok(OpStatus::InProgress),
             Some((_, Ok(()))) => Ok(OpStatus::Done),
@@ -81,13 +78,13 @@ impl PendingWrites {
     pub(super) fn reap(&self, sink: &mut dyn Sink) -> usize {
         match self.count.load(Ordering::Acquire) {
             0 => 0,
-            _ => self.settle_some(sink),
+            _ => self.reap_slow(sink),
         }
     }
 
     #[cold]
-    fn settle_some(&self, sink: &mut dyn Sink) -> usize {
-        let ended = self.take_ended(&mut lock(&self.book), |_| true);
+    fn reap_slow(&self, sink: &mut dyn Sink) -> usize {
+        let ended = self.take_ended(&mut lock(&self.state), |_| true);
         let count = ended.len();
         for (op, outcome) in ended {
             sink.completed(op, outcome);
@@ -98,37 +95,38 @@ impl PendingWrites {
     /// Removes the copies that have ended, of those for which `is_meant` returns true, and returns their outcomes.
     fn take_ended(
         &self,
-        book: &mut PendingState,
+        state: &mut PendingState,
         is_meant: impl Fn(OpToken) -> bool,
     ) -> Vec<(OpToken, Result<(), String>)> {
         let mut ended = Vec::new();
-        let PendingState { owed, gone: buried, is_closed } = book;
-        owed.retain(|it| {
+        let PendingState { copies, gone, is_closed } = state;
+        copies.retain(|it| {
             if !is_meant(it.op) {
                 return true;
             }
-            let pieces = it.copies.ring.pieces();
+            let pieces = it.copies.ring.shared_copy();
             let are_copied = if it.must_fail { None } else { pieces.all_copied(it.pieces) };
-            let give_up = it.must_fail || *is_closed || buried.contains(&it.copies.index);
+            let give_up = it.must_fail || *is_closed || gone.contains(&it.copies.index);
             let outcome = match are_copied {
                 Some(true) => it.outcome.clone(),
-                Some(false) => Err("the sender could not write its part".into()),
-                None if give_up && it.is_given_up() => Err("the sender has not written its part".into()),
+                Some(false) => Err("the sender could not write its pieces of the copy".into()),
+                None if give_up && it.try_give_up() => {
+                    Err("the sender ended before it had written its pieces".into())
+                }
                 None => return true,
             };
             ended.push((it.op, outcome));
             it.copies.has_pending.store(false, Ordering::Release);
             false
         });
-        self.count.store(owed.len(), Ordering::Release);
+        self.count.store(copies.len(), Ordering::Release);
         ended
     }
 
-    /// Records that a peer has left or died. The copies that wait for it fail.
     pub(super) fn peer_gone(&self, index: u32) {
-        let buried = &mut lock(&self.book).gone;
-        if !buried.contains(&index) {
-            buried.push(index);
+        let gone = &mut lock(&self.state).gone;
+        if !gone.contains(&index) {
+            gone.push(index);
         }
     }
 
@@ -139,19 +137,19 @@ impl PendingWrites {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        for owed in &mut lock(&self.book).owed {
-            owed.must_fail |= owed.is_old;
-            owed.copies.help_failed.fetch_or(owed.must_fail, Ordering::Relaxed);
-            owed.is_old = true;
+        for pending in &mut lock(&self.state).copies {
+            pending.must_fail |= pending.is_old;
+            pending.copies.help_failed.fetch_or(pending.must_fail, Ordering::Relaxed);
+            pending.is_old = true;
         }
     }
 
     /// Prevents all peers from writing to this rank's memory any more. Waits for those that write at this moment.
     pub(super) fn close(&self) {
-        lock(&self.book).is_closed = true;
+        lock(&self.state).is_closed = true;
         let mut round = 0;
         while self.count.load(Ordering::Acquire) > 0 {
-            self.take_ended(&mut lock(&self.book), |_| true);
+            self.take_ended(&mut lock(&self.state), |_| true);
             pause(round);
             round = round.saturating_add(1);
         }

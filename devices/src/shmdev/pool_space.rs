@@ -1,7 +1,7 @@
 //! Storages for a rank's own pool, in its part of the segment, where every rank of the host can read the blocks.
 //!
-//! No other rank makes storages there, so the list of free ranges is not in shared memory. A range has memory for as
-//! long as there is a storage over it.
+//! No other rank makes storages there, so the list of free ranges is not in shared memory. A range is backed by memory
+//! for as long as there is a storage over it.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -10,24 +10,23 @@ use std::sync::Arc;
 use mpj_pool::{Backing, Storage, StorageError};
 
 use super::segment::Segment;
-use super::segment_layout::{PAGE, WORDS};
+use super::segment_layout::{PAGE, STATE_BYTES};
 use crate::sync::{Mutex, lock};
 
-/// The free ranges of a rank's pool.
 #[derive(Debug)]
 pub(super) struct PoolSpace {
     segment: Arc<Segment>,
-    /// The range of the state words of exported blocks, before all blocks. It gets memory with the first storage.
+    /// The range of the state words of exported blocks. It is backed by memory from the first storage on.
     words: Range<usize>,
     /// In ascending order; no two ranges touch.
     free: Mutex<Vec<Range<usize>>>,
 }
 
 impl PoolSpace {
-    /// Makes the allocator of rank `index`; returns `None` if the rank has no pool.
+    /// Returns `None` if the rank has no pool.
     pub(super) fn new(segment: &Arc<Segment>, index: u32) -> Option<Arc<Self>> {
         let pool = segment.layout().pool(index);
-        let words = pool.start..pool.start + WORDS;
+        let words = pool.start..pool.start + STATE_BYTES;
         let free = Mutex::new(std::iter::once(words.end..pool.end).collect());
         let is_there = words.end < pool.end;
         is_there.then(|| Arc::new(PoolSpace { segment: Arc::clone(segment), words, free }))
@@ -48,10 +47,10 @@ impl PoolSpace {
         if free[at].is_empty() {
             free.remove(at);
         }
-        Ok(PoolStorage { blocks: Arc::clone(self), range })
+        Ok(PoolStorage { space: Arc::clone(self), range })
     }
 
-    fn give(&self, range: Range<usize>) {
+    fn free_range(&self, range: Range<usize>) {
         let mut free = lock(&self.free);
         let at = free.partition_point(|other| other.start < range.start);
         free.insert(at, range);
@@ -64,18 +63,17 @@ impl PoolSpace {
     }
 }
 
-/// An allocated range of a rank's pool.
 #[derive(Debug)]
 pub(super) struct PoolStorage {
-    blocks: Arc<PoolSpace>,
+    space: Arc<PoolSpace>,
     range: Range<usize>,
 }
 
 impl Drop for PoolStorage {
     fn drop(&mut self) {
         // SAFETY: the range belongs to this value alone, and an exported block of it keeps this value alive.
-        unsafe { self.blocks.segment.release_blocks(&self.range) };
-        self.blocks.give(self.range.clone());
+        unsafe { self.space.segment.release_blocks(&self.range) };
+        self.space.free_range(self.range.clone());
     }
 }
 
@@ -85,7 +83,7 @@ impl Drop for PoolStorage {
 // blocks that are exported to them, and only for as long as they are exported.
 unsafe impl Storage for PoolStorage {
     fn base(&self) -> NonNull<u8> {
-        self.blocks.segment.address(&self.range)
+        self.space.segment.address(&self.range)
     }
 
     fn size(&self) -> usize {
@@ -107,34 +105,34 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn blocks(mib: u64) -> Option<Arc<PoolSpace>> {
+    fn space(mib: u64) -> Option<Arc<PoolSpace>> {
         let mut config = Config::default();
         config.set(&SHM_POOL_MIB, mib).unwrap();
         PoolSpace::new(&Arc::new(Segment::create(2, &config).unwrap()), 1)
     }
 
     #[test]
-    fn what_comes_back_is_whole_again() {
-        let blocks = blocks(1).unwrap();
-        let all = lock(&blocks.free).clone();
+    fn freed_ranges_are_merged() {
+        let space = space(1).unwrap();
+        let all = lock(&space.free).clone();
         let len = all[0].len();
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1]] {
             let mut parts: Vec<_> =
-                [1, 5000, len - 3 * PAGE].map(|len| Some(blocks.make(len).unwrap())).into();
-            assert!(lock(&blocks.free).is_empty());
-            assert!(matches!(blocks.make(1), Err(StorageError::Size { asked: 1, most: 0 })));
-            let places: Vec<_> = parts.iter().flatten().map(|part| part.range.clone()).collect();
-            assert!(places.windows(2).all(|pair| pair[0].end == pair[1].start));
+                [1, 5000, len - 3 * PAGE].map(|len| Some(space.make(len).unwrap())).into();
+            assert!(lock(&space.free).is_empty());
+            assert!(matches!(space.make(1), Err(StorageError::Size { asked: 1, most: 0 })));
+            let ranges: Vec<_> = parts.iter().flatten().map(|part| part.range.clone()).collect();
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
             order.into_iter().for_each(|at| parts[at] = None);
-            assert_eq!(*lock(&blocks.free), all);
+            assert_eq!(*lock(&space.free), all);
         }
     }
 
     #[test]
-    fn what_is_made_again_is_zero() {
-        let blocks = blocks(1).unwrap();
+    fn new_storages_are_zero() {
+        let space = space(1).unwrap();
         for _ in 0..2 {
-            let part = blocks.make(8192).unwrap();
+            let part = space.make(8192).unwrap();
             // SAFETY: the part is ours, and has memory.
             let bytes = unsafe { std::slice::from_raw_parts_mut(part.base().as_ptr(), 8192) };
             assert!(bytes.iter().all(|byte| *byte == 0));
@@ -143,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_a_pool_has_no_blocks() {
-        assert!(blocks(0).is_none());
+    fn rank_without_a_pool_has_no_space() {
+        assert!(space(0).is_none());
         for len in [2 << 20, usize::MAX] {
-            assert!(blocks(1).unwrap().make(len).is_err(), "{len}");
+            assert!(space(1).unwrap().make(len).is_err(), "{len}");
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Allocates a rank's rings out of its lines of the segment, at first contact and for the life of the job.
 //!
 //! No other rank allocates from these lines, so the allocator's state is not in shared memory. The first peers get long
-//! rings, each at most a quarter of the lines to spare, so later peers get shorter ones. The last three peers may get a
-//! larger part. The lines of one shortest ring are reserved for each peer without a ring.
+//! rings, each at most a quarter of the lines to spare (the last three peers a larger part). The lines of one shortest
+//! ring are reserved for each peer without a ring.
 
 use super::segment_layout::{CELLS, RingLocation, SegmentLayout, lines};
 
 /// A ring gets at most one in `PARTS` of the lines to spare, or one in `peers` if fewer peers are left.
 const PARTS: u32 = 4;
 
-/// The unused lines of a rank.
 #[derive(Debug)]
 pub(super) struct RingAllocator {
     next: u32,
@@ -19,11 +18,11 @@ pub(super) struct RingAllocator {
 }
 
 impl RingAllocator {
-    pub(super) fn new(plan: &SegmentLayout) -> Self {
-        RingAllocator { next: 0, end: plan.lines, peers: plan.ranks.saturating_sub(1) }
+    pub(super) fn new(layout: &SegmentLayout) -> Self {
+        RingAllocator { next: 0, end: layout.lines, peers: layout.ranks.saturating_sub(1) }
     }
 
-    /// Allocates the ring to one more peer; returns `None` if there are too few lines for even the shortest ring.
+    /// Returns `None` if there are too few lines for even the shortest ring.
     pub(super) fn alloc(&mut self) -> Option<RingLocation> {
         let (least, most) = CELLS.into_inner();
         let left = self.end - self.next;
@@ -37,10 +36,10 @@ impl RingAllocator {
         if lines(cells) > left {
             return None;
         }
-        let contact = RingLocation { line: self.next, cells };
+        let location = RingLocation { line: self.next, cells };
         self.next += lines(cells);
         self.peers = others;
-        Some(contact)
+        Some(location)
     }
 }
 
@@ -52,28 +51,28 @@ mod tests {
 
     /// Allocates the rings of one of `ranks` ranks to all others; returns their cells.
     fn rings(ranks: u32, config: &Config) -> Vec<u32> {
-        let plan = SegmentLayout::new(ranks, config);
-        let mut heap = RingAllocator::new(&plan);
+        let layout = SegmentLayout::new(ranks, config);
+        let mut ring_allocator = RingAllocator::new(&layout);
         let mut next = 0;
         let take = || {
-            let contact = heap.alloc()?;
-            assert_eq!(contact.line, next, "one behind the other");
-            assert_eq!(RingLocation::of(contact.word(), plan.lines), Some(contact), "inside");
-            next += lines(contact.cells);
-            Some(contact.cells)
+            let location = ring_allocator.alloc()?;
+            assert_eq!(location.line, next, "one behind the other");
+            assert_eq!(RingLocation::of(location.word(), layout.lines), Some(location), "inside");
+            next += lines(location.cells);
+            Some(location.cells)
         };
         std::iter::from_fn(take).take(ranks as usize - 1).collect()
     }
 
     #[test]
-    fn few_peers_have_the_longest_rings() {
+    fn few_peers_get_the_longest_rings() {
         for ranks in 2..=16 {
             assert_eq!(rings(ranks, &Config::default()), vec![256; ranks as usize - 1]);
         }
     }
 
     #[test]
-    fn the_first_of_many_peers_have_longer_rings_and_each_has_one() {
+    fn first_of_many_peers_get_longer_rings_and_every_peer_gets_one() {
         for (ranks, first) in [(32, 256), (64, 128), (128, 64), (256, 32), (512, 16), (2000, 4)] {
             let rings = rings(ranks, &Config::default());
             assert_eq!(rings.len(), ranks as usize - 1, "{ranks} ranks");
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn little_room_is_enough_for_a_ring_to_each() {
+    fn few_lines_are_enough_for_a_ring_to_each_peer() {
         let mut config = Config::default();
         config.set(&SHM_RING_KIB, 2).unwrap();
         assert_eq!(rings(100, &config), [4; 99]);

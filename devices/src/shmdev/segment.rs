@@ -1,23 +1,23 @@
 //! The segment of one job on one host: control blocks, ring locations, and each rank's part for rings and fragments.
 //!
-//! A rank is known here by its index among the ranks of the host; no size depends on the number of ranks of the job.
+//! A rank is identified here by its index among the ranks of the host; no size depends on the number of ranks of the
+//! job.
 //!
 //! ```text
 //!  header page (of the storage)
 //!  SegmentLayout            64 B           read once and checked; afterwards only the copy is used
-//!  by rank:   ControlBlock  576 B + bits   by which the other ranks notify this one (`desk`)
-//!  by pair:   RingLocation  4 B            location of the ring from s to this rank, once there is one (`plan`)
-//!  by rank:   rings         64 B × lines   in which the rank makes its rings (`heap`)
+//!  by rank:   ControlBlock  576 B + bits   by which the other ranks notify this one
+//!  by pair:   RingLocation  4 B            location of the ring from s to this rank, once there is one
+//!  by rank:   rings         64 B × lines   in which the rank makes its rings (`ring_alloc`)
 //!             fragments     32 KiB × fragments
-//!  by rank:   pool          1 GiB or less  state words of exported blocks, and the blocks (`lending`)
+//!  by rank:   pool          1 GiB or less  state words of exported blocks, and the blocks (`exports`)
 //! ```
 //! The launcher reserves the memory before the rings, to which any rank may write before the owner has opened the
 //! device. A rank reserves its own part when it opens the device. It is then the first to write there, so the memory is
 //! near its own processor. Its pool has memory only for the blocks that it has allocated.
 //!
-//! All offsets except those of rings follow from the layout. The sender of a ring stores its location in one word,
-//! which the receiver reads once and checks: the ring is among the lines of that sender, and so apart from the rings of
-//! all other senders.
+//! All offsets except those of rings follow from the layout. The sender of a ring stores its location in one word. The
+//! receiver reads that word once and checks that the ring is among the lines of that sender.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -63,15 +63,14 @@ impl std::error::Error for SegmentError {}
 /// The memory that the processes of one job share on one host.
 ///
 /// # Invariants
-/// 1. `plan` was checked, and the memory is at least `plan.bytes()` long.
+/// 1. `layout` was checked, and the memory is at least `layout.bytes()` long.
 /// 2. The memory was zero when it was made, and is used only through the types at their offsets.
 #[derive(Debug)]
 pub struct Segment {
-    plan: SegmentLayout,
+    layout: SegmentLayout,
     memory: SegmentView,
     /// The ranks of this process that have opened the device.
     local_ranks: Mutex<HashMap<u32, Weak<LocalRank>>>,
-    /// The cards that ranks of this process have published.
     cards: Mutex<HashMap<u32, Vec<u8>>>,
 }
 
@@ -83,20 +82,20 @@ impl Segment {
     /// # Errors
     /// There is not enough memory, or there are too many ranks.
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
-        let plan = SegmentLayout::new(ranks, config);
-        plan.check(ranks)?;
+        let layout = SegmentLayout::new(ranks, config);
+        layout.check(ranks)?;
         // If a file must not be as long as all pools together, make the segment without pools.
-        let (plan, memory) = match SharedStorage::create_unbacked(plan.bytes()) {
-            Ok(memory) => (plan, memory),
+        let (layout, memory) = match SharedStorage::create_unbacked(layout.bytes()) {
+            Ok(memory) => (layout, memory),
             Err(_) => {
-                let plan = plan.without_pools();
-                (plan, SharedStorage::create_unbacked(plan.bytes()).map_err(SegmentError::Storage)?)
+                let layout = layout.without_pools();
+                (layout, SharedStorage::create_unbacked(layout.bytes()).map_err(SegmentError::Storage)?)
             }
         };
-        memory.commit(0, plan.rank_area(0).start).map_err(SegmentError::Storage)?;
+        memory.commit(0, layout.rank_area(0).start).map_err(SegmentError::Storage)?;
         // SAFETY: the first line of the memory is the layout's, and nobody else has the memory yet.
-        unsafe { memory.base().cast::<SegmentLayout>().write(plan) };
-        Ok(Self::over(plan, memory))
+        unsafe { memory.base().cast::<SegmentLayout>().write(layout) };
+        Ok(Self::over(layout, memory))
     }
 
     /// Attaches the segment of a descriptor.
@@ -119,18 +118,18 @@ impl Segment {
     pub unsafe fn attach(fd: OwnedFd, ranks: u32) -> Result<Arc<Self>, SegmentError> {
         let view = SharedStorage::attach(fd).map_err(SegmentError::Storage)?;
         let short = SegmentError::Plan { why: "it is too short" };
-        let plan = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
+        let layout = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
         // SAFETY: `ptr_at` vouches for a line of memory; the launcher wrote the layout before it passed the memory on.
-        let plan = unsafe { plan.read() };
-        plan.check(ranks)?;
-        view.ptr_at(0, plan.bytes()).ok_or(short)?;
-        Ok(Arc::new(Self::over(plan, view)))
+        let layout = unsafe { layout.read() };
+        layout.check(ranks)?;
+        view.ptr_at(0, layout.bytes()).ok_or(short)?;
+        Ok(Arc::new(Self::over(layout, view)))
     }
 
-    fn over(plan: SegmentLayout, memory: SegmentView) -> Self {
+    fn over(layout: SegmentLayout, memory: SegmentView) -> Self {
         // An error has no effect except that a core dump is longer.
-        let _ = memory.exclude_from_core_dumps(plan.reserved(), plan.bytes() - plan.reserved());
-        Segment { plan, memory, local_ranks: Mutex::default(), cards: Mutex::default() }
+        let _ = memory.exclude_from_core_dumps(layout.reserved(), layout.bytes() - layout.reserved());
+        Segment { layout, memory, local_ranks: Mutex::default(), cards: Mutex::default() }
     }
 
     /// Returns the bytes of memory that a segment takes once all ranks have reserved their parts.
@@ -146,7 +145,7 @@ impl Segment {
     /// Returns the bytes of memory that this segment takes once all ranks have reserved their parts. The blocks of
     /// pools need more.
     pub fn bytes(&self) -> usize {
-        self.plan.reserved()
+        self.layout.reserved()
     }
 
     /// Returns the descriptor to pass to the ranks.
@@ -164,24 +163,23 @@ impl Segment {
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn words(&self) -> (Range<usize>, Vec<[Range<usize>; 2]>) {
-        let SegmentLayout { ranks, .. } = self.plan;
+        let SegmentLayout { ranks, .. } = self.layout;
         let words = |index| {
-            let pool = self.plan.pool(index);
-            let lent = pool.start..pool.end.min(pool.start + MAX_EXPORTS * size_of::<AtomicU64>());
-            [self.plan.rings(index), lent]
+            let pool = self.layout.pool(index);
+            let exported = pool.start..pool.end.min(pool.start + MAX_EXPORTS * size_of::<AtomicU64>());
+            [self.layout.rings(index), exported]
         };
-        (self.plan.desk(0)..self.plan.ring_word(0, ranks), (0..ranks).map(words).collect())
+        (self.layout.control_block(0)..self.layout.ring_word(0, ranks), (0..ranks).map(words).collect())
     }
 
     pub(super) fn layout(&self) -> &SegmentLayout {
-        &self.plan
+        &self.layout
     }
 
     pub(super) fn ranks(&self) -> u32 {
-        self.plan.ranks
+        self.layout.ranks
     }
 
-    /// Returns an id that distinguishes this memory from any other on the host.
     pub(super) fn id(&self) -> u64 {
         self.memory.epoch()
     }
@@ -192,14 +190,19 @@ impl Segment {
     }
 
     fn assert_index(&self, index: u32) {
-        assert!(index < self.plan.ranks, "index {index} of {}", self.plan.ranks);
+        assert!(index < self.layout.ranks, "index {index} of {}", self.layout.ranks);
     }
 
-    /// Returns a rank's control block.
-    pub(super) fn desk(self: &Arc<Self>, index: u32) -> ControlBlock {
+    pub(super) fn control_block(self: &Arc<Self>, index: u32) -> ControlBlock {
         self.assert_index(index);
         // SAFETY: invariants 1 and 2: a control block is there, and it holds the segment.
-        unsafe { ControlBlock::at(self.at(self.plan.desk(index)), self.plan.ranks, Arc::clone(self) as _) }
+        unsafe {
+            ControlBlock::at(
+                self.at(self.layout.control_block(index)),
+                self.layout.ranks,
+                Arc::clone(self) as _,
+            )
+        }
     }
 
     /// Reserves the memory of a rank's part: its rings and its fragments. The rank itself calls this, before it claims
@@ -209,31 +212,31 @@ impl Segment {
     /// The host has too little memory.
     pub(super) fn reserve(&self, index: u32) -> Result<(), SegmentError> {
         self.assert_index(index);
-        let part = self.plan.rank_area(index);
+        let part = self.layout.rank_area(index);
         self.memory.commit(part.start, part.len()).map_err(SegmentError::Storage)
     }
 
     /// Claims the control block of a rank of this process, once for the life of the job.
     pub(super) fn open_rank(self: &Arc<Self>, index: u32) -> Result<Arc<LocalRank>, String> {
-        let occupant = Arc::new(LocalRank::open(index, self.desk(index))?);
-        lock(&self.local_ranks).insert(index, Arc::downgrade(&occupant));
-        Ok(occupant)
+        let local_rank = Arc::new(LocalRank::open(index, self.control_block(index))?);
+        lock(&self.local_ranks).insert(index, Arc::downgrade(&local_rank));
+        Ok(local_rank)
     }
 
-    fn occupant(&self, index: u32) -> Option<Arc<LocalRank>> {
+    fn local_rank(&self, index: u32) -> Option<Arc<LocalRank>> {
         lock(&self.local_ranks).get(&index)?.upgrade()
     }
 
     /// Returns whether there is still a process in which the rank has opened the device, or in which exported blocks
     /// are read in its name.
     pub(super) fn is_alive(self: &Arc<Self>, index: u32) -> bool {
-        Wakeup::exists(self.desk(index).wakeup_name())
+        Wakeup::exists(self.control_block(index).wakeup_name())
     }
 
     /// Returns whether the rank has opened the device and no process is left in which it has. A rank that has not
     /// opened the device may still do so, and then reads its rings.
     pub(super) fn has_exited(self: &Arc<Self>, index: u32) -> bool {
-        self.desk(index).wakeup_name() != 0 && !self.is_alive(index)
+        self.control_block(index).wakeup_name() != 0 && !self.is_alive(index)
     }
 
     /// Publishes the card of a rank of this process to the ranks that share the memory.
@@ -242,12 +245,12 @@ impl Segment {
         self.write_card(index, card);
     }
 
-    /// Writes again the words by which other ranks find a rank of this process, where they were overwritten.
-    pub(super) fn restore(self: &Arc<Self>, occupant: &LocalRank) {
-        occupant.restore();
-        let index = occupant.index;
+    /// Restores the words by which other ranks find a rank of this process, where they were overwritten.
+    pub(super) fn restore(self: &Arc<Self>, local_rank: &LocalRank) {
+        local_rank.restore();
+        let index = local_rank.index;
         let Some(card) = lock(&self.cards).get(&index).cloned() else { return };
-        let is_there = match self.desk(index).card() {
+        let is_there = match self.control_block(index).card() {
             None => false,
             Some(StoredCard::Inline(found)) => found == card,
             Some(StoredCard::TooLong) => !ControlBlock::has_room_for(&card),
@@ -258,56 +261,56 @@ impl Segment {
     }
 
     fn write_card(self: &Arc<Self>, index: u32, card: &[u8]) {
-        let askers = self.desk(index).put_card(card);
-        let occupant = self.occupant(index);
-        for asker in askers.into_iter().filter(|asker| *asker < self.plan.ranks) {
-            let desk = self.desk(asker);
-            // A rank that has not opened the device has no socket to wake others with. They poll again when their nap
-            // ends.
-            if desk.set_ready(index, LightFence::new())
-                && let Some(occupant) = &occupant
+        let card_waiters = self.control_block(index).put_card(card);
+        let local_rank = self.local_rank(index);
+        for waiter in card_waiters.into_iter().filter(|waiter| *waiter < self.layout.ranks) {
+            let control_block = self.control_block(waiter);
+            // A rank that has not opened the device has no socket to send with. The waiter then polls when its sleep
+            // times out.
+            if control_block.set_ready(index, LightFence::new())
+                && let Some(local_rank) = &local_rank
             {
-                occupant.wake(&desk);
+                local_rank.wake(&control_block);
             }
         }
     }
 
-    /// Requests the card of a rank that shares the memory, for the rank `asker` of this process; returns at once.
+    /// Requests the card of a rank that shares the memory, for the rank `requester` of this process; returns at once.
     /// `then` is called when the card is published, on any thread, perhaps on this one before the method returns. It
     /// gets `None` if the card must be obtained in another way. It is dropped if the card never comes.
     ///
     /// # Errors
-    /// `then`, if there is no such rank, if the card must be obtained in another way, or if the card is not published
-    /// and the asker has not opened the device.
+    /// Returns `then` if there is no such rank, if the card must be obtained in another way, or if the card is not
+    /// published and the requester has not opened the device.
     pub fn request_card(
         self: &Arc<Self>,
-        asker: u32,
+        requester: u32,
         of: u32,
         then: CardCallback,
     ) -> Result<(), CardCallback> {
-        if of >= self.plan.ranks {
+        if of >= self.layout.ranks {
             return Err(then);
         }
-        match (self.desk(of).card(), self.occupant(asker)) {
+        match (self.control_block(of).card(), self.local_rank(requester)) {
             (Some(StoredCard::Inline(card)), _) => then(Some(card)),
             (Some(StoredCard::TooLong), _) | (None, None) => return Err(then),
-            (None, Some(occupant)) => occupant.request_card(of, self.desk(of), then),
+            (None, Some(local_rank)) => local_rank.request_card(of, self.control_block(of), then),
         }
         Ok(())
     }
 
-    fn contact(&self, from: u32, to: u32) -> &AtomicU32 {
+    fn location(&self, from: u32, to: u32) -> &AtomicU32 {
         self.assert_index(from);
         self.assert_index(to);
-        let at = self.at(self.plan.ring_word(from, to)).cast::<AtomicU32>();
+        let at = self.at(self.layout.ring_word(from, to)).cast::<AtomicU32>();
         // SAFETY: invariants 1 and 2: the word is inside, aligned, and only used as an atomic.
         unsafe { at.as_ref() }
     }
 
-    fn ring(self: &Arc<Self>, from: u32, contact: RingLocation) -> Arc<Ring> {
-        let at = self.at(self.plan.rings(from).start + contact.line as usize * LINE);
+    fn ring(self: &Arc<Self>, from: u32, location: RingLocation) -> Arc<Ring> {
+        let at = self.at(self.layout.rings(from).start + location.line as usize * LINE);
         // SAFETY: invariants 1 and 2: the lines are the sender's, zero at first, and live as long as the segment.
-        Arc::new(unsafe { Ring::at(at, contact.cells, Arc::clone(self) as _) })
+        Arc::new(unsafe { Ring::at(at, location.cells, Arc::clone(self) as _) })
     }
 
     /// Stores the location of the ring from one rank to another, and returns the ring; returns `None` if there is one
@@ -316,11 +319,11 @@ impl Segment {
         self: &Arc<Self>,
         from: u32,
         to: u32,
-        contact: RingLocation,
+        location: RingLocation,
     ) -> Option<Arc<Ring>> {
-        // SYNC segment-contact (release)
-        let before = self.contact(from, to).swap(contact.word(), Ordering::Release);
-        (before == 0).then(|| self.ring(from, contact))
+        // SYNC ring-location (release)
+        let before = self.location(from, to).swap(location.word(), Ordering::Release);
+        (before == 0).then(|| self.ring(from, location))
     }
 
     /// Returns the ring from one rank to another, if the sender has made one. The receiver makes only one consumer of
@@ -329,25 +332,25 @@ impl Segment {
     /// # Errors
     /// The location that the sender has written is invalid.
     pub(super) fn find_ring(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
-        // SYNC segment-contact (acquire)
-        let word = self.contact(from, to).load(Ordering::Acquire);
-        let contact = || RingLocation::of(word, self.plan.lines).map(|contact| self.ring(from, contact));
+        // SYNC ring-location (acquire)
+        let word = self.location(from, to).load(Ordering::Acquire);
+        let location = || RingLocation::of(word, self.layout.lines).map(|location| self.ring(from, location));
         let wrong =
-            || format!("it wrote a malformed place of a ring: {word:#x}, with {} lines", self.plan.lines);
-        (word != 0).then(|| contact().ok_or_else(wrong))
+            || format!("it wrote an invalid ring location: {word:#x} (of {} lines)", self.layout.lines);
+        (word != 0).then(|| location().ok_or_else(wrong))
     }
 
     /// Checks that the location of the ring from one rank to another is still the one that was written.
     ///
     /// # Errors
     /// It was overwritten: the receiver may have missed the ring, or may read other memory in its place.
-    pub(super) fn verify_contact(&self, from: u32, to: u32, contact: RingLocation) -> Result<(), String> {
-        let (found, written) = (self.contact(from, to).load(Ordering::Relaxed), contact.word());
+    pub(super) fn verify_location(&self, from: u32, to: u32, location: RingLocation) -> Result<(), String> {
+        let (found, written) = (self.location(from, to).load(Ordering::Relaxed), location.word());
         if found == written {
             return Ok(());
         }
         Err(format!(
-            "the shared memory was overwritten: the place of the ring to it is {found:#x}, and {written:#x} was written"
+            "the shared memory was overwritten: the location of the ring to it is {found:#x}, and {written:#x} was written"
         ))
     }
 
@@ -356,8 +359,6 @@ impl Segment {
         self.memory.commit(range.start, range.len())
     }
 
-    /// Releases the memory of `range` of the segment.
-    ///
     /// # Safety
     /// The range is in one rank's pool, and nobody uses it.
     pub(super) unsafe fn release_blocks(&self, range: &Range<usize>) {
@@ -368,14 +369,14 @@ impl Segment {
 
     /// Returns the address of `range` of the segment, which is in one rank's pool.
     pub(super) fn address(&self, range: &Range<usize>) -> NonNull<u8> {
-        assert!(range.start <= range.end && range.end <= self.plan.bytes(), "{range:?} lies inside");
+        assert!(range.start <= range.end && range.end <= self.layout.bytes(), "{range:?} lies inside");
         self.at(range.start)
     }
 
     /// Returns the address of `len` bytes at `offset` of a rank's pool, if they are inside.
     pub(super) fn in_pool(&self, index: u32, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let pool = self.plan.pool(index);
-        let is_inside = index < self.plan.ranks && offset.checked_add(len)? <= pool.len();
+        let pool = self.layout.pool(index);
+        let is_inside = index < self.layout.ranks && offset.checked_add(len)? <= pool.len();
         is_inside.then(|| self.at(pool.start + offset))
     }
 
@@ -386,12 +387,11 @@ impl Segment {
         unsafe { std::slice::from_raw_parts(at.cast().as_ptr(), MAX_EXPORTS) }
     }
 
-    /// Returns a rank's fragments.
     pub(super) fn fragments(self: &Arc<Self>, index: u32) -> FragmentMemory {
         self.assert_index(index);
-        let at = self.at(self.plan.fragments(index));
+        let at = self.at(self.layout.fragments(index));
         // SAFETY: invariants 1 and 2: the fragments are that rank's, and live as long as the segment.
-        unsafe { FragmentMemory::at(at, self.plan.fragments, self.plan.fragment, Arc::clone(self) as _) }
+        unsafe { FragmentMemory::at(at, self.layout.fragments, self.layout.fragment, Arc::clone(self) as _) }
     }
 }
 

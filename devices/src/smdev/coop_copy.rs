@@ -1,8 +1,7 @@
 //! A long copy that two threads make together.
 //!
-//! One core can have only a limited number of cache lines in flight, and each line that the other core has just written
-//! comes from that core. Two cores have twice the number, and the sender finds the lines that it has written in
-//! its own cache.
+//! One core can have only a limited number of cache lines in flight. Two cores have twice the number, and the sender
+//! finds the lines that it has written in its own cache.
 
 use crate::ring::{SharedCopy, Side};
 use crate::sync::pause;
@@ -13,8 +12,8 @@ mod model;
 /// Bytes from which on the sender may help with a copy.
 pub(super) const MIN_COOP: usize = 16 << 10;
 
-/// Returns the bytes of a piece of a copy of `len` bytes. Both threads claim pieces from one word, whose line moves
-/// between them, and each waits for the other's last piece.
+/// Returns the bytes of a piece of a copy of `len` bytes. A longer piece moves the line of the shared counter less
+/// often; a shorter one makes the wait for the other's last piece shorter.
 fn piece_of(len: usize) -> usize {
     match len {
         _ if cfg!(loom) => 1,
@@ -32,19 +31,19 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 /// While a piece of a copy is unclaimed, or is claimed and not yet copied, the words of the `SharedCopy` hold the
 /// addresses and the length of that copy, which is valid.
 #[derive(Debug, Default)]
-pub(super) struct CoopCopy(SharedCopy);
+pub(super) struct SmCoopCopy(SharedCopy);
 
-impl CoopCopy {
-    /// Copies `len` bytes; `call` notifies the owner of `from` that it may help. Returns the number of pieces that the
+impl SmCoopCopy {
+    /// Copies `len` bytes; `notify` notifies the owner of `from` that it may help. Returns the number of pieces that the
     /// owner has copied.
     ///
     /// # Safety
     /// `len` bytes at `from` may be read and do not change. `len` bytes at `to` may be written, and nobody else uses
-    /// them. The provenance of both is exposed. Nobody else copies through this `CoopCopy` at the same time.
-    pub(super) unsafe fn copy(&self, from: usize, to: usize, len: usize, call: impl FnOnce()) -> u32 {
+    /// them. The provenance of both is exposed. Nobody else copies through this `SmCoopCopy` at the same time.
+    pub(super) unsafe fn copy(&self, from: usize, to: usize, len: usize, notify: impl FnOnce()) -> u32 {
         let pieces = len.div_ceil(piece_of(len)) as u32;
         self.0.open(pieces, [from as u64, to as u64, len as u64, 0, 0]);
-        call();
+        notify();
         let mut mine = 0;
         while let Some(piece) = self.0.claim(Side::Front, |_| 1) {
             // SAFETY: we have claimed the piece; the invariant.
@@ -93,15 +92,15 @@ mod tests {
     use super::*;
     use crate::sync::atomic::Ordering;
 
-    /// Makes copies of many lengths, some of them odd, with or without a helper that polls all the time.
+    /// Makes copies of many lengths, with or without a helper that polls all the time.
     fn copies(with_help: bool) -> u32 {
-        let (together, over) = (CoopCopy::default(), AtomicBool::new(false));
+        let (coop, over) = (SmCoopCopy::default(), AtomicBool::new(false));
         let mut helped = 0;
         thread::scope(|scope| {
             if with_help {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        together.help();
+                        coop.help();
                     }
                 });
             }
@@ -116,7 +115,7 @@ mod tests {
                 let mut to = vec![0; len];
                 let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
                 // SAFETY: both are `len` bytes that stay until the call returns; nobody else copies.
-                helped += unsafe { together.copy(src, dst, len, || ()) };
+                helped += unsafe { coop.copy(src, dst, len, || ()) };
                 assert!(to == from, "{len} bytes in round {round}");
             }
             over.store(true, Ordering::Relaxed);
@@ -125,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn all_is_copied_when_it_returns_and_nobody_helps() {
+    fn all_bytes_are_copied_without_help() {
         assert_eq!(copies(false), 0);
     }
 
     #[test]
-    fn all_is_copied_when_it_returns_and_somebody_helps() {
+    fn all_bytes_are_copied_with_help() {
         let tries = (0..20).find(|_| copies(true) > 0);
-        assert!(tries.is_some(), "a helper that looks all the time has never found a piece");
+        assert!(tries.is_some(), "a helper that polls all the time has never found a piece");
     }
 }

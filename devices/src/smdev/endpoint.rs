@@ -1,28 +1,27 @@
-//! The sending end: the ring of the pair, and copies out of the peer's memory.
+//! The sending side: the ring of the pair, and copies out of the peer's memory.
 
 use std::sync::Arc;
 
 use super::Hub;
-use super::coop_copy::{self, CoopCopy};
+use super::coop_copy::{self, SmCoopCopy};
 use super::hub::Mailbox;
 use super::notify::SmNotifier;
 use crate::device::{Body, Endpoint, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 use crate::ring::RingEndpoint;
 
-/// The sending side to one peer.
 #[derive(Debug)]
 pub(super) struct SmEndpoint {
     pub(super) ring: RingEndpoint<SmNotifier>,
     pub(super) hub: Arc<Hub>,
     /// The peer's mailbox.
-    pub(super) port: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
     /// The copies out of the peer's memory.
-    pub(super) copies: Arc<CoopCopy>,
+    pub(super) copies: Arc<SmCoopCopy>,
     /// Whether the peer is asked to help with these copies.
-    pub(super) asks: bool,
+    pub(super) wants_help: bool,
 }
 
-/// The remote key of exposed memory: the number of the entry, and the byte of it that the key counts as byte 0.
+/// The remote key of exposed memory: the number of the entry, and the offset in it where the key begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExposedKey {
     pub(super) number: u64,
@@ -38,14 +37,14 @@ impl ExposedKey {
         RemoteKey::new(&bytes)
     }
 
-    /// Returns the number in a key, and the offset in that entry of the key's byte `at`.
+    /// Returns the number in a key, and the offset in that entry of byte `at` of the key's range.
     fn read(key: &RemoteKey, at: u64) -> Result<(u64, usize), PostError> {
         let read = || {
             let (number, first) = key.as_bytes().split_first_chunk::<8>()?;
             let first = u64::from_le_bytes(first.try_into().ok()?);
             Some((u64::from_le_bytes(*number), usize::try_from(first.checked_add(at)?).ok()?))
         };
-        read().ok_or_else(|| PostError::Broken(format!("it sent a key that is none of smdev: {key:?}")))
+        read().ok_or_else(|| PostError::Broken(format!("it sent a malformed smdev key: {key:?}")))
     }
 }
 
@@ -81,22 +80,22 @@ impl Endpoint for SmEndpoint {
         _op: OpToken,
     ) -> Result<OpStatus, PostError> {
         let (number, at) = ExposedKey::read(key, at)?;
-        let alone = to.bidirectional || !self.asks;
+        let no_help = to.bidirectional || !self.wants_help;
         let copy = |from: *const u8, to: *mut u8, len| {
-            if alone || len < coop_copy::MIN_COOP {
+            if no_help || len < coop_copy::MIN_COOP {
                 // SAFETY: `get` has checked both. They belong to buffers of different ranks.
                 return unsafe { std::ptr::copy(from, to, len) };
             }
             // SAFETY: as above; this call has the endpoint, and so its copies, to itself.
-            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.port.notify()) };
+            unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.mailbox.notify()) };
         };
         // SAFETY: the caller's promise.
-        unsafe { self.hub.offers().get(number, at, to, copy) }?;
+        unsafe { self.hub.exposed().get(number, at, to, copy) }?;
         Ok(OpStatus::Done)
     }
 
     fn view(&mut self, key: &RemoteKey, len: usize) -> Result<View, PostError> {
         let (number, at) = ExposedKey::read(key, 0)?;
-        self.hub.offers().view(number, at, len)
+        self.hub.exposed().view(number, at, len)
     }
 }

@@ -19,16 +19,15 @@ mod model;
 ///    entry from the table and returns only when `readers` is 0.
 /// 2. An entry that is `revoked` gets no more readers.
 #[derive(Debug, Default)]
-pub(super) struct ExposedTable {
+pub(super) struct SmExposedTable {
     table: Mutex<Table>,
-    unread: Condvar,
+    no_readers: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The last number that was assigned.
     last: u64,
-    offers: HashMap<u64, Exposed>,
+    entries: HashMap<u64, Exposed>,
 }
 
 struct Exposed {
@@ -40,8 +39,8 @@ struct Exposed {
     copied: usize,
     readers: u32,
     revoked: bool,
-    /// The last reader calls this.
-    then: Option<Box<dyn FnOnce() + Send>>,
+    /// The last reader of a revoked entry calls this.
+    on_quiesced: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl fmt::Debug for Exposed {
@@ -54,20 +53,21 @@ impl Table {
     /// Returns an entry that is not revoked and has the bytes `at..at + len`.
     fn find(&mut self, number: u64, at: usize, len: usize) -> Result<&mut Exposed, PostError> {
         if number == 0 || number > self.last {
-            return Err(PostError::Broken("its key names nothing that was ever lent".into()));
+            return Err(PostError::Broken("it sent a key that was never issued".into()));
         }
-        let offer = self.offers.get_mut(&number).filter(|offer| !offer.revoked);
-        let offer = offer.ok_or(PostError::Revoked)?;
-        let bytes = offer.memory.bytes();
+        let entry = self.entries.get_mut(&number).filter(|entry| !entry.revoked);
+        let entry = entry.ok_or(PostError::Revoked)?;
+        let bytes = entry.memory.bytes();
         if at.checked_add(len).is_none_or(|end| end > bytes) {
-            let why = format!("it announced more than it lent: {bytes} bytes, not {len} from byte {at} on");
+            let why =
+                format!("its key covers {bytes} bytes, and {len} bytes from byte {at} on were requested");
             return Err(PostError::Broken(why));
         }
-        Ok(offer)
+        Ok(entry)
     }
 }
 
-impl ExposedTable {
+impl SmExposedTable {
     /// Exposes memory; returns its number, which is never used again.
     ///
     /// # Safety
@@ -77,57 +77,64 @@ impl ExposedTable {
         let mut table = lock(&self.table);
         table.last += 1;
         let number = table.last;
-        let offer =
-            Exposed { memory, keep, is_viewed: false, copied: 0, readers: 0, revoked: false, then: None };
-        table.offers.insert(number, offer);
+        let entry = Exposed {
+            memory,
+            keep,
+            is_viewed: false,
+            copied: 0,
+            readers: 0,
+            revoked: false,
+            on_quiesced: None,
+        };
+        table.entries.insert(number, entry);
         number
     }
 
     /// Views `len` bytes of an entry from its byte `at` on.
     pub(super) fn view(&self, number: u64, at: usize, len: usize) -> Result<View, PostError> {
         let mut table = lock(&self.table);
-        let offer = table.find(number, at, len)?;
-        let (Some(run), Some(keep)) = (offer.memory.contiguous(), &offer.keep) else {
+        let entry = table.find(number, at, len)?;
+        let (Some(run), Some(keep)) = (entry.memory.contiguous(), &entry.keep) else {
             return Err(PostError::Unsupported);
         };
         let base = NonNull::new(run.wrapping_add(at)).ok_or(PostError::Unsupported)?;
         let keep = Arc::clone(keep);
-        offer.is_viewed = true;
-        // SAFETY: the promise of `offer`; `find` has checked the length.
+        entry.is_viewed = true;
+        // SAFETY: the promise made to `expose`; `find` has checked the length.
         Ok(unsafe { View::new(base, len, keep) })
     }
 
     /// Returns whether an entry has been viewed, or copied as a whole: its receiver has the message.
     pub(super) fn is_received(&self, number: u64) -> bool {
-        let is_copied = |offer: &Exposed| offer.copied > 0 && offer.copied >= offer.memory.bytes();
-        let is_received = |offer: &Exposed| offer.is_viewed || is_copied(offer);
-        lock(&self.table).offers.get(&number).is_some_and(is_received)
+        let is_copied = |entry: &Exposed| entry.copied > 0 && entry.copied >= entry.memory.bytes();
+        let is_received = |entry: &Exposed| entry.is_viewed || is_copied(entry);
+        lock(&self.table).entries.get(&number).is_some_and(is_received)
     }
 
-    /// Removes an entry from the table, once its last reader has ended.
+    /// Removes an entry from the table; waits for its readers.
     pub(super) fn revoke(&self, number: u64) {
         let mut table = lock(&self.table);
-        while let Some(offer) = table.offers.get_mut(&number) {
-            offer.revoked = true;
-            if offer.readers == 0 {
-                let ended = table.offers.remove(&number);
+        while let Some(entry) = table.entries.get_mut(&number) {
+            entry.revoked = true;
+            if entry.readers == 0 {
+                let removed = table.entries.remove(&number);
                 // The drop of `keep` may run code of the user, so drop it after the lock is released.
                 drop(table);
-                return drop(ended);
+                return drop(removed);
             }
-            table = self.unread.wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.no_readers.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Allows no new readers of an entry. If there are readers, the last of them calls `then` when it ends.
+    /// Revokes an entry. If it has readers, the last of them calls `then` when it ends.
     pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
-        match lock(&self.table).offers.get_mut(&number) {
-            Some(offer) => {
-                offer.revoked = true;
-                if offer.readers == 0 {
+        match lock(&self.table).entries.get_mut(&number) {
+            Some(entry) => {
+                entry.revoked = true;
+                if entry.readers == 0 {
                     return QuiesceStatus::Done;
                 }
-                offer.then = Some(Box::new(then));
+                entry.on_quiesced = Some(Box::new(then));
                 QuiesceStatus::InProgress
             }
             None => QuiesceStatus::Done,
@@ -148,36 +155,35 @@ impl ExposedTable {
         run: impl FnOnce(*const u8, *mut u8, usize),
     ) -> Result<(), PostError> {
         let from = self.add_reader(number, at, to.len)?;
-        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader, and `open` has checked
-        // the length; the caller vouches for `to`.
+        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader, and `add_reader` has
+        // checked the length; the caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
         let len = if copied.is_ok() { to.len } else { 0 };
-        if self.close(number, len) { copied } else { Err(PostError::Revoked) }
+        if self.remove_reader(number, len) { copied } else { Err(PostError::Revoked) }
     }
 
-    /// Counts this thread as a reader of an entry.
     fn add_reader(&self, number: u64, at: usize, len: usize) -> Result<MemoryDesc, PostError> {
         let mut table = lock(&self.table);
-        let offer = table.find(number, at, len)?;
-        offer.readers += 1;
-        Ok(offer.memory.clone())
+        let entry = table.find(number, at, len)?;
+        entry.readers += 1;
+        Ok(entry.memory.clone())
     }
 
     /// Ends a read that has copied `len` bytes; returns whether the entry was still valid. If it was revoked meanwhile,
-    /// its owner may have reported that nobody received the message.
-    fn close(&self, number: u64, len: usize) -> bool {
+    /// its owner may have reported that the message was not received.
+    fn remove_reader(&self, number: u64, len: usize) -> bool {
         let mut table = lock(&self.table);
-        let Some(offer) = table.offers.get_mut(&number) else { return false };
-        offer.readers -= 1;
-        if !offer.revoked {
-            offer.copied += len;
+        let Some(entry) = table.entries.get_mut(&number) else { return false };
+        entry.readers -= 1;
+        if !entry.revoked {
+            entry.copied += len;
         }
-        if offer.readers > 0 || !offer.revoked {
-            return !offer.revoked;
+        if entry.readers > 0 || !entry.revoked {
+            return !entry.revoked;
         }
-        let then = offer.then.take();
+        let then = entry.on_quiesced.take();
         drop(table);
-        self.unread.notify_all();
+        self.no_readers.notify_all();
         if let Some(then) = then {
             then();
         }
@@ -217,7 +223,7 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Copies the pieces of a chain of another rank's memory, one after the other.
+/// Copies the pieces of a chain, one after the other.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -246,29 +252,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_that_was_copied_as_a_whole_has_been_received() {
+    fn completely_copied_memory_has_been_received() {
         let (mut from, mut to) = ([7u8; 100], [0u8; 100]);
         let memory = |bytes: &mut [u8]| {
             MemoryDesc::new(bytes.as_mut_ptr(), bytes.len(), Primitive::Byte.into()).unwrap()
         };
         let (from, to) = (memory(&mut from), memory(&mut to));
-        let offers = ExposedTable::default();
+        let entries = SmExposedTable::default();
         let get = |number, at, len| {
             // SAFETY: the bytes are those of `from` and `to`, which do not overlap.
             let run = |src: *const u8, dst, len| unsafe { std::ptr::copy(src, dst, len) };
             // SAFETY: nobody else uses `to`.
-            unsafe { offers.get(number, at, to.part(at, len, None), run) }
+            unsafe { entries.get(number, at, to.part(at, len, None), run) }
         };
         // SAFETY: `from` lives until the test ends.
-        let [whole, half] = [(); 2].map(|()| unsafe { offers.expose(from.clone(), None) });
+        let [whole, half] = [(); 2].map(|()| unsafe { entries.expose(from.clone(), None) });
         for number in [whole, half] {
-            assert_eq!((get(number, 0, 60), offers.is_received(number)), (Ok(()), false));
+            assert_eq!((get(number, 0, 60), entries.is_received(number)), (Ok(()), false));
         }
-        assert_eq!((get(whole, 60, 40), offers.is_received(whole)), (Ok(()), true));
+        assert_eq!((get(whole, 60, 40), entries.is_received(whole)), (Ok(()), true));
         for (number, is_received) in [(whole, true), (half, false)] {
-            assert_eq!(offers.quiesce(number, || ()), QuiesceStatus::Done);
+            assert_eq!(entries.quiesce(number, || ()), QuiesceStatus::Done);
             assert_eq!(get(number, 60, 40), Err(PostError::Revoked));
-            assert_eq!(offers.is_received(number), is_received);
+            assert_eq!(entries.is_received(number), is_received);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The connection point of the ranks that are threads: their mailboxes, and the rings that were made for them.
+//! The rendezvous point of the ranks that are threads of one process: their mailboxes, and their exposed memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,93 +7,91 @@ use std::sync::{Arc, OnceLock};
 use crate::device::{OpToken, PeerId};
 use crate::doorbell::Doorbell;
 use crate::ring::RingReceiver;
-use crate::smdev::coop_copy::CoopCopy;
-use crate::smdev::exposed::ExposedTable;
+use crate::smdev::coop_copy::SmCoopCopy;
+use crate::smdev::exposed::SmExposedTable;
 use crate::smdev::notify::SmNotifier;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// The connection point of the ranks of one job that are threads of this process.
+/// The rendezvous point of the ranks of one job that are threads of this process.
 #[derive(Debug)]
 pub struct Hub {
     id: u64,
-    ports: HashMap<u32, Arc<Mailbox>>,
-    offers: ExposedTable,
+    mailboxes: HashMap<u32, Arc<Mailbox>>,
+    exposed: SmExposedTable,
 }
 
 /// Where other ranks leave rings and notices for one rank.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
-    /// Number of deliveries and notifications so far. It is read without the lock, to see whether there are new ones.
+    /// Number of deliveries and notifications so far. It is read without the lock.
     delivered: AtomicUsize,
-    /// The deliveries that were not collected; `None` once the rank has left.
-    new: Mutex<Option<InletQueue>>,
+    /// `None` once the rank has left.
+    queued: Mutex<Option<SmInletQueue>>,
 }
 
 /// Items that come to a rank by another way than a ring.
 #[derive(Debug, Default)]
-pub(super) struct InletQueue {
-    /// Rings of peers that have connected.
+pub(super) struct SmInletQueue {
     pub(super) rings: Vec<RingReceiver<SmNotifier>>,
     /// The state of the copies that these peers make out of this rank's memory.
-    pub(super) copies: Vec<Arc<CoopCopy>>,
+    pub(super) copies: Vec<Arc<SmCoopCopy>>,
     /// Operations whose memory no peer accesses any more.
-    pub(super) quiet: Vec<OpToken>,
+    pub(super) quiesced: Vec<OpToken>,
 }
 
 impl Hub {
-    /// Makes the hub of the ranks `ranks`.
+    /// Makes the hub of the world ranks `ranks`.
     pub fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
-        // The id is random, so that no two hubs are taken for the same one, even on two hosts.
+        // The id is random, so that it identifies the hub among all hosts.
         let id = RandomState::new().hash_one(std::process::id());
-        let ports = ranks.into_iter().map(|rank| (rank, Arc::new(Mailbox::new()))).collect();
-        Arc::new(Hub { id, ports, offers: ExposedTable::default() })
+        let mailboxes = ranks.into_iter().map(|rank| (rank, Arc::new(Mailbox::new()))).collect();
+        Arc::new(Hub { id, mailboxes, exposed: SmExposedTable::default() })
     }
 
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns the number of ranks of this hub.
     pub(super) fn ranks(&self) -> u32 {
-        self.ports.len() as u32
+        self.mailboxes.len() as u32
     }
 
-    pub(super) fn offers(&self) -> &ExposedTable {
-        &self.offers
+    pub(super) fn exposed(&self) -> &SmExposedTable {
+        &self.exposed
     }
 
-    fn port(&self, rank: u32) -> Result<&Arc<Mailbox>, String> {
-        self.ports.get(&rank).ok_or_else(|| format!("rank {rank} is no thread of this process"))
+    fn mailbox(&self, rank: u32) -> Result<&Arc<Mailbox>, String> {
+        self.mailboxes.get(&rank).ok_or_else(|| format!("rank {rank} is not a thread of this process"))
     }
 
     /// Registers the doorbell of `rank`; returns the rank's mailbox.
     pub(super) fn register(&self, rank: u32, bell: Arc<Doorbell>) -> Result<Arc<Mailbox>, String> {
-        let port = self.port(rank)?;
-        port.bell.set(bell).map_err(|_| format!("rank {rank} has opened smdev already"))?;
-        Ok(Arc::clone(port))
+        let mailbox = self.mailbox(rank)?;
+        mailbox.bell.set(bell).map_err(|_| format!("rank {rank} has opened smdev already"))?;
+        Ok(Arc::clone(mailbox))
     }
 
-    /// Gives `to` the receiving end of a ring, and the state of the copies out of its memory that it may help with. If
+    /// Gives `to` the receiving side of a ring, and the state of the copies out of its memory that it may help with. If
     /// `to` has left, both are dropped. Returns its mailbox.
     pub(super) fn deliver(
         &self,
         to: PeerId,
         ring: RingReceiver<SmNotifier>,
-        copies: Arc<CoopCopy>,
+        copies: Arc<SmCoopCopy>,
     ) -> Result<Arc<Mailbox>, String> {
-        let port = self.port(to.0)?;
-        port.deliver(|news| {
-            news.rings.push(ring);
-            news.copies.push(copies);
+        let mailbox = self.mailbox(to.0)?;
+        mailbox.deliver(|queue| {
+            queue.rings.push(ring);
+            queue.copies.push(copies);
         });
-        Ok(Arc::clone(port))
+        Ok(Arc::clone(mailbox))
     }
 
     /// Returns the doorbell of a rank; `None` if the rank has not opened the device, and so cannot sleep in it.
     pub(super) fn bell(&self, rank: PeerId) -> Option<Arc<Doorbell>> {
-        self.ports.get(&rank.0)?.bell.get().cloned()
+        self.mailboxes.get(&rank.0)?.bell.get().cloned()
     }
 }
 
@@ -102,21 +100,21 @@ impl Mailbox {
         Mailbox {
             bell: OnceLock::new(),
             delivered: AtomicUsize::new(0),
-            new: Mutex::new(Some(InletQueue::default())),
+            queued: Mutex::new(Some(SmInletQueue::default())),
         }
     }
 
-    fn deliver(&self, put: impl FnOnce(&mut InletQueue)) {
-        if let Some(news) = &mut *lock(&self.new) {
-            put(news);
+    fn deliver(&self, put: impl FnOnce(&mut SmInletQueue)) {
+        if let Some(queue) = &mut *lock(&self.queued) {
+            put(queue);
             // SYNC hub-delivered (release)
             self.delivered.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Notifies the rank that the memory of `op` is quiesced: no peer accesses it any more.
+    /// Notifies the rank that no peer accesses the memory of `op` any more.
     pub(super) fn push_quiesced(&self, op: OpToken) {
-        self.deliver(|news| news.quiet.push(op));
+        self.deliver(|queue| queue.quiesced.push(op));
     }
 
     /// Notifies the rank that a copy out of its memory has begun. It sees this when it polls; it is not woken.
@@ -125,20 +123,18 @@ impl Mailbox {
         self.delivered.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of deliveries and notifications so far.
     #[inline]
     pub(super) fn delivered(&self) -> usize {
         // SYNC hub-delivered (acquire)
         self.delivered.load(Ordering::Acquire)
     }
 
-    /// Takes the items that were delivered and not collected.
-    pub(super) fn drain(&self) -> InletQueue {
-        lock(&self.new).as_mut().map(std::mem::take).unwrap_or_default()
+    pub(super) fn drain(&self) -> SmInletQueue {
+        lock(&self.queued).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Drops the items that were not collected, and accepts no more: the rank has left.
+    /// Drops the queue and accepts no more items: the rank has left.
     pub(super) fn close(&self) {
-        *lock(&self.new) = None;
+        *lock(&self.queued) = None;
     }
 }

@@ -28,7 +28,7 @@ use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
 use crate::ring::{Consumer, ExitCheck, FragmentMemory, FragmentPool, Ring, RingEndpoint, RingReceiver};
 use crate::site::Site;
-use coop_copy::CoopCopy;
+use coop_copy::SmCoopCopy;
 use endpoint::{ExposedKey, SmEndpoint};
 use hub::Mailbox;
 use notify::SmNotifier;
@@ -46,18 +46,18 @@ pub const SM_EAGER_LIMIT: Number = Number {
     name: "SM_EAGER_LIMIT",
     default: FRAGMENT as u64,
     range: (MAX_INLINE_BODY as u64, FRAGMENT as u64),
-    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once",
+    help: "bytes up to which smdev copies a message through a fragment; longer ones are copied once, from buffer to buffer",
 };
 
-/// The number of fragments a rank of smdev owns.
+/// The number of fragments of a rank of smdev.
 pub const SM_FRAGMENTS: Number = Number {
     name: "SM_FRAGMENTS",
     default: 128,
     range: (2, 1 << 16),
-    help: "fragments of a rank for messages under way, each as long as SM_EAGER may be",
+    help: "fragments per rank for messages in transit, 16 KiB each",
 };
 
-/// Bytes of one copy out of the peer's memory, during which locks are held.
+/// Most bytes of one copy out of the peer's memory, during which locks are held.
 const COPY: usize = 1 << 20;
 
 /// The driver of `smdev`.
@@ -87,16 +87,16 @@ unsafe impl Driver for SmDriver {
         let hub = Arc::clone(&self.hub);
         let memory = FragmentMemory::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
-        let area = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
-        let port = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
+        let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
+        let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT as usize);
         let get = Some(SizeRange { max: COPY, ..SizeRange::ANY });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
-        let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&port)));
-        let asks = !cores::is_oversubscribed(config, hub.ranks());
+        let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
+        let wants_help = !cores::is_oversubscribed(config, hub.ranks());
         let (rank, bell) = (site.rank, Arc::clone(&site.bell));
         Ok(Opened {
-            device: Box::new(SmDevice { hub, rank, bell, port, area, caps, wants_help: asks }),
+            device: Box::new(SmDevice { hub, rank, bell, mailbox, fragments, caps, wants_help }),
             inlet,
         })
     }
@@ -108,15 +108,15 @@ struct SmDevice {
     hub: Arc<Hub>,
     rank: u32,
     bell: Arc<Doorbell>,
-    port: Arc<Mailbox>,
-    area: Arc<FragmentPool>,
+    mailbox: Arc<Mailbox>,
+    fragments: Arc<FragmentPool>,
     caps: Caps,
-    /// Whether senders are asked to help with copies. They are asked only if each rank has a core, so that no sender is
+    /// Whether senders are asked to help with copies. That requires a core for each rank: otherwise a sender might be
     /// descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
 
-// SAFETY: `ExposedTable` copies all bytes or returns an error, and counts the readers of each entry.
+// SAFETY: `SmExposedTable` copies all bytes or returns an error, and counts the readers of each entry.
 unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -139,16 +139,16 @@ unsafe impl Device for SmDevice {
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
         let bell = SmNotifier::new(move || hub.upgrade()?.bell(from));
         let ring = Arc::new(Ring::new(CELLS));
-        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.area.memory()));
-        let incoming = RingReceiver::new(from, consumer, bell);
-        let copies = Arc::new(CoopCopy::default());
-        let port = self.hub.deliver(peer, incoming, Arc::clone(&copies));
-        let port = port.map_err(|why| OpenError { device: NAME, why })?;
+        let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.fragments.memory()));
+        let receiver = RingReceiver::new(from, consumer, bell);
+        let copies = Arc::new(SmCoopCopy::default());
+        let mailbox = self.hub.deliver(peer, receiver, Arc::clone(&copies));
+        let mailbox = mailbox.map_err(|why| OpenError { device: NAME, why })?;
         let hub = Arc::clone(&self.hub);
-        let bells = Arc::clone(&hub);
-        let bell = SmNotifier::new(move || bells.bell(peer));
-        let ring = RingEndpoint::new(ring, Arc::clone(&self.area), bell, ExitCheck::never());
-        Ok(Box::new(SmEndpoint { ring, hub, port, copies, asks: self.wants_help }))
+        let to_find = Arc::clone(&hub);
+        let bell = SmNotifier::new(move || to_find.bell(peer));
+        let ring = RingEndpoint::new(ring, Arc::clone(&self.fragments), bell, ExitCheck::never());
+        Ok(Box::new(SmEndpoint { ring, hub, mailbox, copies, wants_help: self.wants_help }))
     }
 
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
@@ -158,23 +158,25 @@ unsafe impl Device for SmDevice {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        // SAFETY: the caller's promise: `Exposure` revokes the entry before the last copy of the registration is gone.
-        let number = unsafe { self.hub.offers().expose(memory.clone(), None) };
+        // SAFETY: the caller's promise: `SmExposure` revokes the entry before the last copy of the registration is gone.
+        let number = unsafe { self.hub.exposed().expose(memory.clone(), None) };
         let bytes = memory.bytes();
-        Ok(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
+        Ok(Registration::new(SmExposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {
-        let Exposure { number, bytes, .. } = memory.record::<Exposure>()?;
+        let SmExposure { number, bytes, .. } = memory.record::<SmExposure>()?;
         at.checked_add(len).filter(|end| end <= bytes)?;
         ExposedKey { number: *number, at: at as u64 }.pack()
     }
 
     fn quiesce(&self, _peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
-        let Some(Exposure { number, .. }) = memory.record::<Exposure>() else { return QuiesceStatus::Done };
-        let (port, bell) = (Arc::clone(&self.port), Arc::clone(&self.bell));
-        self.hub.offers().quiesce(*number, move || {
-            port.push_quiesced(op);
+        let Some(SmExposure { number, .. }) = memory.record::<SmExposure>() else {
+            return QuiesceStatus::Done;
+        };
+        let (mailbox, bell) = (Arc::clone(&self.mailbox), Arc::clone(&self.bell));
+        self.hub.exposed().quiesce(*number, move || {
+            mailbox.push_quiesced(op);
             bell.ring();
         })
     }
@@ -182,26 +184,28 @@ unsafe impl Device for SmDevice {
     #[expect(unsafe_code, reason = "the trait's contract is passed on")]
     unsafe fn export(&self, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         // SAFETY: the caller's promise.
-        let number = unsafe { self.hub.offers().expose(memory.clone(), Some(Arc::clone(keep))) };
+        let number = unsafe { self.hub.exposed().expose(memory.clone(), Some(Arc::clone(keep))) };
         let bytes = memory.bytes();
-        Some(Registration::new(Exposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
+        Some(Registration::new(SmExposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))
     }
 
-    fn is_received(&self, lent: &Registration) -> bool {
-        lent.record::<Exposure>().is_some_and(|lent| lent.hub.offers().is_received(lent.number))
+    fn is_received(&self, exported: &Registration) -> bool {
+        exported
+            .record::<SmExposure>()
+            .is_some_and(|exported| exported.hub.exposed().is_received(exported.number))
     }
 }
 
-/// The record of exposed memory in the registration; it revokes the entry when it is dropped.
+/// The record of exposed memory in the registration; revokes the entry when it is dropped.
 #[derive(Debug)]
-struct Exposure {
+struct SmExposure {
     hub: Arc<Hub>,
     number: u64,
     bytes: usize,
 }
 
-impl Drop for Exposure {
+impl Drop for SmExposure {
     fn drop(&mut self) {
-        self.hub.offers().revoke(self.number);
+        self.hub.exposed().revoke(self.number);
     }
 }

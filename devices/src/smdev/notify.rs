@@ -1,13 +1,11 @@
-//! The doorbell of another thread's rank.
-
 use std::fmt;
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
 use crate::ring::PeerNotifier;
 
-/// The doorbell of a rank that might not have opened the device yet. It is looked up until it exists; before that the
-/// rank does not sleep and needs no wake-up.
+/// The doorbell of another thread's rank, which might not have opened the device yet. It is looked up until it exists;
+/// before that the rank does not sleep and needs no wake-up.
 pub(super) struct SmNotifier {
     known: Option<Arc<Doorbell>>,
     find: Box<dyn Fn() -> Option<Arc<Doorbell>> + Send>,
@@ -44,6 +42,6 @@ impl PeerNotifier for SmNotifier {
 
 impl fmt::Debug for SmNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LateBell").field(&self.known).finish()
+        f.debug_tuple("SmNotifier").field(&self.known).finish()
     }
 }

@@ -5,40 +5,39 @@ use mpj_devices::conformance::{Case, Member, run_threads};
 
 /// Ranks that send to rank 0, one after the other.
 const SENDERS: u32 = 10;
-/// The number of messages that one of them sends before rank 0 receives them: more than its largest credit allows.
+/// The messages that one of them sends before rank 0 receives them: more than its largest credit allows.
 const MESSAGES: usize = 100;
 const LEN: usize = 4000;
-/// The credit of a peer when it has grown, and credit that might not have been granted again yet. It begins with 64
-/// KiB.
+/// The credit of a peer when it has grown from 64 KiB, and credit that might not have been granted again yet.
 const GROWN: u64 = 320 << 10;
 const ON_ITS_WAY: u64 = 48 << 10;
 
-/// The number of bursts of `MESSAGES` until the credit has grown.
+/// Bursts of `MESSAGES` until the credit has grown.
 const ROUNDS: usize = 12;
 
-fn announced(m: &Member) -> u64 {
+fn rendezvous_bytes(m: &Member) -> u64 {
     m.engine.stats().devices[0].1.rendezvous.bytes
 }
 
 /// Starts messages to rank 0; returns how many of their bytes were sent eagerly.
 fn burst(m: &Member) -> u64 {
-    let before = announced(m);
+    let before = rendezvous_bytes(m);
     let sends: Vec<_> = (0..MESSAGES).map(|_| m.isend(0, 1, vec![m.rank as u8; LEN])).collect();
     m.send(0, 2, &[0u8]);
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
-    (MESSAGES * LEN) as u64 - (announced(m) - before)
+    (MESSAGES * LEN) as u64 - (rendezvous_bytes(m) - before)
 }
 
 /// The budget is enough for the grown credit of two ranks at a time.
-fn each_grows_in_its_turn(m: &Member) {
+fn credit_of_each_sender_grows(m: &Member) {
     if m.rank > 0 {
         m.recv::<u8>(0, 0, 1);
         for _ in 0..ROUNDS {
             burst(m);
             m.recv::<u8>(0, 0, 1);
         }
-        let had_room = burst(m);
-        assert!(had_room > GROWN - ON_ITS_WAY, "rank {} had room for {had_room} bytes", m.rank);
+        let sent_eagerly = burst(m);
+        assert!(sent_eagerly > GROWN - ON_ITS_WAY, "rank {} sent {sent_eagerly} bytes", m.rank);
         // A waiting rank makes progress, and returns credit that is recalled.
         m.recv::<u8>(0, 3, 1);
         return;
@@ -46,7 +45,7 @@ fn each_grows_in_its_turn(m: &Member) {
     for from in m.others() {
         for _ in 0..=ROUNDS {
             m.send(from, 0, &[0u8]);
-            // All messages have been sent eagerly, or announced.
+            // All messages have been sent eagerly or by rendezvous.
             m.recv::<u8>(from.cast_signed(), 2, 1);
             for _ in 0..MESSAGES {
                 assert!(m.recv::<u8>(from.cast_signed(), 1, LEN).1.iter().all(|byte| *byte == from as u8));
@@ -58,7 +57,7 @@ fn each_grows_in_its_turn(m: &Member) {
 
 fn run(device: &str) {
     static CASE: Case =
-        Case { name: "each_grows_in_its_turn", ranks: &[SENDERS + 1], run: each_grows_in_its_turn };
+        Case { name: "credit_of_each_sender_grows", ranks: &[SENDERS + 1], run: credit_of_each_sender_grows };
     let mut config = Config::default();
     config.set(&config::EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     config.set(&config::EAGER_CREDIT, GROWN).unwrap();
@@ -66,18 +65,18 @@ fn run(device: &str) {
 }
 
 #[test]
-fn each_grows_in_its_turn_among_threads() {
+fn credit_of_each_sender_grows_among_threads() {
     run("smdev");
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn each_grows_in_its_turn_over_shared_memory() {
+fn credit_of_each_sender_grows_over_shared_memory() {
     run("shmdev");
 }
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[test]
-fn each_grows_in_its_turn_over_tcp() {
+fn credit_of_each_sender_grows_over_tcp() {
     run("niodev");
 }

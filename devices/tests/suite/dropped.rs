@@ -11,7 +11,7 @@ use mpj_devices::{
 };
 
 #[test]
-fn announced_messages_go_with_their_engine() {
+fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     const LEN: usize = 1 << 20;
     let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let registry = Registry::empty().with(SmDriver::new(hub));
@@ -23,32 +23,32 @@ fn announced_messages_go_with_their_engine() {
     let to = sender.join(2, world.clone(), 0).unwrap();
     let from = receiver.join(2, world, 1).unwrap();
 
-    // The memory outlives the test's engine; `held` shows whether the engine still keeps it.
+    // The memory outlives the engine; `in_use` shows whether the engine still keeps it.
     let mut memory = vec![7u8; LEN];
-    let held = Arc::new(());
-    let keep: KeepAlive = Arc::clone(&held) as KeepAlive;
-    // SAFETY: the bytes are written only after `held` says that the source is gone.
+    let in_use = Arc::new(());
+    let keep: KeepAlive = Arc::clone(&in_use) as KeepAlive;
+    // SAFETY: the bytes are written only after `in_use` shows that the source was dropped.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(Buf::read_only(memory.as_ptr(), LEN, Primitive::Byte), Some(keep)) };
     let started = sender.send(&to, 1, 1, source.unwrap(), Mode::Standard, Coalesce::Allowed).unwrap();
     receiver.progress();
     drop(sender);
-    assert_eq!(Arc::strong_count(&held), 1, "the engine is gone, its source is not");
-    let mpj_devices::Started::Pending(completion) = started else { panic!("an announced message") };
+    assert_eq!(Arc::strong_count(&in_use), 1, "the engine was dropped, its source was not");
+    let mpj_devices::Started::Pending(completion) = started else { panic!("a rendezvous message") };
     assert!(completion.outcome().is_some_and(Result::is_err), "the send has ended");
     memory.fill(0xff);
 
-    let got = Arc::new(Mutex::new(vec![0u8; LEN]));
-    let base = got.lock().unwrap().as_mut_ptr();
-    let keep: KeepAlive = Arc::clone(&got) as KeepAlive;
+    let received = Arc::new(Mutex::new(vec![0u8; LEN]));
+    let base = received.lock().unwrap().as_mut_ptr();
+    let keep: KeepAlive = Arc::clone(&received) as KeepAlive;
     // SAFETY: nothing accesses the contents of the mutex before the receive has completed.
     #[expect(unsafe_code, reason = "see above")]
     let target = unsafe { Target::new(Buf::new(base, LEN, Primitive::Byte), Some(keep)) };
     let pattern = Pattern { source: 0, tag: 1 };
     let receive = receiver.recv(&from, pattern, target.unwrap());
-    roster.report(0, Exit::Died("its thread is gone".into()));
+    roster.report(0, Exit::Died("its thread has ended".into()));
     let outcome = receive.and_then(|started| receiver.wait(started));
     assert!(outcome.is_err(), "a message from memory that is no longer its own");
-    assert!(got.lock().unwrap().iter().all(|byte| *byte == 0));
+    assert!(received.lock().unwrap().iter().all(|byte| *byte == 0));
     receiver.close();
 }

@@ -22,7 +22,7 @@ fn any_runs() -> impl Strategy<Value = Vec<(u32, u32)>> {
 
 proptest! {
     #[test]
-    fn a_map_is_the_list_that_its_runs_spell(runs_of in any_runs()) {
+    fn map_equals_the_list_of_its_runs(runs_of in any_runs()) {
         let hosts = runs(&runs_of).unwrap();
         let list: Vec<u32> =
             runs_of.iter().flat_map(|(host, len)| std::iter::repeat_n(*host, *len as usize)).collect();
@@ -63,7 +63,7 @@ proptest! {
 
     /// Any runs are either rejected, or give a map that can be queried for any rank.
     #[test]
-    fn any_runs_are_a_map_or_refused(
+    fn any_runs_are_accepted_or_refused(
         raw in prop::collection::vec((0u32..4, prop_oneof![0u32..3, any::<u32>()]), 0..6),
         rank: u32,
     ) {
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_map_is_refused() {
+fn invalid_runs_are_refused() {
     let host = HostId(2);
     for (wrong, why) in [
         (&[(0, 2), (1, 0)][..], HostsError::Empty { run: 1 }),
@@ -95,7 +95,7 @@ fn what_is_no_map_is_refused() {
 }
 
 #[test]
-fn neighbours_on_one_host_are_one_run() {
+fn adjacent_runs_of_one_host_are_merged() {
     let hosts = runs(&[(0, 3), (0, 2), (1, 1), (0, 4)]).unwrap();
     assert_eq!(hosts, runs(&[(0, 5), (1, 1), (0, 4)]).unwrap());
     assert_eq!(hosts.runs().collect::<Vec<_>>(), [(HostId(0), 0..5), (HostId(1), 5..6), (HostId(0), 6..10)]);
@@ -104,9 +104,8 @@ fn neighbours_on_one_host_are_one_run() {
     assert_eq!((Hosts::one(0).size(), Hosts::one(0).count()), (0, 0));
 }
 
-/// A map of the maximum number of ranks takes no more memory than one of two ranks.
 #[test]
-fn ranks_cost_nothing() {
+fn map_of_many_ranks_takes_no_more_memory() {
     let hosts = runs(&[(0, u32::MAX - 1), (1, 1)]).unwrap();
     assert_eq!(hosts.runs().count(), 2);
     assert_eq!(hosts.ranks_of(HostId(0)).rank(u32::MAX - 2), Some(u32::MAX - 2));

@@ -1,4 +1,4 @@
-//! Checks the errors of niodev on a host without a network, as some containers are.
+//! The errors of niodev on a host without a network, such as some containers.
 
 use std::io::Write;
 use std::process::Command;
@@ -11,23 +11,23 @@ use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
 fn in_a_new_network(test: &str) -> Option<String> {
     let unshare = |what: &[&str]| {
         let ran = Command::new("unshare").args(["--map-root-user", "--net"]).args(what).output().ok()?;
-        let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
-        Some((ran.status.success(), said.into_owned()))
+        let output = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+        Some((ran.status.success(), output.into_owned()))
     };
     unshare(&["true"]).filter(|(allowed, _)| *allowed)?;
     let own = std::env::current_exe().unwrap();
-    let (_, said) = unshare(&[
+    let (_, output) = unshare(&[
         own.to_str().unwrap(),
         "--ignored",
         "--exact",
         &format!("niodev_network::{test}"),
         "--nocapture",
     ])?;
-    Some(said)
+    Some(output)
 }
 
 #[test]
-#[ignore = "says what niodev says in the network that another test runs it in"]
+#[ignore = "run by another test of this file in a new network"]
 fn open() {
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
@@ -36,7 +36,7 @@ fn open() {
 }
 
 #[test]
-fn without_a_loopback_one_sentence_says_so() {
-    let Some(said) = in_a_new_network("open") else { return };
-    assert!(said.contains("opened: Err") && said.contains("ip link set lo up"), "{said}");
+fn error_names_a_missing_loopback() {
+    let Some(output) = in_a_new_network("open") else { return };
+    assert!(output.contains("opened: Err") && output.contains("ip link set lo up"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! A rank can open a device only once: each of its rings has one sending and one receiving end.
+//! A rank can open a device only once: each of its rings has one sending and one receiving side.
 
 use std::sync::Arc;
 
@@ -6,14 +6,17 @@ use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, HostId, Hosts, Hub, Registry, Segment, ShmDriver, Site, SmDriver};
 
 fn opens(ranks: [(Registry, Site); 3]) -> Vec<Result<(), String>> {
-    let mut kept = Vec::new();
+    let mut opened_all = Vec::new();
     let mut open = |(registry, site): (Registry, Site)| {
-        registry.open(&site, &Config::default()).map(|opened| kept.push(opened)).map_err(|e| e.to_string())
+        registry
+            .open(&site, &Config::default())
+            .map(|opened| opened_all.push(opened))
+            .map_err(|e| e.to_string())
     };
     ranks.into_iter().map(&mut open).collect()
 }
 
-fn judge(device: &str, outcomes: &[Result<(), String>]) {
+fn assert_opened_once(device: &str, outcomes: &[Result<(), String>]) {
     let [first, again, other] = outcomes else { panic!("three tries") };
     assert_eq!((first, other), (&Ok(()), &Ok(())));
     let why = again.as_ref().unwrap_err();
@@ -27,10 +30,10 @@ fn smdev_is_opened_once() {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         (Registry::empty().with(SmDriver::new(Arc::clone(&hub))), site)
     };
-    judge("smdev", &opens([0, 0, 1].map(rank)));
+    assert_opened_once("smdev", &opens([0, 0, 1].map(rank)));
 }
 
-/// This also holds for another mapping of the same memory, such as another process has.
+/// Another process has its own mapping of the memory.
 #[test]
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, &Config::default()).unwrap();
@@ -45,5 +48,5 @@ fn shmdev_is_opened_once() {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
         (Registry::empty().with(ShmDriver::new(view, here.clone())), site)
     };
-    judge("shmdev", &opens([0, 0, 1].map(rank)));
+    assert_opened_once("shmdev", &opens([0, 0, 1].map(rank)));
 }

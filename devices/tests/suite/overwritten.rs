@@ -1,5 +1,5 @@
-//! Words of the shared memory are overwritten while ranks sleep: each rank detects and reports the
-//! damage, or is not affected.
+//! Words of the shared memory are overwritten while ranks sleep: each rank detects and reports the damage, or is not
+//! affected.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
@@ -19,7 +19,7 @@ use mpj_pool::{SegmentView, SharedStorage};
 /// An upper bound on the time to detect damage: ranks verify the shared memory once a second.
 const LIVENESS: Duration = Duration::from_secs(60);
 
-/// The bytes of a line, and the lines of words in front of the cells of a ring.
+/// The bytes of a line, and the lines before the cells of a ring.
 const LINE: usize = 64;
 const WORDS: usize = 4;
 
@@ -76,7 +76,7 @@ impl Job {
                 let (done, part) = (done.clone(), &part);
                 scope.spawn(move || {
                     let outcome = part(member);
-                    member.roster().report(member.rank, Exit::Died("its part is over".into()));
+                    member.roster().report(member.rank, Exit::Died("it has returned".into()));
                     done.send((member.rank, outcome)).unwrap();
                 });
             }
@@ -90,7 +90,7 @@ impl Job {
                     stuck
                         .iter()
                         .for_each(|rank| self.roster.report(*rank as u32, Exit::Died("stuck".into())));
-                    panic!("ranks {stuck:?} sleep, and nobody has found anything");
+                    panic!("ranks {stuck:?} sleep, and no rank has reported the damage");
                 };
                 outcomes[rank as usize] = Some(outcome);
             }
@@ -110,7 +110,6 @@ impl Job {
     }
 }
 
-/// Sends a message that its receiver has not polled for.
 fn sent() -> Job {
     let job = Job::new(2);
     let sent = job.members[0].isend(1, 1, vec![7u8; 8]);
@@ -120,7 +119,6 @@ fn sent() -> Job {
     job
 }
 
-/// Sends a message that its receiver has received.
 fn received() -> Job {
     let job = sent();
     let receive = job.members[1].irecv::<u8>(0, 1, 8);
@@ -132,7 +130,7 @@ fn received() -> Job {
 }
 
 #[test]
-fn a_cell_that_was_set_back_is_found_by_its_sender() {
+fn sender_detects_a_cell_that_was_set_back() {
     let job = sent();
     // The first cells contain the frame that binds the channel, and the message.
     for cell in 0..4 {
@@ -143,7 +141,7 @@ fn a_cell_that_was_set_back_is_found_by_its_sender() {
 }
 
 #[test]
-fn a_head_that_was_changed_into_another_one_is_found_by_its_receiver() {
+fn receiver_detects_a_changed_head() {
     let job = sent();
     // The tag of each of these frames.
     for cell in 0..4 {
@@ -154,9 +152,9 @@ fn a_head_that_was_changed_into_another_one_is_found_by_its_receiver() {
 }
 
 #[test]
-fn counts_that_were_changed_are_found_by_who_writes_them() {
+fn changed_counts_are_detected_by_their_writer() {
     for (line, what) in
-        [(0, "count of cells taken"), (1, "count of fragments returned"), (3, "receiver has gone")]
+        [(0, "count of cells taken"), (1, "count of fragments returned"), (3, "receiver has closed")]
     {
         let job = received();
         job.ring(0, line, 0).store(1, Ordering::Relaxed);
@@ -166,24 +164,24 @@ fn counts_that_were_changed_are_found_by_who_writes_them() {
 }
 
 #[test]
-fn a_ring_whose_place_was_changed_is_found_by_its_sender() {
+fn sender_detects_a_changed_ring_location() {
     let job = sent();
-    let (desks, _) = job.memory.words();
-    // The words of contacts are the last ones: four bytes for each pair of ranks.
-    for at in (desks.end - 2 * LINE..desks.end).step_by(8) {
+    let (control_words, _) = job.memory.words();
+    // The ring locations are the last words: four bytes for each pair of ranks.
+    for at in (control_words.end - 2 * LINE..control_words.end).step_by(8) {
         job.word(at).store(0, Ordering::Relaxed);
     }
     let why = job.find();
-    assert!(why.contains("overwritten: the place of the ring to it is 0x0"), "{why}");
+    assert!(why.contains("overwritten: the location of the ring to it is 0x0"), "{why}");
 }
 
-/// A peer without a ring for its reply reports that: the message waits for its reply at both ends.
+/// A rank without a ring for its reply reports that: the message waits for its reply at both ends.
 #[test]
-fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answer() {
+fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     let job = Job::new(2);
-    let (desks, _) = job.memory.words();
-    // The row of rank 0. The second half of its first word is the place of the ring from rank 1.
-    job.word(desks.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
+    let (control_words, _) = job.memory.words();
+    // The row of rank 0. The second half of its first word is the location of the ring from rank 1.
+    job.word(control_words.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
     let outcomes = job.run(
         |m| match m.rank {
             0 => m.try_isend(1, 1, vec![7u8; 100_000])?.wait(m).map(drop),
@@ -194,7 +192,7 @@ fn a_place_that_was_written_before_its_ring_was_made_is_found_by_who_cannot_answ
     assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
     let first = job.roster.since(0).into_iter().next();
     let Some(ExitEvent { rank: 0, exit: Exit::Died(why) }) = first else { panic!("{first:?}") };
-    assert!(why.contains("cannot be replied to: shmdev: there is a ring to"), "{why}");
+    assert!(why.contains("cannot be replied to: shmdev: already connected to"), "{why}");
 }
 
 /// Exchanges messages in which some ranks sleep, whichever words are overwritten.
@@ -213,7 +211,6 @@ fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
         }
         m.irecv::<u8>(previous, tag, len).wait(m).0?;
         sent.wait(m)?;
-        // Some ranks sleep in a barrier.
         if round % 4 == 0 {
             let mut step = 1;
             while step < m.size {
@@ -232,7 +229,7 @@ fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
 }
 
 #[test]
-fn bursts_of_writes_leave_nobody_asleep() {
+fn bursts_of_writes_leave_no_rank_asleep() {
     let trials = std::env::var("OVERWRITTEN_TRIALS").map_or(8, |trials| trials.parse().unwrap());
     for trial in 0..trials {
         let job = Job::new(if trial % 2 == 0 { 2 } else { 4 });

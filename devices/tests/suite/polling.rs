@@ -9,27 +9,27 @@ use mpj_devices::conformance::Pinboard;
 use mpj_devices::stub::StubDriver;
 use mpj_devices::{Doorbell, Driver, Engine, Inlet, OpenError, Opened, Registry, Sink, Site};
 
-/// A device that counts its polls, and at which nothing arrives.
+/// A device that counts its polls, and never receives anything.
 #[derive(Clone, Debug)]
-struct Counted {
+struct CountingDevice {
     name: &'static str,
-    asks: bool,
-    looks: Arc<AtomicUsize>,
+    needs_syscall: bool,
+    polls: Arc<AtomicUsize>,
 }
 
-impl Counted {
-    fn new(name: &'static str, asks: bool) -> Self {
-        Counted { name, asks, looks: Arc::default() }
+impl CountingDevice {
+    fn new(name: &'static str, needs_syscall: bool) -> Self {
+        CountingDevice { name, needs_syscall, polls: Arc::default() }
     }
 
-    fn looks(&self) -> usize {
-        self.looks.load(Ordering::Relaxed)
+    fn polls(&self) -> usize {
+        self.polls.load(Ordering::Relaxed)
     }
 }
 
 // SAFETY: the device moves nothing.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Driver for Counted {
+unsafe impl Driver for CountingDevice {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -42,19 +42,19 @@ unsafe impl Driver for Counted {
 
 // SAFETY: no body begins.
 #[expect(unsafe_code, reason = "the trait's contract")]
-unsafe impl Inlet for Counted {
+unsafe impl Inlet for CountingDevice {
     fn progress(&mut self, _: &mut dyn Sink) -> usize {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.polls.fetch_add(1, Ordering::Relaxed);
         0
     }
 
     fn needs_syscall(&self) -> bool {
-        self.asks
+        self.needs_syscall
     }
 }
 
 /// Opens a rank with these devices that spins for a long time before it yields.
-fn rank(devices: &[&Counted]) -> Arc<Engine> {
+fn rank(devices: &[&CountingDevice]) -> Arc<Engine> {
     let registry = devices.iter().fold(Registry::empty(), |registry, &device| registry.with(device.clone()));
     let mut config = Config::default();
     config.set(&SPIN_US, SPIN_US.range.1).unwrap();
@@ -63,38 +63,37 @@ fn rank(devices: &[&Counted]) -> Arc<Engine> {
     Engine::open(site, &registry, &config, board.of(0), Arc::default()).unwrap()
 }
 
-/// Polls `times` times.
 fn poll(engine: &Engine, times: usize) {
-    let mut polls = 0;
+    let mut count = 0;
     engine.wait_until(|| {
-        polls += 1;
-        (polls > times).then_some(())
+        count += 1;
+        (count > times).then_some(())
     });
 }
 
 #[test]
-fn who_polls_memory_asks_the_system_now_and_then() {
-    let (near, far) = (Counted::new("near", false), Counted::new("far", true));
-    let engine = rank(&[&near, &far]);
+fn costly_devices_are_polled_less_often() {
+    let (cheap, costly) = (CountingDevice::new("cheap", false), CountingDevice::new("costly", true));
+    let engine = rank(&[&cheap, &costly]);
     poll(&engine, 8000);
-    assert_eq!(near.looks(), 8000);
-    assert!((8000 / 128..8000 / 16).contains(&far.looks()), "{} times", far.looks());
+    assert_eq!(cheap.polls(), 8000);
+    assert!((8000 / 128..8000 / 16).contains(&costly.polls()), "{} times", costly.polls());
 }
 
 #[test]
-fn who_has_only_what_asks_the_system_asks_it_each_time() {
-    let far = Counted::new("far", true);
-    poll(&rank(&[&far]), 100);
-    assert_eq!(far.looks(), 100);
+fn costly_devices_alone_are_polled_every_time() {
+    let costly = CountingDevice::new("costly", true);
+    poll(&rank(&[&costly]), 100);
+    assert_eq!(costly.polls(), 100);
 }
 
 #[test]
-fn who_tests_seldom_looks_at_everything_each_time() {
-    let (near, far) = (Counted::new("near", false), Counted::new("far", true));
-    let engine = rank(&[&near, &far]);
+fn rare_progress_calls_poll_every_device() {
+    let (cheap, costly) = (CountingDevice::new("cheap", false), CountingDevice::new("costly", true));
+    let engine = rank(&[&cheap, &costly]);
     for _ in 0..20 {
         std::thread::sleep(Duration::from_micros(100));
         engine.progress();
     }
-    assert_eq!((near.looks(), far.looks()), (20, 20));
+    assert_eq!((cheap.polls(), costly.polls()), (20, 20));
 }

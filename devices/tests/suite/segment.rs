@@ -13,9 +13,7 @@ use mpj_devices::{
     Address, Doorbell, Driver, HostId, Hosts, OpenError, Opened, PeerId, Segment, ShmDriver, Sink, Site,
 };
 
-/// The number of fragments of each rank, when few ranks share a host.
 const FRAGMENTS: u64 = 128;
-/// The bytes of a fragment.
 const FRAGMENT: u64 = 32 << 10;
 
 fn duplicate(segment: &Segment) -> OwnedFd {
@@ -25,8 +23,7 @@ fn duplicate(segment: &Segment) -> OwnedFd {
     fd.try_clone_to_owned().unwrap()
 }
 
-/// Returns the bytes of memory that are allocated behind a segment.
-fn behind(segment: &Segment) -> u64 {
+fn allocated(segment: &Segment) -> u64 {
     File::from(duplicate(segment)).metadata().unwrap().blocks() * 512
 }
 
@@ -45,12 +42,12 @@ fn open(segment: &Segment, rank: u32) -> Result<Opened, OpenError> {
 fn each_rank_reserves_its_own_part() {
     let segment = Segment::create(5, &Config::default()).unwrap();
     let own = FRAGMENTS * FRAGMENT;
-    let mut before = behind(&segment);
-    assert!(before < own / 8, "{before} bytes before any rank has come");
+    let mut before = allocated(&segment);
+    assert!(before < own / 8, "{before} bytes before any rank has opened the device");
     let opened: Vec<_> = (2..7)
         .map(|rank| {
             let opened = open(&segment, rank).unwrap();
-            let now = behind(&segment);
+            let now = allocated(&segment);
             assert!((own..own + own / 4).contains(&(now - before)), "rank {rank}: {before} then {now}");
             before = now;
             opened
@@ -62,14 +59,17 @@ fn each_rank_reserves_its_own_part() {
 }
 
 #[test]
-fn a_rank_of_another_host_is_refused() {
+fn rank_of_another_host_is_refused() {
     let segment = Segment::create(5, &Config::default()).unwrap();
     let why = open(&segment, 0).unwrap_err().why;
-    assert_eq!(why, "the shared memory is of 5 ranks, and not of rank 0 and its host's");
+    assert_eq!(
+        why,
+        "the segment was made for 5 ranks, which do not match the ranks on the host of world rank 0"
+    );
 }
 
 #[test]
-fn a_card_is_of_one_memory() {
+fn card_of_another_segment_does_not_match() {
     let segment = Segment::create(5, &Config::default()).unwrap();
     let (two, six) = (open(&segment, 2).unwrap(), open(&segment, 6).unwrap());
     assert!(two.device.affinity(&six.device.address()).is_some());
@@ -79,7 +79,6 @@ fn a_card_is_of_one_memory() {
     assert_eq!(two.device.affinity(&Address(Vec::new())), None);
 }
 
-/// Records the bodies of frames.
 #[derive(Debug, Default)]
 struct Bodies(Vec<Vec<u8>>);
 
@@ -117,8 +116,8 @@ fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
         let site = Site::new(rank, 3, Arc::new(Doorbell::new().unwrap()));
         ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()
     });
-    let link = |to: &Opened, rank| sender.device.connect(PeerId(rank), &to.device.address()).unwrap();
-    let (mut to_accused, mut to_other) = (link(&accused, 1), link(&other, 2));
+    let connect = |to: &Opened, rank| sender.device.connect(PeerId(rank), &to.device.address()).unwrap();
+    let (mut to_accused, mut to_other) = (connect(&accused, 1), connect(&other, 2));
     // Both endpoints use all the fragments that they get, and then send through cells.
     for _ in 0..2 {
         to_accused.post(&[1; 8], Body::Bytes(&[1; 1000])).unwrap();

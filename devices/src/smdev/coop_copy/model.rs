@@ -1,17 +1,17 @@
-//! Models of copies that the owner of the memory helps with, or does not.
+//! Models of copies with and without help.
 
 use loom::sync::Arc;
 use loom::thread;
 
-use super::CoopCopy;
+use super::SmCoopCopy;
 
 /// Copies `N` bytes twice while another thread tries `tries` times to help. The second copy uses other memory.
 fn copies_with_help<const N: usize>(tries: usize) {
     loom::model(move || {
-        let together = Arc::new(CoopCopy::default());
+        let coop = Arc::new(SmCoopCopy::default());
         let helper = {
-            let together = Arc::clone(&together);
-            thread::spawn(move || (0..tries).filter(|_| together.help()).count() as u32)
+            let coop = Arc::clone(&coop);
+            thread::spawn(move || (0..tries).filter(|_| coop.help()).count() as u32)
         };
         let mut helped = 0;
         for round in 1..=2 {
@@ -19,7 +19,7 @@ fn copies_with_help<const N: usize>(tries: usize) {
             let mut to = [0; N];
             let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
             // SAFETY: both have `N` bytes, and stay until the call returns; nobody else copies.
-            helped += unsafe { together.copy(src, dst, N, || ()) };
+            helped += unsafe { coop.copy(src, dst, N, || ()) };
             assert_eq!(to, from, "all of it when the call returns");
         }
         assert_eq!(helper.join().unwrap(), helped, "no piece is helped with after that");
@@ -27,11 +27,11 @@ fn copies_with_help<const N: usize>(tries: usize) {
 }
 
 #[test]
-fn a_helper_copies_no_piece_that_another_has() {
+fn helper_copies_no_piece_of_the_receiver() {
     copies_with_help::<3>(2);
 }
 
 #[test]
-fn a_helper_that_comes_late_finds_nothing_or_the_next_copy() {
+fn late_helper_finds_nothing_or_the_next_copy() {
     copies_with_help::<2>(4);
 }

@@ -12,8 +12,8 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// Creates an event. If the process has reached its limit of open descriptors, raises the limit first: each rank
-    /// that is a thread needs a descriptor.
+    /// If the process has reached its limit of open descriptors, raises the limit first: each rank that is a thread
+    /// needs a descriptor.
     ///
     /// # Errors
     /// No descriptor is left. The message advises how to raise the limit.
@@ -37,7 +37,6 @@ impl EventFd {
         })
     }
 
-    /// Makes the event readable.
     pub(crate) fn signal(&self) {
         // EAGAIN means that the counter is full, so the event is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
@@ -54,7 +53,6 @@ impl EventFd {
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
-    /// Makes the event unreadable.
     pub(crate) fn clear(&self) {
         // EAGAIN means that the limit or another descriptor ended the sleep.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);

@@ -18,7 +18,7 @@ pub(crate) fn register() -> bool {
     offered > 0 && offered & both == both && membarrier(REGISTER_GLOBAL_EXPEDITED) == 0
 }
 
-/// Runs the fence. Returns whether that succeeded.
+/// Returns whether the fence succeeded.
 pub(crate) fn run() -> bool {
     membarrier(GLOBAL_EXPEDITED) == 0
 }

@@ -41,7 +41,6 @@ pub(crate) fn monotonic_ns() -> u64 {
     seconds.unwrap_or(0) * 1_000_000_000 + rest.unwrap_or(0)
 }
 
-/// Returns the number of this thread.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: the call takes no arguments and always succeeds.
     let number = unsafe { libc::syscall(libc::SYS_gettid) };
@@ -73,7 +72,6 @@ pub(crate) fn random(bytes: &mut [u8]) -> bool {
     getrandom(bytes, GetRandomFlags::empty()) == Ok(len)
 }
 
-/// Kills this process.
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn kill_self() {
     // The test that uses this checks for the signal.

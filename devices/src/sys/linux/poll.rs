@@ -33,7 +33,6 @@ pub(crate) struct Readiness {
     pub(crate) write: bool,
 }
 
-/// The maximum number of events per system call.
 const BATCH: usize = 64;
 
 #[derive(Debug)]

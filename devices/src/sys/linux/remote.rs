@@ -6,7 +6,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 use super::Errno;
 
-/// A piece to copy: `len` bytes from address `from` of the other process to `to`.
+/// Copies `len` bytes from address `from` of the other process to `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteIov {
     pub(crate) to: *mut u8,
@@ -14,12 +14,11 @@ pub(crate) struct RemoteIov {
     pub(crate) len: usize,
 }
 
-/// Returns the number of this process.
 pub(crate) fn own_pid() -> u32 {
     std::process::id()
 }
 
-/// A process, even after another process has got its number.
+/// A process, identified even after another process has got its number.
 #[derive(Debug)]
 pub(crate) struct Process {
     number: Pid,
@@ -28,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Finds a process by its number. Returns `None` if it does not exist.
+    /// Returns `None` if no process has this number.
     pub(crate) fn open(number: u32) -> Option<Self> {
         let number = Pid::from_raw(i32::try_from(number).ok()?)?;
         match pidfd_open(number, PidfdFlags::empty()) {
@@ -38,7 +37,7 @@ impl Process {
         }
     }
 
-    /// Whether at least one thread of the process runs. Returns true if that cannot be determined.
+    /// Returns whether at least one thread of the process runs; true if that cannot be determined.
     pub(crate) fn is_running(&self) -> bool {
         let Some(fd) = &self.fd else { return test_kill_process(self.number) != Err(Errno::SRCH) };
         // The pidfd is readable when the last thread has ended, even before the parent has waited for the process.
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_ended_runs_no_more_though_nobody_took_note() {
+    fn unreaped_process_is_not_running() {
         assert!(Process::open(own_pid()).unwrap().is_running());
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();

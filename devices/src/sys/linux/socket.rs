@@ -1,5 +1,3 @@
-//! Stream sockets that do not block.
-
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +43,6 @@ pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     }
 }
 
-/// Starts to connect, without blocking.
 pub(crate) fn connect(at: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = stream(at)?;
     match rustix::net::connect(&socket, at) {
@@ -63,7 +60,6 @@ pub(crate) fn is_connected(socket: &OwnedFd) -> Result<bool, Errno> {
     Ok(rustix::net::getpeername(socket).is_ok())
 }
 
-/// Accepts one connection, if there is one.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, FLAGS)
 }
@@ -73,13 +69,12 @@ pub(crate) fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// Disables Nagle's algorithm, so that short messages are sent at once.
 pub(crate) fn no_delay(socket: &OwnedFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
-/// Acknowledges received data at once.
+/// Enables quick acknowledgements.
 pub(crate) fn acknowledge(socket: &OwnedFd) {
     // Only speed depends on it.
     let _ = sockopt::set_tcp_quickack(socket, true);
@@ -90,7 +85,6 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
 }
 
-/// Sends `parts` one after the other, in one call.
 #[inline]
 pub(crate) fn send_parts(socket: &OwnedFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
@@ -101,19 +95,16 @@ pub(crate) fn recv(socket: &OwnedFd, room: &mut [u8]) -> Result<usize, Errno> {
     rustix::net::recv(socket, room, RecvFlags::empty()).map(|(_, count)| count)
 }
 
-/// Receives into memory that need not be initialised.
 #[inline]
 pub(crate) fn recv_uninit(socket: &OwnedFd, room: &mut [MaybeUninit<u8>]) -> Result<usize, Errno> {
     rustix::net::recv(socket, room, RecvFlags::empty()).map(|(_, count)| count)
 }
 
-/// Shuts down both directions.
 pub(crate) fn shut(socket: &OwnedFd) {
     // The socket might be shut down already.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// Shuts down the sending direction.
 pub(crate) fn shut_writing(socket: &OwnedFd) {
     // The socket might be shut down already.
     let _ = rustix::net::shutdown(socket, Shutdown::Write);

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 /// A socket that every process which knows its name can make readable. The name is abstract, so that it vanishes with
-/// the socket. Half of it is a random number, so that no process can bind it in advance. The other half identifies
-/// the network namespace, because other namespaces cannot see the socket.
+/// the socket. Half of it is random, so that no process can bind it in advance. The other half identifies the network
+/// namespace, because other namespaces cannot reach the socket.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     socket: OwnedFd,
@@ -34,8 +34,6 @@ fn network() -> Option<u32> {
 }
 
 impl Wakeup {
-    /// Creates a wakeup socket with a new name.
-    ///
     /// # Errors
     /// No descriptor or no random number is available.
     pub(crate) fn new() -> Result<Self, Errno> {
@@ -55,12 +53,12 @@ impl Wakeup {
         }
     }
 
-    /// Returns its name, which is not 0.
+    /// Never 0.
     pub(crate) fn name(&self) -> u64 {
         self.name
     }
 
-    /// Makes the socket of this name readable, in any process.
+    /// Makes the socket of a name readable, in any process.
     pub(crate) fn send(&self, name: u64) {
         let Ok(address) = address(name) else { return };
         let by = |socket: &OwnedFd| rustix::net::sendto(socket, &[0], SendFlags::NOSIGNAL, &address);
@@ -69,12 +67,12 @@ impl Wakeup {
             && let Ok(another) = socket()
         {
             // Either the target is full, and so readable already; or this socket has used up its send buffer, with
-            // datagrams that hundreds of sleepers have not read. In the second case, a new socket can still send.
+            // datagrams that hundreds of sleepers have not read. Then a new socket can still send.
             let _ = by(&another);
         }
     }
 
-    /// Whether a socket has this name. Returns true if that cannot be determined.
+    /// Returns whether a socket has this name; true if that cannot be determined.
     pub(crate) fn exists(name: u64) -> bool {
         if name != 0 && network() != Some((name >> 32) as u32) {
             return true;
@@ -83,13 +81,11 @@ impl Wakeup {
         connect() != Err(Errno::CONNREFUSED)
     }
 
-    /// Makes the socket unreadable.
     pub(crate) fn clear(&self) {
         let received = |_: &usize| rustix::net::recv(&self.socket, &mut [0u8; 1], RecvFlags::empty()).is_ok();
         let _ = (0..CLEARED).take_while(received).count();
     }
 
-    /// Returns the descriptor of the socket.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -100,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_there_as_long_as_it_lives() {
+    fn socket_exists_until_it_is_dropped() {
         let one = Wakeup::new().unwrap();
         let name = one.name();
         assert!(Wakeup::exists(name) && !Wakeup::exists(0));
@@ -108,9 +104,8 @@ mod tests {
         assert!(!Wakeup::exists(name));
     }
 
-    /// The socket exists, but cannot be reached from this namespace.
     #[test]
-    fn one_in_another_network_namespace_may_be_there() {
+    fn socket_of_another_network_namespace_is_assumed_to_exist() {
         let elsewhere = || {
             // SAFETY: the call affects only this thread, which ends soon.
             let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wakes_hundreds_that_do_not_look() {
+    fn one_socket_wakes_hundreds_that_do_not_read() {
         // Fewer datagrams fill the send buffer of a socket.
         let sleepers: Vec<Wakeup> = (0..400).map(|_| Wakeup::new().unwrap()).collect();
         let one = &sleepers[0];

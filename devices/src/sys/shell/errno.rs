@@ -2,7 +2,6 @@
 
 use std::{fmt, io};
 
-/// The reason why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(u8);
 
@@ -24,7 +23,6 @@ errors! {
 }
 
 impl Errno {
-    /// Another name of the same error.
     pub(crate) const AGAIN: Errno = Errno::WOULDBLOCK;
 
     pub(crate) const fn raw_os_error(self) -> i32 {

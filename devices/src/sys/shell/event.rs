@@ -9,7 +9,7 @@ use crate::sys::BorrowedFd;
 #[derive(Debug, Default)]
 pub(crate) struct EventFd {
     signalled: Mutex<bool>,
-    news: Condvar,
+    condvar: Condvar,
 }
 
 impl EventFd {
@@ -19,13 +19,13 @@ impl EventFd {
 
     pub(crate) fn signal(&self) {
         *self.signalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.news.notify_all();
+        self.condvar.notify_all();
     }
 
     pub(crate) fn wait(&self, _also: &[BorrowedFd<'_>], limit: Duration) {
         let signalled = self.signalled.lock().unwrap_or_else(PoisonError::into_inner);
         // The caller polls after every sleep, so the result does not matter, even if another thread has panicked.
-        let _ = self.news.wait_timeout_while(signalled, limit, |signalled| !*signalled);
+        let _ = self.condvar.wait_timeout_while(signalled, limit, |signalled| !*signalled);
     }
 
     pub(crate) fn clear(&self) {

@@ -9,7 +9,6 @@ use crate::sys::{BorrowedFd, OwnedFd};
 
 const REFUSED: StorageError = StorageError::Size { asked: 0, most: 0 };
 
-/// Fails to create or attach memory.
 #[derive(Debug)]
 pub(crate) struct SharedStorage;
 

@@ -1,5 +1,4 @@
-//! A platform without system calls: std suffices for ranks that are threads of one process, and every other call
-//! fails.
+//! A platform without system calls: std suffices for ranks that are threads of one process, and every other call fails.
 
 mod errno;
 mod event;
@@ -18,12 +17,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Returns no processor: std cannot determine where a thread may run.
 pub(crate) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// Fails: std cannot restrict a thread to some processors.
 pub(crate) fn run_on(_: impl Iterator<Item = usize>) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
@@ -39,7 +36,6 @@ pub(crate) const HAS_SHARED_MEMORY: bool = false;
 /// The number of the error for an unsupported operation; none is the same on all platforms.
 pub(crate) const NOT_SUPPORTED: i32 = 0;
 
-/// Fences in other threads, which do not exist here: both sides of a doorbell use their own.
 pub(crate) mod membarrier {
     pub(crate) fn register() -> bool {
         false
@@ -50,7 +46,6 @@ pub(crate) mod membarrier {
     }
 }
 
-/// A piece of another process's memory to copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteIov {
     pub(crate) to: *mut u8,
@@ -91,7 +86,7 @@ pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: us
     Err(Errno::UNSUPPORTED)
 }
 
-/// Returns the nanoseconds of this process's clock, which suffices because one process has all ranks.
+/// One process has all ranks, so a clock of this process suffices.
 pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64

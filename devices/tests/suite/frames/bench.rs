@@ -1,5 +1,3 @@
-//! A bench for rank 0 of four: the test plays its peers.
-
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -37,7 +35,6 @@ pub(crate) struct Bench {
     pub(crate) wire: Arc<Wire>,
 }
 
-/// The context of [`Bench::world`].
 pub(crate) const WORLD: u64 = 2;
 /// The context of a channel of ranks 0 and 2.
 pub(crate) const REST: u64 = 9;
@@ -65,14 +62,14 @@ impl Bench {
 
     pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
         lock(&self.wire.steps).extend(steps);
-        // The first pass handles the frames; the next ones, with no frame left, complete operations.
+        // The first pass handles the frames; the next ones complete operations.
         for _ in 0..3 {
             self.engine.progress();
         }
     }
 
     /// Makes the endpoints reject all frames, or accept them again.
-    pub(crate) fn stop_links(&self, stop: bool) {
+    pub(crate) fn stop_endpoints(&self, stop: bool) {
         self.wire.full.store(stop, Ordering::Relaxed);
     }
 
@@ -90,9 +87,8 @@ impl Bench {
             .collect()
     }
 
-    /// Returns the number of pieces that were marked as crossing others.
-    pub(crate) fn crossing(&self) -> usize {
-        self.wire.crossing.load(Ordering::Relaxed)
+    pub(crate) fn bidirectional(&self) -> usize {
+        self.wire.bidirectional.load(Ordering::Relaxed)
     }
 
     pub(crate) fn send(&self, to: u32, data: Vec<u8>, mode: Mode) -> Result<Started, Fault> {
@@ -114,7 +110,6 @@ impl Bench {
         self.engine.send(channel, to, 1, source.unwrap(), mode, Coalesce::Allowed)
     }
 
-    /// Sends bytes from borrowed memory, and waits until the message has left unless it can be coalesced.
     pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Coalesce) -> mpj_devices::Sent {
         // SAFETY: the message is sent at once: it is short, and there is room.
         #[expect(unsafe_code, reason = "see above")]
@@ -151,7 +146,7 @@ impl Bench {
     }
 
     /// Checks that rank 2 can still communicate on a channel without rank 1.
-    pub(crate) fn others_go_on(&self) {
+    pub(crate) fn assert_others_communicate(&self) {
         let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Datatype::primitive(BYTES), 5, 5);
         self.play([Step::Frame(2, bind(40, REST, 1), vec![]), Step::Frame(2, eager(40), b"hello".to_vec())]);
@@ -160,7 +155,6 @@ impl Bench {
     }
 }
 
-/// A pending receive.
 #[derive(Debug)]
 pub(crate) struct Posted {
     started: Result<Started, Fault>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mpj_devices::{Channel, Completion, Fault, Mode, Started};
 
 use super::bench::{Bench, WORLD};
-use super::device::{EAGER, Sent, Step};
+use super::device::{EAGER_LIMIT, Sent, Step};
 use super::head::*;
 
 const SUB: u64 = 50;
@@ -17,7 +17,6 @@ fn bench() -> Bench {
     bench
 }
 
-/// Joins the channel of ranks 0 and 1.
 fn join(bench: &Bench, context: u64) -> Arc<Channel> {
     bench.engine.join(context, [0, 1].into_iter().collect(), 0).unwrap()
 }
@@ -29,7 +28,7 @@ fn frame(head: Vec<u8>) -> Step {
 fn pending(started: Result<Started, Fault>) -> Completion {
     match started {
         Ok(Started::Pending(completion)) => completion,
-        other => panic!("it should be under way: {other:?}"),
+        other => panic!("expected a pending send: {other:?}"),
     }
 }
 
@@ -53,25 +52,25 @@ fn by_context(sent: Vec<Sent>) -> Vec<(u64, Sent)> {
 }
 
 #[test]
-fn a_message_finishes_though_its_channel_is_dropped() {
-    for spoken in [false, true] {
+fn message_completes_after_its_channel_is_freed() {
+    for bound_before in [false, true] {
         let bench = bench();
         let sub = join(&bench, SUB);
-        if spoken {
+        if bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
         let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
         let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
         let sent = bench.sent();
         let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
-        let (announced, notify) = (number(READY), number(EAGER_SYNC));
+        let (announced, notify) = (number(RTS), number(EAGER_SYNC));
         bench.engine.free(&sub);
         assert!(long.outcome().is_none() && sync.outcome().is_none());
         assert_eq!(bench.send_on(&sub, 1, vec![1; 10], Mode::Standard).unwrap_err(), Fault::Freed);
-        if !spoken {
+        if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
-        bench.play([frame(answer(CLEAR, 7, announced, 99)), frame(answer(DONE, 7, notify, 0))]);
+        bench.play([frame(reply(CTS, 7, announced, 99)), frame(reply(FIN, 7, notify, 0))]);
         assert!(long.outcome().is_some_and(Result::is_ok) && sync.outcome().is_some_and(Result::is_ok));
         let body: usize = bench.sent().iter().filter(|s| s.1[0] == DATA).map(|s| s.2.len()).sum();
         assert_eq!(body, 50_000);
@@ -80,71 +79,70 @@ fn a_message_finishes_though_its_channel_is_dropped() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_answered() {
-    for (bound_before, left) in [(true, false), (true, true), (false, true)] {
+fn cts_for_a_cancelled_send_is_answered_by_a_nack() {
+    for (bound_before, freed) in [(true, false), (true, true), (false, true)] {
         let bench = bench();
         let sub = join(&bench, SUB);
         if bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
         let send = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
-        let (op, _) = bench.ops(1, READY)[0];
+        let (op, _) = bench.ops(1, RTS)[0];
         assert!(bench.engine.cancel(&sub, &send));
-        if left {
+        if freed {
             bench.engine.free(&sub);
         }
         if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
-        bench.play([frame(answer(CLEAR, 7, op, 99))]);
+        bench.play([frame(reply(CTS, 7, op, 99))]);
         let heads: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
-        assert_eq!(heads, [gone(SUB, 99)]);
+        assert_eq!(heads, [nack(SUB, 99)]);
         assert_eq!(bench.death(), None);
     }
 }
 
-/// A rank that frees a channel never receives the messages that it has not received yet: it refuses them, so that
-/// their senders do not wait.
+/// A rank that frees a channel refuses its unreceived messages, so that their senders do not wait.
 #[test]
-fn messages_of_a_channel_that_was_left_are_refused() {
+fn messages_to_a_freed_channel_are_refused() {
     for bound_before in [false, true] {
         let bench = bench();
         let sub = join(&bench, SUB);
         if bound_before {
-            bench.play([frame(bind(7, SUB, 1)), frame(ready(7, 1, 50_000)), frame(eager_sync(7, 2))]);
+            bench.play([frame(bind(7, SUB, 1)), frame(rts(7, 1, 50_000)), frame(eager_sync(7, 2))]);
         }
         bench.sent();
         bench.engine.free(&sub);
         let refused: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
-        let early: &[Vec<u8>] = if bound_before { &[refuse(SUB, 1), refuse(SUB, 2)] } else { &[] };
+        let early: &[Vec<u8>] = if bound_before { &[refusal(SUB, 1), refusal(SUB, 2)] } else { &[] };
         assert_eq!(refused, early);
         if !bound_before {
             bench.play([frame(bind(7, SUB, 1))]);
         }
-        bench.play([frame(ready(7, 3, 50_000)), frame(eager_sync(7, 4))]);
+        bench.play([frame(rts(7, 3, 50_000)), frame(eager_sync(7, 4))]);
         bench.play([Step::Begin(1, eager_sync(7, 5), 0), Step::Landed(1)]);
         let late: Vec<_> = bench.sent().into_iter().map(|s| s.1).collect();
-        assert_eq!(late, [refuse(SUB, 3), refuse(SUB, 4), refuse(SUB, 5)]);
-        // Eager messages use credit only until they are dropped.
+        assert_eq!(late, [refusal(SUB, 3), refusal(SUB, 4), refusal(SUB, 5)]);
+        // Dropped eager messages return their credit.
         for _ in 0..2000 {
-            bench.play([Step::Frame(1, eager(7), vec![1; EAGER])]);
+            bench.play([Step::Frame(1, eager(7), vec![1; EAGER_LIMIT])]);
         }
         assert_eq!(bench.death(), None);
         let given: u64 = bench.sent().iter().filter(|s| s.1[0] == CREDIT).map(|s| word(&s.1, 32)).sum();
-        assert!(given > 8 << 20, "{given} bytes of room were given back");
-        bench.others_go_on();
+        assert!(given > 8 << 20, "{given} bytes of credit were returned");
+        bench.assert_others_communicate();
     }
 }
 
 #[test]
-fn a_message_that_is_refused_fails() {
+fn refused_message_fails() {
     let bench = bench();
     let sub = join(&bench, SUB);
     let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
     let sync = pending(bench.send_on(&sub, 1, vec![2; 100], Mode::Synchronous));
     let sent = bench.sent();
     let ops: Vec<u64> = sent.iter().filter(|s| s.1[0] != BIND).map(|s| word(&s.1, 24)).collect();
-    bench.play(ops.iter().map(|op| frame(refuse(SUB, *op))));
+    bench.play(ops.iter().map(|op| frame(refusal(SUB, *op))));
     for send in [long, sync] {
         assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })));
     }
@@ -153,7 +151,7 @@ fn a_message_that_is_refused_fails() {
 
 /// A channel may be freed again by another handle, even if other channels were joined in between.
 #[test]
-fn a_number_stands_for_one_channel_at_a_time() {
+fn wire_id_names_one_channel_at_a_time() {
     let bench = bench();
     let freed = join(&bench, SUB);
     bench.engine.free(&freed);
@@ -167,32 +165,32 @@ fn a_number_stands_for_one_channel_at_a_time() {
     let _long = bench.send_on(&one, 1, vec![1; 50_000], Mode::Standard).unwrap();
     let _short = bench.send_on(&two, 1, vec![1; 10], Mode::Standard).unwrap();
     let sent = bench.sent();
-    let op = sent.iter().find(|s| s.1[0] == READY).map(|s| word(&s.1, 24)).unwrap();
+    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 24)).unwrap();
     let numbers: HashMap<_, _> =
         sent.iter().filter(|s| s.1[0] == BIND).map(|s| (s.1[2], word(&s.1, 8))).collect();
     assert_eq!(numbers.len(), 2, "one number for two live channels: {numbers:?}");
-    bench.play([frame(answer(CLEAR, 8, op, 99))]);
+    bench.play([frame(reply(CTS, 8, op, 99))]);
     let data: Vec<_> = bench.sent().into_iter().filter(|s| s.1[0] == DATA).collect();
     assert!(!data.is_empty() && data.iter().all(|s| numbers[&s.1[2]] == 60));
 }
 
 /// A body can outlive its channel, whose number is then reused.
 #[test]
-fn a_body_on_its_way_keeps_its_context() {
+fn body_in_progress_keeps_its_context() {
     let bench = bench();
     let sub = join(&bench, SUB);
     bench.play([frame(bind(7, SUB, 1))]);
     let send = pending(bench.send_on(&sub, 1, vec![1; 200_000], Mode::Standard));
     let mut sent = bench.sent();
-    let op = sent.iter().find(|s| s.1[0] == READY).map(|s| word(&s.1, 24)).unwrap();
-    bench.stop_links(true);
-    bench.play([frame(answer(CLEAR, 7, op, 99))]);
+    let op = sent.iter().find(|s| s.1[0] == RTS).map(|s| word(&s.1, 24)).unwrap();
+    bench.stop_endpoints(true);
+    bench.play([frame(reply(CTS, 7, op, 99))]);
     bench.engine.free(&sub);
     let next: Vec<_> = [60, 70].iter().map(|context| join(&bench, *context)).collect();
     for channel in &next {
         bench.send_on(channel, 1, vec![3; 10], Mode::Standard).unwrap();
     }
-    bench.stop_links(false);
+    bench.stop_endpoints(false);
     bench.play([]);
     for channel in &next {
         bench.send_on(channel, 1, vec![4; 10], Mode::Standard).unwrap();
@@ -207,19 +205,19 @@ fn a_body_on_its_way_keeps_its_context() {
 }
 
 #[test]
-fn channels_that_are_left_cost_no_number() {
+fn freed_channels_use_no_wire_ids() {
     let bench = bench();
     for context in 1000..80_000 {
         let sub = join(&bench, context);
         bench.engine.free(&sub);
-        bench.play([frame(bind(7, context, 1)), frame(answer(DONE, 7, 1, 0))]);
+        bench.play([frame(bind(7, context, 1)), frame(reply(FIN, 7, 1, 0))]);
     }
     assert_eq!(bench.death(), None);
     join(&bench, SUB);
-    bench.others_go_on();
+    bench.assert_others_communicate();
 }
 
-/// Contexts that no rank joins do not take channel numbers from honest ranks.
+/// Contexts that no rank joins use no wire ids.
 #[test]
 fn forged_contexts_take_no_channel() {
     let bench = bench();
@@ -227,15 +225,15 @@ fn forged_contexts_take_no_channel() {
         bench.play([frame(bind(context as u16, context, 1)), Step::Frame(1, eager(context as u16), vec![])]);
     }
     assert!(bench.engine.join(7, [0, 2].into_iter().collect(), 0).is_ok());
-    bench.others_go_on();
+    bench.assert_others_communicate();
 }
 
 #[test]
-fn the_frames_of_a_dropped_channel_end_with_their_peer() {
+fn queued_frames_of_a_freed_channel_fail_with_their_peer() {
     let bench = bench();
     let sub = join(&bench, SUB);
     let long = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
-    bench.stop_links(true);
+    bench.stop_endpoints(true);
     let short = pending(bench.send_on(&sub, 1, vec![1; 50], Mode::Standard));
     bench.engine.free(&sub);
     let other = join(&bench, 60);
@@ -246,6 +244,6 @@ fn the_frames_of_a_dropped_channel_end_with_their_peer() {
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
     }
     drop(other);
-    assert!(kinds(&bench.sent()).iter().all(|kind| *kind == BIND || *kind == READY));
+    assert!(kinds(&bench.sent()).iter().all(|kind| *kind == BIND || *kind == RTS));
     bench.engine.close();
 }

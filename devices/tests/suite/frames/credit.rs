@@ -9,11 +9,11 @@ use mpj_devices::{Buf, Channel, Coalesce, Fault, Mode, Pattern, Source};
 use mpj_pool::Pool;
 
 use super::bench::{Bench, REST, WORLD, dies};
-use super::device::{EAGER, Gets, Step};
+use super::device::{EAGER_LIMIT, Gets, Step};
 use super::head::*;
 
-/// The credit for eager messages of a peer, the credit that a message uses in addition to its body, and the number of
-/// messages that can wait for a reply.
+/// The eager credit of a peer, the credit that a message uses in addition to its body, and the limit of messages
+/// without a reply.
 const CREDIT_BYTES: u64 = 8 << 20;
 const EACH: u64 = 64;
 const WINDOW: u64 = 1 << 20;
@@ -29,14 +29,13 @@ fn bench_of(config: &Config) -> Bench {
 }
 
 fn cause(bench: &Bench) -> String {
-    match bench.roster.first_death().expect("an accusation").exit {
+    match bench.roster.first_death().expect("a death").exit {
         mpj_devices::Exit::Died(cause) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-/// Returns the credit that was granted to rank 1.
-fn given(bench: &Bench) -> u64 {
+fn granted(bench: &Bench) -> u64 {
     let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
     bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
 }
@@ -46,19 +45,19 @@ fn eager_message(len: usize) -> Step {
 }
 
 #[test]
-fn who_sends_more_than_it_was_granted_is_accused() {
+fn peer_that_exceeds_its_credit_is_reported() {
     for streamed in [false, true] {
         let bench = bench();
         let before = mpj_pool::global().stats().live_bytes;
         for _ in 0..3000 {
             if streamed {
                 bench.play([
-                    Step::Begin(1, eager(0), EAGER),
-                    Step::Bytes(1, vec![1; EAGER]),
+                    Step::Begin(1, eager(0), EAGER_LIMIT),
+                    Step::Bytes(1, vec![1; EAGER_LIMIT]),
                     Step::Landed(1),
                 ]);
             } else {
-                bench.play([eager_message(EAGER)]);
+                bench.play([eager_message(EAGER_LIMIT)]);
             }
         }
         let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
@@ -66,41 +65,41 @@ fn who_sends_more_than_it_was_granted_is_accused() {
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
         assert!(cause.contains("8388608") && cause.contains("granted"), "{cause}");
-        bench.others_go_on();
+        bench.assert_others_communicate();
     }
 }
 
 #[test]
-fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
+fn credit_can_be_used_to_the_last_byte_and_is_granted_again() {
     let bench = bench();
-    let mut room = CREDIT_BYTES;
+    let mut credit = CREDIT_BYTES;
     let mut waiting = 0;
     for round in 0..6 {
         // Use up the credit in messages of several sizes, and the rest in one message of exactly that size.
-        while room >= EAGER as u64 + 2 * EACH {
-            let len = [0, 1, 1000, EAGER][(waiting + round) % 4];
+        while credit >= EAGER_LIMIT as u64 + 2 * EACH {
+            let len = [0, 1, 1000, EAGER_LIMIT][(waiting + round) % 4];
             bench.play([eager_message(len)]);
-            room -= len as u64 + EACH;
+            credit -= len as u64 + EACH;
             waiting += 1;
         }
-        bench.play([eager_message((room - EACH) as usize)]);
-        (room, waiting) = (0, waiting + 1);
+        bench.play([eager_message((credit - EACH) as usize)]);
+        (credit, waiting) = (0, waiting + 1);
         assert_eq!(bench.death(), None, "round {round}");
         for _ in 0..waiting {
-            let _ = bench.post_bytes(1, EAGER + 200).finish().unwrap().0.unwrap();
+            let _ = bench.post_bytes(1, EAGER_LIMIT + 200).finish().unwrap().0.unwrap();
         }
         waiting = 0;
-        room += given(&bench);
-        assert!(room > CREDIT_BYTES / 2);
+        credit += granted(&bench);
+        assert!(credit > CREDIT_BYTES / 2);
     }
     // Messages that match a posted receive also use credit, until it is granted again.
     for _ in 0..5000 {
-        let posted = bench.post_bytes(1, EAGER);
-        if room < EAGER as u64 + EACH {
-            room += given(&bench);
+        let posted = bench.post_bytes(1, EAGER_LIMIT);
+        if credit < EAGER_LIMIT as u64 + EACH {
+            credit += granted(&bench);
         }
-        bench.play([eager_message(EAGER)]);
-        room -= EAGER as u64 + EACH;
+        bench.play([eager_message(EAGER_LIMIT)]);
+        credit -= EAGER_LIMIT as u64 + EACH;
         assert!(posted.finish().unwrap().0.is_ok());
     }
     assert_eq!(bench.death(), None);
@@ -108,24 +107,23 @@ fn credit_can_be_used_to_the_last_byte_and_again_when_it_comes_back() {
 
 /// With a budget of 1 MiB and four ranks, each peer begins with 128 KiB, and 512 KiB remain for growth.
 #[test]
-fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
+fn busy_peer_is_granted_more_while_the_budget_lasts() {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     let bench = bench_of(&config);
-    let taken = EAGER as u64 + EACH;
-    let (mut room, mut most) = (128 << 10, 0);
+    let cost = EAGER_LIMIT as u64 + EACH;
+    let (mut credit, mut most) = (128 << 10, 0);
     for _ in 0..100 {
-        // As much as the credit allows arrives and is received.
-        most = most.max(room);
-        let messages = room / taken;
+        most = most.max(credit);
+        let messages = credit / cost;
         for _ in 0..messages {
-            bench.play([eager_message(EAGER)]);
+            bench.play([eager_message(EAGER_LIMIT)]);
         }
-        room -= messages * taken;
+        credit -= messages * cost;
         for _ in 0..messages {
-            let _ = bench.post_bytes(1, EAGER).finish().unwrap().0.unwrap();
+            let _ = bench.post_bytes(1, EAGER_LIMIT).finish().unwrap().0.unwrap();
         }
-        room += given(&bench);
+        credit += granted(&bench);
         assert_eq!(bench.death(), None);
     }
     let all = (128 + 512) << 10;
@@ -133,28 +131,28 @@ fn who_uses_its_room_is_given_more_while_the_budget_lasts() {
     // Another peer began with its own part, and there is nothing left to grow.
     assert_eq!(bench.death(), None);
     let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
-    for _ in 0..(128 << 10) / taken {
-        bench.play([two(EAGER)]);
+    for _ in 0..(128 << 10) / cost {
+        bench.play([two(EAGER_LIMIT)]);
     }
     assert_eq!(bench.death(), None);
-    bench.play([two(EAGER)]);
+    bench.play([two(EAGER_LIMIT)]);
     assert_eq!(bench.death(), Some(2));
 }
 
 #[test]
-fn who_announces_without_end_is_accused() {
+fn peer_that_exceeds_the_rts_limit_is_reported() {
     for sync in [false, true] {
         let bench = bench();
-        let announce = |op| if sync { eager_sync(0, op) } else { ready(0, op, 50_000) };
-        // A message that has matched its receive is not unexpected, and does not count against the limit.
+        let announce = |op| if sync { eager_sync(0, op) } else { rts(0, op, 50_000) };
+        // A message that matches a posted receive does not count against the limit.
         let before = if sync { 1000 } else { 0 };
         for op in 0..before {
             let _posted = bench.post_bytes(1, 50_000);
             bench.play([Step::Frame(1, announce(op), vec![])]);
         }
-        let room = if sync { CREDIT_BYTES / EACH - before } else { WINDOW };
-        for first in (0..room).step_by(1 << 14) {
-            let ops = first..room.min(first + (1 << 14));
+        let credit = if sync { CREDIT_BYTES / EACH - before } else { WINDOW };
+        for first in (0..credit).step_by(1 << 14) {
+            let ops = first..credit.min(first + (1 << 14));
             bench.play(ops.map(|op| Step::Frame(1, announce(before + op), vec![])));
         }
         assert_eq!(bench.death(), None);
@@ -162,28 +160,28 @@ fn who_announces_without_end_is_accused() {
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
         assert!(cause.contains(if sync { "8388608" } else { "1048576" }), "{cause}");
-        bench.others_go_on();
+        bench.assert_others_communicate();
     }
 }
 
-/// On the sending side, a message fails if it would exceed the limit of announcements.
 #[test]
-fn too_many_announcements_are_refused_where_they_are_made() {
+fn sends_beyond_the_rts_limit_fail_at_the_sender() {
     let bench = bench();
-    let body = Arc::new(vec![1; EAGER + 1]);
+    let body = Arc::new(vec![1; EAGER_LIMIT + 1]);
     let send = || {
         let keep = Arc::clone(&body) as mpj_devices::KeepAlive;
         // SAFETY: `keep` keeps the bytes, and nothing writes to them.
         #[expect(unsafe_code, reason = "see above")]
         let source =
-            unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER + 1, BYTES), Some(keep)) }.unwrap();
+            unsafe { Source::new(Buf::read_only(body.as_ptr(), EAGER_LIMIT + 1, BYTES), Some(keep)) }
+                .unwrap();
         bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed)
     };
     let mut ops = Vec::new();
     for _ in 0..WINDOW {
         drop(send().unwrap());
         if ops.len() < 2 {
-            ops.extend(bench.ops(1, READY));
+            ops.extend(bench.ops(1, RTS));
         } else {
             bench.sent();
         }
@@ -191,10 +189,10 @@ fn too_many_announcements_are_refused_where_they_are_made() {
     assert_eq!(send().unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
     let sync = bench.send(1, vec![1; 10], Mode::Synchronous);
     assert_eq!(sync.unwrap_err(), Fault::TooManyMessages { rank: 1, limit: WINDOW });
-    assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "nobody waits for its answer");
+    assert!(bench.send(1, vec![1; 10], Mode::Standard).is_ok(), "it needs no reply");
     // Each reply makes room for one announcement.
-    for (kind, (op, _)) in [CLEAR, DONE].into_iter().zip(ops) {
-        bench.play([Step::Frame(1, answer(kind, 0, op, 7), vec![])]);
+    for (kind, (op, _)) in [CTS, FIN].into_iter().zip(ops) {
+        bench.play([Step::Frame(1, reply(kind, 0, op, 7), vec![])]);
         assert!(send().is_ok() && send().is_err());
     }
 }
@@ -206,10 +204,8 @@ fn small() -> Bench {
     bench_of(&config)
 }
 
-/// The kind of frames that carry a short message.
 const EAGER_FRAME: u8 = super::head::EAGER;
 
-/// The kinds of credit frames.
 const GRANT: u64 = 0;
 const RECALL: u64 = 1;
 const RETURN: u64 = 2;
@@ -217,47 +213,51 @@ const RETURN: u64 = 2;
 /// A peer that repeatedly uses all its credit.
 struct Busy {
     rank: u32,
-    /// Its channel, the number that it has bound to the channel, and its rank there.
+    /// Its channel, the wire id that it has bound to the channel, and its rank there.
     channel: Arc<Channel>,
     number: u16,
     source: i32,
     /// Credit that it was granted and has not used.
-    room: u64,
-    /// The amounts that it was asked to return.
+    credit: u64,
+    /// The amounts that were recalled.
     recalled: Vec<u64>,
 }
 
 impl Busy {
     fn new(rank: u32, number: u16, channel: Arc<Channel>, source: i32) -> Self {
-        Busy { rank, channel, number, source, room: 128 << 10, recalled: Vec::new() }
+        Busy { rank, channel, number, source, credit: 128 << 10, recalled: Vec::new() }
     }
 
-    /// Sends all that the credit allows, and receives it. Returns the number of bytes that were sent at once.
+    /// Sends as much as the credit allows, and receives it. Returns the bytes that were sent at once.
     fn send(&mut self, bench: &Bench) -> u64 {
-        let taken = EAGER as u64 + EACH;
-        let (room, messages) = (self.room, self.room / taken);
+        let cost = EAGER_LIMIT as u64 + EACH;
+        let (credit, messages) = (self.credit, self.credit / cost);
         for _ in 0..messages {
-            bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER])]);
+            bench.play([Step::Frame(self.rank, eager(self.number), vec![1; EAGER_LIMIT])]);
         }
-        self.room -= messages * taken;
+        self.credit -= messages * cost;
         for _ in 0..messages {
             let pattern = Pattern { source: self.source, tag: 1 };
-            let _ =
-                bench.post(&self.channel, pattern, BYTES.into(), EAGER, EAGER).finish().unwrap().0.unwrap();
+            let _ = bench
+                .post(&self.channel, pattern, BYTES.into(), EAGER_LIMIT, EAGER_LIMIT)
+                .finish()
+                .unwrap()
+                .0
+                .unwrap();
         }
-        room
+        credit
     }
 
     fn give_back(&mut self, bench: &Bench, bytes: u64) {
-        self.room -= bytes;
-        bench.play([Step::Frame(self.rank, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+        self.credit -= bytes;
+        bench.play([Step::Frame(self.rank, reply(CREDIT, 0, RETURN, bytes), vec![])]);
     }
 }
 
 /// Two peers, of which the first is in the world and the second in [`REST`].
 struct Two {
     idle: Busy,
-    short: Busy,
+    busy: Busy,
 }
 
 impl Two {
@@ -266,69 +266,68 @@ impl Two {
         let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
         let idle = Busy::new(1, 0, Arc::clone(&bench.world), 1);
-        let mut two = Two { idle, short: Busy::new(2, 40, rest, 1) };
+        let mut two = Two { idle, busy: Busy::new(2, 40, rest, 1) };
         for _ in 0..20 {
             two.idle.send(bench);
-            two.hear(bench);
+            two.handle_credit_frames(bench);
         }
         two.until_recalled(bench, 1);
-        assert_eq!(two.idle.recalled, [512 << 10], "what it has beyond its first room");
+        assert_eq!(two.idle.recalled, [512 << 10], "all but its initial credit");
         two
     }
 
-    /// Lets the second peer send until the first one was asked `times` times to return credit.
+    /// Lets the second peer send until credit of the first one was recalled `times` times.
     fn until_recalled(&mut self, bench: &Bench, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
-                self.most_of_short(bench, 1);
+                self.max_burst(bench, 1);
             }
         }
-        assert_eq!(self.idle.recalled.len(), times, "it is not asked for its room");
+        assert_eq!(self.idle.recalled.len(), times, "its credit is not recalled");
     }
 
-    /// Handles the credit frames that were sent to the peers.
-    fn hear(&mut self, bench: &Bench) {
+    fn handle_credit_frames(&mut self, bench: &Bench) {
         for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
-            let peer = if *to == 1 { &mut self.idle } else { &mut self.short };
+            let peer = if *to == 1 { &mut self.idle } else { &mut self.busy };
             match word(head, 24) {
-                GRANT => peer.room += word(head, 32),
+                GRANT => peer.credit += word(head, 32),
                 RECALL => peer.recalled.push(word(head, 32)),
                 other => panic!("{other}"),
             }
         }
     }
 
-    /// Lets the second peer send; returns the most bytes that it could send at once.
-    fn most_of_short(&mut self, bench: &Bench, times: usize) -> u64 {
+    /// Lets the second peer send; returns the most bytes that it sent at once.
+    fn max_burst(&mut self, bench: &Bench, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
-            most = most.max(self.short.send(bench));
-            self.hear(bench);
+            most = most.max(self.busy.send(bench));
+            self.handle_credit_frames(bench);
         }
         most
     }
 }
 
 #[test]
-fn what_an_idle_peer_returns_is_granted_to_another() {
+fn returned_credit_is_granted_to_another_peer() {
     let bench = small();
     let mut two = Two::play(&bench);
-    let most = two.most_of_short(&bench, 20);
-    assert!(most <= 128 << 10, "it may still be on its way: {most}");
-    assert_eq!(two.idle.recalled.len(), 1, "nobody is asked twice");
+    let most = two.max_burst(&bench, 20);
+    assert!(most <= 128 << 10, "it might not have arrived yet: {most}");
+    assert_eq!(two.idle.recalled.len(), 1, "no peer is recalled twice");
     two.idle.give_back(&bench, 512 << 10);
-    let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+    let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // A peer that has returned credit keeps its initial credit, and no more.
+    // The idle peer keeps its initial credit, and no more.
     assert_eq!(bench.death(), None);
-    for _ in 0..=two.idle.room / (EAGER as u64 + EACH) {
-        bench.play([eager_message(EAGER)]);
+    for _ in 0..=two.idle.credit / (EAGER_LIMIT as u64 + EACH) {
+        bench.play([eager_message(EAGER_LIMIT)]);
     }
     assert_eq!(bench.death(), Some(1));
 }
 
 #[test]
-fn who_returns_nothing_is_asked_again_later() {
+fn peer_that_returns_nothing_is_recalled_again_later() {
     let bench = small();
     let mut two = Two::play(&bench);
     for times in 2..5 {
@@ -336,14 +335,13 @@ fn who_returns_nothing_is_asked_again_later() {
         two.until_recalled(&bench, times);
     }
     two.idle.give_back(&bench, 64 << 10);
-    let most = two.most_of_short(&bench, 20);
+    let most = two.max_burst(&bench, 20);
     assert!((128 << 10..=192 << 10).contains(&most), "{most} bytes");
     assert_eq!(bench.death(), None);
 }
 
-/// The credit is neither lost nor granted twice.
 #[test]
-fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
+fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
     for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
         let bench = small();
         let mut two = Two::play(&bench);
@@ -352,68 +350,66 @@ fn room_that_was_recalled_comes_back_once_if_its_peer_dies() {
         }
         dies(&bench, 1);
         bench.play([]);
-        two.idle.room = u64::MAX;
+        two.idle.credit = u64::MAX;
         two.idle.give_back(&bench, 512 << 10);
-        let (most, all) = (two.most_of_short(&bench, 20), (128 + 512) << 10);
+        let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
         assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes after {returned:?}");
     }
 }
 
 #[test]
-fn who_returns_what_it_does_not_have_is_accused() {
+fn peer_that_returns_too_much_credit_is_reported() {
     // Credit that was not recalled, and more than the peer has.
     for bytes in [0, 1, u64::MAX] {
         let bench = small();
-        bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, bytes), vec![])]);
+        bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, bytes), vec![])]);
         assert_eq!(bench.death(), Some(1), "{bytes}");
     }
     let bench = small();
     let mut two = Two::play(&bench);
-    two.idle.room = u64::MAX;
+    two.idle.credit = u64::MAX;
     two.idle.give_back(&bench, (512 << 10) + 1);
-    assert_eq!(bench.death(), Some(1), "more than it was asked for");
-    // Credit that it has used.
+    assert_eq!(bench.death(), Some(1), "more than was recalled");
     let bench = small();
     let two = Two::play(&bench);
-    for _ in 0..two.idle.room / (EAGER as u64 + EACH) {
-        bench.play([eager_message(EAGER)]);
+    for _ in 0..two.idle.credit / (EAGER_LIMIT as u64 + EACH) {
+        bench.play([eager_message(EAGER_LIMIT)]);
     }
     assert_eq!(bench.death(), None);
-    bench.play([Step::Frame(1, answer(CREDIT, 0, RETURN, 512 << 10), vec![])]);
-    assert_eq!(bench.death(), Some(1), "what it has used");
+    bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, 512 << 10), vec![])]);
+    assert_eq!(bench.death(), Some(1), "credit that it has used");
     let bench = small();
-    bench.play([Step::Frame(1, answer(CREDIT, 0, 3, 1), vec![])]);
+    bench.play([Step::Frame(1, reply(CREDIT, 0, 3, 1), vec![])]);
     assert_eq!(bench.death(), Some(1), "there is no such frame");
 }
 
 /// On the sending side, recalled credit is returned, except for the part that messages have used.
 #[test]
-fn room_that_is_asked_for_is_returned_once() {
+fn recalled_credit_is_returned_once() {
     let bench = bench();
-    let taken = 1000 + EACH;
+    let cost = 1000 + EACH;
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     bench.sent();
-    let left = CREDIT_BYTES - taken;
+    let left = CREDIT_BYTES - cost;
     for (asked, given) in [(1 << 20, 1 << 20), (0, 0), (u64::MAX, left - (1 << 20)), (5, 0)] {
-        bench.play([Step::Frame(1, answer(CREDIT, 0, RECALL, asked), vec![])]);
+        bench.play([Step::Frame(1, reply(CREDIT, 0, RECALL, asked), vec![])]);
         assert_eq!(bench.ops(1, CREDIT), [(RETURN, given)], "{asked}");
     }
-    // Without credit its messages are announced, until it is granted credit again.
+    // Without credit messages go by rendezvous, until credit is granted again.
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    assert_eq!(bench.ops(1, READY).len(), 1);
-    bench.play([Step::Frame(1, answer(CREDIT, 0, GRANT, taken), vec![])]);
+    assert_eq!(bench.ops(1, RTS).len(), 1);
+    bench.play([Step::Frame(1, reply(CREDIT, 0, GRANT, cost), vec![])]);
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
 }
 
-/// A peer that recalls credit again before the reply can have arrived would make replies pile up at a peer that does
-/// not read them.
+/// Replies would pile up at a peer that recalls credit again before it can have the reply, and does not read.
 #[test]
-fn who_asks_for_room_without_end_is_accused() {
+fn peer_that_recalls_without_pause_is_reported() {
     let bench = bench();
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     bench.wire.full.store(true, Ordering::Relaxed);
-    let recall = || Step::Frame(1, answer(CREDIT, 0, RECALL, 1), vec![]);
+    let recall = || Step::Frame(1, reply(CREDIT, 0, RECALL, 1), vec![]);
     bench.play([recall()]);
     assert_eq!(bench.death(), None);
     bench.play([recall()]);

@@ -23,11 +23,11 @@ pub(crate) enum Step {
     Bytes(u32, Vec<u8>),
     Landed(u32),
     Lost(u32),
-    /// The move with this token completes: with success, after its bytes were written if it is a get, or with a
+    /// The device op with this token completes: with success, after its bytes were written if it is a get, or with a
     /// failure.
-    Moved(u64, bool),
+    Completed(u64, bool),
     /// The memory under this token is quiesced.
-    Quiet(u64),
+    Quiesced(u64),
 }
 
 /// A frame that the engine has sent: receiver, head, body.
@@ -41,16 +41,16 @@ pub(crate) enum Gets {
     None,
     /// They fail half-way, because the memory was revoked.
     Fail,
-    /// They are started, in pieces of [`PIECE`], and bodies from [`LENT`] on are sent with zero copy. Their memory is
+    /// They are started, in pieces of [`PIECE`], and bodies from [`ZCOPY_MIN`] on are sent zero-copy. Their memory is
     /// registered.
     Start,
     /// They are executed at once, in pieces of [`PIECE`].
     Now,
 }
 
-/// A move that was started.
+/// A device op that was started.
 #[derive(Clone, Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedOp {
     pub(crate) token: u64,
     pub(crate) key: Vec<u8>,
     /// The address of the first byte, in the peer's memory or in local memory, and the number of bytes.
@@ -65,30 +65,26 @@ pub(crate) struct Started {
 pub(crate) struct Wire {
     pub(crate) steps: Mutex<VecDeque<Step>>,
     /// How often the engine has polled for steps; a poll also counts if it finds them locked.
-    pub(crate) looks: AtomicUsize,
+    pub(crate) polls: AtomicUsize,
     pub(crate) sent: Mutex<Vec<Sent>>,
     pub(crate) gets: Gets,
-    /// Whether the endpoints are full.
     pub(crate) full: AtomicBool,
-    /// Whether the endpoints coalesce frames.
-    pub(crate) holds: AtomicBool,
-    /// The number of registered regions.
+    pub(crate) coalesces: AtomicBool,
     pub(crate) regions: AtomicUsize,
     /// The number of pieces that were executed at once.
     pub(crate) pieces: AtomicUsize,
-    /// The number of these pieces that were marked as crossing others.
-    pub(crate) crossing: AtomicUsize,
-    /// The pending moves.
-    pub(crate) moves: Mutex<Vec<Started>>,
+    /// The number of these pieces that were marked as bidirectional.
+    pub(crate) bidirectional: AtomicUsize,
+    /// The pending device ops.
+    pub(crate) ops: Mutex<Vec<StartedOp>>,
     /// The tokens of memory that is being quiesced.
-    pub(crate) asked: Mutex<Vec<u64>>,
-    /// The names of what was dropped, in order: links, inlets, devices, registrations.
+    pub(crate) quiescing: Mutex<Vec<u64>>,
+    /// The dropped objects, in order: endpoints, inlets, devices, registrations.
     pub(crate) dropped: Mutex<Vec<&'static str>>,
     /// The number of frames that were posted to a peer after `peer_gone`.
-    pub(crate) late: AtomicUsize,
+    pub(crate) posted_after_exit: AtomicUsize,
 }
 
-/// Records that something was dropped.
 #[derive(Debug)]
 struct Noted(&'static str, Arc<Wire>);
 
@@ -105,10 +101,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct FakeDriver(pub(crate) Arc<Wire>);
 
-pub(crate) const EAGER: usize = 8 << 10;
+pub(crate) const EAGER_LIMIT: usize = 8 << 10;
 pub(crate) const FRAGMENT: usize = 16 << 10;
 pub(crate) const PIECE: usize = 12 << 10;
-pub(crate) const LENT: usize = 1 << 10;
+pub(crate) const ZCOPY_MIN: usize = 1 << 10;
 /// The key that the device packs.
 pub(crate) const KEY: [u8; 20] = [9; 20];
 
@@ -120,20 +116,20 @@ unsafe impl Driver for FakeDriver {
     }
 
     fn open(&self, _site: &Site, _config: &Config) -> Result<Opened, OpenError> {
-        let frames = Caps::frames(EAGER, FRAGMENT);
+        let frames = Caps::frames(EAGER_LIMIT, FRAGMENT);
         let caps = match self.0.gets {
             Gets::None => frames,
             Gets::Fail => Caps { get: Some(SizeRange::ANY), ..frames },
             Gets::Start => Caps {
                 get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }),
-                zcopy: Some(SizeRange { min: LENT, max: FRAGMENT }),
+                zcopy: Some(SizeRange { min: ZCOPY_MIN, max: FRAGMENT }),
                 register_from: Some(1),
                 ..frames
             },
             Gets::Now => Caps { get: Some(SizeRange { max: PIECE, ..SizeRange::ANY }), ..frames },
         };
         let noted = |what| Noted(what, Arc::clone(&self.0));
-        let inlet = FakeInlet { wire: Arc::clone(&self.0), landing: HashMap::new(), _noted: noted("inlet") };
+        let inlet = FakeInlet { wire: Arc::clone(&self.0), incoming: HashMap::new(), _noted: noted("inlet") };
         Ok(Opened {
             device: Box::new(FakeDevice { wire: Arc::clone(&self.0), caps, _noted: noted("device") }),
             inlet: Box::new(inlet),
@@ -148,8 +144,8 @@ struct FakeDevice {
     _noted: Noted,
 }
 
-// SAFETY: a move no longer accesses its memory once the test says that it has ended; nothing accesses registered
-// memory.
+// SAFETY: a device op no longer accesses its memory once the test says that it has completed; nothing accesses
+// registered memory.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for FakeDevice {
     fn name(&self) -> &'static str {
@@ -169,9 +165,9 @@ unsafe impl Device for FakeDevice {
     }
 
     fn connect(&self, peer: PeerId, _at: &Address) -> Result<Box<dyn Endpoint>, OpenError> {
-        let noted = Noted("link", Arc::clone(&self.wire));
+        let noted = Noted("endpoint", Arc::clone(&self.wire));
         let (wire, peer) = (Arc::clone(&self.wire), peer.0);
-        Ok(Box::new(FakeLink { wire, peer, held: Vec::new(), is_forgotten: false, _noted: noted }))
+        Ok(Box::new(FakeEndpoint { wire, peer, coalesced: Vec::new(), is_peer_gone: false, _noted: noted }))
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -203,12 +199,11 @@ unsafe impl Device for FakeDevice {
     }
 
     fn quiesce(&self, _: PeerId, _: &Registration, OpToken(op): OpToken) -> QuiesceStatus {
-        lock(&self.wire.asked).push(op);
+        lock(&self.wire.quiescing).push(op);
         QuiesceStatus::InProgress
     }
 }
 
-/// The registration of a region at this device.
 #[derive(Debug)]
 struct InRegion(Arc<Wire>);
 
@@ -222,40 +217,40 @@ unsafe impl RegionRegistration for InRegion {
 }
 
 #[derive(Debug)]
-struct FakeLink {
+struct FakeEndpoint {
     wire: Arc<Wire>,
     peer: u32,
-    held: Vec<Sent>,
-    is_forgotten: bool,
+    coalesced: Vec<Sent>,
+    is_peer_gone: bool,
     _noted: Noted,
 }
 
-impl Endpoint for FakeLink {
+impl Endpoint for FakeEndpoint {
     fn post_more(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         let had = lock(&self.wire.sent).len();
-        let held = std::mem::take(&mut self.held);
+        let coalesced = std::mem::take(&mut self.coalesced);
         let posted = self.post(head, body);
-        self.held = held;
-        if self.wire.holds.load(Ordering::Relaxed) {
-            self.held.extend(lock(&self.wire.sent).drain(had..));
+        self.coalesced = coalesced;
+        if self.wire.coalesces.load(Ordering::Relaxed) {
+            self.coalesced.extend(lock(&self.wire.sent).drain(had..));
         }
         posted
     }
 
     fn flush(&mut self) -> Result<bool, PostError> {
-        lock(&self.wire.sent).append(&mut self.held);
+        lock(&self.wire.sent).append(&mut self.coalesced);
         Ok(false)
     }
 
     fn has_unflushed(&self) -> bool {
-        !self.held.is_empty()
+        !self.coalesced.is_empty()
     }
 
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
         if self.wire.full.load(Ordering::Relaxed) {
             return Err(PostError::Again);
         }
-        self.wire.late.fetch_add(usize::from(self.is_forgotten), Ordering::Relaxed);
+        self.wire.posted_after_exit.fetch_add(usize::from(self.is_peer_gone), Ordering::Relaxed);
         let len = body.len();
         let body = match body {
             Body::Empty => Vec::new(),
@@ -270,13 +265,13 @@ impl Endpoint for FakeLink {
             }
         };
         let mut sent = lock(&self.wire.sent);
-        sent.append(&mut self.held);
+        sent.append(&mut self.coalesced);
         sent.push((self.peer, head.to_vec(), body));
         Ok(())
     }
 
     fn peer_gone(&mut self) {
-        self.is_forgotten = true;
+        self.is_peer_gone = true;
     }
 
     #[expect(unsafe_code, reason = "the trait says so")]
@@ -301,13 +296,13 @@ impl Endpoint for FakeLink {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), run, to.len) };
             self.wire.pieces.fetch_add(1, Ordering::Relaxed);
-            self.wire.crossing.fetch_add(usize::from(to.bidirectional), Ordering::Relaxed);
+            self.wire.bidirectional.fetch_add(usize::from(to.bidirectional), Ordering::Relaxed);
             return Ok(OpStatus::Done);
         }
         assert!(to.registration.is_some(), "this device wants memory registered");
         let (key, at, to, len) =
             (key.as_bytes().to_vec(), at as usize, Some(run.expose_provenance()), to.len);
-        lock(&self.wire.moves).push(Started { token: op.0, key, at, len, to });
+        lock(&self.wire.ops).push(StartedOp { token: op.0, key, at, len, to });
         Ok(OpStatus::InProgress)
     }
 
@@ -324,14 +319,14 @@ impl Endpoint for FakeLink {
         let bytes = unsafe { std::slice::from_raw_parts(run, part.len) };
         self.post(head, Body::Bytes(bytes))?;
         let (at, len) = (part.at, part.len);
-        lock(&self.wire.moves).push(Started { token: op.0, key: Vec::new(), at, len, to: None });
+        lock(&self.wire.ops).push(StartedOp { token: op.0, key: Vec::new(), at, len, to: None });
         Ok(OpStatus::InProgress)
     }
 }
 
-/// Where a body goes: the rest of the memory it was given, or in pieces.
+/// Where the rest of a body goes.
 #[derive(Debug)]
-enum Way {
+enum Destination {
     Into(*mut u8, usize),
     Pieces,
 }
@@ -344,7 +339,7 @@ pub(crate) fn fetched(at: usize) -> u8 {
 #[derive(Debug)]
 struct FakeInlet {
     wire: Arc<Wire>,
-    landing: HashMap<u32, Way>,
+    incoming: HashMap<u32, Destination>,
     _noted: Noted,
 }
 
@@ -352,26 +347,26 @@ struct FakeInlet {
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
-// SAFETY: `landing` holds the rest of each body's memory. Only that is written, and no body has landed while it has a
+// SAFETY: `incoming` holds the rest of each body's memory. Only that is written, and no body has landed while it has a
 // rest. After a get has ended, nothing is written for it, however often a test completes it.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for FakeInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
-        self.wire.looks.fetch_add(1, Ordering::SeqCst);
+        self.wire.polls.fetch_add(1, Ordering::SeqCst);
         let steps: Vec<Step> = lock(&self.wire.steps).drain(..).collect();
         for step in &steps {
             match step {
                 Step::Frame(from, head, body) => sink.frame(PeerId(*from), head, body),
                 Step::Begin(from, head, len) => {
-                    let way = match sink.begin(PeerId(*from), head, *len) {
-                        Landing::Into(to) => Way::Into(to, *len),
-                        Landing::Pieces => Way::Pieces,
+                    let destination = match sink.begin(PeerId(*from), head, *len) {
+                        Landing::Into(to) => Destination::Into(to, *len),
+                        Landing::Pieces => Destination::Pieces,
                     };
-                    let under = self.landing.insert(*from, way);
+                    let under = self.incoming.insert(*from, destination);
                     assert!(under.is_none(), "one body a peer at a time");
                 }
-                Step::Bytes(from, bytes) => match self.landing.get_mut(from) {
-                    Some(Way::Into(to, left)) => {
+                Step::Bytes(from, bytes) => match self.incoming.get_mut(from) {
+                    Some(Destination::Into(to, left)) => {
                         let len = bytes.len().min(*left);
                         // SAFETY: `begin` gave room for as many bytes as are left.
                         #[expect(unsafe_code, reason = "see above")]
@@ -384,16 +379,19 @@ unsafe impl Inlet for FakeInlet {
                     _ => sink.piece(PeerId(*from), bytes),
                 },
                 Step::Landed(from) => {
-                    let way = self.landing.remove(from);
-                    assert!(!matches!(way, Some(Way::Into(_, 1..))), "all of the body is there");
+                    let destination = self.incoming.remove(from);
+                    assert!(
+                        !matches!(destination, Some(Destination::Into(_, 1..))),
+                        "all of the body is there"
+                    );
                     sink.landed(PeerId(*from));
                 }
-                Step::Moved(token, well) => {
-                    let mut moves = lock(&self.wire.moves);
-                    let at = moves.iter().position(|it| it.token == *token);
-                    let it = at.map(|at| moves.remove(at));
-                    drop(moves);
-                    if let Some(Started { to: Some(to), at, len, .. }) = it {
+                Step::Completed(token, well) => {
+                    let mut ops = lock(&self.wire.ops);
+                    let at = ops.iter().position(|it| it.token == *token);
+                    let it = at.map(|at| ops.remove(at));
+                    drop(ops);
+                    if let Some(StartedOp { to: Some(to), at, len, .. }) = it {
                         let len = if *well { len } else { len / 2 };
                         let bytes: Vec<u8> = (at..at + len).map(fetched).collect();
                         let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
@@ -406,9 +404,9 @@ unsafe impl Inlet for FakeInlet {
                     let outcome = if *well { Ok(()) } else { Err("the cable was cut".into()) };
                     sink.completed(OpToken(*token), outcome);
                 }
-                Step::Quiet(token) => sink.quiesced(OpToken(*token)),
+                Step::Quiesced(token) => sink.quiesced(OpToken(*token)),
                 Step::Lost(from) => {
-                    self.landing.remove(from);
+                    self.incoming.remove(from);
                     sink.peer_lost(PeerId(*from), "the cable was cut");
                 }
             }
@@ -417,7 +415,7 @@ unsafe impl Inlet for FakeInlet {
     }
 
     fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        if self.landing.remove(&peer.0).is_some() {
+        if self.incoming.remove(&peer.0).is_some() {
             sink.peer_lost(peer, "it died in the middle of a message");
         }
     }

@@ -4,61 +4,61 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Started};
 
 use super::bench::{Bench, WORLD};
-use super::device::{EAGER, Gets, Step};
+use super::device::{EAGER_LIMIT, Gets, Step};
 use super::head::*;
 use super::scene::{Scene, frame, scene};
 
 type Steps = Vec<Step>;
 
 #[test]
-fn malformed_frames_are_the_end_of_their_sender() {
+fn malformed_frames_end_their_sender() {
     type Make = fn(&Scene) -> Steps;
     let cases: &[(&str, Make)] = &[
         ("no head", |_| vec![frame(vec![], 0)]),
         ("a short head", |_| vec![frame(vec![2; 7], 0)]),
         ("a head between short and long", |_| vec![frame(vec![2; 20], 0)]),
         ("a head too long", |_| vec![frame(vec![2; 41], 0)]),
-        ("a key too long", |_| vec![frame(ready(0, 1, 100), 129)]),
-        ("a streamed key too long", |_| vec![Step::Begin(1, ready(0, 1, 100), 129)]),
+        ("a key too long", |_| vec![frame(rts(0, 1, 100), 129)]),
+        ("a streamed key too long", |_| vec![Step::Begin(1, rts(0, 1, 100), 129)]),
         ("kind 0", |_| vec![frame(head(0, 1, 0, 1, [0; 4]), 0)]),
         ("the kind after the last", |_| vec![frame(head(10, 1, 0, 1, [0; 4]), 0)]),
         ("kind 255", |_| vec![frame(head(255, 1, 0, 1, [0; 4]), 0)]),
         ("a channel that is not bound", |_| vec![frame(eager(1), 8)]),
         ("the last channel", |_| vec![frame(eager(u16::MAX), 8)]),
-        ("an announcement there", |_| vec![frame(ready(9, 1, 1), 8)]),
+        ("an RTS there", |_| vec![frame(rts(9, 1, 1), 8)]),
         ("another's rank", |_| vec![frame(bind(3, WORLD, 2), 0), frame(eager(3), 8)]),
         ("our rank", |_| vec![frame(bind(3, WORLD, 0), 0), frame(eager(3), 8)]),
         ("a rank beyond", |_| vec![frame(bind(3, WORLD, 4), 0), frame(eager(3), 8)]),
         ("an absurd rank", |_| vec![frame(bind(3, WORLD, u32::MAX), 0), frame(eager(3), 8)]),
-        ("clear for a synchronous send", |s| vec![frame(answer(CLEAR, 0, s.sync, 1), 0)]),
-        ("clear for a receive", |s| vec![frame(answer(CLEAR, 0, s.recv, 1), 0)]),
-        ("done for a receive", |s| vec![frame(answer(DONE, 0, s.recv, 0), 0)]),
-        ("gone for a send", |s| vec![frame(gone(WORLD, s.send), 0)]),
-        ("gone for a synchronous send", |s| vec![frame(gone(WORLD, s.sync), 0)]),
-        ("a receive that is refused", |s| vec![frame(refuse(WORLD, s.recv), 0)]),
-        ("gone in a third way", |s| vec![frame(head(GONE, 0, 0, 0, [WORLD, 0, s.recv, 2]), 0)]),
-        ("data for a send", |s| vec![frame(answer(DATA, 0, s.send, 0), 9)]),
-        ("data for a synchronous send", |s| vec![frame(answer(DATA, 0, s.sync, 0), 9)]),
-        ("data that skips", |s| vec![frame(answer(DATA, 0, s.recv, 1), 9)]),
-        ("data far away", |s| vec![frame(answer(DATA, 0, s.recv, u64::MAX), 9)]),
-        ("data that comes twice", |s| vec![frame(answer(DATA, 0, s.recv, 0), 9); 2]),
-        ("data beyond the end", |s| vec![frame(answer(DATA, 0, s.recv, 0), 901)]),
-        ("a streamed head of no kind", |_| vec![Step::Begin(1, head(77, 0, 0, 0, [0; 4]), 9)]),
-        ("a streamed body of a credit", |_| vec![Step::Begin(1, answer(CREDIT, 0, 0, 1), 9)]),
+        ("CTS for a synchronous send", |s| vec![frame(reply(CTS, 0, s.sync, 1), 0)]),
+        ("CTS for a receive", |s| vec![frame(reply(CTS, 0, s.recv, 1), 0)]),
+        ("FIN for a receive", |s| vec![frame(reply(FIN, 0, s.recv, 0), 0)]),
+        ("NACK for a send", |s| vec![frame(nack(WORLD, s.send), 0)]),
+        ("NACK for a synchronous send", |s| vec![frame(nack(WORLD, s.sync), 0)]),
+        ("refusal of a receive", |s| vec![frame(refusal(WORLD, s.recv), 0)]),
+        ("NACK of an unknown kind", |s| vec![frame(head(NACK, 0, 0, 0, [WORLD, 0, s.recv, 2]), 0)]),
+        ("data for a send", |s| vec![frame(reply(DATA, 0, s.send, 0), 9)]),
+        ("data for a synchronous send", |s| vec![frame(reply(DATA, 0, s.sync, 0), 9)]),
+        ("data that skips", |s| vec![frame(reply(DATA, 0, s.recv, 1), 9)]),
+        ("data far away", |s| vec![frame(reply(DATA, 0, s.recv, u64::MAX), 9)]),
+        ("data that comes twice", |s| vec![frame(reply(DATA, 0, s.recv, 0), 9); 2]),
+        ("data beyond the end", |s| vec![frame(reply(DATA, 0, s.recv, 0), 901)]),
+        ("a streamed head of an unknown kind", |_| vec![Step::Begin(1, head(77, 0, 0, 0, [0; 4]), 9)]),
+        ("a streamed body of a credit", |_| vec![Step::Begin(1, reply(CREDIT, 0, 0, 1), 9)]),
         ("a streamed body without end", |_| vec![Step::Begin(1, eager(0), usize::MAX)]),
         ("a streamed body of a terabyte", |_| vec![Step::Begin(1, eager(0), 1 << 40)]),
         ("streamed data that skips", |s| {
-            vec![Step::Begin(1, answer(DATA, 0, s.recv, 3), 9), Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
+            vec![Step::Begin(1, reply(DATA, 0, s.recv, 3), 9), Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
         }),
         ("streamed data beyond the end", |s| {
-            let data = answer(DATA, 0, s.recv, 0);
+            let data = reply(DATA, 0, s.recv, 0);
             vec![Step::Begin(1, data, 2000), Step::Bytes(1, vec![1; 2000]), Step::Landed(1)]
         }),
-        ("streamed data beyond all offsets, for an operation that is gone", |_| {
-            let data = answer(DATA, 0, 1 << 40, u64::MAX);
+        ("streamed data beyond all offsets, for an operation that has completed", |_| {
+            let data = reply(DATA, 0, 1 << 40, u64::MAX);
             vec![Step::Begin(1, data, 9), Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
         }),
-        ("pieces after a body of no kind", |_| {
+        ("pieces after a body of an unknown kind", |_| {
             let begin = Step::Begin(1, head(77, 0, 0, 0, [0; 4]), 9);
             vec![begin, Step::Bytes(1, vec![1; 9]), Step::Landed(1)]
         }),
@@ -71,31 +71,31 @@ fn malformed_frames_are_the_end_of_their_sender() {
 }
 
 #[test]
-fn operations_that_are_gone_are_no_offence() {
+fn replies_to_completed_operations_are_ignored() {
     let scene = scene();
     let unknown = [0, 1, u64::MAX, 1 << 32 | 77, scene.sync + 1_000, scene.send ^ 1 << 63];
     for number in unknown {
-        for kind in [CLEAR, DATA, DONE] {
-            scene.bench.play([frame(answer(kind, 0, number, 0), 9)]);
+        for kind in [CTS, DATA, FIN] {
+            scene.bench.play([frame(reply(kind, 0, number, 0), 9)]);
         }
         for context in [WORLD, 77] {
-            scene.bench.play([frame(gone(context, number), 0), frame(refuse(context, number), 0)]);
+            scene.bench.play([frame(nack(context, number), 0), frame(refusal(context, number), 0)]);
         }
     }
     assert_eq!(scene.bench.death(), None);
     // The operation numbers of one peer are invalid for another.
     scene.bench.play([Step::Frame(2, bind(0, WORLD, 2), vec![])]);
     for number in [scene.sync, scene.send, scene.recv] {
-        for kind in [CLEAR, DATA, DONE] {
-            scene.bench.play([Step::Frame(2, answer(kind, 0, number, 0), vec![1; 9])]);
+        for kind in [CTS, DATA, FIN] {
+            scene.bench.play([Step::Frame(2, reply(kind, 0, number, 0), vec![1; 9])]);
         }
     }
     assert_eq!(scene.bench.death(), None);
-    // The operations still work: DATA, CTS (`CLEAR`), FIN (`DONE`).
-    let Scene { bench, moving, sync, send, recv, sends, .. } = scene;
-    bench.play([frame(answer(DATA, 0, recv, 0), 900), frame(answer(DONE, 0, sync, 0), 0)]);
-    bench.play([frame(answer(CLEAR, 0, send, 5), 0)]);
-    let (outcome, memory) = moving.finish().unwrap();
+    // The operations still work.
+    let Scene { bench, rendezvous, sync, send, recv, sends, .. } = scene;
+    bench.play([frame(reply(DATA, 0, recv, 0), 900), frame(reply(FIN, 0, sync, 0), 0)]);
+    bench.play([frame(reply(CTS, 0, send, 5), 0)]);
+    let (outcome, memory) = rendezvous.finish().unwrap();
     assert_eq!((outcome.unwrap().bytes, &memory[..900]), (900, &[7u8; 900][..]));
     for send in sends {
         let Started::Pending(completion) = send else { panic!("pending") };
@@ -106,13 +106,14 @@ fn operations_that_are_gone_are_no_offence() {
 }
 
 #[test]
-fn credit_without_end_lends_no_more_than_the_room() {
+fn excess_credit_grants_no_more_than_the_limit() {
     let bench = Bench::new();
     bench.play([frame(bind(0, WORLD, 1), 0)]);
     for _ in 0..3 {
-        bench.play([frame(answer(CREDIT, 0, 0, u64::MAX), 0)]);
+        bench.play([frame(reply(CREDIT, 0, 0, u64::MAX), 0)]);
     }
-    let sends: Vec<_> = (0..3000).map(|_| bench.send(1, vec![0; EAGER], Mode::Standard).unwrap()).collect();
+    let sends: Vec<_> =
+        (0..3000).map(|_| bench.send(1, vec![0; EAGER_LIMIT], Mode::Standard).unwrap()).collect();
     let eager: usize = bench.sent().iter().map(|sent| sent.2.len()).sum();
     assert!(eager <= 8 << 20, "{eager} bytes were sent eagerly");
     assert!(sends.iter().any(|send| matches!(send, Started::Pending(_))));
@@ -120,31 +121,31 @@ fn credit_without_end_lends_no_more_than_the_room() {
 }
 
 #[test]
-fn announced_lengths_are_only_numbers() {
+fn absurd_rendezvous_lengths_allocate_nothing() {
     for get in [false, true] {
         let bench = Bench::with(if get { Gets::Fail } else { Gets::None });
         let posted = bench.post_bytes(ANY_SOURCE, 100);
-        bench.play([frame(bind(0, WORLD, 1), 0), frame(ready(0, 9, u64::MAX), 8)]);
+        bench.play([frame(bind(0, WORLD, 1), 0), frame(rts(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
         assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: usize::MAX, room: 100 }));
         assert_eq!(memory, [0xaa; 100]);
-        bench.play([frame(ready(0, 9, u64::MAX), 8), frame(ready(0, 10, 60), 8)]);
+        bench.play([frame(rts(0, 9, u64::MAX), 8), frame(rts(0, 10, 60), 8)]);
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
         assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, usize::MAX);
         let (outcome, _) = bench.post_bytes(1, 100).finish().unwrap();
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
         // A key whose memory was revoked: the receiver requests the body in frames instead.
         let posted = bench.post_bytes(1, 100);
-        let (op, mine) = bench.ops(1, CLEAR)[0];
+        let (op, mine) = bench.ops(1, CTS)[0];
         assert_eq!(op, 10);
-        bench.play([frame(answer(DATA, 0, mine, 0), 60)]);
+        bench.play([frame(reply(DATA, 0, mine, 0), 60)]);
         assert_eq!(posted.finish().unwrap().0.unwrap().bytes, 60);
-        bench.others_go_on();
+        bench.assert_others_communicate();
     }
 }
 
 #[test]
-fn types_that_make_no_sense_match_nothing() {
+fn invalid_type_codes_match_nothing() {
     let real = || Datatype::primitive(Primitive::F64);
     let pair = Datatype::structure(&[(1, 0, Datatype::of::<i32>()), (1, 8, Datatype::of::<f64>())]).unwrap();
     for (code, words) in [
@@ -168,36 +169,35 @@ fn types_that_make_no_sense_match_nothing() {
 }
 
 #[test]
-fn nobody_speaks_under_anothers_rank_before_we_join() {
+fn forged_rank_is_reported_after_the_join() {
     let bench = Bench::new();
-    bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(ready(5, 1, 50_000), 8)]);
+    bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(rts(5, 1, 50_000), 8)]);
     bench.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
     let late = bench.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
     let posted = bench.post(&late, Pattern { source: 2, tag: 1 }, Datatype::primitive(BYTES), 100, 100);
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.map(|e| e.bytes), &memory[..4]), (Ok(4), &b"mine"[..]));
     assert_eq!(bench.death(), Some(1));
-    bench.others_go_on();
+    bench.assert_others_communicate();
 }
 
-/// The frame of a synchronous message refers to the sender's memory while it waits for room. A peer that replies
-/// meanwhile cannot have received it, and must not make the sender free that memory.
+/// The frame of a queued synchronous message refers to the sender's memory. A peer that replies before it is sent
+/// cannot have received it, and must not make the sender free that memory.
 #[test]
-fn a_synchronous_message_that_waits_for_room_is_not_ended_by_an_answer() {
-    // The number of the first operation of a channel.
+fn premature_reply_does_not_free_a_queued_synchronous_send() {
     let op = 1 << 32;
-    for answered in [answer(DONE, 0, op, 0), refuse(WORLD, op)] {
+    for answered in [reply(FIN, 0, op, 0), refusal(WORLD, op)] {
         let bench = Bench::new();
         bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
-        bench.stop_links(true);
+        bench.stop_endpoints(true);
         let Started::Pending(send) = bench.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
             panic!("nobody has received it");
         };
         bench.play([Step::Frame(1, answered, vec![])]);
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
-        bench.stop_links(false);
+        bench.stop_endpoints(false);
         bench.play([]);
         assert_eq!(bench.ops(1, EAGER_SYNC), [], "sent from memory that was given back");
-        bench.others_go_on();
+        bench.assert_others_communicate();
     }
 }

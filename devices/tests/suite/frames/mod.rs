@@ -2,21 +2,21 @@
 //! arrive in pieces. The engine never panics and never writes outside of a buffer. It reports the offender, and the
 //! other peers continue.
 
-mod any;
+mod any_frames;
 mod bench;
-mod blame;
+mod bidirectional;
+mod cancel;
 mod channels;
+mod coalesced;
 mod credit;
-mod crossing;
 mod device;
-mod ended;
-mod halfway;
+mod device_ops;
+mod exit_races;
 mod head;
-mod held;
 mod hostile;
-mod moves;
+mod nack_causes;
+mod partial_bodies;
 mod regions;
 mod scene;
 mod streaming;
 mod waiting;
-mod withdraw;

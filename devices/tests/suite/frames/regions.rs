@@ -7,10 +7,10 @@ use mpj_devices::{Buf, Coalesce, Completion, KeepAlive, Mode, Pattern, Source, S
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Unpooled};
 
 use super::bench::{Bench, WORLD};
-use super::device::{EAGER, Gets, KEY, PIECE, Step, fetched, lock};
+use super::device::{EAGER_LIMIT, Gets, KEY, PIECE, Step, fetched, lock};
 use super::head::*;
 
-const LEN: usize = EAGER + 100;
+const LEN: usize = EAGER_LIMIT + 100;
 
 fn bench() -> Bench {
     let bench = Bench::with(Gets::Start);
@@ -18,12 +18,10 @@ fn bench() -> Bench {
     bench
 }
 
-/// Returns the number of regions that are registered at the device.
 fn regions(bench: &Bench) -> usize {
     bench.wire.regions.load(Ordering::Relaxed)
 }
 
-/// Returns the number and the bytes of registrations, as the rank counts them.
 fn registered(bench: &Bench) -> (u64, u64) {
     let stats = bench.engine.stats();
     stats.devices.iter().fold((0, 0), |(number, bytes), (_, traffic)| {
@@ -31,26 +29,25 @@ fn registered(bench: &Bench) -> (u64, u64) {
     })
 }
 
-/// Initialises a block, for operations to share.
 fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
     block.as_uninit_mut().fill(std::mem::MaybeUninit::new(3));
     Arc::new(block)
 }
 
-/// Announces a message and returns the key that the peer received for it.
-fn announce(bench: &Bench, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
+/// Starts a rendezvous send; returns the key that the peer received.
+fn send_rts(bench: &Bench, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
     // SAFETY: `keep` keeps the bytes and their region, and nothing writes to them.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();
     let started = bench.engine.send(&bench.world, 1, 1, source, Mode::Standard, Coalesce::Allowed).unwrap();
-    let Started::Pending(completion) = started else { panic!("an announced message") };
+    let Started::Pending(completion) = started else { panic!("a rendezvous message") };
     let sent = bench.sent();
-    let (_, head, key) = sent.iter().find(|sent| sent.1[0] == READY).unwrap();
+    let (_, head, key) = sent.iter().find(|sent| sent.1[0] == RTS).unwrap();
     (completion, word(head, 24), key.clone())
 }
 
 #[test]
-fn messages_out_of_one_region_register_it_once_with_each_device() {
+fn region_is_registered_once_per_device() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let blocks: Vec<_> = (0..3).map(|_| filled(pool.alloc(LEN).unwrap())).collect();
     let benches = [bench(), bench()];
@@ -59,9 +56,9 @@ fn messages_out_of_one_region_register_it_once_with_each_device() {
             let region = block.region().unwrap();
             let at = block.as_ptr().addr().get() + nth - region.base.addr().get();
             let buf = Buf::in_block(&**block, nth, LEN - nth, BYTES);
-            let (send, op, key) = announce(bench, buf, Arc::clone(block) as KeepAlive);
+            let (send, op, key) = send_rts(bench, buf, Arc::clone(block) as KeepAlive);
             assert_eq!(key, at.to_le_bytes(), "the key of the region, and the place in it");
-            bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
+            bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
             assert!(send.outcome().is_some_and(Result::is_ok));
             assert_eq!(regions(bench), 1, "after message {nth}");
             assert_eq!(registered(bench), (1, region.len as u64), "after message {nth}");
@@ -74,7 +71,7 @@ fn messages_out_of_one_region_register_it_once_with_each_device() {
 }
 
 #[test]
-fn receives_and_lent_bodies_use_the_same_registration() {
+fn receives_and_zcopy_sends_share_the_registration() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let bench = bench();
     let into = filled(pool.alloc(PIECE).unwrap());
@@ -84,37 +81,37 @@ fn receives_and_lent_bodies_use_the_same_registration() {
     let target = unsafe { Target::new(buf, Some(Arc::clone(&into) as KeepAlive)) }.unwrap();
     let pattern = Pattern { source: 1, tag: 1 };
     let Ok(Started::Pending(recv)) = bench.engine.recv(&bench.world, pattern, target) else {
-        panic!("nothing has come")
+        panic!("nothing has arrived")
     };
-    bench.play([Step::Frame(1, ready(0, 5, PIECE as u64), vec![1])]);
+    bench.play([Step::Frame(1, rts(0, 5, PIECE as u64), vec![1])]);
     assert_eq!(regions(&bench), 1);
-    let token = lock(&bench.wire.moves)[0].token;
-    bench.play([Step::Moved(token, true)]);
+    let token = lock(&bench.wire.ops)[0].token;
+    bench.play([Step::Completed(token, true)]);
     assert!(recv.outcome().is_some_and(Result::is_ok));
     // SAFETY: the block was filled, and then received into.
     #[expect(unsafe_code, reason = "see above")]
-    let got = unsafe { into.as_uninit()[..PIECE].assume_init_ref() };
-    assert!(got.iter().enumerate().all(|(at, byte)| *byte == fetched(at)));
-    let (_, op, _) = announce(&bench, Buf::in_block(&*into, 0, LEN, BYTES), Arc::clone(&into) as KeepAlive);
-    bench.play([Step::Frame(1, answer(CLEAR, 0, op, 9), vec![])]);
-    assert!(!lock(&bench.wire.moves).is_empty(), "the body is lent");
+    let received = unsafe { into.as_uninit()[..PIECE].assume_init_ref() };
+    assert!(received.iter().enumerate().all(|(at, byte)| *byte == fetched(at)));
+    let (_, op, _) = send_rts(&bench, Buf::in_block(&*into, 0, LEN, BYTES), Arc::clone(&into) as KeepAlive);
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+    assert!(!lock(&bench.wire.ops).is_empty(), "the body is sent zero-copy");
     assert_eq!(regions(&bench), 1);
     assert_eq!(registered(&bench), (1, into.region().unwrap().len as u64));
 }
 
 #[test]
-fn memory_that_reaches_out_of_a_region_is_registered_alone() {
+fn memory_outside_of_a_region_is_registered_alone() {
     let bench = bench();
     let block = filled(Unpooled::new(usize::MAX, Heap::create).alloc(LEN).unwrap());
     let elsewhere = Arc::new(vec![3u8; LEN]);
     let buf = Buf::slice(&elsewhere[..]).in_region(block.region());
-    let (_, _, key) = announce(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
+    let (_, _, key) = send_rts(&bench, buf, Arc::new((Arc::clone(&block), Arc::clone(&elsewhere))));
     assert_eq!((regions(&bench), &key[..]), (0, &KEY[..]));
     assert_eq!(registered(&bench), (1, LEN as u64));
-    // A block of its own is a region, even after it was moved.
+    // An unpooled block is a region, even after it was moved.
     let (send, op, key) =
-        announce(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as KeepAlive);
+        send_rts(&bench, Buf::in_block(&*block, 0, LEN, BYTES), Arc::clone(&block) as KeepAlive);
     assert_eq!((regions(&bench), &key[..]), (1, &[0; 8][..]));
-    bench.play([Step::Frame(1, answer(DONE, 0, op, 0), vec![])]);
+    bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
     assert!(send.outcome().is_some_and(Result::is_ok));
 }

@@ -14,8 +14,8 @@ pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
 pub(crate) struct Scene {
     pub(crate) bench: Bench,
     pub(crate) receive: Posted,
-    pub(crate) moving: Posted,
-    /// The engine's operation numbers: a synchronous send, an announced one, a receive that waits for its data.
+    pub(crate) rendezvous: Posted,
+    /// The engine's operation numbers: a synchronous send, a rendezvous send, a receive that waits for its data.
     pub(crate) sync: u64,
     pub(crate) send: u64,
     pub(crate) recv: u64,
@@ -35,18 +35,18 @@ pub(crate) fn scene_with(gets: Gets) -> Scene {
     ];
     let sent = bench.sent();
     let number = |kind| sent.iter().find(|s| s.1[0] == kind).map(|s| word(&s.1, 24)).unwrap();
-    let (sync, send) = (number(EAGER_SYNC), number(READY));
-    let moving = bench.post_bytes(1, 1000);
-    bench.play([frame(ready(0, 77, 900), 0)]);
-    let [(77, recv)] = bench.ops(1, CLEAR)[..] else { panic!("a clear for the announced message") };
+    let (sync, send) = (number(EAGER_SYNC), number(RTS));
+    let rendezvous = bench.post_bytes(1, 1000);
+    bench.play([frame(rts(0, 77, 900), 0)]);
+    let [(77, recv)] = bench.ops(1, CTS)[..] else { panic!("a CTS for the announced message") };
     let receive = bench.post_bytes(1, 50);
-    Scene { bench, receive, moving, sync, send, recv, sends }
+    Scene { bench, receive, rendezvous, sync, send, recv, sends }
 }
 
 impl Scene {
     pub(crate) fn assert_offender_is_dead(self, what: &str) {
         assert_eq!(self.bench.death(), Some(1), "{what}: the offender is reported");
-        for posted in [self.receive, self.moving] {
+        for posted in [self.receive, self.rendezvous] {
             let (outcome, _) = posted.finish().unwrap_or_else(|| panic!("{what}: a receive hangs"));
             assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{what}: {outcome:?}");
         }
@@ -55,7 +55,7 @@ impl Scene {
             let outcome = completion.outcome().unwrap_or_else(|| panic!("{what}: a send hangs"));
             assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{what}: {outcome:?}");
         }
-        self.bench.others_go_on();
+        self.bench.assert_others_communicate();
         self.bench.engine.close();
     }
 }

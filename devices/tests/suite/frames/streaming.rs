@@ -4,7 +4,7 @@ use mpj_datatypes::Datatype;
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
 
 use super::bench::{Bench, WORLD, dies};
-use super::device::{EAGER, FRAGMENT, Step};
+use super::device::{EAGER_LIMIT, FRAGMENT, Step};
 use super::head::*;
 
 fn bench() -> Bench {
@@ -17,7 +17,6 @@ fn data(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 % 251) as u8).collect()
 }
 
-/// Splits a body into pieces.
 fn pieces(from: u32, body: &[u8]) -> Vec<Step> {
     body.chunks(97).map(|chunk| Step::Bytes(from, chunk.to_vec())).collect()
 }
@@ -30,9 +29,9 @@ fn streamed(from: u32, head: Vec<u8>, body: &[u8]) -> Vec<Step> {
 }
 
 #[test]
-fn expected_messages_land_where_they_belong() {
+fn expected_messages_go_into_their_receive_buffer() {
     let bench = bench();
-    for len in [0, 1, 100, EAGER] {
+    for len in [0, 1, 100, EAGER_LIMIT] {
         let posted = bench.post_bytes(1, len + 3);
         bench.play(streamed(1, eager(0), &data(len)));
         let (outcome, memory) = posted.finish().unwrap();
@@ -42,9 +41,9 @@ fn expected_messages_land_where_they_belong() {
 }
 
 #[test]
-fn early_messages_wait_for_their_receive() {
+fn unexpected_messages_wait_for_their_receive() {
     let bench = bench();
-    for len in [0, 1, 100, EAGER] {
+    for len in [0, 1, 100, EAGER_LIMIT] {
         bench.play(streamed(1, eager(0), &data(len)));
         let any = Pattern { source: ANY_SOURCE, tag: 1 };
         assert_eq!(bench.engine.probe(&bench.world, any).unwrap().bytes, len);
@@ -54,17 +53,17 @@ fn early_messages_wait_for_their_receive() {
 }
 
 #[test]
-fn a_receive_posted_while_the_body_comes_gets_it() {
+fn receive_posted_during_the_body_gets_it() {
     let bench = bench();
     bench.play([Step::Begin(1, eager_sync(0, 33), 500)]);
     bench.play(pieces(1, &data(500)));
     let posted = bench.post_bytes(1, 600);
     let next = bench.post_bytes(1, 600);
-    assert_eq!(bench.ops(1, DONE), [], "not matched yet");
+    assert_eq!(bench.ops(1, FIN), [], "not matched yet");
     bench.play([Step::Landed(1)]);
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.unwrap().bytes, &memory[..500]), (500, &data(500)[..]));
-    assert_eq!(bench.ops(1, DONE), [(33, 0)], "the sender hears of the match");
+    assert_eq!(bench.ops(1, FIN), [(33, 0)], "FIN after the match");
     bench.play(streamed(1, eager(0), &data(3)));
     assert_eq!(next.finish().unwrap().0.unwrap().bytes, 3);
 }
@@ -75,7 +74,6 @@ fn strided_memory_is_filled_piece_by_piece() {
     let strided = Datatype::of::<[u8; 3]>().vector(200, 1, 2).unwrap();
     let pattern = Pattern { source: 1, tag: 1 };
     let posted = bench.post(&bench.world, pattern, strided, 199 * 6 + 3, 1);
-    // The pieces are numbers, as the items are.
     let code = mpj_datatypes::Primitive::U8 as u8;
     bench.play(streamed(1, head(2, code, 0, 1, [0; 4]), &data(600)));
     let (outcome, memory) = posted.finish().unwrap();
@@ -86,9 +84,9 @@ fn strided_memory_is_filled_piece_by_piece() {
     assert!((0..199).all(|i| memory[6 * i + 3..6 * i + 6] == [0xaa; 3]));
 }
 
-/// The bytes count once, whether the device writes a body to its place or delivers it in pieces.
+/// Bytes count once, whether the device writes a body to its destination or delivers it in pieces.
 #[test]
-fn bodies_that_are_streamed_count_as_copied() {
+fn streamed_bodies_count_as_copied() {
     let bench = bench();
     let copied = || bench.engine.stats().devices[0].1.copied;
     let mut before = copied();
@@ -110,10 +108,10 @@ fn bodies_that_are_streamed_count_as_copied() {
     bench.play(streamed(2, head(2, code, 0, 1, [0; 4]), &data(100)));
     assert_copied(100, "in pieces");
     let announced = bench.post_bytes(3, 30_000);
-    bench.play([Step::Frame(3, ready(0, 5, 30_000), vec![])]);
-    let (_, mine) = bench.ops(3, CLEAR)[0];
+    bench.play([Step::Frame(3, rts(0, 5, 30_000), vec![])]);
+    let (_, mine) = bench.ops(3, CTS)[0];
     for (i, part) in data(30_000).chunks(FRAGMENT).enumerate() {
-        bench.play(streamed(3, answer(DATA, 0, mine, (i * FRAGMENT) as u64), part));
+        bench.play(streamed(3, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part));
     }
     assert_copied(30_000, "that was asked for");
     for posted in [posted, gathered, announced] {
@@ -122,20 +120,20 @@ fn bodies_that_are_streamed_count_as_copied() {
 }
 
 #[test]
-fn what_does_not_fit_is_dropped_and_the_next_is_fine() {
+fn truncated_message_is_dropped_and_the_next_is_received() {
     let bench = bench();
     let (posted, next) = (bench.post_bytes(1, 99), bench.post_bytes(1, 100));
     bench.play(streamed(1, eager_sync(0, 44), &data(100)));
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: 100, room: 99 }));
     assert_eq!(memory, [0xaa; 99]);
-    assert_eq!(bench.ops(1, DONE), [(44, 0)]);
+    assert_eq!(bench.ops(1, FIN), [(44, 0)]);
     bench.play(streamed(1, eager(0), &data(100)));
     assert_eq!(next.finish().unwrap().1, data(100));
 }
 
 #[test]
-fn bodies_of_different_peers_come_at_once() {
+fn bodies_of_several_peers_interleave() {
     let bench = bench();
     let posted: Vec<_> = (1..4).map(|rank| bench.post_bytes(rank, 300)).collect();
     let bodies: Vec<Vec<u8>> = (1..4).map(|rank| vec![rank as u8; 300]).collect();
@@ -150,25 +148,25 @@ fn bodies_of_different_peers_come_at_once() {
 }
 
 #[test]
-fn announced_bodies_come_as_streamed_data() {
+fn rendezvous_bodies_arrive_as_streamed_data() {
     let bench = bench();
     let posted = bench.post_bytes(1, 30_000);
-    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
+    bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
+    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     let body = data(30_000);
     for (i, part) in body.chunks(FRAGMENT).enumerate() {
-        bench.play(streamed(1, answer(DATA, 0, mine, (i * FRAGMENT) as u64), part));
+        bench.play(streamed(1, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part));
     }
     assert_eq!(posted.finish().unwrap().1, body);
 }
 
 #[test]
-fn a_lost_peer_ends_the_body_under_way() {
+fn lost_peer_aborts_its_body() {
     let bench = bench();
     let (posted, next) = (bench.post_bytes(1, 500), bench.post_bytes(ANY_SOURCE, 500));
     let send = bench.send(2, vec![0; 20_000], Mode::Standard).unwrap();
     bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200))]);
-    assert!(posted.completion().is_some_and(|c| c.outcome().is_none()), "the body is on its way");
+    assert!(posted.completion().is_some_and(|c| c.outcome().is_none()), "the body is incomplete");
     bench.play([Step::Lost(1)]);
     let (outcome, _) = posted.finish().unwrap();
     assert!(
@@ -179,21 +177,21 @@ fn a_lost_peer_ends_the_body_under_way() {
     let mpj_devices::Started::Pending(send) = send else { panic!("an announced message") };
     assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))));
     assert_eq!(bench.death(), Some(1));
-    bench.others_go_on();
+    bench.assert_others_communicate();
     bench.engine.close();
 }
 
 #[test]
-fn a_peer_lost_in_an_early_body_leaves_nothing_behind() {
+fn unexpected_body_of_a_lost_peer_is_dropped() {
     let bench = bench();
     bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200)), Step::Lost(1)]);
     assert!(matches!(bench.post_bytes(1, 500).finish().unwrap().0, Err(Fault::Dead { rank: 1, .. })));
-    bench.others_go_on();
+    bench.assert_others_communicate();
 }
 
 /// While a device writes into a buffer, its receive does not complete, whichever rank dies meanwhile.
 #[test]
-fn a_death_elsewhere_does_not_free_memory_under_way() {
+fn death_elsewhere_does_not_free_memory_in_use() {
     let bench = bench();
     let posted = bench.post_bytes(1, 500);
     bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(500)[..200].to_vec())]);
@@ -205,15 +203,15 @@ fn a_death_elsewhere_does_not_free_memory_under_way() {
     assert!(outcome.is_err() || memory == data(500), "{outcome:?}");
 }
 
-/// The same for a piece of an announced message. When its sender is lost, nothing remains pending.
+/// The same for a piece of a rendezvous message. When its sender is lost, nothing remains pending.
 #[test]
-fn announced_memory_under_way_is_not_freed_either() {
+fn death_elsewhere_does_not_free_rendezvous_memory_in_use() {
     for lost in [false, true] {
         let bench = bench();
         let posted = bench.post_bytes(1, 500);
-        bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
-        let (_, mine) = bench.ops(1, CLEAR)[0];
-        bench.play([Step::Begin(1, answer(DATA, 0, mine, 0), 500), Step::Bytes(1, data(200))]);
+        bench.play([Step::Frame(1, rts(0, 5, 500), vec![])]);
+        let (_, mine) = bench.ops(1, CTS)[0];
+        bench.play([Step::Begin(1, reply(DATA, 0, mine, 0), 500), Step::Bytes(1, data(200))]);
         dies(&bench, 3);
         bench.play([]);
         if lost {
@@ -229,13 +227,13 @@ fn announced_memory_under_way_is_not_freed_either() {
 
 /// Another rank reports the death of a peer whose connection stays open: the body that it was sending is aborted.
 #[test]
-fn a_death_that_others_tell_of_ends_the_body_under_way() {
+fn reported_death_aborts_the_body() {
     for announced in [false, true] {
         let bench = bench();
         let posted = bench.post_bytes(1, 500);
         let head = if announced {
-            bench.play([Step::Frame(1, ready(0, 5, 500), vec![])]);
-            answer(DATA, 0, bench.ops(1, CLEAR)[0].1, 0)
+            bench.play([Step::Frame(1, rts(0, 5, 500), vec![])]);
+            reply(DATA, 0, bench.ops(1, CTS)[0].1, 0)
         } else {
             eager(0)
         };
@@ -244,16 +242,16 @@ fn a_death_that_others_tell_of_ends_the_body_under_way() {
         bench.play([]);
         let (outcome, _) = posted.finish().expect("the receive ends with its sender");
         assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{outcome:?}");
-        bench.others_go_on();
+        bench.assert_others_communicate();
         bench.engine.close();
     }
 }
 
 #[test]
-fn an_engine_may_go_while_a_body_comes() {
-    for early in [false, true] {
+fn engine_can_be_dropped_during_a_body() {
+    for unexpected in [false, true] {
         let bench = bench();
-        let posted = (!early).then(|| bench.post_bytes(1, 500));
+        let posted = (!unexpected).then(|| bench.post_bytes(1, 500));
         bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(200))]);
         drop(bench);
         drop(posted);

@@ -165,7 +165,7 @@ fn segment_belongs_to_the_ranks_of_one_host() {
     let mut other = own.clone();
     other.0[0] ^= 1;
     assert_eq!(shm.device.affinity(&other), None);
-    assert!(shm.device.connect(PeerId(4), &own).unwrap_err().why.contains("P4 is none of the 4 ranks"));
+    assert!(shm.device.connect(PeerId(4), &own).unwrap_err().why.contains("P4 is not one of the 4 ranks"));
 }
 
 #[test]

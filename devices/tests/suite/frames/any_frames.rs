@@ -1,5 +1,3 @@
-//! Any frames, in any order.
-
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 use proptest::prelude::*;
@@ -87,7 +85,6 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// Plays any frames in any order to operations of every kind.
     #[test]
     fn any_frames_at_all(steps in prop::collection::vec(any_step(), 1..40)) {
         let scene = scene();
@@ -100,7 +97,7 @@ proptest! {
         }
         let death = scene.bench.death();
         prop_assert!(death.is_none_or(|rank| rank == 1));
-        for posted in [scene.receive, scene.moving, more, chars] {
+        for posted in [scene.receive, scene.rendezvous, more, chars] {
             let ended = posted.finish();
             prop_assert!(death.is_none() || ended.is_some(), "a receive hangs");
         }
@@ -108,6 +105,6 @@ proptest! {
             let Started::Pending(completion) = send else { panic!("pending") };
             prop_assert!(death.is_none() || completion.outcome().is_some(), "a send hangs");
         }
-        scene.bench.others_go_on();
+        scene.bench.assert_others_communicate();
     }
 }

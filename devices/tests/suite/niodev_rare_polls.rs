@@ -1,4 +1,4 @@
-//! A rank may compute for any time between two polls. On niodev, too, no peer takes it for dead, nothing is lost, and
+//! A rank may compute for any time between two polls. On niodev, too, it is not reported dead, nothing is lost, and
 //! messages that were reported as sent arrive.
 
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use mpj_devices::conformance::{Case, Member, run_threads};
 use mpj_devices::{Address, Callback, CardExchange, Doorbell, Engine, JobKey, NioDriver, Registry, Site};
 
 /// Makes progress for this rank once per `pause` until `done` returns true.
-fn look_seldom(m: &Member, pause: Duration, done: impl Fn() -> bool) {
+fn poll_rarely(m: &Member, pause: Duration, done: impl Fn() -> bool) {
     while !done() {
         std::thread::sleep(pause);
         m.engine.progress();
@@ -24,24 +24,23 @@ fn first_contact(m: &Member, pause: Duration, lazy: &[u32]) {
     if m.rank == 0 {
         let sending = m.issend(1, 3, body);
         if is_lazy {
-            look_seldom(m, pause, || sending.has_ended());
+            poll_rarely(m, pause, || sending.has_ended());
         }
         sending.wait(m).unwrap();
     } else {
         let receiving = m.irecv::<u32>(0, 3, 25);
         if is_lazy {
-            look_seldom(m, pause, || receiving.has_ended());
+            poll_rarely(m, pause, || receiving.has_ended());
         }
         assert_eq!(m.received(receiving).1, body);
     }
 }
 
-/// Both ranks send at once, and connect at once.
 fn both_at_once(m: &Member, pause: Duration) {
     let other = 1 - m.rank;
     let sending = m.isend(other, 3, vec![m.rank; 25]);
     let receiving = m.irecv::<u32>(other as i32, 3, 25);
-    look_seldom(m, pause, || sending.has_ended() && receiving.has_ended());
+    poll_rarely(m, pause, || sending.has_ended() && receiving.has_ended());
     sending.wait(m).unwrap();
     assert_eq!(m.received(receiving).1, [other; 25]);
 }
@@ -56,18 +55,18 @@ macro_rules! case {
 }
 
 static CASES: [Case; 8] = [
-    case!("the_sender_looks_seldom", |m| first_contact(m, SHORT, &[0])),
-    case!("the_receiver_looks_seldom", |m| first_contact(m, SHORT, &[1])),
-    case!("both_look_seldom", |m| first_contact(m, SHORT, &[0, 1])),
-    case!("both_connect_and_look_seldom", |m| both_at_once(m, SHORT)),
-    case!("the_sender_looks_very_seldom", |m| first_contact(m, LONG, &[0])),
-    case!("the_receiver_looks_very_seldom", |m| first_contact(m, LONG, &[1])),
-    case!("both_look_very_seldom", |m| first_contact(m, LONG, &[0, 1])),
-    case!("both_connect_and_look_very_seldom", |m| both_at_once(m, LONG)),
+    case!("the_sender_polls_rarely", |m| first_contact(m, SHORT, &[0])),
+    case!("the_receiver_polls_rarely", |m| first_contact(m, SHORT, &[1])),
+    case!("both_poll_rarely", |m| first_contact(m, SHORT, &[0, 1])),
+    case!("both_connect_and_poll_rarely", |m| both_at_once(m, SHORT)),
+    case!("the_sender_polls_very_rarely", |m| first_contact(m, LONG, &[0])),
+    case!("the_receiver_polls_very_rarely", |m| first_contact(m, LONG, &[1])),
+    case!("both_poll_very_rarely", |m| first_contact(m, LONG, &[0, 1])),
+    case!("both_connect_and_poll_very_rarely", |m| both_at_once(m, LONG)),
 ];
 
 #[test]
-fn a_rank_that_looks_seldom_is_alive() {
+fn rank_that_polls_rarely_is_not_reported_dead() {
     let tcp = |all: Registry| all.select(&["niodev"]).unwrap();
     // The cases run in parallel, because they sleep nearly all the time.
     std::thread::scope(|scope| {
@@ -77,11 +76,11 @@ fn a_rank_that_looks_seldom_is_alive() {
     });
 }
 
-/// Cards that give an address at which no process listens, for every other rank.
+/// Cards with an address at which no process listens, for every other rank.
 #[derive(Debug)]
-struct Nobody;
+struct NoListener;
 
-impl CardExchange for Nobody {
+impl CardExchange for NoListener {
     fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
         Ok(())
     }
@@ -94,10 +93,11 @@ impl CardExchange for Nobody {
 }
 
 #[test]
-fn what_never_went_out_has_not_been_sent() {
+fn send_to_a_peer_that_does_not_listen_fails() {
     let registry = Registry::empty().with(NioDriver::new(Arc::new(JobKey { job: 1, secret: [1; 32] })));
     let site = Site::new(0, 2, Arc::new(Doorbell::new().unwrap()));
-    let engine = Engine::open(site, &registry, &Config::default(), Arc::new(Nobody), Arc::default()).unwrap();
+    let engine =
+        Engine::open(site, &registry, &Config::default(), Arc::new(NoListener), Arc::default()).unwrap();
     let member = Member::join(engine).unwrap();
     let sending = [25, 1 << 20].map(|len| member.isend(1, 3, vec![7u8; len]));
     for outcome in sending.map(|sending| sending.wait(&member)) {

@@ -11,9 +11,9 @@ use super::head::*;
 /// A thread sends while another one learns that the receiver has exited. In whatever order this happens, nothing is
 /// posted to the endpoint after `peer_gone`, and every send completes.
 #[test]
-fn nothing_is_posted_to_who_was_forgotten() {
-    let ends = [Exit::Left, Exit::Died("elsewhere".into())];
-    for (round, end) in (0..100).flat_map(|round| ends.iter().map(move |end| (round, end.clone()))) {
+fn nothing_is_posted_after_peer_gone() {
+    let exits = [Exit::Left, Exit::Died("elsewhere".into())];
+    for (round, exit) in (0..100).flat_map(|round| exits.iter().map(move |exit| (round, exit.clone()))) {
         let bench = Bench::new();
         bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
         bench.send(1, vec![1; 10], Mode::Standard).unwrap();
@@ -35,18 +35,18 @@ fn nothing_is_posted_to_who_was_forgotten() {
                 std::thread::yield_now();
             }
             (0..round % 64).for_each(|_| std::hint::spin_loop());
-            bench.roster.report(1, end);
+            bench.roster.report(1, exit);
             bench.play([]);
             sender.join().unwrap()
         });
         bench.play([]);
-        let told =
+        let names_the_exit =
             |fault: &Fault| matches!(fault, Fault::Left { rank: Some(1) } | Fault::Dead { rank: 1, .. });
-        assert!(told(&fault), "{fault}");
+        assert!(names_the_exit(&fault), "{fault}");
         for send in pending {
-            let outcome = send.outcome().expect("it ends with its receiver");
-            assert!(outcome.as_ref().is_err_and(told), "{outcome:?}");
+            let outcome = send.outcome().expect("it exits with its receiver");
+            assert!(outcome.as_ref().is_err_and(names_the_exit), "{outcome:?}");
         }
-        assert_eq!(bench.wire.late.load(Ordering::Relaxed), 0, "frames of round {round}");
+        assert_eq!(bench.wire.posted_after_exit.load(Ordering::Relaxed), 0, "frames of round {round}");
     }
 }

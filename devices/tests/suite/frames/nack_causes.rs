@@ -32,13 +32,13 @@ fn bench() -> (Bench, Arc<Channel>) {
 
 /// A NACK from a peer that knows of a death.
 fn after(dead: u32, context: u64, op: u64) -> Step {
-    Step::Frame(1, head(GONE, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
+    Step::Frame(1, head(NACK, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
 }
 
 fn pending(started: Result<Started, Fault>) -> Completion {
     match started {
         Ok(Started::Pending(completion)) => completion,
-        other => panic!("it should be under way: {other:?}"),
+        other => panic!("expected a pending send: {other:?}"),
     }
 }
 
@@ -74,14 +74,14 @@ fn refused_send_names_a_death_that_is_known_already() {
     bench.roster.report(3, died());
     bench.play([]);
     let [(named, of_named), (unnamed, of_unnamed)] = sends;
-    bench.play([after(3, PAIR, of_named), Step::Frame(1, refuse(PAIR, of_unnamed), vec![])]);
+    bench.play([after(3, PAIR, of_named), Step::Frame(1, refusal(PAIR, of_unnamed), vec![])]);
     assert_eq!(named.outcome(), Some(&Err(abandoned(1, 3))));
     assert_eq!(unnamed.outcome(), Some(&Err(abandoned(1, 3))));
     bench.engine.close();
 }
 
 #[test]
-fn refusal_that_names_no_possible_death_ends_the_send_at_once() {
+fn refusal_that_names_an_impossible_rank_fails_the_send_at_once() {
     for nobody in [0, 4, u32::MAX - 1] {
         let (bench, pair) = bench();
         let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
@@ -93,13 +93,13 @@ fn refusal_that_names_no_possible_death_ends_the_send_at_once() {
 }
 
 #[test]
-fn receive_of_a_withdrawn_body_waits_for_the_death_that_the_answer_names() {
+fn receive_of_a_cancelled_body_waits_for_the_death_that_the_nack_names() {
     let (bench, _) = bench();
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
     let posted = bench.post_bytes(1, 30_000);
-    bench.play([Step::Frame(1, ready(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
-    bench.play([Step::Frame(1, head(GONE, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
+    bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
+    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    bench.play([Step::Frame(1, head(NACK, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
     assert_eq!(posted.completion().unwrap().outcome(), None);
     bench.roster.report(2, died());
     bench.play([]);
@@ -109,25 +109,26 @@ fn receive_of_a_withdrawn_body_waits_for_the_death_that_the_answer_names() {
 #[test]
 fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
     let (bench, pair) = bench();
-    bench.play([Step::Frame(1, bind(7, PAIR, 1), vec![]), Step::Frame(1, ready(7, 5, 30_000), vec![])]);
+    bench.play([Step::Frame(1, bind(7, PAIR, 1), vec![]), Step::Frame(1, rts(7, 5, 30_000), vec![])]);
     bench.roster.report(2, died());
     bench.play([]);
     bench.sent();
     bench.engine.free(&pair);
-    let gone: Vec<_> = bench.sent().into_iter().filter(|sent| sent.1[0] == GONE).map(|sent| sent.1).collect();
-    assert_eq!(gone, [head(GONE, 0, 0, 0, [PAIR, 3, 5, 1])]);
+    let nacks: Vec<_> =
+        bench.sent().into_iter().filter(|sent| sent.1[0] == NACK).map(|sent| sent.1).collect();
+    assert_eq!(nacks, [head(NACK, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
 
 /// An operation that waits for a rank that has exited in good order also names the death.
 #[test]
-fn end_of_a_peer_names_the_death_of_a_rank_that_is_no_member() {
-    for end in [Exit::Closing, Exit::Left] {
+fn exit_of_a_peer_names_the_death_of_a_rank_outside_of_the_channel() {
+    for exit in [Exit::Closing, Exit::Left] {
         let (bench, pair) = bench();
         let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
         bench.roster.report(2, died());
         bench.play([]);
         assert_eq!(send.outcome(), None);
-        bench.roster.report(1, end);
+        bench.roster.report(1, exit);
         bench.play([]);
         assert_eq!(send.outcome(), Some(&Err(abandoned(1, 2))));
         bench.engine.close();

@@ -6,7 +6,7 @@ use mpj_devices::{Coalesce, Mode, Sent, Started};
 
 use super::bench::{Bench, WORLD};
 use super::device::Step;
-use super::head::{DONE, EAGER, bind, eager_sync};
+use super::head::{EAGER, FIN, bind, eager_sync};
 
 /// A bench whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
 fn bench() -> Bench {
@@ -16,16 +16,14 @@ fn bench() -> Bench {
     }
     bench.play([]);
     bench.sent();
-    bench.wire.holds.store(true, Ordering::Relaxed);
+    bench.wire.coalesces.store(true, Ordering::Relaxed);
     bench
 }
 
-/// Returns the bodies of the frames that were sent to a rank.
 fn bodies(bench: &Bench, to: u32) -> Vec<u8> {
     bench.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
 }
 
-/// Starts three messages, which are coalesced.
 fn start(bench: &Bench) {
     for byte in 1..=3 {
         assert!(matches!(bench.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
@@ -34,7 +32,7 @@ fn start(bench: &Bench) {
 }
 
 #[test]
-fn a_message_that_its_caller_waits_for_leaves_and_takes_along_what_was_held() {
+fn uncoalesced_send_flushes_coalesced_frames() {
     let bench = bench();
     assert!(matches!(bench.send_from(1, &[0], Coalesce::No), Sent::Posted));
     assert_eq!(bodies(&bench, 1), [0]);
@@ -44,7 +42,7 @@ fn a_message_that_its_caller_waits_for_leaves_and_takes_along_what_was_held() {
 }
 
 #[test]
-fn what_is_held_leaves_with_the_next_look() {
+fn next_progress_call_flushes_coalesced_frames() {
     let bench = bench();
     start(&bench);
     bench.engine.progress();
@@ -52,7 +50,7 @@ fn what_is_held_leaves_with_the_next_look() {
 }
 
 #[test]
-fn what_is_held_leaves_when_a_send_is_waited_for_that_has_ended() {
+fn wait_on_a_completed_send_flushes_coalesced_frames() {
     let bench = bench();
     start(&bench);
     let sent = bench.send(1, vec![4], Mode::Standard).unwrap();
@@ -63,13 +61,13 @@ fn what_is_held_leaves_when_a_send_is_waited_for_that_has_ended() {
     start(&bench);
     bench.engine.flush_coalesced();
     assert_eq!(bodies(&bench, 1), [1, 2, 3]);
-    // Nothing is pending, and nothing is sent twice.
+    // Nothing is sent twice.
     bench.engine.flush_coalesced();
     assert_eq!(bench.sent(), []);
 }
 
 #[test]
-fn a_synchronous_message_that_is_started_may_be_held_too() {
+fn started_synchronous_message_can_be_coalesced() {
     let bench = bench();
     let sent = bench.send(1, vec![7], Mode::Synchronous).unwrap();
     assert!(matches!(sent, Started::Pending(_)));
@@ -80,12 +78,12 @@ fn a_synchronous_message_that_is_started_may_be_held_too() {
 
 /// Frames other than messages are sent at once, such as the reply to a synchronous message that has matched.
 #[test]
-fn answers_are_not_held() {
+fn replies_are_not_coalesced() {
     let bench = bench();
     bench.play([Step::Frame(1, bind(40, WORLD, 1), vec![]), Step::Frame(1, eager_sync(40, 5), vec![9; 8])]);
     start(&bench);
     let posted = bench.post_bytes(1, 8);
     let sent = bench.sent();
-    assert_eq!(sent.iter().map(|sent| sent.1[0]).collect::<Vec<_>>(), [EAGER, EAGER, EAGER, DONE]);
+    assert_eq!(sent.iter().map(|sent| sent.1[0]).collect::<Vec<_>>(), [EAGER, EAGER, EAGER, FIN]);
     assert_eq!(posted.finish().map(|(_, memory)| memory), Some(vec![9; 8]));
 }

@@ -42,7 +42,6 @@ impl Host {
     }
 }
 
-/// Records the frames that arrive.
 #[derive(Default)]
 struct Arrived {
     frames: Vec<(u32, Vec<u8>)>,
@@ -73,117 +72,119 @@ unsafe impl Sink for Arrived {
     fn quiesced(&mut self, _op: OpToken) {}
 }
 
-fn take(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
+fn receive(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
     let mut arrived = Arrived::default();
     while inlet.progress(&mut arrived) > 0 {}
     assert_eq!(arrived.lost, [0; 0]);
     arrived.frames
 }
 
-const ANYWHERE: Address = Address(Vec::new());
+const NO_ADDRESS: Address = Address(Vec::new());
 
-/// The inlet polls few rings directly, and many through the words of bits that name rings with new frames.
+/// The inlet polls few rings directly, and many by their ready bits.
 #[test]
-fn one_hears_all_of_many() {
+fn inlet_receives_from_many_peers() {
     const RANKS: u32 = 130;
     let host = Host::new(RANKS, Config::default());
     let (_segment, mut one) = host.open(0);
-    let mut links: Vec<_> = (1..RANKS)
+    let mut endpoints: Vec<_> = (1..RANKS)
         .map(|rank| {
             let (_, Opened { device, inlet }) = host.open(rank);
-            let link = device.connect(PeerId(0), &ANYWHERE).unwrap();
-            (rank, link, device, inlet)
+            let endpoint = device.connect(PeerId(0), &NO_ADDRESS).unwrap();
+            (rank, endpoint, device, inlet)
         })
         .collect();
     for round in 0..20u8 {
-        for (rank, link, ..) in links.iter_mut().filter(|(rank, ..)| *rank % (u32::from(round) + 1) == 0) {
+        for (rank, endpoint, ..) in
+            endpoints.iter_mut().filter(|(rank, ..)| *rank % (u32::from(round) + 1) == 0)
+        {
             let head = [round; 8];
-            link.post(&head, Body::Empty).unwrap();
+            endpoint.post(&head, Body::Empty).unwrap();
             if rank.is_multiple_of(7) {
-                assert_eq!(take(&mut *one.inlet).last(), Some(&(*rank, head.to_vec())));
+                assert_eq!(receive(&mut *one.inlet).last(), Some(&(*rank, head.to_vec())));
             }
         }
-        take(&mut *one.inlet);
-        for (rank, link, ..) in links.iter_mut().rev().take(3) {
-            link.post(&[round; 8], Body::Empty).unwrap();
-            assert_eq!(take(&mut *one.inlet), [(*rank, vec![round; 8])]);
+        receive(&mut *one.inlet);
+        for (rank, endpoint, ..) in endpoints.iter_mut().rev().take(3) {
+            endpoint.post(&[round; 8], Body::Empty).unwrap();
+            assert_eq!(receive(&mut *one.inlet), [(*rank, vec![round; 8])]);
         }
-        assert_eq!(take(&mut *one.inlet), []);
+        assert_eq!(receive(&mut *one.inlet), []);
     }
 }
 
-/// A full ring of a peer among many: rejected frames are sent later, and in order.
+/// Frames rejected by a full ring are sent later, in order.
 #[test]
-fn a_short_ring_keeps_order() {
+fn short_ring_keeps_order() {
     let host = Host::new(200, Config::default());
     let (_segment, mut one) = host.open(0);
     let others: Vec<_> = (1..200).map(|rank| host.open(rank)).collect();
     let (_, Opened { device, .. }) = &others[100];
     // Connect to all other peers first, so that the ring to rank 0 is the shortest.
     for peer in (1..200).filter(|peer| *peer != 101) {
-        device.connect(PeerId(peer), &ANYWHERE).unwrap();
+        device.connect(PeerId(peer), &NO_ADDRESS).unwrap();
     }
-    let mut link = device.connect(PeerId(0), &ANYWHERE).unwrap();
-    let (mut sent, mut came) = (0u64, Vec::new());
-    while came.len() < 1000 {
-        match link.post(&sent.to_le_bytes(), Body::Empty) {
+    let mut endpoint = device.connect(PeerId(0), &NO_ADDRESS).unwrap();
+    let (mut sent, mut received) = (0u64, Vec::new());
+    while received.len() < 1000 {
+        match endpoint.post(&sent.to_le_bytes(), Body::Empty) {
             Ok(()) => sent += 1,
-            Err(PostError::Again) => came.extend(take(&mut *one.inlet)),
+            Err(PostError::Again) => received.extend(receive(&mut *one.inlet)),
             Err(other) => panic!("{other:?}"),
         }
     }
-    assert!((0u64..).zip(&came).all(|(next, (from, head))| *from == 101 && *head == next.to_le_bytes()));
+    assert!((0u64..).zip(&received).all(|(next, (from, head))| *from == 101 && *head == next.to_le_bytes()));
 }
 
-/// Without a ring, a rank could not reply, and its peer would wait for ever.
 #[test]
-fn each_pair_has_a_ring_however_little_room_is_set() {
+fn every_pair_has_a_ring_with_the_smallest_setting() {
     let mut config = Config::default();
     config.set(&config::SHM_RING_KIB, 1).unwrap();
     let host = Host::new(20, config);
     let (_segment, Opened { device, .. }) = host.open(0);
     let (_, mut last) = host.open(19);
-    let mut links: Vec<_> = (1..20).map(|peer| device.connect(PeerId(peer), &ANYWHERE).unwrap()).collect();
-    links[18].post(&[7; 8], Body::Empty).unwrap();
-    assert_eq!(take(&mut *last.inlet), [(0, vec![7; 8])]);
+    let mut endpoints: Vec<_> =
+        (1..20).map(|peer| device.connect(PeerId(peer), &NO_ADDRESS).unwrap()).collect();
+    endpoints[18].post(&[7; 8], Body::Empty).unwrap();
+    assert_eq!(receive(&mut *last.inlet), [(0, vec![7; 8])]);
 }
 
 #[test]
-fn a_rank_connects_once_to_a_peer_that_is_there() {
+fn rank_connects_once_to_an_existing_peer() {
     let host = Host::new(2, Config::default());
     let (_segment, Opened { device, .. }) = host.open(0);
-    let _link = device.connect(PeerId(1), &ANYWHERE).unwrap();
+    let _link = device.connect(PeerId(1), &NO_ADDRESS).unwrap();
     for peer in [1, 2] {
-        device.connect(PeerId(peer), &ANYWHERE).map(|_| panic!("connected to {peer}")).unwrap_err();
+        device.connect(PeerId(peer), &NO_ADDRESS).map(|_| panic!("connected to {peer}")).unwrap_err();
     }
 }
 
-type Told = mpsc::Receiver<Option<Vec<u8>>>;
+type Reply = mpsc::Receiver<Option<Vec<u8>>>;
 
-fn ask(segment: &Arc<Segment>, asker: u32, of: u32) -> Result<Told, ()> {
-    let (tell, told) = mpsc::channel();
-    let then = Box::new(move |card| tell.send(card).unwrap());
-    segment.request_card(asker, of, then).map(|()| told).map_err(drop)
+fn request(segment: &Arc<Segment>, requester: u32, of: u32) -> Result<Reply, ()> {
+    let (send, reply) = mpsc::channel();
+    let then = Box::new(move |card| send.send(card).unwrap());
+    segment.request_card(requester, of, then).map(|()| reply).map_err(drop)
 }
 
 #[test]
-fn a_card_comes_when_it_is_there() {
+fn requested_card_arrives_when_it_is_published() {
     let host = Host::new(100, Config::default());
-    let (segment, mut asker) = host.open(70);
-    // The asker does not poll here, or the rank does not exist.
-    assert!(ask(&segment, 71, 99).is_err() && ask(&segment, 70, 100).is_err());
-    let told = [99, 99, 3, 5].map(|of| ask(&segment, 70, of).unwrap());
+    let (segment, mut requester) = host.open(70);
+    // The requester does not poll here, or the rank does not exist.
+    assert!(request(&segment, 71, 99).is_err() && request(&segment, 70, 100).is_err());
+    let replies = [99, 99, 3, 5].map(|of| request(&segment, 70, of).unwrap());
     let (elsewhere, _opened) = host.open(99);
     elsewhere.put_card(99, b"of 99");
     host.attach().put_card(3, &[3; 600]);
-    assert!(told.iter().all(|told| told.try_recv().is_err()));
-    assert_eq!(take(&mut *asker.inlet), []);
-    let [first, again, long, never] = told;
+    assert!(replies.iter().all(|reply| reply.try_recv().is_err()));
+    assert_eq!(receive(&mut *requester.inlet), []);
+    let [first, again, long, never] = replies;
     assert_eq!(first.try_recv(), Ok(Some(b"of 99".to_vec())));
     assert_eq!(again.try_recv(), Ok(Some(b"of 99".to_vec())));
-    assert_eq!(long.try_recv(), Ok(None), "it has to be had by another way");
+    assert_eq!(long.try_recv(), Ok(None), "it must be obtained in another way");
     assert!(never.try_recv().is_err());
-    // Now the card is available at once, but the long one is not.
-    assert_eq!(ask(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
-    assert!(ask(&segment, 70, 3).is_err());
+    // Now the card is available at once; the long one is not.
+    assert_eq!(request(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
+    assert!(request(&segment, 70, 3).is_err());
 }

@@ -15,46 +15,45 @@ use mpj_devices::{
 type Card = Vec<(String, Address)>;
 
 /// Cards that arrive when the test says so.
-struct Slow {
-    cards: Arc<dyn CardExchange>,
-    asked: Mutex<Vec<(u32, Callback<Card>)>>,
+struct DelayedCards {
+    inner: Arc<dyn CardExchange>,
+    requests: Mutex<Vec<(u32, Callback<Card>)>>,
 }
 
-impl fmt::Debug for Slow {
+impl fmt::Debug for DelayedCards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Slow")
+        f.write_str("DelayedCards")
     }
 }
 
-impl CardExchange for Slow {
+impl CardExchange for DelayedCards {
     fn publish(&self, cards: Card) -> Result<(), String> {
-        self.cards.publish(cards)
+        self.inner.publish(cards)
     }
 
     fn request(&self, rank: u32, then: Callback<Card>) {
-        self.asked.lock().unwrap().push((rank, then));
+        self.requests.lock().unwrap().push((rank, then));
     }
 }
 
-impl Slow {
-    /// Takes the only pending request for a rank's cards.
-    fn question(&self, of: u32) -> Callback<Card> {
-        let mut asked = self.asked.lock().unwrap();
-        let at = asked.iter().position(|(rank, _)| *rank == of).expect("a question");
-        let (_, then) = asked.swap_remove(at);
-        assert!(asked.iter().all(|(rank, _)| *rank != of), "asked for rank {of} twice");
+impl DelayedCards {
+    fn take_request(&self, of: u32) -> Callback<Card> {
+        let mut requests = self.requests.lock().unwrap();
+        let at = requests.iter().position(|(rank, _)| *rank == of).expect("a request");
+        let (_, then) = requests.swap_remove(at);
+        assert!(requests.iter().all(|(rank, _)| *rank != of), "rank {of} was requested twice");
         then
     }
 
     fn answer(&self, of: u32) {
-        let then = self.question(of);
-        self.cards.request(of, then);
+        let then = self.take_request(of);
+        self.inner.request(of, then);
     }
 }
 
 /// A job of threads, in which the cards that rank 0 requests are delayed.
 struct Job {
-    slow: Arc<Slow>,
+    cards: Arc<DelayedCards>,
     roster: Arc<Roster>,
     ranks: Vec<Member>,
 }
@@ -62,16 +61,16 @@ struct Job {
 impl Job {
     fn new(size: u32) -> Self {
         let (hub, board, roster) = (Hub::new(0..size), Arc::<Pinboard>::default(), Arc::<Roster>::default());
-        let slow = Arc::new(Slow { cards: board.of(0), asked: Mutex::default() });
+        let cards = Arc::new(DelayedCards { inner: board.of(0), requests: Mutex::default() });
         let registry = Registry::empty().with(SmDriver::new(hub));
         let open = |rank| {
             let site = Site::new(rank, size, Arc::new(Doorbell::new().unwrap()));
-            let cards = if rank == 0 { Arc::clone(&slow) as _ } else { board.of(rank) };
+            let cards = if rank == 0 { Arc::clone(&cards) as _ } else { board.of(rank) };
             let engine = Engine::open(site, &registry, &Config::default(), cards, Arc::clone(&roster));
             Member::join(engine.unwrap()).unwrap()
         };
         let ranks = (0..size).map(open).collect();
-        Job { slow, roster, ranks }
+        Job { cards, roster, ranks }
     }
 }
 
@@ -101,12 +100,12 @@ fn start(from: &Member, to: u32, at: usize) -> Sending<u8> {
 
 fn receive(at: &Member, from: i32, message: usize) {
     let expected = data(message);
-    let (_, got) = at.recv::<u8>(from, 5, expected.len());
-    assert!(got == expected, "message {message}");
+    let (_, received) = at.recv::<u8>(from, 5, expected.len());
+    assert!(received == expected, "message {message}");
 }
 
 #[test]
-fn nothing_is_reordered_when_a_peer_is_met() {
+fn messages_keep_their_order_across_the_wireup() {
     const MANY: usize = 300;
     alive(|| {
         for before in [0, 1, 10, 150] {
@@ -123,7 +122,7 @@ fn nothing_is_reordered_when_a_peer_is_met() {
                 let mut sends: Vec<_> = (0..before).map(|at| start(zero, 1, at)).collect();
                 assert!(sends.iter().all(|send| !send.has_ended()));
                 sends.push(start(zero, 1, before));
-                threads.spawn(|| job.slow.answer(1));
+                threads.spawn(|| job.cards.answer(1));
                 sends.extend((before + 1..MANY).map(|at| start(zero, 1, at)));
                 sends.into_iter().for_each(|send| assert!(send.wait(zero).is_ok()));
                 going.store(false, Ordering::Relaxed);
@@ -133,8 +132,8 @@ fn nothing_is_reordered_when_a_peer_is_met() {
 }
 
 #[test]
-fn an_end_ends_what_was_sent_to_who_is_not_met() {
-    let died = || Exit::Died("it was shot".into());
+fn exit_fails_sends_to_an_unconnected_peer() {
+    let died = || Exit::Died("killed".into());
     let dead = |fault: &Fault, who| matches!(fault, Fault::Dead { rank, .. } if *rank == who);
     alive(move || {
         for (rank, end) in [
@@ -160,7 +159,7 @@ fn an_end_ends_what_was_sent_to_who_is_not_met() {
             }
             // The cards arrive too late, or not at all.
             if rank == 1 {
-                job.slow.answer(1);
+                job.cards.answer(1);
             }
             zero.engine.progress();
             zero.engine.close();
@@ -169,7 +168,7 @@ fn an_end_ends_what_was_sent_to_who_is_not_met() {
 }
 
 #[test]
-fn what_was_sent_to_who_is_not_met_is_taken_back() {
+fn sends_to_an_unconnected_peer_can_be_cancelled() {
     alive(|| {
         let job = Job::new(2);
         let zero = &job.ranks[0];
@@ -191,7 +190,7 @@ fn what_was_sent_to_who_is_not_met_is_taken_back() {
 }
 
 #[test]
-fn too_many_messages_for_who_is_not_met_are_refused() {
+fn sends_beyond_the_limit_to_an_unconnected_peer_are_refused() {
     const LIMIT: u64 = 1 << 20;
     alive(|| {
         let job = Job::new(2);
@@ -209,14 +208,14 @@ fn too_many_messages_for_who_is_not_met_are_refused() {
         for mode in [Mode::Standard, Mode::Synchronous] {
             assert_eq!(send(mode).unwrap_err(), Fault::TooManyMessages { rank: 1, limit: LIMIT });
         }
-        job.roster.report(1, Exit::Died("it was shot".into()));
+        job.roster.report(1, Exit::Died("killed".into()));
         zero.engine.progress();
         zero.engine.close();
     });
 }
 
 #[test]
-fn who_cannot_be_reached_is_asked_for_again() {
+fn cards_of_an_unreachable_peer_are_requested_again() {
     alive(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
@@ -224,7 +223,7 @@ fn who_cannot_be_reached_is_asked_for_again() {
         for (answer, why) in [(Err("nobody knows".to_owned()), "nobody knows"), (Ok(other), "there: pigeon")]
         {
             let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
-            job.slow.question(1)(answer);
+            job.cards.take_request(1)(answer);
             for send in sends {
                 let fault = send.wait(zero).unwrap_err();
                 assert!(matches!(fault, Fault::Unreachable { rank: 1, .. }), "{fault:?}");
@@ -233,7 +232,7 @@ fn who_cannot_be_reached_is_asked_for_again() {
         }
         assert!(job.roster.first_death().is_none());
         let sends: Vec<_> = (0..4).map(|at| start(zero, 1, at)).collect();
-        job.slow.answer(1);
+        job.cards.answer(1);
         zero.engine.progress();
         std::thread::scope(|threads| {
             threads.spawn(|| (0..4).for_each(|at| receive(one, 0, at)));
@@ -243,34 +242,34 @@ fn who_cannot_be_reached_is_asked_for_again() {
 }
 
 #[test]
-fn a_peer_that_has_to_be_answered_is_asked_for_again() {
+fn cards_are_requested_again_for_a_reply() {
     alive(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let refused = start(zero, 1, 0);
-        job.slow.question(1)(Err("nobody knows".to_owned()));
+        job.cards.take_request(1)(Err("nobody knows".to_owned()));
         assert!(matches!(refused.wait(zero), Err(Fault::Unreachable { rank: 1, .. })));
         let (sent, received) = (one.issend(0, 5, data(3)), zero.irecv::<u8>(1, 5, data(3).len()));
         one.engine.progress();
         zero.engine.progress();
-        job.slow.answer(1);
+        job.cards.answer(1);
         std::thread::scope(|threads| {
             threads.spawn(|| assert!(sent.wait(one).is_ok()));
-            let (outcome, got) = received.wait(zero);
-            assert!(outcome.is_ok() && got == data(3));
+            let (outcome, received) = received.wait(zero);
+            assert!(outcome.is_ok() && received == data(3));
         });
     });
 }
 
 #[test]
-fn a_peer_that_cannot_be_answered_is_reported() {
+fn peer_that_cannot_get_its_reply_is_reported() {
     alive(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let (sent, received) = (one.issend(0, 5, data(3)), zero.irecv::<u8>(1, 5, data(3).len()));
         one.engine.progress();
         zero.engine.progress();
-        job.slow.question(1)(Err("nobody knows".to_owned()));
+        job.cards.take_request(1)(Err("nobody knows".to_owned()));
         let (outcome, _) = received.wait(zero);
         let Err(Fault::Dead { rank: 1, cause, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!(&*cause, "it cannot be replied to: nobody knows");
@@ -281,7 +280,7 @@ fn a_peer_that_cannot_be_answered_is_reported() {
 }
 
 #[test]
-fn threads_that_meet_different_peers_do_not_wait_for_each_other() {
+fn threads_that_connect_to_different_peers_do_not_wait_for_each_other() {
     alive(|| {
         let job = Job::new(4);
         let [zero, one, two, three] = &job.ranks[..] else { unreachable!() };
@@ -293,26 +292,26 @@ fn threads_that_meet_different_peers_do_not_wait_for_each_other() {
                     receive(zero, 3, 1);
                 }
             });
-            while job.slow.asked.lock().unwrap().len() < 3 {
+            while job.cards.requests.lock().unwrap().len() < 3 {
                 std::thread::yield_now();
             }
-            job.slow.answer(3);
+            job.cards.answer(3);
             for _ in 0..100 {
                 receive(three, 0, 1);
                 three.send(0, 5, &data(1));
             }
             sent.join().unwrap();
             assert!(late.iter().all(|thread| !thread.is_finished()));
-            job.slow.answer(2);
+            job.cards.answer(2);
             receive(two, 0, 3);
-            job.slow.answer(1);
+            job.cards.answer(1);
             receive(one, 0, 3);
         });
     });
 }
 
 #[test]
-fn who_closes_waits_for_a_peer_or_for_its_end() {
+fn close_waits_for_an_unconnected_peer_or_its_exit() {
     alive(|| {
         for comes in [true, false] {
             let job = Job::new(2);
@@ -326,10 +325,10 @@ fn who_closes_waits_for_a_peer_or_for_its_end() {
                     "it leaves a message behind"
                 );
                 if comes {
-                    job.slow.answer(1);
+                    job.cards.answer(1);
                     receive(one, 0, 3);
                 } else {
-                    job.roster.report(1, Exit::Died("it was shot".into()));
+                    job.roster.report(1, Exit::Died("killed".into()));
                 }
             });
             assert_eq!(sent.wait(zero).is_ok(), comes);
@@ -338,7 +337,7 @@ fn who_closes_waits_for_a_peer_or_for_its_end() {
 }
 
 #[test]
-fn what_a_peer_sent_before_its_end_comes_before_the_end() {
+fn messages_arrive_before_the_exit_of_their_sender() {
     alive(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
@@ -349,10 +348,10 @@ fn what_a_peer_sent_before_its_end_comes_before_the_end() {
             threads.spawn(|| one.engine.close());
             assert_eq!(zero.received(posted).1, [1; 1000]);
             assert_eq!(zero.recv::<u8>(1, 6, 8).1, data(4));
-            assert!(!confirmed.has_ended(), "the answer to who is not met waits");
+            assert!(!confirmed.has_ended(), "the reply to an unconnected peer waits");
             // The rank is closing and waits for replies, which must reach it.
             let long = zero.irecv::<u8>(1, 5, data(3).len());
-            job.slow.answer(1);
+            job.cards.answer(1);
             assert!(zero.received(long).1 == data(3));
         });
         for sent in [eager, confirmed, fetched] {

@@ -1,5 +1,4 @@
-//! A receive that fails half-way returns memory in which every `bool` and `char` is valid, whatever had been
-//! received.
+//! A receive that fails half-way returns memory in which every `bool` and `char` is valid, whatever had been received.
 
 use std::sync::Arc;
 
@@ -34,13 +33,13 @@ fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
     head
 }
 
-/// Returns a pending receive of announced bools, and its operation number.
-fn announced(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
+/// Returns a pending rendezvous receive of bools, and its operation number.
+fn rendezvous(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
     let (bench, sub) = bench(gets);
     let posted = post(&bench, &sub, Primitive::Bool);
-    let head = of(Primitive::Bool, ready(1, 5, LEN as u64));
+    let head = of(Primitive::Bool, rts(1, 5, LEN as u64));
     bench.play([Step::Frame(1, head, vec![1; 8])]);
-    let (5, mine) = bench.ops(1, CLEAR)[0] else { panic!("a clear for operation 5") };
+    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     (bench, sub, posted, mine)
 }
 
@@ -49,7 +48,7 @@ fn assert_no_bad_bool(posted: Posted, fault: impl Fn(&Fault) -> bool) {
     assert!(outcome.as_ref().is_err_and(fault), "{outcome:?}");
     // The memory had 0xaa before.
     let bad = memory.iter().filter(|byte| ![0, 1, 0xaa].contains(*byte)).count();
-    assert_eq!(bad, 0, "invalid bools in memory that was given back");
+    assert_eq!(bad, 0, "invalid bools in memory of a failed receive");
 }
 
 fn half() -> Vec<u8> {
@@ -57,35 +56,35 @@ fn half() -> Vec<u8> {
 }
 
 #[test]
-fn a_death_after_a_piece() {
-    let (bench, _sub, posted, mine) = announced(Gets::None);
-    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
+fn death_after_a_piece() {
+    let (bench, _sub, posted, mine) = rendezvous(Gets::None);
+    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
-fn a_message_that_is_taken_back_after_a_piece() {
-    let (bench, _sub, posted, mine) = announced(Gets::None);
-    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
-    bench.play([Step::Frame(1, gone(SUB, mine), vec![])]);
+fn cancel_after_a_piece() {
+    let (bench, _sub, posted, mine) = rendezvous(Gets::None);
+    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
+    bench.play([Step::Frame(1, nack(SUB, mine), vec![])]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::SendCancelled { rank: 1 }));
 }
 
 #[test]
-fn an_engine_that_goes_after_a_piece() {
-    let (bench, sub, posted, mine) = announced(Gets::None);
-    bench.play([Step::Frame(1, answer(DATA, 1, mine, 0), vec![BAD; 1000])]);
+fn engine_dropped_after_a_piece() {
+    let (bench, sub, posted, mine) = rendezvous(Gets::None);
+    bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
     drop((bench, sub));
     assert_no_bad_bool(posted, |_| true);
 }
 
 #[test]
-fn a_device_that_wrote_half_of_a_piece() {
+fn death_after_half_a_streamed_piece() {
     for then in [Step::Lost(1), Step::Landed(1)] {
-        let (bench, _sub, posted, mine) = announced(Gets::None);
-        bench.play([Step::Begin(1, answer(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
+        let (bench, _sub, posted, mine) = rendezvous(Gets::None);
+        bench.play([Step::Begin(1, reply(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
         bench.roster.report(1, Exit::Died("elsewhere".into()));
-        // The device gives the body back. Later events for it have no effect.
+        // The device has aborted the body. Later events for it have no effect.
         bench.play([]);
         bench.play([then]);
         assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
@@ -93,15 +92,15 @@ fn a_device_that_wrote_half_of_a_piece() {
 }
 
 #[test]
-fn a_copy_that_failed_half_way() {
-    let (bench, _sub, posted, _mine) = announced(Gets::Fail);
+fn get_that_fails_half_way() {
+    let (bench, _sub, posted, _mine) = rendezvous(Gets::Fail);
     bench.roster.report(1, Exit::Died("elsewhere".into()));
     bench.play([]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
-fn an_engine_that_goes_while_a_device_writes() {
+fn engine_dropped_while_a_device_writes() {
     let (bench, sub) = bench(Gets::None);
     let shape = Datatype::primitive(Primitive::Bool);
     let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
@@ -110,10 +109,10 @@ fn an_engine_that_goes_while_a_device_writes() {
     assert_no_bad_bool(posted, |_| true);
 }
 
-/// An honest peer whose connection breaks in the middle of a `char`: its first half, with the second half of the old
+/// The connection of an honest peer breaks in the middle of a `char`: its first half, with the second half of the old
 /// content, would not be valid.
 #[test]
-fn a_connection_that_breaks_inside_of_a_char() {
+fn connection_that_breaks_within_a_char() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
     let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
     for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {

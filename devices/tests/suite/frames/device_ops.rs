@@ -1,0 +1,335 @@
+//! A device that executes gets and zero-copy sends, and reports their completion later: in any order, twice, after a
+//! death, or never. No operation completes before the device has stopped using its memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mpj_devices::{Completion, Exit, Fault, Mode, Started};
+
+use super::bench::{Bench, Posted, WORLD};
+use super::device::{EAGER_LIMIT, FRAGMENT, Gets, KEY, PIECE, StartedOp, Step, Wire, fetched, lock};
+use super::head::*;
+
+const LEN: usize = 2 * PIECE + 100;
+
+/// A bench whose device starts device ops, and whose peers have bound the world.
+fn bench() -> Bench {
+    let bench = Bench::with(Gets::Start);
+    bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
+    bench
+}
+
+fn ops(bench: &Bench) -> Vec<StartedOp> {
+    lock(&bench.wire.ops).clone()
+}
+
+fn registrations(wire: &Wire) -> usize {
+    lock(&wire.dropped).iter().filter(|what| **what == "registration").count()
+}
+
+fn body(len: usize) -> Vec<u8> {
+    (0..len).map(fetched).collect()
+}
+
+/// Returns a receive that has matched an RTS of `LEN` bytes, and the gets into it.
+fn getting(bench: &Bench) -> (Posted, Vec<StartedOp>) {
+    let posted = bench.post_bytes(1, LEN);
+    bench.play([Step::Frame(1, rts(0, 5, LEN as u64), vec![1, 2, 3])]);
+    let ops = ops(bench);
+    assert!(ops.iter().all(|it| it.key == [1, 2, 3]), "{ops:?}");
+    assert_eq!(
+        ops.iter().map(|it| (it.at, it.len)).collect::<Vec<_>>(),
+        [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 100)]
+    );
+    (posted, ops)
+}
+
+fn is_complete(posted: &Posted) -> bool {
+    posted.completion().unwrap().outcome().is_some()
+}
+
+fn send(bench: &Bench, len: usize, mode: Mode) -> Completion {
+    match bench.send(1, vec![3; len], mode).unwrap() {
+        Started::Pending(completion) => completion,
+        Started::Done(_) => panic!("it has ended already"),
+    }
+}
+
+/// Sends an RTS and calls `then`. Returns the send, and the token under which its memory is being quiesced.
+fn quiescing(bench: &Bench, then: impl FnOnce(&Completion)) -> (Completion, u64) {
+    let send = send(bench, LEN, Mode::Standard);
+    then(&send);
+    let [token] = lock(&bench.wire.quiescing)[..] else { panic!("one quiesce") };
+    assert!(send.outcome().is_none(), "the peer may still read");
+    (send, token)
+}
+
+fn dead(outcome: Option<&Result<mpj_devices::Envelope, Fault>>) -> bool {
+    matches!(outcome, Some(Err(Fault::Dead { rank: 1, .. })))
+}
+
+#[test]
+fn pieces_complete_in_any_order() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let bench = bench();
+        let (posted, ops) = getting(&bench);
+        for (nth, at) in order.into_iter().enumerate() {
+            assert!(!is_complete(&posted), "{nth} pieces have landed");
+            assert_eq!(bench.ops(1, FIN), []);
+            bench.play([Step::Completed(ops[at].token, true)]);
+        }
+        assert_eq!(bench.ops(1, FIN), [(5, 0)], "FIN: all pieces are complete");
+        let (outcome, memory) = posted.finish().unwrap();
+        assert_eq!((outcome.unwrap().bytes, memory == body(LEN)), (LEN, true));
+        assert_eq!(registrations(&bench.wire), 1);
+        bench.assert_others_communicate();
+    }
+}
+
+#[test]
+fn unexpected_rts_is_fetched_when_it_is_received() {
+    let bench = bench();
+    bench.play([Step::Begin(1, rts(0, 5, 100), 20), Step::Bytes(1, vec![7; 15]), Step::Bytes(1, vec![8; 5])]);
+    bench.play([Step::Landed(1)]);
+    let posted = bench.post_bytes(1, 100);
+    let [StartedOp { token, key, .. }] = &ops(&bench)[..] else { panic!("one move") };
+    assert_eq!(key[..], [vec![7; 15], vec![8; 5]].concat(), "a key that was streamed");
+    bench.play([Step::Completed(*token, true)]);
+    assert_eq!(posted.finish().unwrap().1, body(100));
+    // Messages without a key and empty messages are not fetched by the device.
+    for (len, key) in [(100, vec![]), (0, vec![1; 20])] {
+        let posted = bench.post_bytes(1, 100);
+        bench.play([Step::Frame(1, rts(0, 6, len), key)]);
+        let [(6, mine)] = bench.ops(1, CTS)[..] else { panic!("a CTS") };
+        bench.play([Step::Frame(1, reply(DATA, 0, mine, 0), vec![1; len as usize])]);
+        assert_eq!(posted.finish().unwrap().0.unwrap().bytes, len as usize);
+    }
+    assert_eq!(bench.death(), None);
+}
+
+#[test]
+fn unknown_and_repeated_completions_have_no_effect() {
+    let bench = bench();
+    let (posted, ops) = getting(&bench);
+    let wild = [0, 1, u64::MAX, 1 << 32 | 77, ops[0].token ^ 1 << 63];
+    for token in wild {
+        bench.play([Step::Completed(token, true), Step::Completed(token, false), Step::Quiesced(token)]);
+    }
+    // A get cannot be quiesced, and its token stays valid.
+    bench.play(ops.iter().map(|it| Step::Quiesced(it.token)));
+    for _ in 0..3 {
+        bench.play([Step::Completed(ops[0].token, true), Step::Completed(ops[1].token, true)]);
+        assert!(!is_complete(&posted), "the third piece has not landed");
+    }
+    bench.play([Step::Completed(ops[2].token, true)]);
+    assert!(posted.finish().unwrap().1 == body(LEN));
+    // The slots of those tokens are reused: the old tokens do not name the new gets.
+    let (posted, again) = getting(&bench);
+    for it in &ops {
+        bench.play([Step::Completed(it.token, true), Step::Completed(it.token, false)]);
+    }
+    assert!(!is_complete(&posted));
+    bench.play(again.iter().map(|it| Step::Completed(it.token, true)));
+    assert!(posted.finish().unwrap().1 == body(LEN));
+    assert_eq!(bench.death(), None);
+}
+
+#[test]
+fn failed_get_is_refetched_when_no_piece_is_in_progress() {
+    let bench = bench();
+    let (posted, ops) = getting(&bench);
+    bench.play([Step::Completed(ops[1].token, false), Step::Completed(ops[0].token, true)]);
+    // A piece is still being written: data that the peer sends now must not go to the same memory.
+    bench.play([Step::Frame(1, reply(DATA, 0, 1 << 32, 0), vec![7; 900])]);
+    assert_eq!(bench.ops(1, CTS), []);
+    bench.play([Step::Completed(ops[2].token, true)]);
+    let [(5, mine)] = bench.ops(1, CTS)[..] else { panic!("a CTS for operation 5") };
+    for (i, part) in vec![4; LEN].chunks(FRAGMENT).enumerate() {
+        bench.play([Step::Frame(1, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part.to_vec())]);
+    }
+    assert!(posted.finish().unwrap().1 == vec![4; LEN]);
+    assert_eq!(bench.death(), None);
+}
+
+#[test]
+fn rejected_gets_are_retried() {
+    let bench = bench();
+    bench.stop_endpoints(true);
+    let posted = [bench.post_bytes(1, LEN), bench.post_bytes(1, LEN)];
+    bench.play((5..7).map(|op| Step::Frame(1, rts(0, op, LEN as u64), vec![1])));
+    assert_eq!(ops(&bench).len(), 0);
+    bench.stop_endpoints(false);
+    bench.play([]);
+    bench.play(ops(&bench).iter().map(|it| Step::Completed(it.token, true)));
+    posted.into_iter().for_each(|posted| assert!(posted.finish().unwrap().1 == body(LEN)));
+    // A death fails operations that wait for room.
+    bench.stop_endpoints(true);
+    let posted = bench.post_bytes(1, LEN);
+    bench.play([Step::Frame(1, rts(0, 8, LEN as u64), vec![1]), Step::Lost(1)]);
+    assert!(dead(posted.finish().unwrap().0.err().map(Err).as_ref()));
+    bench.engine.close();
+}
+
+/// A receiver copies a few pieces of a long body in each pass, so that it has time for other work, and does not sleep
+/// between passes.
+#[test]
+fn long_gets_post_a_few_pieces_per_pass() {
+    const MANY: usize = 100;
+    let bench = Bench::with(Gets::Now);
+    bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
+    let posted = [bench.post_bytes(1, MANY * PIECE), bench.post_bytes(1, PIECE + 1)];
+    let sizes = [MANY * PIECE, PIECE + 1];
+    let frame = |(op, len): (u64, usize)| Step::Frame(1, rts(0, op, len as u64), vec![1]);
+    lock(&bench.wire.steps).extend((5..).zip(sizes).map(frame));
+    let pieces = || bench.wire.pieces.load(Ordering::Relaxed);
+    let mut passes = 0;
+    while pieces() < MANY + 2 {
+        let before = pieces();
+        assert!(bench.engine.progress() > 0, "a waiting thread would sleep");
+        // Each RTS also posts some pieces, once.
+        let most = if passes == 0 { 3 * 16 } else { 16 };
+        assert!((1..=most).contains(&(pieces() - before)), "{} pieces in pass {passes}", pieces() - before);
+        passes += 1;
+    }
+    assert!(passes > 3);
+    assert_eq!(bench.ops(1, FIN), [(5, 0), (6, 0)]);
+    for (posted, len) in posted.into_iter().zip(sizes) {
+        assert!(posted.finish().expect("no pass without a piece is needed").1 == body(len));
+    }
+    bench.engine.close();
+}
+
+#[test]
+fn death_completes_a_receive_after_its_last_piece() {
+    for well in [true, false] {
+        for whose in [1, 3] {
+            let bench = bench();
+            let (posted, ops) = getting(&bench);
+            bench.play([Step::Completed(ops[2].token, true)]);
+            bench.roster.report(whose, Exit::Died("elsewhere".into()));
+            bench.play([Step::Completed(ops[0].token, well)]);
+            assert!(!is_complete(&posted), "the device still writes");
+            bench.play([Step::Completed(ops[1].token, well)]);
+            let outcome = posted.finish().unwrap().0;
+            assert!(matches!(outcome, Err(Fault::Dead { rank, .. }) if rank == whose), "{outcome:?}");
+            assert_eq!(registrations(&bench.wire), 1);
+            bench.engine.close();
+        }
+    }
+}
+
+/// A device that never completes an op keeps its memory, and nothing else.
+#[test]
+fn operations_that_never_complete_do_not_block_close() {
+    let bench = bench();
+    let (posted, _) = getting(&bench);
+    let zcopy = send(&bench, LEN, Mode::Standard);
+    let (op, _) = bench.ops(1, RTS)[0];
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+    let exposed = send(&bench, LEN, Mode::Standard);
+    bench.play([Step::Lost(1)]);
+    bench.engine.close();
+    for send in [&zcopy, &exposed] {
+        assert!(send.outcome().is_none(), "a device or a peer may still touch it");
+    }
+    assert!(!is_complete(&posted));
+    let (wire, Bench { engine, world, .. }) = (Arc::clone(&bench.wire), bench);
+    drop(world);
+    drop(engine);
+    assert!(dead(posted.finish().unwrap().0.err().map(Err).as_ref()));
+    assert!(zcopy.outcome().is_some_and(Result::is_err) && dead(exposed.outcome()));
+    let dropped = lock(&wire.dropped).clone();
+    let device = dropped.iter().position(|what| *what == "device").unwrap();
+    assert!(dropped[..device].contains(&"inlet") && dropped[..device].contains(&"endpoint"), "{dropped:?}");
+    // The registration of the rendezvous send ended with the CTS.
+    assert_eq!(dropped[device..].iter().filter(|what| **what == "registration").count(), 3, "{dropped:?}");
+}
+
+#[test]
+fn rts_carries_the_device_key() {
+    let bench = bench();
+    let send = send(&bench, LEN, Mode::Standard);
+    let sent = bench.sent();
+    let (_, head, key) = sent.iter().find(|sent| sent.1[0] == RTS).unwrap();
+    assert_eq!(key[..], KEY);
+    assert_eq!(registrations(&bench.wire), 0);
+    bench.play([Step::Frame(1, reply(FIN, 0, word(head, 24), 0), vec![])]);
+    assert!(send.outcome().is_some_and(Result::is_ok));
+    assert_eq!(registrations(&bench.wire), 1);
+    assert_eq!(lock(&bench.wire.quiescing)[..], [], "the peer has sent FIN");
+}
+
+#[test]
+fn cancelled_send_completes_when_its_memory_is_quiesced() {
+    let bench = bench();
+    let (send, token) = quiescing(&bench, |send| assert!(bench.engine.cancel(&bench.world, send)));
+    assert!(!bench.engine.cancel(&bench.world, &send), "once");
+    bench.play([Step::Completed(token, true), Step::Quiesced(token ^ 1 << 40)]);
+    assert!(send.outcome().is_none(), "those tokens are not the quiesce");
+    // A CTS or FIN for a message that is being quiesced has no effect.
+    let (op, _) = bench.ops(1, RTS)[0];
+    bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
+    assert!(send.outcome().is_none());
+    assert_eq!(registrations(&bench.wire), 0);
+    bench.play([Step::Quiesced(token), Step::Quiesced(token)]);
+    assert_eq!(send.outcome(), Some(&Err(Fault::Cancelled)));
+    assert_eq!(registrations(&bench.wire), 1);
+    assert_eq!(bench.death(), None);
+    bench.engine.close();
+}
+
+#[test]
+fn death_completes_a_rendezvous_send_when_its_memory_is_quiesced() {
+    let bench = bench();
+    let (send, token) = quiescing(&bench, |_| bench.play([Step::Lost(1)]));
+    bench.play([Step::Quiesced(token)]);
+    assert!(dead(send.outcome()));
+    bench.engine.close();
+}
+
+#[test]
+fn zcopy_send_completes_after_its_last_piece() {
+    for failing in [None, Some(0), Some(1)] {
+        let bench = bench();
+        let send = send(&bench, LEN, Mode::Standard);
+        let (op, _) = bench.ops(1, RTS)[0];
+        bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
+        let data: Vec<u8> =
+            bench.sent().into_iter().filter(|sent| sent.1[0] == DATA).flat_map(|s| s.2).collect();
+        assert!(data == vec![3; LEN]);
+        let ops = ops(&bench);
+        assert_eq!(ops.iter().map(|it| it.len).sum::<usize>(), LEN);
+        for (at, it) in ops.iter().enumerate().rev() {
+            assert!(send.outcome().is_none(), "piece {at} is in progress");
+            bench.play([Step::Completed(it.token, failing != Some(at)), Step::Completed(it.token, true)]);
+        }
+        let outcome = send.outcome().expect("all pieces have ended");
+        match failing {
+            None => assert!(outcome.is_ok()),
+            Some(_) => assert!(matches!(outcome, Err(Fault::Unreachable { rank: 1, .. })), "{outcome:?}"),
+        }
+        bench.engine.close();
+    }
+}
+
+#[test]
+fn death_completes_a_zcopy_send_after_its_last_piece() {
+    let bench = bench();
+    let send = send(&bench, LEN, Mode::Standard);
+    let (op, _) = bench.ops(1, RTS)[0];
+    bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![]), Step::Lost(1)]);
+    let ops = ops(&bench);
+    for it in &ops {
+        assert!(send.outcome().is_none());
+        bench.play([Step::Completed(it.token, false)]);
+    }
+    assert!(send.outcome().is_some_and(Result::is_err));
+    bench.engine.close();
+}
+
+#[test]
+fn eager_messages_are_not_sent_zero_copy() {
+    let bench = bench();
+    assert!(matches!(bench.send(1, vec![1; EAGER_LIMIT], Mode::Standard), Ok(Started::Done(_))));
+    assert_eq!(ops(&bench).len(), 0);
+}
