@@ -28,7 +28,7 @@ fn write(body: Body<'_>, room: &mut [MaybeUninit<u8>]) {
             room.write_copy_of_slice(bytes);
         }
         Body::Chain(pieces) => pieces.write(room),
-        Body::Packed(fill) => fill.write(room),
+        Body::Packed(body) => body.write(room),
     }
 }
 

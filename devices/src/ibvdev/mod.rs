@@ -2,8 +2,8 @@
 //!
 //! Each pair of ranks has one connected queue pair, made when either rank first sends. Frames are messages from
 //! registered slots to registered slots. The receiver reads the bodies of rendezvous messages from the sender's
-//! memory. README.md in this folder explains how a queue pair is established, who owns which memory until when, and how
-//! connections end.
+//! memory. README.md in this folder explains how a queue pair is established, which part owns which memory until when, and
+//! how connections end.
 //!
 //! # Protection, and its limits
 //! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of

@@ -138,7 +138,7 @@ fn send_long(
             // There are too many pieces for one call, and so they are short.
             None => extend(packed, len, |room| pieces.write(room)),
         },
-        Body::Packed(fill) => extend(packed, len, |room| fill.write(room)),
+        Body::Packed(body) => extend(packed, len, |room| body.write(room)),
     }
     out.write(connection, &[front, packed], true)
 }

@@ -12,8 +12,8 @@
 //!   and can take over an established connection even without the key. On the loopback of one host only that host's
 //!   root has this access.
 //! * Only TCP's checksum protects the bytes against accidental corruption.
-//! * A connection whose other end vanishes without notice, as after a power failure or a cut cable, stays open: there
-//!   are no keep-alive messages. Operations on it complete only if the connection ends. On one host the kernel always
+//! * A connection whose other end vanishes without notice, as after a power failure or a cut cable, stays open: niodev
+//!   sends no keep-alive messages. Operations on it complete only if the connection ends. On one host the kernel always
 //!   reports the end.
 //!
 //! | file | contents |

@@ -52,7 +52,7 @@ impl SendBuffer {
             Body::Empty => (),
             Body::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
             Body::Chain(pieces) => extend(&mut self.bytes, len, |room| pieces.write(room)),
-            Body::Packed(fill) => extend(&mut self.bytes, len, |room| fill.write(room)),
+            Body::Packed(body) => extend(&mut self.bytes, len, |room| body.write(room)),
         }
     }
 
