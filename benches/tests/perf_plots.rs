@@ -182,7 +182,8 @@ fn tune_writes_a_file_that_jobs_read() {
 
 #[test]
 fn pingpong_pool_draws_a_panel_per_storage() {
-    let arguments = ["pingpong", "0.05", "4096", "--pool", "magazine,buddy2,none", "--storage", "pages,heap"];
+    let arguments =
+        ["pingpong", "0.05", "4096", "--pool", "magazine,buddy2,unpooled", "--storage", "pages,heap"];
     let (lines, svg) = drawn("pooled.svg", &arguments);
     assert_eq!(styles(&check(&svg)).len(), 2 * 3);
     let fields = |kind: &str, len: usize| {

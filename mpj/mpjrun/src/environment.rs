@@ -164,7 +164,7 @@ mod tests {
             ("MPJ_ALLREDUCE_RNIG_MIN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
             (
                 "MPJ_DEVICES=token,,ring",
-                "-x MPJ_DEVICES=token,,ring is not devices, such as auto or shmdev,niodev",
+                "-x MPJ_DEVICES=token,,ring is not auto, or names separated by commas",
             ),
             (
                 "MPJ_SIMULATED_HOSTS=a,b",

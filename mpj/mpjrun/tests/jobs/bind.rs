@@ -80,7 +80,7 @@ fn rejected() {
     let ranks = Cores::allowed().numbers().count() + 1;
     for (args, parts) in [
         (format!("-n {ranks} --bind core true"), ["--bind core", "need one core each"]),
-        ("-n 2 --bind socket true".to_owned(), ["--bind socket", "none of auto, core, none"]),
+        ("-n 2 --bind socket true".to_owned(), ["--bind socket", "not one of auto, core, none"]),
         ("-n 2 --bind-to none true".to_owned(), ["unsupported option --bind-to", "use --bind"]),
     ] {
         let ended = run(&args);

@@ -149,7 +149,8 @@ fn mpjrun_reads_its_parameters() {
         assert_eq!((ended.code, processes.len()), (Some(0), 2), "{ended:#?}");
         assert_eq!(processes[0] == processes[1], is_one_process, "{args}: {ended:#?}");
     }
-    with("MPJ_DEVICES", "a ring", "-n 2").expect(2, &["MPJ_DEVICES=a ring is not devices, such as auto"]);
+    with("MPJ_DEVICES", "a ring", "-n 2")
+        .expect(2, &["MPJ_DEVICES=a ring is not auto, or names separated by commas"]);
     with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
 }
 
@@ -158,7 +159,7 @@ fn every_parameter_is_listed() {
     let parts = ended.out.split(String::is_empty).skip(1).map(|part| part.split_first().unwrap());
     let parts: Vec<(&String, &[String])> = parts.collect();
     for (part, start, end) in [
-        ("know these first", "MPJ_DEVICES=auto ", "such as auto or shmdev,niodev]"),
+        ("know these first", "MPJ_DEVICES=auto ", "[auto, or names separated by commas]"),
         ("general", "MPJ_SPIN_US=20 ", "[0 to 1000000]"),
         ("start-up", "MPJ_KILL_AFTER=2 ", "[0 to 86400]"),
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),

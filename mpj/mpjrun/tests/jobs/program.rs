@@ -120,7 +120,7 @@ fn init() -> ExitCode {
     world.allreduce(&[world.rank()], &mut sum, mpj::Op::Sum).unwrap();
     say(&format!("sum {}", sum[0]));
     let again = mpj::init().unwrap_err();
-    assert!(again.to_string().contains("joined its job already"), "{again}");
+    assert!(again.to_string().contains("already initialized in this process"), "{again}");
     ExitCode::SUCCESS
 }
 

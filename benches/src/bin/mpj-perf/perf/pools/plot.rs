@@ -12,7 +12,7 @@ pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
          better."
     );
     let what = "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-                none: new memory from the storage each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
+                unpooled: new memory from the storage each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
                 allocator (indirect).";
     let panel = |title: &str, wanted: &dyn Fn(Name) -> bool| {
         Panel::Lines(Lines {
