@@ -1,4 +1,4 @@
-//! Reduction operations: MPI's own on every primitive they make sense for, and the user's.
+//! Reduction operations: those of MPI, and user-defined ones.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
@@ -45,11 +45,11 @@ pub enum Op {
     Bor,
     /// Bitwise exclusive or.
     Bxor,
-    /// The user's own: see [`Op::user`] and [`Op::from_raw_fn`].
+    /// A user-defined operation: see [`Op::user`] and [`Op::from_raw_fn`].
     User(UserOp),
 }
 
-/// A user's operation.
+/// A user-defined operation.
 #[derive(Clone)]
 pub struct UserOp {
     function: Function,
@@ -58,14 +58,14 @@ pub struct UserOp {
 
 #[derive(Clone)]
 enum Function {
-    /// On items of one type.
-    Typed { fold: DeferDrop<Fold>, name: &'static str, datatype: Datatype },
-    /// On items of any type, which it gets as an argument.
-    Erased(DeferDrop<Erased>),
+    /// For items of one type.
+    Typed { function: DeferDrop<TypedFn>, name: &'static str, datatype: Datatype },
+    /// For items of any type, which is an argument.
+    Erased(DeferDrop<ErasedFn>),
 }
 
-/// A function that the user has given away. Dropping the values that it has captured may take long, or panic, so the
-/// last owner defers the drop until that is safe.
+/// A user function. The drop of its captured values might take long or panic, so the last owner defers it until that is
+/// safe.
 struct DeferDrop<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
 
 impl<F: ?Sized + Send + Sync + 'static> DeferDrop<F> {
@@ -90,15 +90,14 @@ impl<F: ?Sized + Send + Sync + 'static> Deref for DeferDrop<F> {
 
 impl<F: ?Sized + Send + Sync + 'static> Drop for DeferDrop<F> {
     fn drop(&mut self) {
-        // SAFETY: it is taken only here, and not used again.
+        // SAFETY: the value is taken only here, and not used again.
         mpj_devices::drop_deferred(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }
 
-type Fold = dyn Fn(*const u8, *mut u8, usize, OperandOrder) + Send + Sync;
-type Erased = dyn Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync;
+type TypedFn = dyn Fn(*const u8, *mut u8, usize, OperandOrder) + Send + Sync;
+type ErasedFn = dyn Fn(*const u8, *mut u8, usize, &Datatype) + Send + Sync;
 
-/// Which operand the incoming items are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OperandOrder {
     /// `into = from ∘ into`.
@@ -118,8 +117,8 @@ impl fmt::Debug for UserOp {
 }
 
 impl Op {
-    /// Makes an operation of a function, which must be associative. If it is not `commutative`, the items are combined
-    /// in order of rank.
+    /// Creates an operation from an associative function. If it is not `commutative`, the items are combined in order of
+    /// rank.
     pub fn user<T: Receivable>(
         commutative: bool,
         function: impl Fn(&T, &T) -> T + Send + Sync + 'static,
@@ -127,12 +126,12 @@ impl Op {
         let datatype = T::datatype();
         let padded: Option<Vec<Run>> =
             (datatype.size() != size_of::<T>()).then(|| datatype.runs(1).collect());
-        let fold = move |from: *const u8, into: *mut u8, count: usize, order: OperandOrder| {
+        let typed = move |from: *const u8, into: *mut u8, count: usize, order: OperandOrder| {
             let padded = padded.as_deref();
             for at in 0..count {
                 let offset = at * size_of::<T>();
                 let (from, into) = (from.wrapping_add(offset), into.wrapping_add(offset));
-                // SAFETY: `fold` is only called by `Op::fold`, with `count` items of `T`'s datatype at both.
+                // SAFETY: only `Op::reduce_local` calls this, with `count` items of `T`'s datatype at both.
                 let from: T = unsafe { read_item(from, padded) };
                 // SAFETY: as above.
                 let old: T = unsafe { read_item(into, padded) };
@@ -141,30 +140,29 @@ impl Op {
                     OperandOrder::IncomingLast => function(&old, &from),
                 };
                 // SAFETY: as above.
-                unsafe { put(&new, into, padded) };
+                unsafe { write_item(&new, into, padded) };
             }
         };
         let name = std::any::type_name::<T>();
         Op::User(UserOp {
-            function: Function::Typed { fold: DeferDrop::new(Arc::new(fold)), name, datatype },
+            function: Function::Typed { function: DeferDrop::new(Arc::new(typed)), name, datatype },
             commutative,
         })
     }
 
-    /// Makes an operation of a function on memory, for items of whatever datatype it is called with (`MPI_Op_create`):
-    /// `function(in, inout, len, datatype)` makes item `i` of `inout` that of `in` combined with it, in this order, for
-    /// each of `len` items. It must be associative; if it is not `commutative`, the items are combined in order of
-    /// rank.
+    /// Creates an operation for items of any datatype (`MPI_Op_create`): for each `i` below `len`,
+    /// `function(in, inout, len, datatype)` computes `inout[i] = in[i] ∘ inout[i]`. It must be associative; if it is not
+    /// `commutative`, the items are combined in order of rank.
     ///
     /// The function may read `len` items of the datatype at `in`, and read and write `len` items at `inout`; the two do
     /// not overlap. It must leave valid values of the type at `inout`. The pointers have the alignment of the call's
-    /// buffers. An array may be passed in several parts, each with a length of its own.
+    /// buffers. The items of one call may be passed in several parts.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
     /// let first = mpj::Op::from_raw_fn(false, |from, into, len, datatype| {
     ///     for byte in 0..len * datatype.size() {
-    ///         // SAFETY: the items of both lie there, as bytes without gaps.
+    ///         // SAFETY: both pointers have `len` items without gaps.
     ///         unsafe { *into.add(byte) = *from.add(byte) };
     ///     }
     /// });
@@ -180,7 +178,7 @@ impl Op {
         Op::User(UserOp { function: Function::Erased(DeferDrop::new(Arc::new(function))), commutative })
     }
 
-    /// Returns whether the order of operands does not matter.
+    /// Returns whether the operation is commutative.
     pub fn is_commutative(&self) -> bool {
         match self {
             Op::User(user) => user.commutative,
@@ -188,8 +186,8 @@ impl Op {
         }
     }
 
-    /// Returns a code for the operation, with which ranks check that all name the same one. User operations differ only
-    /// in whether they are commutative.
+    /// Returns a code, by which the ranks check that all use the same operation. User-defined operations differ only in
+    /// whether they are commutative.
     pub(crate) fn wire_code(&self) -> u8 {
         match self {
             Op::Sum => 0,
@@ -206,20 +204,18 @@ impl Op {
         }
     }
 
-    /// Returns why the operation is not defined for items of a datatype, if so.
+    /// Returns why the operation is not defined for a datatype; `None` if it is defined.
     pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
-            // Same elements in the same places: the function gets items as they lie in memory. A signature is only a
-            // hash, so types with invalid bit patterns are compared exactly.
+            // The function gets items in memory, so the elements must be at the same offsets. A signature is only a hash,
+            // so types with invalid bit patterns are compared exactly.
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
                 && (!own.needs_validation() || own.has_same_elements(datatype));
             let of = || datatype.single_primitive().map_or("mixed elements", Primitive::name);
-            return (!same).then(|| {
-                format!("the operation is one on {name}, and the datatype is another, of {}", of())
-            });
+            return (!same).then(|| format!("the operation is for {name}, the datatype has {}", of()));
         }
         let Some(primitive) = datatype.single_primitive() else {
             return Some(format!("{self:?} is not defined for a mixed datatype"));
@@ -234,9 +230,10 @@ impl Op {
     /// The memory for a copy of the items, which the order of the operands may require, is exhausted.
     ///
     /// # Safety
-    /// Both hold `count` initialised items of `datatype`, for which [`unsupported_reason`](Self::unsupported_reason)
-    /// returns `None`; those at `into` may be written; the two do not overlap.
-    pub(crate) unsafe fn fold(
+    /// Both pointers have `count` initialised items of `datatype`, for which
+    /// [`unsupported_reason`](Self::unsupported_reason) returns `None`; those at `into` may be written; they do not
+    /// overlap.
+    pub(crate) unsafe fn reduce_local(
         &self,
         from: *const u8,
         into: *mut u8,
@@ -246,13 +243,13 @@ impl Op {
     ) -> Result<(), AllocError> {
         if let Op::User(user) = self {
             match &user.function {
-                Function::Typed { fold, .. } => fold(from, into, count, order),
+                Function::Typed { function, .. } => function(from, into, count, order),
                 Function::Erased(function) if user.commutative || order == OperandOrder::IncomingFirst => {
                     function(from, into, count, datatype);
                 }
                 // SAFETY: the caller's contract.
                 Function::Erased(function) => unsafe {
-                    from_right(&**function, from, into, count, datatype)?;
+                    apply_incoming_last(&**function, from, into, count, datatype)?;
                 },
             }
             return Ok(());
@@ -262,87 +259,87 @@ impl Op {
         for run in datatype.runs(count) {
             let offset = run.offset as isize;
             let (from, into) = (from.wrapping_offset(offset), into.wrapping_offset(offset));
-            // SAFETY: as above; a run of a homogeneous type is whole primitives.
+            // SAFETY: as above; a run of a homogeneous type consists of whole primitives.
             unsafe { predefined(self, primitive, from, into, run.len / size) };
         }
         Ok(())
     }
 }
 
-/// Reads an item from memory of which only the bytes that its type names belong to it. For a type with padding its runs
-/// are given; the bytes between may belong to other objects and are not read.
+/// Reads an item. For a type with padding, `padded` has its runs: the bytes between them may belong to other objects and
+/// are not read.
 ///
 /// # Safety
-/// The bytes that `T`'s datatype names at `at` are those of a value, and `padded` is `None` or their runs.
+/// The bytes of the runs of `T`'s datatype at `at` are those of a value; `padded` is `None` only if `T` has no padding.
 #[inline]
 unsafe fn read_item<T: Receivable>(at: *const u8, padded: Option<&[Run]>) -> T {
     let Some(runs) = padded else {
-        // SAFETY: the type names all its bytes.
+        // SAFETY: the runs cover all bytes of the type.
         return unsafe { at.cast::<T>().read_unaligned() };
     };
     let mut item = MaybeUninit::<T>::uninit();
     for run in runs {
         let offset = run.offset as isize;
         let (from, to) = (at.wrapping_offset(offset), item.as_mut_ptr().cast::<u8>().wrapping_offset(offset));
-        // SAFETY: a run of an item is named, here and there.
+        // SAFETY: the run belongs to the item at both places.
         unsafe { from.copy_to_nonoverlapping(to, run.len) };
     }
-    // SAFETY: what is not named is padding.
+    // SAFETY: all bytes that were not copied are padding.
     unsafe { item.assume_init() }
 }
 
-/// Puts an item back, as [`take`] takes it.
+/// Writes an item as [`read_item`] reads it.
 ///
 /// # Safety
-/// As for `take`, and the bytes may be written.
+/// As for `read_item`, and the bytes may be written.
 #[inline]
-unsafe fn put<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]>) {
+unsafe fn write_item<T: Receivable>(item: &T, at: *mut u8, padded: Option<&[Run]>) {
     let Some(runs) = padded else {
-        // SAFETY: the type names all its bytes.
+        // SAFETY: the runs cover all bytes of the type.
         return unsafe { at.cast::<T>().write_unaligned(*item) };
     };
     for run in runs {
         let offset = run.offset as isize;
         let (from, to) =
             (ptr::from_ref(item).cast::<u8>().wrapping_offset(offset), at.wrapping_offset(offset));
-        // SAFETY: a run of an item is named, here and there.
+        // SAFETY: the run belongs to the item at both places.
         unsafe { from.copy_to_nonoverlapping(to, run.len) };
     }
 }
 
-/// Bytes of items that are copied at a time.
-const PART: usize = 64 << 10;
+const COPY_CHUNK: usize = 64 << 10;
 
-/// Makes `into = into ∘ from` by a function that makes its second operand the result: of a copy of `from`.
+/// Computes `into = into ∘ from` by a function that overwrites its second operand: it is given a copy of `from`.
 ///
 /// # Safety
-/// As [`Op::fold`].
-unsafe fn from_right(
-    function: &Erased,
+/// As [`Op::reduce_local`].
+unsafe fn apply_incoming_last(
+    function: &ErasedFn,
     from: *const u8,
     into: *mut u8,
     count: usize,
     datatype: &Datatype,
 ) -> Result<(), AllocError> {
     let extent = datatype.extent();
-    let part = PART.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
-    let (low, high) = datatype.byte_bounds(part).expect("items that lie in memory have bounds");
+    let chunk =
+        COPY_CHUNK.checked_div(extent.unsigned_abs() as usize).unwrap_or(count).clamp(1, count.max(1));
+    let (low, high) = datatype.byte_bounds(chunk).expect("items that lie in memory have bounds");
     let block = mpj_pool::global().alloc((high - low) as usize)?;
     let copy = block.as_ptr().as_ptr().wrapping_offset(-(low as isize));
-    for at in (0..count).step_by(part) {
-        let len = part.min(count - at);
+    for at in (0..count).step_by(chunk) {
+        let len = chunk.min(count - at);
         let shift = (at as isize).wrapping_mul(extent as isize);
         let (from, into) = (from.wrapping_offset(shift), into.wrapping_offset(shift));
-        // SAFETY: the caller's contract; the block has room for `part` items around `copy`.
+        // SAFETY: the caller's contract; the block has space for `chunk` items around `copy`.
         unsafe { datatype.transpack(from, len, datatype, copy, len, 0..usize::MAX) };
         function(into, copy, len, datatype);
-        // SAFETY: as above; the function has left items there.
+        // SAFETY: as above; the function has left valid items at `copy`.
         unsafe { datatype.transpack(copy, len, datatype, into, len, 0..usize::MAX) };
     }
     Ok(())
 }
 
-/// Whether [`predefined`] has an arm for the operation on this primitive.
+/// Returns whether [`predefined`] has an arm for the operation on this primitive.
 fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
     use Primitive::*;
     let (is_number, has_bits) = match primitive {
@@ -359,8 +356,8 @@ fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
 }
 
 /// # Safety
-/// As [`Op::fold`], for `count` primitives in a row.
-unsafe fn zip<T: Copy>(from: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
+/// As [`Op::reduce_local`], for `count` primitives in a row.
+unsafe fn combine_slices<T: Copy>(from: *const u8, into: *mut u8, count: usize, f: impl Fn(T, T) -> T) {
     let (from, into) = (from.cast::<T>(), into.cast::<T>());
     for at in 0..count {
         // SAFETY: the caller's contract.
@@ -376,13 +373,13 @@ unsafe fn zip<T: Copy>(from: *const u8, into: *mut u8, count: usize, f: impl Fn(
     }
 }
 
-/// Folds by the arm that the operation picks; every arm is a loop of its own, so that each can be vectorised.
+/// Selects the arm of the operation. Every arm is a separate loop, so that each can be vectorised.
 macro_rules! arms {
     ($type:ty, $op:expr, $from:expr, $into:expr, $count:expr; $($($pattern:pat_param)|+ => $f:expr),* $(,)?) => {
         match $op {
             $($($pattern)|+ => {
                 // SAFETY: the contract of `predefined`.
-                unsafe { zip::<$type>($from, $into, $count, $f) }
+                unsafe { combine_slices::<$type>($from, $into, $count, $f) }
             })*
             _ => (),
         }
@@ -390,15 +387,15 @@ macro_rules! arms {
 }
 
 /// # Safety
-/// As [`Op::fold`], for `count` primitives in a row.
+/// As [`Op::reduce_local`], for `count` primitives in a row.
 unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut u8, count: usize) {
     macro_rules! float {
         ($type:ty) => {
             arms!($type, op, from, into, count;
                 Op::Sum => |a, b| a + b,
                 Op::Prod => |a, b| a * b,
-                // The result is the same on all ranks, whichever side an item is on: a NaN wins over a number, and -0
-                // is less than 0, the only values that are equal but have different bits.
+                // The result must not depend on the order of the operands: a NaN wins over a number, and -0 is less than
+                // 0, because these are equal but have different bits.
                 Op::Min => |a, b| if b < a {
                     b
                 } else if a < b {
@@ -439,7 +436,7 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
     match primitive {
         Primitive::F64 => float!(f64),
         Primitive::F32 => float!(f32),
-        // A `bool` is the byte 0 or 1, and each of these keeps it so.
+        // Each of these operations maps bytes 0 and 1 to bytes 0 and 1.
         Primitive::Bool => arms!(u8, op, from, into, count;
             Op::Land | Op::Band => |a, b| a & b,
             Op::Lor | Op::Bor => |a, b| a | b,
@@ -457,7 +454,7 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
         Primitive::U128 => integer!(u128),
         Primitive::Usize => integer!(usize),
         Primitive::Isize => integer!(isize),
-        // Not `defined` for any operation.
+        // `is_defined_for` is false for all operations.
         Primitive::Char
         | Primitive::Packed
         | Primitive::F16

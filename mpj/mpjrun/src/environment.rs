@@ -159,7 +159,7 @@ mod tests {
             ),
             (
                 "MPJ_ALLREDUCE_ALGORITHM=rings",
-                "-x MPJ_ALLREDUCE_ALGORITHM=rings is not one of auto, flat, doubling, ring",
+                "-x MPJ_ALLREDUCE_ALGORITHM=rings is not one of auto, linear, recursive_doubling, ring",
             ),
             ("MPJ_ALLREDUCE_RNIG_MIN=3", "did you mean MPJ_ALLREDUCE_RING_MIN?"),
             (

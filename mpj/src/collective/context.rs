@@ -1,15 +1,15 @@
-//! The context in which the collectives of a communicator run.
+//! The state that the collectives of a communicator share.
 
 use std::sync::Arc;
 
 use mpj_devices::{Calls, Channel, Engine};
 
-use super::course::CollState;
-use super::label::MATCHED;
+use super::call_tag::MATCH_MASK;
+use super::state::CollState;
 use super::tuning::Tuning;
 
-/// The context of a communicator's collectives: a channel that separates their messages from the user's, and the state
-/// of the calls. The channel is freed when the last handle is dropped, because active calls may outlive their
+/// The channel of a communicator's collectives, which separates their messages from the user's, the state of their
+/// calls, and their tuning. The channel is freed when the last handle is dropped, because active calls may outlive the
 /// communicator.
 #[derive(Debug)]
 pub(crate) struct CollContext {
@@ -17,17 +17,16 @@ pub(crate) struct CollContext {
     channel: Arc<Channel>,
     rank: u32,
     size: u32,
-    course: CollState,
+    state: CollState,
     tuning: Tuning,
 }
 
 impl CollContext {
-    /// Creates the context for the members of a channel.
     pub(crate) fn new(engine: Arc<Engine>, channel: Arc<Channel>, tuning: Tuning) -> Self {
-        channel.set_tag_mask(MATCHED);
+        channel.set_tag_mask(MATCH_MASK);
         let (rank, size) = (channel.rank(), channel.group().size());
-        let course = CollState::new(engine.bias());
-        CollContext { engine, channel, rank, size, course, tuning }
+        let state = CollState::new(engine.bias());
+        CollContext { engine, channel, rank, size, state, tuning }
     }
 
     #[inline]
@@ -56,14 +55,14 @@ impl CollContext {
     }
 
     #[inline]
-    pub(crate) fn course(&self) -> &CollState {
-        &self.course
+    pub(crate) fn coll_state(&self) -> &CollState {
+        &self.state
     }
 }
 
 impl Calls for CollContext {
     fn next(&self) -> u32 {
-        self.course.counts().upcoming()
+        self.state.sequence().upcoming()
     }
 }
 

@@ -1,27 +1,24 @@
-//! Collectives. Each algorithm computes a list of steps for one rank. [`schedule`] runs the list, either in a blocking
-//! call ([`turn`]) or as a task of the engine ([`task`]). [`part`] detects ranks that are out of step. See `README.md`
-//! in this folder.
-//!
-//! An algorithm is a function from (rank, size, counts) to steps. It moves no data, so a simulator can test it without
-//! a job, and the same steps serve blocking and non-blocking calls.
+//! Collectives. Each algorithm is a function from rank, size and counts to a list of steps for one rank. [`schedule`]
+//! runs the list, either in a blocking call ([`blocking`]) or as a task of the engine ([`task`]). [`state`] detects
+//! mismatched calls and failures on other ranks. See `README.md` in this folder.
 
-pub(crate) mod all;
+pub(crate) mod active_call;
+pub(crate) mod all_to_all;
+pub(crate) mod blocking;
+pub(crate) mod call_tag;
+mod check;
 pub(crate) mod context;
-mod counts;
-mod course;
-pub(crate) mod label;
 mod notice;
-pub(crate) mod part;
-mod patience;
 pub(crate) mod plan;
-mod receipt;
 pub(crate) mod reduce;
 pub(crate) mod rooted;
 pub(crate) mod scan;
 pub(crate) mod schedule;
+mod sequence;
 #[cfg(test)]
 mod simulator;
+mod stall;
+mod state;
 pub(crate) mod step;
 pub(crate) mod task;
 pub(crate) mod tuning;
-pub(crate) mod turn;

@@ -1,7 +1,4 @@
 //! Barrier, broadcast, gather and scatter.
-//!
-//! A few ranks communicate directly with one of them, without a tree: then no rank waits for a rank that itself waits
-//! for another one, so ranks that share a core are scheduled once each.
 
 use super::step::{BufIndex, Span, Step};
 
@@ -23,17 +20,17 @@ pub(crate) fn barrier(rank: u32, size: u32) -> Vec<Step> {
 }
 
 /// Computes the steps of a barrier in which rank 0 receives from all ranks and then sends to all (F-MPJ's FT, twice).
-pub(crate) fn barrier_flat(rank: u32, size: u32) -> Vec<Step> {
+pub(crate) fn barrier_linear(rank: u32, size: u32) -> Vec<Step> {
     if rank != 0 {
         let (into, from) = (Span::NONE, Span::NONE);
         return vec![Step::Recv { from: 0, into }, Step::Send { to: 0, from }];
     }
-    let hear = (1..size).map(|from| Step::Recv { from, into: Span::NONE });
-    let tell = (1..size).map(|to| Step::Send { to, from: Span::NONE });
-    hear.chain([Step::Fence]).chain(tell).collect()
+    let receives = (1..size).map(|from| Step::Recv { from, into: Span::NONE });
+    let sends = (1..size).map(|to| Step::Send { to, from: Span::NONE });
+    receives.chain([Step::Fence]).chain(sends).collect()
 }
 
-/// Computes the steps of a broadcast from the root directly to each other rank (F-MPJ's FT).
+/// Computes the steps of a linear broadcast (F-MPJ's FT).
 pub(crate) fn bcast_linear(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> {
     let whole = Span::new(BufIndex::RECV, 0, count);
     if rank != root {
@@ -64,11 +61,11 @@ pub(crate) fn bcast(rank: u32, size: u32, root: u32, count: usize) -> Vec<Step> 
     steps
 }
 
-/// Returns the first item and the number of items of a rank's block.
+/// Function from a rank to the first item and the number of items of its block.
 pub(crate) type Blocks<'a> = &'a dyn Fn(u32) -> (usize, usize);
 
-/// Computes the steps of a gather: every rank sends to the root (F-MPJ's FT). If `send` is `None` at the root, its own
-/// items are in place. `into` returns the span for the items of a rank.
+/// Computes the steps of a linear gather (F-MPJ's FT). If `send` is `None` at the root, its own items are in place.
+/// `into` returns the span for the items of a rank.
 pub(crate) fn gather(
     rank: u32,
     size: u32,
@@ -84,8 +81,7 @@ pub(crate) fn gather(
     others.chain(own).collect()
 }
 
-/// Computes the steps of a scatter: the root sends to every rank. If `recv` is `None` at the root, its own items stay
-/// in place.
+/// Computes the steps of a linear scatter. If `recv` is `None` at the root, its own items stay in place.
 pub(crate) fn scatter(rank: u32, size: u32, root: u32, send: Blocks<'_>, recv: Option<Span>) -> Vec<Step> {
     if rank != root {
         return recv.map(|into| Step::Recv { from: root, into }).into_iter().collect();

@@ -4,23 +4,23 @@ use super::reduce::{copy, recv_and_reduce};
 use super::step::{BufIndex, Span, Step};
 use crate::op::OperandOrder;
 
-/// Computes the steps of a scan by doubling (Hillis, Steele 1986). Needs `count` items of temporary memory.
-pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> {
+/// Computes the steps of a scan by recursive doubling (Hillis, Steele 1986). Needs a temporary buffer of `count` items.
+pub(crate) fn scan(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<Step> {
     let result = Span::new(BufIndex::RECV, 0, count);
     let incoming = Span::new(BufIndex::TEMP, 0, count);
     let mut steps = Vec::with_capacity(4 * (size.ilog2() as usize + 1) + 1);
-    // The rank sends its own items from the user's buffer, and copies them while messages are in flight.
-    let mut held = mine;
+    // The first send reads the user's buffer, and the copy overlaps with the transfer.
+    let mut current = own_span;
     let mut distance = 1;
     while distance < size {
         if rank >= distance {
             steps.push(Step::Recv { from: rank - distance, into: incoming });
         }
         if rank + distance < size {
-            steps.push(Step::Send { to: rank + distance, from: held });
+            steps.push(Step::Send { to: rank + distance, from: current });
         }
-        steps.extend(copy(held, result));
-        held = result;
+        steps.extend(copy(current, result));
+        current = result;
         steps.push(Step::Fence);
         if rank >= distance {
             steps.push(Step::ReduceLocal {
@@ -31,24 +31,30 @@ pub(crate) fn scan(rank: u32, size: u32, mine: Span, count: usize) -> Vec<Step> 
         }
         distance *= 2;
     }
-    steps.extend(copy(held, result));
+    steps.extend(copy(current, result));
     steps
 }
 
 /// Computes the steps of a scan in which each rank receives from all ranks before it (F-MPJ's FT, from every rank).
-/// Needs `count` items of temporary memory, once or, if `apart`, for each of these ranks.
-pub(crate) fn scan_flat(rank: u32, size: u32, mine: Span, count: usize, apart: bool) -> Vec<Step> {
+/// Needs a temporary buffer of `count` items, or one for each of these ranks if `separate_bufs`.
+pub(crate) fn scan_linear(
+    rank: u32,
+    size: u32,
+    own_span: Span,
+    count: usize,
+    separate_bufs: bool,
+) -> Vec<Step> {
     let mut steps = Vec::with_capacity((size + 2 * rank) as usize + 2);
-    steps.extend((rank + 1..size).map(|to| Step::Send { to, from: mine }));
-    if rank > 0 && mine.area == BufIndex::RECV {
+    steps.extend((rank + 1..size).map(|to| Step::Send { to, from: own_span }));
+    if rank > 0 && own_span.buf == BufIndex::RECV {
         // In place, the rank's own items must be sent before they are overwritten.
         steps.push(Step::Fence);
     }
     recv_and_reduce(
         &mut steps,
         (0..rank).rev().map(|from| (from, OperandOrder::IncomingFirst)),
-        (mine, count),
-        apart,
+        (own_span, count),
+        separate_bufs,
     );
     steps
 }

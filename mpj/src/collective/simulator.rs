@@ -1,11 +1,10 @@
-//! A simulator of collectives: no threads, no engine and no bytes, only the steps of all ranks.
+//! A simulator of collectives: it executes the steps of all ranks without threads, an engine or data.
 //!
 //! * A send completes when its receive has been posted, as if no message were eager. Steps that complete here cannot
 //!   deadlock.
 //! * Items are [`Term`]s, which record whose items were combined, and in which order.
-//! * Accessing memory that a pending operation reads or writes is an error, and so is a message of unexpected length.
-//! * In one round a rank sends one message and receives one, in the order of its steps; this defines the number of
-//!   rounds.
+//! * An access to items that a pending operation uses is an error, and so is a message of unexpected length.
+//! * In one round a rank sends one message and receives one, in the order of its steps.
 
 mod tests;
 
@@ -24,7 +23,6 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// Returns an item as a rank contributes it.
     pub(super) fn own(item: usize, rank: u32) -> Self {
         Term { item, first: rank, len: 1 }
     }
@@ -40,25 +38,24 @@ impl Term {
 
 /// One item of memory; `None` if it was never written.
 #[derive(Clone, Copy, Default, Debug)]
-struct Cell {
+struct Item {
     term: Option<Term>,
     readers: u32,
     is_written: bool,
 }
 
-/// The areas of a rank, by number: first the user's buffers, then the temporary areas.
-pub(super) type Areas = Vec<Vec<Option<Term>>>;
+/// The buffers of a rank by index: first the user's, then the temporary ones.
+pub(super) type Buffers = Vec<Vec<Option<Term>>>;
 
 #[derive(Debug)]
 struct Rank {
     steps: std::vec::IntoIter<Step>,
-    areas: Vec<Vec<Cell>>,
+    bufs: Vec<Vec<Item>>,
     pending: u32,
-    is_at_line: bool,
-    /// The round in which the rank's last fence was passed, and the last round in which one of its operations
-    /// completed.
-    now: u32,
-    ended: u32,
+    at_fence: bool,
+    /// The round in which the rank passed its last fence, and the last round in which one of its operations completed.
+    passed: u32,
+    last_completed: u32,
     /// The rounds up to which the rank has something to send, and to receive.
     sending: u32,
     receiving: u32,
@@ -73,43 +70,41 @@ struct Side {
     round: u32,
 }
 
-/// The result of a simulation.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) areas: Vec<Areas>,
+    pub(super) bufs: Vec<Buffers>,
     pub(super) rounds: u32,
     /// The maximum number of items that one rank has sent.
-    pub(super) most_sent: usize,
+    pub(super) max_sent: usize,
 }
 
 #[derive(Debug)]
 struct Machine {
     ranks: Vec<Rank>,
-    /// Sends or receives that wait for the other side, by sender and receiver, in order.
+    /// Unmatched sends and receives by sender and receiver, in order.
     sends: HashMap<(u32, u32), VecDeque<Side>>,
     receives: HashMap<(u32, u32), VecDeque<Side>>,
-    /// The ranks that can continue.
     ready: VecDeque<u32>,
 }
 
-/// Runs the steps of all ranks on the given initial areas.
+/// Runs the steps of all ranks on the given initial buffers.
 ///
 /// # Errors
-/// Describes the error of a rank and its peer, or names the ranks that wait for ever.
+/// A rank's error, or an unmatched message.
 pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     size: u32,
     steps: impl Fn(u32) -> Vec<Step>,
-    areas: impl Fn(u32) -> A,
+    bufs: impl Fn(u32) -> A,
 ) -> Result<Report, String> {
-    let cells =
-        |area: Vec<Option<Term>>| area.into_iter().map(|term| Cell { term, ..Cell::default() }).collect();
+    let items =
+        |buf: Vec<Option<Term>>| buf.into_iter().map(|term| Item { term, ..Item::default() }).collect();
     let rank = |rank| Rank {
         steps: steps(rank).into_iter(),
-        areas: areas(rank).into_iter().map(cells).collect(),
+        bufs: bufs(rank).into_iter().map(items).collect(),
         pending: 0,
-        is_at_line: false,
-        now: 0,
-        ended: 0,
+        at_fence: false,
+        passed: 0,
+        last_completed: 0,
         sending: 0,
         receiving: 0,
         items_sent: 0,
@@ -118,26 +113,26 @@ pub(super) fn run<A: IntoIterator<Item = Vec<Option<Term>>>>(
     let mut machine =
         Machine { ranks: (0..size).map(rank).collect(), sends, receives, ready: (0..size).collect() };
     while let Some(rank) = machine.ready.pop_front() {
-        machine.advance(rank).map_err(|why| format!("rank {rank} of {size}: {why}"))?;
+        machine.advance(rank).map_err(|error| format!("rank {rank} of {size}: {error}"))?;
     }
     machine.report()
 }
 
 impl Machine {
-    /// Runs a rank to its next fence, or to its end.
+    /// Runs a rank up to its next blocking fence, or to its end.
     fn advance(&mut self, rank: u32) -> Result<(), String> {
         loop {
             let this = &mut self.ranks[rank as usize];
-            if this.is_at_line {
+            if this.at_fence {
                 if this.pending > 0 {
                     return Ok(());
                 }
-                this.is_at_line = false;
-                this.now = this.ended;
+                this.at_fence = false;
+                this.passed = this.last_completed;
             }
             match this.steps.next() {
                 None => return Ok(()),
-                Some(Step::Fence) => this.is_at_line = true,
+                Some(Step::Fence) => this.at_fence = true,
                 Some(Step::Copy { from, into }) => self.combine(rank, from, into, |from, _| Some(from))?,
                 Some(Step::ReduceLocal { from, into, order }) => {
                     let size = self.ranks.len() as u32;
@@ -149,28 +144,28 @@ impl Machine {
                 Some(Step::Send { to, from }) => {
                     this.pending += 1;
                     this.items_sent += from.count;
-                    this.sending = this.sending.max(this.now) + 1;
+                    this.sending = this.sending.max(this.passed) + 1;
                     let side = Side { span: from, round: this.sending };
-                    self.cells(rank, from, |cell| {
-                        cell.readers += 1;
-                        (!cell.is_written).then_some(()).ok_or("sends what it receives")
+                    self.items(rank, from, |item| {
+                        item.readers += 1;
+                        (!item.is_written).then_some(()).ok_or("sends items that it receives")
                     })?;
-                    match take(&mut self.receives, (rank, to)) {
-                        Some(other) => self.meet((rank, side), (to, other))?,
+                    match pop_front(&mut self.receives, (rank, to)) {
+                        Some(peer) => self.transfer((rank, side), (to, peer))?,
                         None => self.sends.entry((rank, to)).or_default().push_back(side),
                     }
                 }
                 Some(Step::Recv { from, into }) => {
                     this.pending += 1;
-                    this.receiving = this.receiving.max(this.now) + 1;
+                    this.receiving = this.receiving.max(this.passed) + 1;
                     let side = Side { span: into, round: this.receiving };
-                    self.cells(rank, into, |cell| {
-                        let is_used = cell.is_written || cell.readers > 0;
-                        cell.is_written = true;
-                        (!is_used).then_some(()).ok_or("receives into what is in use")
+                    self.items(rank, into, |item| {
+                        let is_used = item.is_written || item.readers > 0;
+                        item.is_written = true;
+                        (!is_used).then_some(()).ok_or("receives into items in use")
                     })?;
-                    match take(&mut self.sends, (from, rank)) {
-                        Some(other) => self.meet((from, other), (rank, side))?,
+                    match pop_front(&mut self.sends, (from, rank)) {
+                        Some(peer) => self.transfer((from, peer), (rank, side))?,
                         None => self.receives.entry((from, rank)).or_default().push_back(side),
                     }
                 }
@@ -178,21 +173,21 @@ impl Machine {
         }
     }
 
-    fn cells(
+    fn items(
         &mut self,
         rank: u32,
         span: Span,
-        mut each: impl FnMut(&mut Cell) -> Result<(), &'static str>,
+        mut each: impl FnMut(&mut Item) -> Result<(), &'static str>,
     ) -> Result<(), String> {
         if span.count == 0 {
             return Ok(());
         }
-        let area = self.ranks[rank as usize].areas.get_mut(span.area.number());
-        let area = area.ok_or_else(|| format!("{span:?} lies in no memory"))?;
-        let len = area.len();
-        let cells = area.get_mut(span.at..span.at + span.count);
-        let cells = cells.ok_or_else(|| format!("{span:?} leaves its {len} items"))?;
-        cells.iter_mut().try_for_each(|cell| each(cell).map_err(|why| format!("{why}: {span:?}")))
+        let buf = self.ranks[rank as usize].bufs.get_mut(span.buf.index());
+        let buf = buf.ok_or_else(|| format!("{span:?} is in no buffer"))?;
+        let len = buf.len();
+        let items = buf.get_mut(span.at..span.at + span.count);
+        let items = items.ok_or_else(|| format!("{span:?} exceeds the {len} items"))?;
+        items.iter_mut().try_for_each(|item| each(item).map_err(|error| format!("{error}: {span:?}")))
     }
 
     /// Applies a local step to the items of two spans.
@@ -204,47 +199,47 @@ impl Machine {
         f: impl Fn(Term, Option<Term>) -> Option<Term>,
     ) -> Result<(), String> {
         if from.count != into.count {
-            return Err(format!("{from:?} and {into:?} are not as long"));
+            return Err(format!("{from:?} and {into:?} differ in length"));
         }
         let mut terms = Vec::with_capacity(from.count);
-        self.cells(rank, from, |cell| {
-            terms.push(cell.term.filter(|_| !cell.is_written).ok_or("reads what is not there")?);
+        self.items(rank, from, |item| {
+            terms.push(item.term.filter(|_| !item.is_written).ok_or("reads unwritten items")?);
             Ok(())
         })?;
         let mut terms = terms.into_iter();
-        self.cells(rank, into, |cell| {
-            if cell.is_written || cell.readers > 0 {
-                return Err("writes what is in use");
+        self.items(rank, into, |item| {
+            if item.is_written || item.readers > 0 {
+                return Err("writes items in use");
             }
-            let combined = terms.next().and_then(|term| f(term, cell.term));
-            cell.term = Some(combined.ok_or("combines what are no neighbours")?);
+            let combined = terms.next().and_then(|term| f(term, item.term));
+            item.term = Some(combined.ok_or("combines items of non-adjacent ranks")?);
             Ok(())
         })
     }
 
     /// Transfers a message that has both sides, and completes both operations.
-    fn meet(&mut self, (from, send): (u32, Side), (to, receive): (u32, Side)) -> Result<(), String> {
+    fn transfer(&mut self, (from, send): (u32, Side), (to, receive): (u32, Side)) -> Result<(), String> {
         if send.span.count != receive.span.count {
-            let (sent, room) = (send.span.count, receive.span.count);
-            return Err(format!("{sent} items from rank {from} to rank {to}, which expects {room}"));
+            let (sent, expected) = (send.span.count, receive.span.count);
+            return Err(format!("{sent} items from rank {from} to rank {to}, which expects {expected}"));
         }
         let mut terms = Vec::with_capacity(send.span.count);
-        self.cells(from, send.span, |cell| {
-            cell.readers -= 1;
-            terms.push(cell.term.ok_or("sends what is not there")?);
+        self.items(from, send.span, |item| {
+            item.readers -= 1;
+            terms.push(item.term.ok_or("sends unwritten items")?);
             Ok(())
         })?;
         let mut terms = terms.into_iter();
-        self.cells(to, receive.span, |cell| {
-            (cell.term, cell.is_written) = (terms.next(), false);
+        self.items(to, receive.span, |item| {
+            (item.term, item.is_written) = (terms.next(), false);
             Ok(())
         })?;
         let round = send.round.max(receive.round);
         for rank in [from, to] {
-            let ended = &mut self.ranks[rank as usize];
-            ended.pending -= 1;
-            ended.ended = ended.ended.max(round);
-            if ended.pending == 0 && ended.is_at_line {
+            let rank_state = &mut self.ranks[rank as usize];
+            rank_state.pending -= 1;
+            rank_state.last_completed = rank_state.last_completed.max(round);
+            if rank_state.pending == 0 && rank_state.at_fence {
                 self.ready.push_back(rank);
             }
         }
@@ -252,21 +247,23 @@ impl Machine {
     }
 
     fn report(self) -> Result<Report, String> {
-        let unmet = |(sides, what): (&HashMap<(u32, u32), VecDeque<Side>>, _)| {
+        let unmatched = |(sides, what): (&HashMap<(u32, u32), VecDeque<Side>>, _)| {
             let waiting = sides.iter().find(|(_, sides)| !sides.is_empty());
-            waiting.map(|((from, to), _)| format!("a {what} from rank {from} to rank {to} has no other side"))
+            waiting.map(|((from, to), _)| format!("a {what} from rank {from} to rank {to} is unmatched"))
         };
-        if let Some(why) = [(&self.sends, "send"), (&self.receives, "receive")].into_iter().find_map(unmet) {
-            return Err(why);
+        if let Some(error) =
+            [(&self.sends, "send"), (&self.receives, "receive")].into_iter().find_map(unmatched)
+        {
+            return Err(error);
         }
-        let rounds = self.ranks.iter().map(|rank| rank.ended).max().unwrap_or(0);
-        let most_sent = self.ranks.iter().map(|rank| rank.items_sent).max().unwrap_or(0);
-        let terms = |area: Vec<Cell>| area.into_iter().map(|cell| cell.term).collect();
-        let areas = self.ranks.into_iter().map(|rank| rank.areas.into_iter().map(terms).collect()).collect();
-        Ok(Report { areas, rounds, most_sent })
+        let rounds = self.ranks.iter().map(|rank| rank.last_completed).max().unwrap_or(0);
+        let max_sent = self.ranks.iter().map(|rank| rank.items_sent).max().unwrap_or(0);
+        let terms = |buf: Vec<Item>| buf.into_iter().map(|item| item.term).collect();
+        let bufs = self.ranks.into_iter().map(|rank| rank.bufs.into_iter().map(terms).collect()).collect();
+        Ok(Report { bufs, rounds, max_sent })
     }
 }
 
-fn take(sides: &mut HashMap<(u32, u32), VecDeque<Side>>, who: (u32, u32)) -> Option<Side> {
-    sides.get_mut(&who)?.pop_front()
+fn pop_front(sides: &mut HashMap<(u32, u32), VecDeque<Side>>, pair: (u32, u32)) -> Option<Side> {
+    sides.get_mut(&pair)?.pop_front()
 }

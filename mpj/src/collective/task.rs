@@ -1,5 +1,9 @@
-//! Non-blocking and persistent collectives: a task owns a schedule, which the engine polls through one call, or through
-//! one call after another.
+//! Non-blocking and persistent collectives: tasks that own a schedule and that the engine polls.
+//!
+//! ```text
+//!            start            call completes           outcome taken (persistent only)
+//!   IDLE ------------> ACTIVE ----------------> COMPLETE ------------> IDLE
+//! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,63 +11,58 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpj_devices::{Buf, Fault, KeepAlive, ProgressTask, WaitReason, drop_panic_payload};
 
+use super::active_call::{ActiveCall, flush_notices};
+use super::blocking::USER_PANIC;
+use super::call_tag::{CallDigest, is_resync};
 use super::context::CollContext;
-use super::course::{CallId, CollState};
-use super::label::{CallDigest, is_meeting};
-use super::part::{ActiveCall, flush_notices};
 use super::plan::Plan;
 use super::schedule::{Schedule, ScheduleStatus};
-use super::turn::PANICKED;
+use super::state::{CallId, CollState};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::abort_on_unwind;
 
-/// A schedule, and the state of its active call.
 #[derive(Debug)]
 pub(crate) struct CollectiveTask {
     context: Arc<CollContext>,
     name: &'static str,
-    label: CallDigest,
+    digest: CallDigest,
     /// [`IDLE`], [`ACTIVE`] or [`ENDED`].
     phase: AtomicU8,
     state: Mutex<State>,
 }
 
-/// No call was started, or the outcome of the last one was taken.
 const IDLE: u8 = 0;
-/// A call is active.
 const ACTIVE: u8 = 1;
-/// A call has completed, and its outcome was not taken.
-const ENDED: u8 = 2;
+const COMPLETE: u8 = 2;
 
 #[derive(Debug)]
 struct State {
     schedule: Schedule<'static, Arc<CollContext>>,
-    part: ActiveCall,
+    active: ActiveCall,
     stage: TaskStage,
     outcome: Result<()>,
-    /// Whether notices of the error were sent.
-    is_told: bool,
-    keep: Option<KeepAlive>,
-    /// Whether the task is persistent, so that it keeps the memory for further calls.
-    runs_again: bool,
+    /// Whether notices of the error were sent, so that taking the outcome flushes them.
+    sent_notices: bool,
+    keep_alive: Option<KeepAlive>,
+    /// A persistent task keeps `keep_alive` for further calls.
+    is_persistent: bool,
 }
 
-/// The stage of a call.
 #[derive(Clone, Copy, Debug)]
 enum TaskStage {
-    /// The call has neither checked notices nor sent anything.
-    Begun,
-    /// The call waits to learn whether all ranks have rejected the calls that this rank rejected.
-    Refused,
+    /// The call has sent nothing, and checks notices first.
+    CheckNotices,
+    /// The call waits to learn whether all ranks have rejected the calls that this rank has rejected.
+    AwaitRejections,
     Steps,
 }
 
 impl CollectiveTask {
-    /// Starts a call, whose arguments `plan` checks. `keep` is dropped when the call has completed, before the
+    /// Starts a call, whose arguments `plan` checks. `keep_alive` is dropped when the call has completed, before the
     /// completion is visible.
     ///
     /// # Errors
-    /// Those of `plan`, of which the other ranks are notified; the ranks are out of step.
+    /// Those of `plan`, of which the other ranks are notified; collectives are disabled.
     ///
     /// # Safety
     /// The contract of [`Schedule::new`], until the call has completed.
@@ -71,54 +70,56 @@ impl CollectiveTask {
         context: &Arc<CollContext>,
         name: &'static str,
         plan: impl FnOnce() -> Result<(CallDigest, Plan<'a>)>,
-        keep: Option<KeepAlive>,
+        keep_alive: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
-        let (part, checked) = ActiveCall::new(context, name);
-        let made = checked.and_then(|()| plan()).and_then(|(label, plan)| {
+        let (active, checked) = ActiveCall::new(context, name);
+        let created = checked.and_then(|()| plan()).and_then(|(digest, plan)| {
             // SAFETY: the caller's contract.
-            let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
-            CollectiveTask::new(context, part, label, schedule, keep, false)
+            let schedule =
+                unsafe { Schedule::new(Arc::clone(context), active.id(digest), plan.into_owned()) };
+            CollectiveTask::new(context, active, digest, schedule, keep_alive, false)
         });
-        let task = made.inspect_err(|error| end(context, part, error))?;
-        task.launch(part);
+        let task = created.inspect_err(|error| end_rejected(context, active, error))?;
+        task.activate(active);
         Ok(task)
     }
 
-    /// Creates a task for a plan that was checked in a call of its own; [`restart`](Self::restart) runs it.
+    /// Creates a task for a plan that the `*_init` call has checked; [`restart`](Self::restart) runs it.
     ///
     /// # Errors
     /// The memory cannot be allocated.
     pub(crate) fn prepare(
         context: &Arc<CollContext>,
-        part: ActiveCall,
-        (label, plan): (CallDigest, Plan<'_>),
-        keep: Option<KeepAlive>,
+        active: ActiveCall,
+        (digest, plan): (CallDigest, Plan<'_>),
+        keep_alive: Option<KeepAlive>,
     ) -> Result<Arc<Self>> {
         // SAFETY: `restart` passes the contract on to its caller, and only `restart` runs the schedule.
-        let schedule = unsafe { Schedule::new(Arc::clone(context), part.call(label), plan.into_owned()) };
-        CollectiveTask::new(context, part, label, schedule, keep, true)
+        let schedule = unsafe { Schedule::new(Arc::clone(context), active.id(digest), plan.into_owned()) };
+        CollectiveTask::new(context, active, digest, schedule, keep_alive, true)
     }
 
     fn new(
         context: &Arc<CollContext>,
-        part: ActiveCall,
-        label: CallDigest,
+        active: ActiveCall,
+        digest: CallDigest,
         mut schedule: Schedule<'static, Arc<CollContext>>,
-        keep: Option<KeepAlive>,
-        runs_again: bool,
+        keep_alive: Option<KeepAlive>,
+        is_persistent: bool,
     ) -> Result<Arc<Self>> {
         schedule.allocate()?;
-        let (stage, outcome, is_told) = (TaskStage::Begun, Ok(()), false);
-        let state = Mutex::new(State { schedule, part, stage, outcome, is_told, keep, runs_again });
-        let (context, name, phase) = (Arc::clone(context), part.name(), AtomicU8::new(IDLE));
-        Ok(Arc::new(CollectiveTask { context, name, label, phase, state }))
+        let (stage, outcome, sent_notices) = (TaskStage::CheckNotices, Ok(()), false);
+        let state =
+            Mutex::new(State { schedule, active, stage, outcome, sent_notices, keep_alive, is_persistent });
+        let (context, name, phase) = (Arc::clone(context), active.name(), AtomicU8::new(IDLE));
+        Ok(Arc::new(CollectiveTask { context, name, digest, phase, state }))
     }
 
     /// Starts another call, with new buffers where `bufs` has them.
     ///
     /// # Errors
     /// The last call is active, or its outcome was not taken; the items of the new buffers differ, of which the other
-    /// ranks are notified; the ranks are out of step.
+    /// ranks are notified; collectives are disabled.
     ///
     /// # Safety
     /// As [`start`](Self::start).
@@ -127,23 +128,23 @@ impl CollectiveTask {
             return Err(Error::new(
                 ErrorClass::Request,
                 self.name,
-                "it was started, and has not been waited for",
+                "the persistent request is active: wait for it before the next start",
             ));
         }
-        let (part, checked) = ActiveCall::new(&self.context, self.name);
-        let ready = checked.and_then(|()| self.state().schedule.lend_anew(bufs));
-        ready.inspect_err(|error| end(&self.context, part, error))?;
-        self.launch(part);
+        let (active, checked) = ActiveCall::new(&self.context, self.name);
+        let ready = checked.and_then(|()| self.state().schedule.rebind(bufs));
+        ready.inspect_err(|error| end_rejected(&self.context, active, error))?;
+        self.activate(active);
         Ok(())
     }
 
-    fn launch(self: &Arc<Self>, mut part: ActiveCall) {
-        let call = part.call(self.label);
-        part.begin(call);
+    fn activate(self: &Arc<Self>, mut active: ActiveCall) {
+        let call = active.id(self.digest);
+        active.start(call);
         let mut state = self.state();
         state.schedule.restart(call);
-        state.part = part;
-        state.stage = TaskStage::Begun;
+        state.active = active;
+        state.stage = TaskStage::CheckNotices;
         self.phase.store(ACTIVE, Ordering::Release);
         let items = state.schedule.items();
         drop(state);
@@ -163,7 +164,6 @@ impl CollectiveTask {
         &self.context
     }
 
-    /// Returns the name of the call in errors.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
@@ -184,65 +184,63 @@ impl CollectiveTask {
         self.take_outcome()
     }
 
-    /// Waits until no call is active.
     pub(crate) fn wait_idle(&self) {
         let (engine, channel) = (self.context.engine(), self.context.channel());
-        let has_ended = |(): &mut ()| (self.phase.load(Ordering::Acquire) != ACTIVE).then_some(());
+        let is_idle = |(): &mut ()| (self.phase.load(Ordering::Acquire) != ACTIVE).then_some(());
         let what = |(): &()| {
             let wait = WaitReason::collective(self.name, channel);
-            // A thread that polls the task holds the lock. The number only serves wait reports, so do not block for it.
+            // A thread that polls the task holds the lock. Only wait reports use the number, so do not block for it.
             match self.state.try_lock() {
-                Ok(state) => wait.numbered(state.part.number()),
+                Ok(state) => wait.numbered(state.active.seq()),
                 Err(_) => wait,
             }
         };
-        engine.wait_for(&mut (), has_ended, what);
+        engine.wait_for(&mut (), is_idle, what);
     }
 
-    /// Drops `keep`, when there will be no further call.
-    pub(crate) fn release(&self) {
-        let keep = self.state().keep.take();
-        drop(keep);
+    /// Drops `keep_alive`, when there will be no further call.
+    pub(crate) fn release_memory(&self) {
+        let keep_alive = self.state().keep_alive.take();
+        drop(keep_alive);
     }
 
-    /// Takes the outcome of a completed call.
+    /// Takes the outcome of a call that has completed.
     ///
     /// # Errors
     /// The error of the call.
     pub(crate) fn take_outcome(&self) -> Result<()> {
         let mut state = self.state();
-        let (outcome, is_told) = (state.outcome.clone(), std::mem::take(&mut state.is_told));
-        if state.runs_again {
+        let (outcome, sent_notices) = (state.outcome.clone(), std::mem::take(&mut state.sent_notices));
+        if state.is_persistent {
             state.outcome = Ok(());
             self.phase.store(IDLE, Ordering::Release);
         }
         drop(state);
-        if is_told {
+        if sent_notices {
             flush_notices(&self.context);
         }
         outcome
     }
 }
 
-/// Ends a call that was rejected.
 #[cold]
-fn end(context: &CollContext, part: ActiveCall, error: &Error) {
-    if part.end(context, Some(error)) {
+fn end_rejected(context: &CollContext, active: ActiveCall, error: &Error) {
+    if active.end(context, Some(error)) {
         flush_notices(context);
     }
 }
 
 impl ProgressTask for CollectiveTask {
     fn poll(&self) -> bool {
-        // Other ranks and threads use the memory during the call, so a panic aborts. Panics of the user's functions are
-        // caught in `advance`.
+        // Other ranks and threads use the memory during the call, so a panic aborts. `advance` catches panics of user
+        // functions.
         abort_on_unwind(|| {
             let mut state = self.state();
-            let call = state.part.call(self.label);
+            let call = state.active.id(self.digest);
             let Some(outcome) = state.advance(&self.context, &call) else { return false };
             state.end(&self.context, outcome);
             // SYNC task-phase (release)
-            self.phase.store(ENDED, Ordering::Release);
+            self.phase.store(COMPLETE, Ordering::Release);
             true
         })
     }
@@ -251,41 +249,43 @@ impl ProgressTask for CollectiveTask {
 impl State {
     /// Runs the call as far as possible; returns its outcome if it has completed.
     fn advance(&mut self, context: &CollContext, call: &CallId) -> Option<Result<()>> {
-        let leaves = context.engine().is_closed().then(|| {
+        let closed = context.engine().is_closed().then(|| {
             let rank = Some(context.engine().site().rank);
             Error::from_fault(call.name, Fault::Left { rank })
         });
         loop {
-            match (self.stage, &leaves) {
-                (TaskStage::Begun | TaskStage::Refused, Some(error)) => return Some(Err(error.clone())),
-                (TaskStage::Begun, None) => {
-                    if let Err(error) = CollState::check_notices(context, call, call.number, false) {
+            match (self.stage, &closed) {
+                (TaskStage::CheckNotices | TaskStage::AwaitRejections, Some(error)) => {
+                    return Some(Err(error.clone()));
+                }
+                (TaskStage::CheckNotices, None) => {
+                    if let Err(error) = CollState::check_notices(context, call, call.seq, false) {
                         return Some(Err(error));
                     }
-                    self.stage = TaskStage::Refused;
+                    self.stage = TaskStage::AwaitRejections;
                 }
-                (TaskStage::Refused, None) => {
-                    if context.course().has_notices()
-                        && let Err(error) = self.part.poll_refusals(context)?
+                (TaskStage::AwaitRejections, None) => {
+                    if context.coll_state().has_notices()
+                        && let Err(error) = self.active.poll_rejections(context)?
                     {
                         return Some(Err(error));
                     }
-                    if is_meeting(call.number) {
-                        self.schedule.meet();
+                    if is_resync(call.seq) {
+                        self.schedule.prepend_resync();
                     }
                     self.stage = TaskStage::Steps;
                 }
-                (TaskStage::Steps, leaves) => {
-                    if let Some(error) = leaves {
+                (TaskStage::Steps, closed) => {
+                    if let Some(error) = closed {
                         self.schedule.fail(error.clone());
                     }
                     match self.schedule.poll()? {
                         ScheduleStatus::Complete(outcome) => return Some(outcome),
                         ScheduleStatus::LocalStep(step) => {
-                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.work(&step)));
+                            let done = catch_unwind(AssertUnwindSafe(|| self.schedule.run_local_step(&step)));
                             let panicked = |thrown| {
                                 drop_panic_payload(thrown);
-                                Err(Error::new(ErrorClass::Other, call.name, PANICKED))
+                                Err(Error::new(ErrorClass::Other, call.name, USER_PANIC))
                             };
                             if let Err(error) = done.unwrap_or_else(panicked) {
                                 self.schedule.fail(error);
@@ -298,11 +298,11 @@ impl State {
     }
 
     fn end(&mut self, context: &CollContext, outcome: Result<()>) {
-        let outcome = outcome.and_then(|()| self.part.close(context));
-        self.is_told = self.part.end(context, outcome.as_ref().err());
+        let outcome = outcome.and_then(|()| self.active.final_check(context));
+        self.sent_notices = self.active.end(context, outcome.as_ref().err());
         self.outcome = outcome;
-        if !self.runs_again {
-            mpj_devices::with_deferred_drops(|| self.keep = None);
+        if !self.is_persistent {
+            mpj_devices::with_deferred_drops(|| self.keep_alive = None);
         }
     }
 }
@@ -312,34 +312,38 @@ mod tests {
     use crate::raw::{Buf, Collective, collective_init};
     use crate::{Error, Op};
 
-    /// The numbers of the calls that begin with a resync are multiples of this.
-    const MEETING: u32 = 1 << 17;
+    const RESYNC_INTERVAL: u32 = 1 << 17;
 
     #[test]
-    fn ranks_meet_before_some_calls_also_if_these_are_run_again() {
+    fn persistent_calls_resync_too() {
         crate::threads(3, |world| {
             let (mine, mut sum) = ([world.rank() as u64 + 1], [0u64]);
             let (send, recv) = (Buf::slice(&mine), Buf::slice_mut(&mut sum));
             let op = Op::Sum;
             let call = Collective::Allreduce { send: &send, recv: &recv, op: &op };
-            let mut prepared = collective_init(world.as_raw(), call, None)?;
-            let apart = world.dup()?;
-            for meeting in 1..5 {
-                apart.barrier()?;
-                world.as_raw().collectives().course().counts().skip_to(meeting * MEETING - meeting);
-                apart.barrier()?;
+            let mut persistent = collective_init(world.as_raw(), call, None)?;
+            let dup = world.dup()?;
+            for resync in 1..5 {
+                dup.barrier()?;
+                world
+                    .as_raw()
+                    .collectives()
+                    .coll_state()
+                    .sequence()
+                    .skip_to(resync * RESYNC_INTERVAL - resync);
+                dup.barrier()?;
                 for _ in 0..2 {
                     sum = [0];
                     // SAFETY: the memory is accessed only between the calls.
-                    unsafe { prepared.start() }?;
-                    let other = world.iallreduce([meeting], [0u32], Op::Sum)?;
+                    unsafe { persistent.start() }?;
+                    let other = world.iallreduce([resync], [0u32], Op::Sum)?;
                     world.barrier()?;
-                    prepared.wait()?;
-                    assert_eq!((sum, other.wait()?.0.1), ([6], [3 * meeting]));
+                    persistent.wait()?;
+                    assert_eq!((sum, other.wait()?.0.1), ([6], [3 * resync]));
                 }
             }
             Ok::<(), Error>(())
         })
-        .expect("all ranks meet");
+        .expect("all ranks resynchronize");
     }
 }

@@ -1,11 +1,10 @@
-//! The choice of a collective's algorithm: the one that a parameter forces, otherwise one by the number of bytes.
+//! The selection of a collective's algorithm: by a parameter, otherwise by the number of ranks and bytes.
 //!
-//! All ranks must choose the same algorithm. The choice is in the digest of their messages, so ranks with different
-//! parameters detect each other.
+//! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks with different
+//! parameters detect the mismatch.
 
 use mpj_devices::config::{Choice, Config, Number, Parameter};
 
-/// The parameters of collectives.
 pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
     &ALLREDUCE_ALGORITHM,
     &ALLREDUCE_RING_MIN,
@@ -17,212 +16,211 @@ pub(crate) const PARAMETERS: &[&dyn Parameter] = &[
     &LINEAR_MAX_BYTES,
 ];
 
-/// An algorithm of allreduce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Allreduce {
     /// All ranks send their items to rank 0, which sends the result back.
-    Flat,
-    Doubling,
+    Linear,
+    RecursiveDoubling,
     Ring,
 }
 
-/// The forced algorithm of allreduce, if any.
 const ALLREDUCE_ALGORITHM: Choice<Option<Allreduce>> = Choice {
     name: "ALLREDUCE_ALGORITHM",
     values: &[
         ("auto", None),
-        ("flat", Some(Allreduce::Flat)),
-        ("doubling", Some(Allreduce::Doubling)),
+        ("linear", Some(Allreduce::Linear)),
+        ("recursive_doubling", Some(Allreduce::RecursiveDoubling)),
         ("ring", Some(Allreduce::Ring)),
     ],
-    help: "algorithm of allreduce; a ring needs a commutative operation; the same for all ranks",
+    help: "allreduce algorithm; ring needs a commutative operation and one item per rank; same on all ranks",
 };
 
-/// The number of bytes from which allreduce uses the ring.
 const ALLREDUCE_RING_MIN: Number = Number {
     name: "ALLREDUCE_RING_MIN",
     default: 32 << 10,
-    range: (0, MOST),
-    help: "bytes from which allreduce takes the ring; the same for all ranks",
+    range: (0, MAX_BYTES),
+    help: "bytes from which allreduce uses the ring (algorithm auto); same on all ranks",
 };
 
-/// The forced algorithm of allgather: whether it is direct.
+/// Whether allgather is linear.
 const ALLGATHER_ALGORITHM: Choice<Option<bool>> = Choice {
     name: "ALLGATHER_ALGORITHM",
-    values: &[("auto", None), ("direct", Some(true)), ("ring", Some(false))],
-    help: "algorithm of allgather: all pairs at once, or a ring; the same for all ranks",
+    values: &[("auto", None), ("linear", Some(true)), ("ring", Some(false))],
+    help: "allgather algorithm; same on all ranks",
 };
 
-/// The number of bytes up to which allgather is direct.
 const ALLGATHER_LINEAR_MAX: Number = Number {
     name: "ALLGATHER_LINEAR_MAX",
-    default: DIRECT,
-    range: (0, MOST),
-    help: "bytes of all ranks together up to which allgather is direct; the same for all ranks",
+    default: LINEAR_LIMIT,
+    range: (0, MAX_BYTES),
+    help: "bytes of all ranks together up to which allgather is linear (algorithm auto); same on all ranks",
 };
 
-/// The forced algorithm of alltoall: whether it is direct.
+/// Whether alltoall is linear.
 const ALLTOALL_ALGORITHM: Choice<Option<bool>> = Choice {
     name: "ALLTOALL_ALGORITHM",
-    values: &[("auto", None), ("direct", Some(true)), ("pairs", Some(false))],
-    help: "algorithm of alltoall: all pairs at once, or one partner at a time; the same for all ranks",
+    values: &[("auto", None), ("linear", Some(true)), ("pairwise", Some(false))],
+    help: "alltoall algorithm; same on all ranks",
 };
 
-/// The number of bytes up to which alltoall is direct.
 const ALLTOALL_LINEAR_MAX: Number = Number {
     name: "ALLTOALL_LINEAR_MAX",
-    default: DIRECT,
-    range: (0, MOST),
-    help: "bytes of a rank up to which alltoall is direct; the same for all ranks",
+    default: LINEAR_LIMIT,
+    range: (0, MAX_BYTES),
+    help: "bytes each rank sends up to which alltoall is linear (algorithm auto); same on all ranks",
 };
 
-/// The number of ranks up to which short vectors use linear algorithms.
 const LINEAR_MAX_RANKS: Number = Number {
     name: "LINEAR_MAX_RANKS",
     default: 8,
     range: (0, 1 << 10),
-    help: "ranks up to which short collectives need no tree; 0 for never; the same for all ranks",
+    help: "ranks up to which barrier, and bcast, reduce, allreduce and scan of short vectors, are linear instead of \
+           trees; 0: never; same on all ranks",
 };
 
-/// The number of bytes up to which vectors are short.
 const LINEAR_MAX_BYTES: Number = Number {
     name: "LINEAR_MAX_BYTES",
     default: 32 << 10,
     range: (0, 1 << 30),
-    help: "bytes up to which collectives are short (MPJ_LINEAR_MAX_RANKS); an eighth for scan; the same for all ranks",
+    help: "bytes up to which vectors are short for MPJ_LINEAR_MAX_RANKS (scan: an eighth); same on all ranks",
 };
 
-/// The default number of bytes up to which every rank sends directly to every other.
-const DIRECT: u64 = 64 << 10;
+/// The default number of bytes up to which allgather and alltoall are linear.
+const LINEAR_LIMIT: u64 = 64 << 10;
 
-/// An upper limit for byte parameters; no message is longer.
-const MOST: u64 = 1 << 48;
+/// No message is longer.
+const MAX_BYTES: u64 = 1 << 48;
 
-/// The values of the parameters, read once for a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     allreduce: Option<Allreduce>,
-    allreduce_ring: usize,
+    allreduce_ring_min: usize,
     allgather: Option<bool>,
-    allgather_direct: usize,
+    allgather_linear_max: usize,
     alltoall: Option<bool>,
-    alltoall_direct: usize,
-    flat_ranks: u32,
-    flat_bytes: usize,
+    alltoall_linear_max: usize,
+    linear_max_ranks: u32,
+    linear_max_bytes: usize,
 }
 
 impl Tuning {
     pub(crate) fn new(config: &Config) -> Self {
         Tuning {
             allreduce: config.choice(&ALLREDUCE_ALGORITHM),
-            allreduce_ring: config.size(&ALLREDUCE_RING_MIN),
+            allreduce_ring_min: config.size(&ALLREDUCE_RING_MIN),
             allgather: config.choice(&ALLGATHER_ALGORITHM),
-            allgather_direct: config.size(&ALLGATHER_LINEAR_MAX),
+            allgather_linear_max: config.size(&ALLGATHER_LINEAR_MAX),
             alltoall: config.choice(&ALLTOALL_ALGORITHM),
-            alltoall_direct: config.size(&ALLTOALL_LINEAR_MAX),
-            flat_ranks: config.size(&LINEAR_MAX_RANKS) as u32,
-            flat_bytes: config.size(&LINEAR_MAX_BYTES),
+            alltoall_linear_max: config.size(&ALLTOALL_LINEAR_MAX),
+            linear_max_ranks: config.size(&LINEAR_MAX_RANKS) as u32,
+            linear_max_bytes: config.size(&LINEAR_MAX_BYTES),
         }
     }
 
-    /// Returns the algorithm of an allreduce of `bytes` bytes on `size` ranks; the ring only if `can_ring`.
     pub(crate) fn allreduce(&self, size: u32, bytes: usize, can_ring: bool) -> Allreduce {
         match self.allreduce {
-            Some(Allreduce::Ring) if !can_ring => Allreduce::Doubling,
-            Some(way) => way,
-            None if can_ring && bytes >= self.allreduce_ring => Allreduce::Ring,
-            None if self.is_flat(size, bytes) => Allreduce::Flat,
-            None => Allreduce::Doubling,
+            Some(Allreduce::Ring) if !can_ring => Allreduce::RecursiveDoubling,
+            Some(algorithm) => algorithm,
+            None if can_ring && bytes >= self.allreduce_ring_min => Allreduce::Ring,
+            None if self.use_linear(size, bytes) => Allreduce::Linear,
+            None => Allreduce::RecursiveDoubling,
         }
     }
 
-    /// Returns whether an allgather of `bytes` bytes, summed over all ranks, is direct.
-    pub(crate) fn allgather_directly(&self, bytes: usize) -> bool {
-        self.allgather.unwrap_or(bytes <= self.allgather_direct)
+    /// `bytes` is the sum over all ranks.
+    pub(crate) fn use_linear_allgather(&self, bytes: usize) -> bool {
+        self.allgather.unwrap_or(bytes <= self.allgather_linear_max)
     }
 
-    /// Returns whether `size` ranks use a linear algorithm for `bytes` bytes. For two ranks a tree is the same.
-    pub(crate) fn is_flat(&self, size: u32, bytes: usize) -> bool {
-        size > 2 && size <= self.flat_ranks && bytes <= self.flat_bytes
+    /// Returns whether `size` ranks use a linear algorithm for `bytes` bytes. For two ranks a tree has the same messages.
+    pub(crate) fn use_linear(&self, size: u32, bytes: usize) -> bool {
+        size > 2 && size <= self.linear_max_ranks && bytes <= self.linear_max_bytes
     }
 
-    /// Returns whether a scan uses the linear algorithm, which sends one message for each pair of ranks.
-    pub(crate) fn scan_is_flat(&self, size: u32, bytes: usize) -> bool {
-        self.is_flat(size, bytes.saturating_mul(8))
+    /// A linear scan sends one message for each pair of ranks, so its limit is lower.
+    pub(crate) fn use_linear_scan(&self, size: u32, bytes: usize) -> bool {
+        self.use_linear(size, bytes.saturating_mul(8))
     }
 
-    /// Returns whether an alltoall in which each rank sends `bytes` bytes is direct.
-    pub(crate) fn alltoall_directly(&self, bytes: usize) -> bool {
-        self.alltoall.unwrap_or(bytes <= self.alltoall_direct)
+    /// `bytes` is what each rank sends.
+    pub(crate) fn use_linear_alltoall(&self, bytes: usize) -> bool {
+        self.alltoall.unwrap_or(bytes <= self.alltoall_linear_max)
     }
 }
 
-/// Returns whether ranks exchange `bytes` bytes directly in a call of the library itself. Parameters do not affect it,
-/// because the digest of such a call does not contain the algorithm.
-pub(crate) fn own_words_directly(bytes: usize) -> bool {
-    bytes <= DIRECT as usize
+/// Returns whether an allgather that is a part of another call is linear. Parameters do not affect it, because the digest
+/// of such a call does not contain the algorithm.
+pub(crate) fn use_linear_internal(bytes: usize) -> bool {
+    bytes <= LINEAR_LIMIT as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tuned(said: &[(&dyn Parameter, &str)]) -> Tuning {
+    fn tuning(settings: &[(&dyn Parameter, &str)]) -> Tuning {
         let mut config = Config::default();
-        said.iter().for_each(|(parameter, text)| config.read(*parameter, text).unwrap());
+        settings.iter().for_each(|(parameter, text)| config.read(*parameter, text).unwrap());
         Tuning::new(&config)
     }
 
     #[test]
-    fn few_ranks_go_directly_with_short_vectors() {
-        let usual = tuned(&[]);
-        assert!(usual.is_flat(3, 0) && usual.is_flat(8, 32 << 10));
-        assert!(!usual.is_flat(2, 0) && !usual.is_flat(9, 0) && !usual.is_flat(8, (32 << 10) + 1));
-        assert!(usual.scan_is_flat(8, 4 << 10) && !usual.scan_is_flat(8, (4 << 10) + 1));
-        assert!(!usual.scan_is_flat(8, usize::MAX));
+    fn short_vectors_of_few_ranks_are_linear() {
+        let defaults = tuning(&[]);
+        assert!(defaults.use_linear(3, 0) && defaults.use_linear(8, 32 << 10));
         assert!(
-            !tuned(&[(&LINEAR_MAX_RANKS, "0")]).is_flat(3, 0)
-                && tuned(&[(&LINEAR_MAX_RANKS, "9")]).is_flat(9, 0)
+            !defaults.use_linear(2, 0)
+                && !defaults.use_linear(9, 0)
+                && !defaults.use_linear(8, (32 << 10) + 1)
+        );
+        assert!(defaults.use_linear_scan(8, 4 << 10) && !defaults.use_linear_scan(8, (4 << 10) + 1));
+        assert!(!defaults.use_linear_scan(8, usize::MAX));
+        assert!(
+            !tuning(&[(&LINEAR_MAX_RANKS, "0")]).use_linear(3, 0)
+                && tuning(&[(&LINEAR_MAX_RANKS, "9")]).use_linear(9, 0)
         );
         assert!(
-            !tuned(&[(&LINEAR_MAX_BYTES, "0")]).is_flat(3, 1)
-                && tuned(&[(&LINEAR_MAX_BYTES, "9")]).is_flat(3, 9)
+            !tuning(&[(&LINEAR_MAX_BYTES, "0")]).use_linear(3, 1)
+                && tuning(&[(&LINEAR_MAX_BYTES, "9")]).use_linear(3, 9)
         );
     }
 
     #[test]
-    fn sizes_decide_unless_an_algorithm_is_forced() {
-        let usual = tuned(&[]);
-        let allreduce = |bytes| usual.allreduce(4, bytes, true);
-        assert_eq!([0, (32 << 10) - 1].map(allreduce), [Allreduce::Flat; 2]);
-        assert_eq!(usual.allreduce(9, (32 << 10) - 1, true), Allreduce::Doubling);
+    fn sizes_select_the_algorithm_unless_it_is_forced() {
+        let defaults = tuning(&[]);
+        let allreduce = |bytes| defaults.allreduce(4, bytes, true);
+        assert_eq!([0, (32 << 10) - 1].map(allreduce), [Allreduce::Linear; 2]);
+        assert_eq!(defaults.allreduce(9, (32 << 10) - 1, true), Allreduce::RecursiveDoubling);
         assert_eq!(allreduce(32 << 10), Allreduce::Ring);
-        assert_eq!(usual.allreduce(4, (32 << 10) + 1, false), Allreduce::Doubling);
-        assert_eq!([2, 9].map(|size| usual.allreduce(size, 8, true)), [Allreduce::Doubling; 2]);
-        assert!(usual.allgather_directly(64 << 10) && !usual.allgather_directly((64 << 10) + 1));
-        assert!(usual.alltoall_directly(64 << 10) && !usual.alltoall_directly((64 << 10) + 1));
-        let tuned_down =
-            tuned(&[(&ALLREDUCE_RING_MIN, "8"), (&ALLGATHER_LINEAR_MAX, "8"), (&ALLTOALL_LINEAR_MAX, "0")]);
-        assert_eq!([7, 8].map(|n| tuned_down.allreduce(2, n, true)), [Allreduce::Doubling, Allreduce::Ring]);
-        assert!(tuned_down.allgather_directly(8) && !tuned_down.allgather_directly(9));
-        assert!(tuned_down.alltoall_directly(0) && !tuned_down.alltoall_directly(1));
-        for (name, way, direct, long) in [
-            ("ring", Allreduce::Ring, "direct", "direct"),
-            ("doubling", Allreduce::Doubling, "ring", "pairs"),
-            ("flat", Allreduce::Flat, "ring", "pairs"),
+        assert_eq!(defaults.allreduce(4, (32 << 10) + 1, false), Allreduce::RecursiveDoubling);
+        assert_eq!([2, 9].map(|size| defaults.allreduce(size, 8, true)), [Allreduce::RecursiveDoubling; 2]);
+        assert!(defaults.use_linear_allgather(64 << 10) && !defaults.use_linear_allgather((64 << 10) + 1));
+        assert!(defaults.use_linear_alltoall(64 << 10) && !defaults.use_linear_alltoall((64 << 10) + 1));
+        let lowered =
+            tuning(&[(&ALLREDUCE_RING_MIN, "8"), (&ALLGATHER_LINEAR_MAX, "8"), (&ALLTOALL_LINEAR_MAX, "0")]);
+        assert_eq!(
+            [7, 8].map(|n| lowered.allreduce(2, n, true)),
+            [Allreduce::RecursiveDoubling, Allreduce::Ring]
+        );
+        assert!(lowered.use_linear_allgather(8) && !lowered.use_linear_allgather(9));
+        assert!(lowered.use_linear_alltoall(0) && !lowered.use_linear_alltoall(1));
+        for (name, algorithm, allgather, alltoall) in [
+            ("ring", Allreduce::Ring, "linear", "linear"),
+            ("recursive_doubling", Allreduce::RecursiveDoubling, "ring", "pairwise"),
+            ("linear", Allreduce::Linear, "ring", "pairwise"),
         ] {
-            let forced = tuned(&[
+            let forced = tuning(&[
                 (&ALLREDUCE_ALGORITHM, name),
-                (&ALLGATHER_ALGORITHM, direct),
-                (&ALLTOALL_ALGORITHM, long),
+                (&ALLGATHER_ALGORITHM, allgather),
+                (&ALLTOALL_ALGORITHM, alltoall),
             ]);
             for bytes in [0, 1 << 10, 1 << 40] {
-                assert_eq!(forced.allreduce(3, bytes, true), way);
-                assert_eq!(forced.allgather_directly(bytes), direct == "direct");
-                assert_eq!(forced.alltoall_directly(bytes), long == "direct");
+                assert_eq!(forced.allreduce(3, bytes, true), algorithm);
+                assert_eq!(forced.use_linear_allgather(bytes), allgather == "linear");
+                assert_eq!(forced.use_linear_alltoall(bytes), alltoall == "linear");
             }
-            let otherwise = if name == "ring" { Allreduce::Doubling } else { way };
-            assert_eq!(forced.allreduce(3, 8, false), otherwise);
+            let without_ring = if name == "ring" { Allreduce::RecursiveDoubling } else { algorithm };
+            assert_eq!(forced.allreduce(3, 8, false), without_ring);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Collectives of messages of `mpj::buffer`, whose lengths differ from rank to rank: the lengths are sent first.
+//! Collectives of [`Buffer`]s, whose lengths may differ between ranks: the lengths are sent first.
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
@@ -7,15 +7,14 @@ use mpj_pool::{DefaultBlock, RawBuffer};
 use super::Intracomm;
 use super::buffer_p2p::{alloc_for, parse};
 use crate::address::number;
-use crate::collective::label::{CallDigest, CollectiveKind};
-use crate::collective::turn::BlockingCall;
+use crate::collective::blocking::BlockingCall;
+use crate::collective::call_tag::{CallDigest, CollectiveKind};
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
 
 impl Intracomm {
-    /// Sends the message of `root` to all ranks. The buffers of other ranks may have any content, which the message
-    /// replaces, in blocks of the global pool that have its length.
+    /// Sends the message of `root` to all ranks, where it replaces the buffer by a block of the global pool.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -33,9 +32,8 @@ impl Intracomm {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
     /// ```
     ///
-    /// The message is copied to every rank, even from a block of [`World::pool`](crate::World::pool): the call only
-    /// borrows it, but a rank that views a block may keep it for as long as it likes. To let the ranks of a host view
-    /// one block, send shared ownership of it to each of them:
+    /// The message is copied to every rank, even from a block of [`World::pool`](crate::World::pool), because the call
+    /// only borrows it. To let the ranks of a host read one block in place, send shared ownership of it to each of them:
     /// ```
     /// use std::sync::Arc;
     ///
@@ -55,18 +53,19 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast); then the buffer is unchanged. [`ErrorClass::NoMem`] on all ranks if one rank has no
-    /// block for the message. Ranks that had completed this call already get the error at the next one.
+    /// As [`bcast`](Self::bcast); then the buffer is unchanged. [`ErrorClass::NoMem`] on all ranks if one rank cannot
+    /// allocate a block for the message. Ranks that have already completed this call get the error at the next one.
     pub fn bcast_buffer(&self, buffer: &mut Buffer<DefaultBlock, Reading>, root: usize) -> Result<()> {
-        let came = bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
-        if let Some(came) = came {
-            *buffer = came;
+        let received =
+            bcast(self.as_raw(), "bcast_buffer", CollectiveKind::BcastBuffer, root, || Ok(&*buffer))?;
+        if let Some(received) = received {
+            *buffer = received;
         }
         Ok(())
     }
 
-    /// Collects the messages of all ranks at `root`, by rank, in blocks of the global pool; its own is copied, too. On
-    /// other ranks the result is empty.
+    /// Gathers copies of the messages of all ranks at `root`, in order of rank, in blocks of the global pool. On other
+    /// ranks the result is empty.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -90,12 +89,12 @@ impl Intracomm {
         root: usize,
     ) -> Result<Vec<Buffer<DefaultBlock, Reading>>> {
         const CALL: &str = "gather_buffers";
-        let came = self.as_raw().collective(CALL, |turn| {
+        let received = self.as_raw().collective(CALL, |blocking| {
             let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
-            let label = CallDigest::new(CollectiveKind::GatherBuffers, root as usize);
-            gather(turn, label, CALL, &buffer.send_buf(), root)
+            let digest = CallDigest::new(CollectiveKind::GatherBuffers, root as usize);
+            gather(blocking, digest, CALL, &buffer.send_buf(), root)
         })?;
-        came.into_iter().map(|came| came.read(CALL)).collect()
+        received.into_iter().map(|received| received.parse(CALL)).collect()
     }
 
     /// Scatters messages: rank `r` receives a copy of the root's `buffers[r]`, in a block of the global pool. `buffers`
@@ -125,23 +124,23 @@ impl Intracomm {
         root: usize,
     ) -> Result<Buffer<DefaultBlock, Reading>> {
         const CALL: &str = "scatter_buffers";
-        let came = self.as_raw().collective(CALL, |turn| {
-            let (rank, size) = (turn.rank(), turn.size());
+        let received = self.as_raw().collective(CALL, |blocking| {
+            let (rank, size) = (blocking.rank(), blocking.size());
             let root = self.as_raw().check_rank(CALL, ErrorClass::Root, number(root))?;
             let buffers = if rank == root { buffers } else { &[] };
             if rank == root && buffers.len() != size as usize {
                 let why = format!("{} buffers for {size} ranks", buffers.len());
                 return Err(Error::new(ErrorClass::Count, CALL, why));
             }
-            let label = CallDigest::new(CollectiveKind::ScatterBuffers, root as usize);
-            scatter(turn, label, CALL, buffers, root)
+            let digest = CallDigest::new(CollectiveKind::ScatterBuffers, root as usize);
+            scatter(blocking, digest, CALL, buffers, root)
         })?;
-        came.read(CALL)
+        received.parse(CALL)
     }
 }
 
-/// A message that was received by a collective. It is parsed after the collective is complete, because an invalid one
-/// is an error of this rank alone.
+/// A message that was received by a collective. It is parsed after the collective has completed, because an invalid
+/// message is an error of this rank alone.
 struct ReceivedMessage {
     block: DefaultBlock,
     source: u32,
@@ -149,20 +148,17 @@ struct ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    /// Allocates a block for a message.
-    fn room(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
+    fn alloc(call: &'static str, source: u32, bytes: u64) -> Result<(Self, Buf)> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let block = alloc_for(call, mpj_pool::global(), usize::MAX, source, bytes)?;
         let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
         Ok((ReceivedMessage { block, source, bytes }, buf))
     }
 
-    /// Parses it.
-    ///
     /// # Errors
     /// The message is not a buffer.
-    fn read(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
-        // SAFETY: the collective has filled as many bytes of the block: a message of another length is an error.
+    fn parse(self, call: &'static str) -> Result<Buffer<DefaultBlock, Reading>> {
+        // SAFETY: the collective has filled `bytes` bytes of the block: a message of another length is an error.
         unsafe { parse(call, self.block, self.source, self.bytes) }
     }
 }
@@ -171,7 +167,7 @@ fn bytes(call: &'static str, buf: &Buf) -> Result<u64> {
     buf.bytes().map(|bytes| bytes as u64).map_err(|error| Error::buf(call, error))
 }
 
-/// Sends the message of `root`, which `mine` makes, to every rank; returns the received one on other ranks.
+/// Sends the message of `root`, which `mine` creates, to every rank; returns the received message on other ranks.
 pub(super) fn bcast<B: SendBuf>(
     comm: &Comm,
     call: &'static str,
@@ -179,54 +175,56 @@ pub(super) fn bcast<B: SendBuf>(
     root: usize,
     mine: impl FnOnce() -> Result<B>,
 ) -> Result<Option<Buffer<DefaultBlock, Reading>>> {
-    let came = comm.collective(call, |turn| {
+    let received = comm.collective(call, |blocking| {
         let root = comm.check_rank(call, ErrorClass::Root, number(root))?;
-        let label = CallDigest::new(operation, root as usize);
-        let mine = if turn.rank() == root { Some(mine()?) } else { None };
+        let digest = CallDigest::new(operation, root as usize);
+        let mine = if blocking.rank() == root { Some(mine()?) } else { None };
         let sent = mine.as_ref().map(SendBuf::send_buf);
         let mut len = [sent.as_ref().map_or(Ok(0), |sent| bytes(call, sent))?];
-        turn.bcast_words(label, &mut len, root)?;
-        let (came, items) = match sent {
+        blocking.bcast_words(digest, &mut len, root)?;
+        let (received, items) = match sent {
             Some(sent) => (None, sent),
-            None => ReceivedMessage::room(call, root, len[0]).map(|(came, items)| (Some(came), items))?,
+            None => {
+                ReceivedMessage::alloc(call, root, len[0]).map(|(received, items)| (Some(received), items))?
+            }
         };
-        // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and as long.
-        unsafe { turn.bcast(label, &items, root) }?;
-        Ok(came)
+        // SAFETY: the root only reads its message, which lives until the call returns; the block is ours, and has the
+        // length of the message.
+        unsafe { blocking.bcast(digest, &items, root) }?;
+        Ok(received)
     })?;
-    came.map(|came| came.read(call)).transpose()
+    received.map(|received| received.parse(call)).transpose()
 }
 
-/// Collects messages at `root`, which receives them as they arrive, each in its own block.
 fn gather(
-    turn: &mut BlockingCall<'_>,
-    label: CallDigest,
+    blocking: &mut BlockingCall<'_>,
+    digest: CallDigest,
     call: &'static str,
     mine: &Buf,
     root: u32,
 ) -> Result<Vec<ReceivedMessage>> {
-    let (rank, size) = (turn.rank(), turn.size());
+    let (rank, size) = (blocking.rank(), blocking.size());
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
-    // SAFETY: the words are ours until it returns, at the root one of each rank.
-    unsafe { turn.gather(label, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
+    // SAFETY: the words are ours until it returns; the root has one for each rank.
+    unsafe { blocking.gather(digest, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
     let mut all = Vec::with_capacity(lens.len());
-    let mut rooms = Vec::with_capacity(1 + lens.len());
-    rooms.push(mine.clone());
+    let mut bufs = Vec::with_capacity(1 + lens.len());
+    bufs.push(mine.clone());
     for (source, len) in (0..size).zip(lens) {
-        let (came, into) = ReceivedMessage::room(call, source, len)?;
-        all.push(came);
-        rooms.push(into);
+        let (received, into) = ReceivedMessage::alloc(call, source, len)?;
+        all.push(received);
+        bufs.push(into);
     }
-    // SAFETY: the caller's message lives until the call returns; the blocks are ours, and as long as what comes.
-    unsafe { turn.gather_apart(label, &rooms, root) }?;
+    // SAFETY: the caller's message lives until the call returns; the blocks are ours, and have the lengths of the
+    // messages.
+    unsafe { blocking.gather_into_bufs(digest, &bufs, root) }?;
     Ok(all)
 }
 
-/// Deals the root's messages out.
 fn scatter<R: RawBuffer>(
-    turn: &mut BlockingCall<'_>,
-    label: CallDigest,
+    blocking: &mut BlockingCall<'_>,
+    digest: CallDigest,
     call: &'static str,
     buffers: &[Buffer<R, Reading>],
     root: u32,
@@ -234,10 +232,10 @@ fn scatter<R: RawBuffer>(
     let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
     let mut len = [0u64];
     let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
-    // SAFETY: the words are ours until it returns, at the root one of each rank.
-    unsafe { turn.scatter(label, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
-    let (came, into) = ReceivedMessage::room(call, root, len[0])?;
-    // All of them in one chain, so that they are sent together: each follows those before it.
+    // SAFETY: the words are ours until it returns; the root has one for each rank.
+    unsafe { blocking.scatter(digest, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
+    let (received, into) = ReceivedMessage::alloc(call, root, len[0])?;
+    // One chain has all messages, one after the other, so that one scatter sends them.
     let all =
         Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);
     let ends = buffers.iter().scan(0, |end, buffer| {
@@ -245,11 +243,11 @@ fn scatter<R: RawBuffer>(
         Some(*end)
     });
     let ends: Vec<usize> = ends.collect();
-    let place = |rank: u32| {
+    let block_of = |rank: u32| {
         let len = buffers[rank as usize].len();
         (ends[rank as usize] - len, len)
     };
-    // SAFETY: the caller's messages live until the call returns; the block is ours, and as long.
-    unsafe { turn.scatter(label, &all, &place, Some(&into), root) }?;
-    Ok(came)
+    // SAFETY: the caller's messages live until the call returns; the block is ours, and has the length of the message.
+    unsafe { blocking.scatter(digest, &all, &block_of, Some(&into), root) }?;
+    Ok(received)
 }

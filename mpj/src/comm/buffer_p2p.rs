@@ -1,4 +1,4 @@
-//! Messages of `mpj::buffer` between ranks: received into blocks of the right size.
+//! Receives of [`Buffer`]s.
 
 use mpj_buffer::{Buffer, MESSAGE_HEADER, Reading};
 use mpj_datatypes::Primitive;
@@ -11,12 +11,11 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 
-/// How errors name the calls.
+/// The name of the calls in errors.
 const CALL: &str = "recv_buffer";
 
 impl Intracomm {
-    /// Receives a [`Buffer`] of any length: into a block of the global pool that is as long as the message, often the
-    /// one in which it has arrived.
+    /// Receives a [`Buffer`] of any length in a block of the global pool, often the one in which it has arrived.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -38,8 +37,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not a buffer, or has a newer format;
-    /// [`ErrorClass::NoMem`] if the pool has no block for it. The failed message is consumed: its sender continues, and
-    /// the next receive gets the next message.
+    /// [`ErrorClass::NoMem`] if the pool cannot allocate a block for it. The message is consumed even then: its send
+    /// completes, and the next receive gets the next message.
     pub fn recv_buffer(
         &self,
         source: impl IntoSource,
@@ -67,8 +66,8 @@ impl Intracomm {
     ///     world.send(&message, 1, 0)?;
     /// } else {
     ///     let mine = Magazine::growing(Growth::default().limit(16 << 20), Pages::create);
-    ///     let refused = world.recv_buffer_in(&mine, 1000, 0, 0).expect_err("too long");
-    ///     assert_eq!(refused.class(), mpj::ErrorClass::Truncate);
+    ///     let error = world.recv_buffer_in(&mine, 1000, 0, 0).expect_err("too long");
+    ///     assert_eq!(error.class(), mpj::ErrorClass::Truncate);
     ///     let (mut message, _) = world.recv_buffer_in(&mine, 10_000, 0, 0)?;
     ///     assert_eq!(message.view::<u8>()?, [7; 3000]);
     /// }
@@ -96,7 +95,7 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Receives it as [`Intracomm::recv_buffer`] does.
+    /// Does [`Intracomm::recv_buffer`] for this message.
     ///
     /// # Errors
     /// As there.
@@ -105,7 +104,7 @@ impl Message {
         receive(comm.as_raw(), CALL, message)
     }
 
-    /// Receives it as [`Intracomm::recv_buffer_in`] does.
+    /// Does [`Intracomm::recv_buffer_in`] for this message.
     ///
     /// # Errors
     /// As there.
@@ -119,7 +118,7 @@ impl Message {
     }
 }
 
-/// Returns the result of a receive from `PROC_NULL`: a message without sections.
+/// Returns a message without sections, the result of a receive from `PROC_NULL`.
 fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
     comm.check_not_freed(CALL)?;
     let block = alloc_for(CALL, pool, MESSAGE_HEADER, 0, MESSAGE_HEADER)?;
@@ -127,14 +126,13 @@ fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block,
     Ok((buffer.commit(), Status::empty()))
 }
 
-/// Receives a message into a block of the global pool, or takes ownership of the block in which it has arrived.
 pub(super) fn recv_any(
     comm: &raw::Comm,
     call: &'static str,
     source: i32,
     tag: i32,
 ) -> Result<(Buffer<DefaultBlock, Reading>, Status)> {
-    match raw::take(comm, call, source, tag)? {
+    match raw::mprobe_or_recv(comm, call, source, tag)? {
         Matched::Block(message, block) => {
             // SAFETY: the block was filled with the message.
             let buffer = unsafe { parse(call, block, message.source, message.bytes) }?;
@@ -144,7 +142,7 @@ pub(super) fn recv_any(
     }
 }
 
-/// Receives a message that was taken as [`take`] does.
+/// As [`recv_any`], for an extracted message.
 fn receive(
     comm: &raw::Comm,
     call: &'static str,
@@ -159,7 +157,7 @@ fn receive(
     }
 }
 
-/// Receives a message that was taken into a block of a pool.
+/// Receives an extracted message into a block of a pool.
 fn receive_in<P: Pool>(
     comm: &raw::Comm,
     call: &'static str,
@@ -170,20 +168,20 @@ fn receive_in<P: Pool>(
     let Envelope { source, bytes, .. } = *message.envelope();
     let block = match alloc_for(call, pool, limit, source, bytes) {
         Ok(block) => block,
-        // The sender may be waiting for the match.
+        // The sender might wait for the match.
         Err(error) => {
             raw::discard(comm, message);
             return Err(error);
         }
     };
     let buf = Buf::in_block(&block, 0, bytes, Primitive::Packed);
-    // SAFETY: the block is ours, holds at least that many bytes, and no other code accesses it until the call returns.
+    // SAFETY: the block is ours, has at least `bytes` bytes, and no other code accesses it until the call returns.
     let status = unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.with_call(call))?;
     // SAFETY: the receive has filled the block.
     Ok((unsafe { parse(call, block, source, bytes) }?, status))
 }
 
-/// Allocates a block for `bytes` bytes from rank `source`, unless they exceed `limit`.
+/// Allocates a block for `bytes` bytes from communicator rank `source`, unless they exceed `limit`.
 pub(super) fn alloc_for<P: Pool>(
     call: &'static str,
     pool: &P,
@@ -192,21 +190,23 @@ pub(super) fn alloc_for<P: Pool>(
     bytes: usize,
 ) -> Result<P::Block> {
     if bytes > limit {
-        let why = format!("rank {source} sent {bytes} bytes where {limit} are allowed");
+        let why = format!("message of {bytes} bytes from rank {source} exceeds the limit of {limit}");
         return Err(Error::new(ErrorClass::Truncate, call, why));
     }
     let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     match block.capacity() {
-        // A third-party pool that returned a smaller block than requested.
-        less if less < bytes => {
-            let why = format!("the pool gave a block of {less} bytes for a message of {bytes}");
+        // The pool may be a third party's.
+        capacity if capacity < bytes => {
+            let why = format!(
+                "the pool returned a block of {capacity} bytes for a message of {bytes} (defect of the pool)"
+            );
             Err(Error::new(ErrorClass::NoMem, call, why))
         }
         _ => Ok(block),
     }
 }
 
-/// Makes a buffer of a message from rank `source`.
+/// Makes a [`Buffer`] of a message from communicator rank `source`.
 ///
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.
@@ -218,8 +218,11 @@ pub(super) unsafe fn parse<B: RawBuffer>(
 ) -> Result<Buffer<B, Reading>> {
     // SAFETY: the caller's contract.
     let buffer = unsafe { Buffer::from_block(block, 0, bytes) };
-    buffer.map_err(|refused| {
-        let why = format!("rank {source} sent {bytes} bytes that are no buffer: {}", refused.error);
+    buffer.map_err(|invalid| {
+        let why = format!(
+            "message of rank {source} ({bytes} bytes) is not a valid mpj::buffer message: {}",
+            invalid.error
+        );
         Error::new(ErrorClass::Buffer, call, why)
     })
 }

@@ -1,9 +1,9 @@
-//! Collectives, typed: every rank of the communicator calls them in the same order.
+//! Typed blocking collectives: every rank of the communicator calls them in the same order.
 //!
-//! If a collective fails on one rank, that rank notifies the others. Ranks still waiting in it fail, too, and ranks
-//! that have returned fail at the next one. From then on all collectives of the communicator fail with an error that
-//! says so. Messages between ranks and all other communicators continue to work. If arguments are rejected on all
-//! ranks, the communicator stays usable.
+//! If a collective fails on one rank, that rank notifies the others. Ranks that still wait in it fail, and ranks that
+//! have returned fail at the next one. From then on every collective on the communicator fails with the first cause.
+//! Point-to-point messages and other communicators continue to work. If all ranks reject the arguments, the communicator
+//! stays usable.
 
 use super::Intracomm;
 use crate::address::number;
@@ -13,16 +13,16 @@ use crate::raw::{self, BlockLayout};
 use crate::types::{RecvBuf, SendBuf};
 
 impl Intracomm {
-    /// Waits until every rank has called it (MPI_Barrier).
+    /// Waits until every rank has called this (MPI_Barrier).
     ///
     /// # Errors
-    /// The communicator is freed, a rank has died or exited, the ranks have called different collectives, or a
-    /// collective has failed before.
+    /// The communicator was freed, a rank has died or exited, the ranks have called different collectives, or an earlier
+    /// collective has failed.
     pub fn barrier(&self) -> Result<()> {
         raw::barrier(self.as_raw())
     }
 
-    /// Gives every rank the buffer of `root` (MPI_Bcast); all have the same length.
+    /// Broadcasts the buffer of `root` (MPI_Bcast); all buffers have the same length.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -33,15 +33,14 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// * A root outside the communicator, a freed communicator, a dead or departed rank.
+    /// * The root is out of range, the communicator was freed, or a rank has died or exited.
     /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
     ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one
-    ///   expects: it names the rank and both lengths, and the buffer may be filled in part.
-    /// * Another rank has failed, which the error names; the ranks have called different collectives; or they are out
-    ///   of step since an earlier collective failed. In the last case use a communicator that was made before the
-    ///   failure, or from another one.
+    ///   expects: the error has the rank and both lengths, and the buffer may be filled in part.
+    /// * Another rank has failed, which the error names; the ranks have called different collectives; or an earlier
+    ///   collective has failed. In the last case use a communicator that was created before the failure.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
-        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for its parts.
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
         unsafe { raw::bcast(self.as_raw(), &buf.recv_buf(), number(root)) }
     }
 
@@ -58,11 +57,11 @@ impl Intracomm {
         op: Op,
         root: usize,
     ) -> Result<()> {
-        // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
+        // SAFETY: both buffers are borrowed until we return, one of them mutably, so they do not overlap.
         unsafe { raw::reduce(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op, number(root)) }
     }
 
-    /// Combines the buffers of all ranks everywhere (MPI_Allreduce), in order of rank if the operation is not
+    /// Combines the buffers of all ranks on every rank (MPI_Allreduce), in order of rank if the operation is not
     /// commutative. The result has the same bits on each rank, except for the payload of a NaN in a sum or a product.
     ///
     /// # Errors
@@ -91,8 +90,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the
-    /// number of ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if the counts are more items than `send` has,
-    /// or differ from the items of `recv`.
+    /// number of ranks, [`ErrorClass::Count`](crate::ErrorClass::Count) if the sum of the counts exceeds the items of
+    /// `send`, or this rank's count differs from the items of `recv`.
     pub fn reduce_scatter<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -126,8 +125,8 @@ impl Intracomm {
         unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
-    /// Collects the buffers of all ranks at `root`, one after the other (MPI_Gather). `recv` is used at the root alone
-    /// and is `size` times as long.
+    /// Gathers the buffers of all ranks at `root`, in order of rank (MPI_Gather). `recv` is used only at the root and is
+    /// `size` times as long as `send`.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -153,12 +152,12 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send, &recv, BlockLayout::EvenSplit, number(root)) }
     }
 
-    /// Collects buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element
-    /// `displacements[r]` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
+    /// Gathers buffers of different lengths at `root`: `counts[r]` elements of rank `r` from element
+    /// `displacements[r]` of `recv` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if parts overlap where they are
-    /// received, or their number is not the number of ranks.
+    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if blocks overlap in the receive buffer,
+    /// or if the number of counts or displacements is not the number of ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -172,8 +171,8 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
     }
 
-    /// Sends equal parts of the buffer of `root` to the ranks (MPI_Scatter). `send` is used at the root alone and is
-    /// `size` times as long as `recv`.
+    /// Scatters equal parts of the buffer of `root` (MPI_Scatter). `send` is used only at the root and is `size` times as
+    /// long as `recv`.
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
@@ -188,7 +187,7 @@ impl Intracomm {
         unsafe { raw::scatter(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, number(root)) }
     }
 
-    /// Deals the buffer of `root` out in parts of different lengths (MPI_Scatterv); see [`gatherv`](Self::gatherv).
+    /// Scatters parts of different lengths of the buffer of `root` (MPI_Scatterv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
@@ -205,7 +204,7 @@ impl Intracomm {
         unsafe { raw::scatter(self.as_raw(), &send.send_buf(), layout, &recv.recv_buf(), number(root)) }
     }
 
-    /// Collects the buffers of all ranks everywhere (MPI_Allgather); `recv` is `size` times as long as `send`.
+    /// Gathers the buffers of all ranks on every rank (MPI_Allgather); `recv` is `size` times as long as `send`.
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
@@ -214,7 +213,7 @@ impl Intracomm {
         unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), BlockLayout::EvenSplit) }
     }
 
-    /// Collects buffers of different lengths everywhere (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
+    /// Gathers buffers of different lengths on every rank (MPI_Allgatherv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
     /// As [`gatherv`](Self::gatherv).
@@ -230,7 +229,7 @@ impl Intracomm {
         unsafe { raw::allgather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout) }
     }
 
-    /// Sends the `r`-th part of `send` to rank `r` and receives a part from each (MPI_Alltoall).
+    /// Sends part `r` of `send` to each rank `r`, and receives a part from each (MPI_Alltoall).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -249,7 +248,8 @@ impl Intracomm {
         unsafe { raw::alltoall(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, BlockLayout::EvenSplit) }
     }
 
-    /// Sends parts of different lengths and gets some (MPI_Alltoallv); see [`gatherv`](Self::gatherv).
+    /// Sends and receives parts of different lengths (MPI_Alltoallv). The parts are given as counts and displacements; see
+    /// [`gatherv`](Self::gatherv).
     ///
     /// # Errors
     /// As [`gatherv`](Self::gatherv).

@@ -1,4 +1,4 @@
-//! Collectives in place, typed (`MPI_IN_PLACE`): one buffer, which holds the rank's own items already.
+//! Typed collectives with `MPI_IN_PLACE`: one buffer, which already has the rank's own items.
 
 use super::Intracomm;
 use crate::address::number;
@@ -12,15 +12,15 @@ impl Intracomm {
     /// [`reduce`](Self::reduce).
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce); the root's own items may be gone then.
+    /// As [`reduce`](Self::reduce); then the root's own items may be lost.
     pub fn reduce_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, op: Op, root: usize) -> Result<()> {
         let items = buf.recv_buf();
         let send = if self.rank() == root { Buf::in_place() } else { items.clone() };
-        // SAFETY: `buf` is borrowed mutably until we return; only the root's is written to.
+        // SAFETY: `buf` is borrowed mutably until we return; only the root's buffer is written.
         unsafe { raw::reduce(self.as_raw(), &send, &items, &op, number(root)) }
     }
 
-    /// Combines the buffers of all ranks everywhere: each becomes the result. See [`allreduce`](Self::allreduce).
+    /// Replaces every rank's buffer by the combination of all buffers. See [`allreduce`](Self::allreduce).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -46,8 +46,8 @@ impl Intracomm {
         unsafe { raw::scan(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), &op) }
     }
 
-    /// Collects the buffers of all ranks in that of `root`, which is `size` times as long and holds the root's own part
-    /// already; other buffers are unchanged. See [`gather`](Self::gather).
+    /// Gathers the buffers of all ranks in that of `root`, which is `size` times as long and already has the root's own
+    /// part; other buffers are unchanged. See [`gather`](Self::gather).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -74,12 +74,11 @@ impl Intracomm {
     pub fn scatter_in_place<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
         let items = buf.recv_buf();
         let recv = if self.rank() == root { Buf::in_place() } else { items.clone() };
-        // SAFETY: `buf` is borrowed mutably until we return; the root's is only read.
+        // SAFETY: `buf` is borrowed mutably until we return; the root's buffer is only read.
         unsafe { raw::scatter(self.as_raw(), &items, BlockLayout::EvenSplit, &recv, number(root)) }
     }
 
-    /// Collects a part of every rank everywhere: part `r` of rank `r`'s buffer is its own already. See
-    /// [`allgather`](Self::allgather).
+    /// Gathers part `r` of the buffer of each rank `r` on all ranks. See [`allgather`](Self::allgather).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -97,8 +96,8 @@ impl Intracomm {
         unsafe { raw::allgather(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), BlockLayout::EvenSplit) }
     }
 
-    /// Sends part `r` of the buffer to rank `r`, and replaces it by what comes from there. See
-    /// [`alltoall`](Self::alltoall); as much memory again is used.
+    /// Sends part `r` of the buffer to rank `r`, and replaces it by the part from there. Allocates temporary memory of the
+    /// size of the buffer. See [`alltoall`](Self::alltoall).
     ///
     /// # Errors
     /// As [`alltoall`](Self::alltoall).

@@ -1,4 +1,4 @@
-//! An intracommunicator, and the calls that make new ones from it.
+//! [`Intracomm`], and the calls that create new ones from it.
 
 use mpj_devices::DataPath;
 
@@ -7,7 +7,7 @@ use crate::raw;
 
 /// A group of ranks whose messages no other communicator receives.
 ///
-/// Handles are cheap to clone and can be used from many threads at once (`THREAD_MULTIPLE`).
+/// Handles are cheap to clone and can be used by many threads at once (`MPI_THREAD_MULTIPLE`).
 ///
 /// ```
 /// # mpj::threads(4, |world| {
@@ -29,15 +29,15 @@ impl Intracomm {
         Intracomm { raw }
     }
 
-    /// Returns the erased communicator under this one.
+    /// Returns the untyped communicator.
     pub fn as_raw(&self) -> &raw::Comm {
         &self.raw
     }
 
-    /// Returns a handle of the same communicator whose point-to-point messages go by `path`: through pool blocks, or
-    /// without copies in user space. The path applies to this rank only and never changes the received data.
-    /// Collectives, and handles without a path of their own, use the path of the world (`MPJ_DATA_PATH`, `mpjrun --path`). A
-    /// zero-copy send completes when its receiver has the message, see [`DataPath`].
+    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank: through pool
+    /// blocks, or without copies in user space. The path never changes the received data. Collectives, and handles
+    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message, see
+    /// [`DataPath`].
     ///
     /// ```
     /// use mpj::DataPath;
@@ -68,32 +68,32 @@ impl Intracomm {
         self.raw.size() as usize
     }
 
-    /// Makes a communicator of the same ranks with its own messages. Collective.
+    /// Creates a communicator of the same ranks with its own messages (MPI_Comm_dup). Collective.
     ///
-    /// Only a communicator whose ranks are in step can be duplicated. After a failed collective, use a duplicate that
-    /// was made before, or one of its parent.
+    /// After a failed collective a communicator cannot be duplicated: use an earlier duplicate, or one of its parent.
     ///
     /// # Errors
-    /// A dead or departed rank, too many communicators here or elsewhere, ranks that are out of step.
+    /// A rank has died or exited, a rank has too many communicators, or the ranks are out of step: they have called
+    /// different collectives, or an earlier collective has failed.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
     }
 
-    /// Makes one communicator for each color, ranks in order of key and then of old rank. Collective; with `None` for
-    /// a color a rank takes no part and gets `None`.
+    /// Creates one communicator for each color, with its ranks in order of key and then of old rank (MPI_Comm_split).
+    /// Collective. A rank without a color gets `None`.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); a color above 2,147,483,647.
+    /// As [`dup`](Self::dup); the color is above 2,147,483,647.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Intracomm>> {
-        Ok(self.raw.split_by(color.map(i64::from), key)?.map(Intracomm::new))
+        Ok(self.raw.split_opt(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
     /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
     /// handle frees it too.
     ///
-    /// Pending operations complete, as MPI says: a receive that was posted before still gets its message, sent messages
-    /// are received, and collectives complete. A message without a posted receive is refused: if its sender waits for
-    /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
+    /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still be
+    /// received, and collectives complete. A message without a posted receive is refused: if its sender waits for the
+    /// match, it fails with [`Fault::Refused`](crate::Fault::Refused).
     ///
     /// # Errors
     /// It was freed before, or it is the world.

@@ -1,4 +1,4 @@
-//! Communicators, typed.
+//! The typed communicator, [`Intracomm`].
 
 mod buffer_collectives;
 mod buffer_p2p;

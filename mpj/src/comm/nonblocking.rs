@@ -1,4 +1,4 @@
-//! Collectives that do not block, typed: by ownership of their buffers.
+//! Typed non-blocking collectives, which own their buffers.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::raw::{self, Collective};
 use crate::request::{OwnedCell, Request};
 use crate::types::{RecvBuf, SendBuf};
 
-/// Non-blocking collectives. All ranks start them in one order, among their other collectives, and may wait for them in
-/// any order. Every call of this rank that waits or tests makes progress on them. If a request is dropped, its
-/// collective still completes, because the other ranks depend on it: this rank takes part even while it leaves the job.
+/// Non-blocking collectives. All ranks start them in the same order among their collectives, and may wait for them in
+/// any order. Every call of this rank that waits or tests makes progress for them. If a request is dropped, its
+/// collective continues because the other ranks depend on it, even while this rank leaves the job.
 impl Intracomm {
     /// Starts a barrier (MPI_Ibarrier): it completes when every rank has started it.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
     /// let barrier = world.ibarrier()?;
-    /// // Whatever does not need the others.
+    /// // Work that does not need the other ranks.
     /// barrier.wait()?;
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
@@ -30,7 +30,7 @@ impl Intracomm {
         self.start(Arc::new(OwnedCell::new(())), Collective::Barrier)
     }
 
-    /// Starts a broadcast of a buffer that the operation owns until it is complete (MPI_Ibcast).
+    /// Starts a broadcast of a buffer, which the operation owns until it has completed (MPI_Ibcast).
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -48,7 +48,7 @@ impl Intracomm {
         self.start(cell, Collective::Bcast { items: &items, root: number(root) })
     }
 
-    /// Starts an allreduce of buffers that the operation owns until it is complete (MPI_Iallreduce).
+    /// Starts an allreduce of buffers, which the operation owns until it has completed (MPI_Iallreduce).
     ///
     /// ```
     /// # mpj::threads(4, |world| {
@@ -78,8 +78,8 @@ impl Intracomm {
         collective: Collective<'_>,
     ) -> Result<Request<B>> {
         let keep: raw::KeepAlive = cell.clone();
-        // SAFETY: the operation keeps the cell, in which the buffers neither move nor are accessed until the operation
-        // is complete.
+        // SAFETY: the operation keeps the cell alive, in which the buffers are neither moved nor accessed until the
+        // operation has completed.
         let raw = unsafe { raw::start(self.as_raw(), collective, Some(keep)) }?;
         Ok(Request::new(raw, cell, false))
     }

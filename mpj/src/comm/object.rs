@@ -1,4 +1,4 @@
-//! Values of any serde type as messages: the dynamic part of a [`Buffer`].
+//! Messages of serde values, each in the dynamic section of a [`Buffer`].
 
 use std::any::type_name;
 use std::fmt;
@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 
 use super::{Intracomm, buffer_collectives, buffer_p2p};
 use crate::address::{IntoDest, IntoSource, Tag};
-use crate::collective::label::CollectiveKind;
+use crate::collective::call_tag::CollectiveKind;
 use crate::error::{Error, ErrorClass, Result};
 use crate::raw;
 use crate::status::Status;
 use crate::types::SendBuf;
 
-/// The static part of an object's message: its headers.
+/// The capacity of the static part of an object's message, which has only headers.
 const HEADER_CAPACITY: usize = 256;
 
 impl Intracomm {
-    /// Sends a value (mpiJava's `MPI.OBJECT`).
+    /// Sends a serde value (mpiJava's `MPI.OBJECT`).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -56,7 +56,7 @@ impl Intracomm {
     /// Receives a value.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not such a value. A source of
+    /// As [`recv`](Self::recv); [`ErrorClass::Buffer`] if the message is not a value of this type. A source of
     /// [`PROC_NULL`](crate::PROC_NULL) is rejected, because there would be no value to return.
     pub fn recv_object<T: DeserializeOwned>(
         &self,
@@ -69,11 +69,11 @@ impl Intracomm {
         Ok((message.read_object().map_err(|e| decode_error::<T>(CALL, status.source_rank(), &e))?, status))
     }
 
-    /// Sends the value of `root` to every rank; the values of other ranks are ignored.
+    /// Broadcasts the value of `root`; the values of other ranks are ignored.
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A value that cannot be serialized is an error
-    /// on all ranks; a message that cannot be deserialized is an error on that rank alone.
+    /// As [`bcast`](Self::bcast) and [`recv_object`](Self::recv_object). A serialization error fails the call on all
+    /// ranks, a deserialization error only on its rank.
     pub fn bcast_object<T: Serialize + DeserializeOwned>(&self, value: T, root: usize) -> Result<T> {
         const CALL: &str = "bcast_object";
         let mine = || encode(CALL, &value);
@@ -89,10 +89,9 @@ fn malformed(call: &'static str, error: impl fmt::Display) -> Error {
 }
 
 fn decode_error<T>(call: &'static str, rank: usize, why: &dyn fmt::Display) -> Error {
-    malformed(call, format!("what rank {rank} sent is no {}: {why}", type_name::<T>()))
+    malformed(call, format!("cannot decode a {} from the message of rank {rank}: {why}", type_name::<T>()))
 }
 
-/// Returns the value as one message.
 fn encode<T: Serialize + ?Sized>(call: &'static str, value: &T) -> Result<Buffer<DefaultBlock, Reading>> {
     let mut message = Buffer::with_capacity(HEADER_CAPACITY)
         .map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;

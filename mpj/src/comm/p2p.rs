@@ -1,4 +1,4 @@
-//! Messages from rank to rank, typed.
+//! Typed point-to-point messages.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::status::Status;
 use crate::types::{RecvBuf, SendBuf};
 
 impl Intracomm {
-    /// Sends a buffer and returns when it can be used again (MPI_Send).
+    /// Sends a buffer, and returns when it can be reused (MPI_Send).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -29,14 +29,14 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// A rank outside the communicator, a negative tag, a freed communicator, a dead or departed rank.
+    /// The rank is out of range, the tag is negative, the communicator was freed, or the receiver has died or exited.
     #[inline]
     pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
-        // SAFETY: `buf` is borrowed until we return, and `SendBuf` vouches for what it describes.
+        // SAFETY: `buf` is borrowed until we return, and `SendBuf` guarantees a valid description.
         unsafe { raw::send(self.as_raw(), buf.send_buf(), dest.into_dest().number(), tag, Mode::Standard) }
     }
 
-    /// Sends a buffer and returns when the message has been matched (MPI_Ssend).
+    /// Sends a buffer, and returns when the message was matched (MPI_Ssend).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -51,9 +51,9 @@ impl Intracomm {
     /// rank could still send to itself.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is longer than the
-    /// buffer and [`ErrorClass::Type`](crate::ErrorClass::Type) if it is made of other elements; then nothing was
-    /// written.
+    /// As [`send`](Self::send), for the sender; [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is
+    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type. The
+    /// buffer is unchanged then.
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -62,11 +62,11 @@ impl Intracomm {
         tag: impl Into<Tag>,
     ) -> Result<Status> {
         let (source, tag) = (source.into_source().number(), tag.into().number());
-        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for what it describes.
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
         unsafe { raw::recv(self.as_raw(), buf.recv_buf(), source, tag) }
     }
 
-    /// Sends and receives at once, so that ranks can exchange without an order between them (MPI_Sendrecv).
+    /// Sends and receives at the same time, so that ranks can exchange messages without deadlock (MPI_Sendrecv).
     ///
     /// # Errors
     /// As [`send`](Self::send) and [`recv`](Self::recv).
@@ -82,12 +82,12 @@ impl Intracomm {
         let (send, recv) = (send.send_buf(), recv.recv_buf());
         let (dest, source, recv_tag) =
             (dest.into_dest().number(), source.into_source().number(), recv_tag.into().number());
-        // SAFETY: both buffers are borrowed until we return, one of them mutably: they do not overlap.
+        // SAFETY: both buffers are borrowed until we return, one of them mutably, so they do not overlap.
         unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
-    /// Starts a send of a buffer that the operation owns until it is complete; borrowed buffers go in a
-    /// [`scope`](Self::scope) (MPI_Isend).
+    /// Starts a send of a buffer, which the operation owns until it has completed (MPI_Isend). To send a borrowed buffer,
+    /// use a [`scope`](Self::scope).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -96,7 +96,7 @@ impl Intracomm {
     /// let receiving = world.irecv(vec![0u64; 100_000], other, 0)?;
     /// let (got, _status) = receiving.wait()?;
     /// assert!(got.iter().all(|x| *x == other as u64));
-    /// let (_buffer, _) = sending.wait()?; // and the buffer is ours again
+    /// let (_buffer, _) = sending.wait()?;
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
@@ -111,7 +111,7 @@ impl Intracomm {
         self.isend_as(buf, dest.into_dest(), tag, Mode::Standard)
     }
 
-    /// Starts a send that completes when the message has been matched (MPI_Issend).
+    /// Starts a send that completes when the message was matched (MPI_Issend).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -134,15 +134,14 @@ impl Intracomm {
         let cell = Arc::new(OwnedCell::new(buf));
         let buf = cell.send_buf();
         let keep: raw::KeepAlive = cell.clone();
-        // SAFETY: the operation keeps the cell, in which the buffer neither moves nor is accessed until the operation
-        // is complete.
+        // SAFETY: the operation keeps the cell alive, in which the buffer is neither moved nor accessed until the
+        // operation has completed.
         let raw = unsafe { raw::isend(self.as_raw(), buf, dest.number(), tag, mode, Some(keep))? };
         Ok(Request::new(raw, cell, false))
     }
 
-    /// Starts a receive into a buffer that the operation owns until it is complete; borrowed buffers go in a
-    /// [`scope`](Self::scope) (MPI_Irecv). Dropping the request
-    /// before a message has matched takes the receive back.
+    /// Starts a receive into a buffer, which the operation owns until it has completed (MPI_Irecv). To receive into a
+    /// borrowed buffer, use a [`scope`](Self::scope). Dropping the request cancels the receive if it has not matched.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -161,9 +160,8 @@ impl Intracomm {
         Ok(Request::new(raw, cell, true))
     }
 
-    /// Opens a scope in which operations can borrow buffers; every operation is complete when it returns.
-    ///
-    /// Returns the result of the closure. If the closure ends in `Ok(())`, name its error type (E0283), as here:
+    /// Calls `f` with a scope, in which operations can borrow buffers, and returns its result when all of them have
+    /// completed. If the closure ends in `Ok(())`, its error type must be given (E0283):
     /// ```
     /// # mpj::threads(2, |world| {
     /// let other = 1 - world.rank();
@@ -179,7 +177,7 @@ impl Intracomm {
     /// # Ok::<(), mpj::Error>(()) }).unwrap();
     /// ```
     ///
-    /// A buffer cannot be touched while an operation holds it, also when the request is forgotten:
+    /// A buffer cannot be accessed while an operation borrows it, even if the request is forgotten:
     /// ```compile_fail,E0503
     /// # fn f(world: &mpj::Intracomm) -> Result<(), mpj::Error> {
     /// let mut buf = [0i32; 4];
@@ -192,7 +190,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Panics
-    /// If the closure panics, with its panic, after every operation is complete.
+    /// If the closure panics, its panic is resumed after all operations have completed.
     pub fn scope<'env, F, R>(&'env self, f: F) -> R
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -200,7 +198,7 @@ impl Intracomm {
         Scope::enter(self, f)
     }
 
-    /// Waits for a message and returns the status that a receive would return, without receiving it (MPI_Probe).
+    /// Waits for a message, and returns the status that a receive would return, without receiving it (MPI_Probe).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -208,7 +206,7 @@ impl Intracomm {
         raw::probe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
-    /// Looks for such a message once (MPI_Iprobe).
+    /// As [`probe`](Self::probe), but makes progress once instead of waiting (MPI_Iprobe).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -216,7 +214,7 @@ impl Intracomm {
         raw::iprobe(self.as_raw(), source.into_source().number(), tag.into().number())
     }
 
-    /// Waits for a message and removes it from matching, so that no other receive gets it (MPI_Mprobe).
+    /// Waits for a message, and extracts it, so that no other receive gets it (MPI_Mprobe).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -238,7 +236,7 @@ impl Intracomm {
         Ok(Message { comm: self.clone(), message: Some(message) })
     }
 
-    /// Looks for such a message once and takes it (MPI_Improbe).
+    /// As [`mprobe`](Self::mprobe), but makes progress once instead of waiting (MPI_Improbe).
     ///
     /// # Errors
     /// As [`mprobe`](Self::mprobe).
@@ -248,12 +246,11 @@ impl Intracomm {
     }
 }
 
-/// A message that only its holder can receive: see [`Intracomm::mprobe`].
+/// A message that was extracted by [`Intracomm::mprobe`]: only this handle can receive it.
 #[derive(Debug)]
-#[must_use = "a message that was taken is lost if it is not received"]
+#[must_use = "an extracted message is lost if it is not received"]
 pub struct Message {
     comm: Intracomm,
-    /// Until it is received.
     message: Option<MatchedMessage>,
 }
 
@@ -266,25 +263,24 @@ impl Drop for Message {
 }
 
 impl Message {
-    /// Gives out what it is made of.
     pub(super) fn into_parts(mut self, call: &'static str) -> Result<(Intracomm, MatchedMessage)> {
-        // It has its message as long as it lives.
-        let spent = || Error::new(ErrorClass::Intern, call, "the message has been received");
-        Ok((self.comm.clone(), self.message.take().ok_or_else(spent)?))
+        // The message is taken only by the calls that consume `self`.
+        let consumed = || Error::new(ErrorClass::Intern, call, "the message was already received");
+        Ok((self.comm.clone(), self.message.take().ok_or_else(consumed)?))
     }
 
-    /// Returns its sender, tag and length.
+    /// Returns the sender, the tag and the length.
     pub fn status(&self) -> Status {
         self.message.as_ref().map_or_else(Status::empty, |message| Status::of(message.envelope()))
     }
 
-    /// Receives it.
+    /// Receives the message (MPI_Mrecv).
     ///
     /// # Errors
     /// As [`Intracomm::recv`].
     pub fn recv<B: RecvBuf + ?Sized>(mut self, buf: &mut B) -> Result<Status> {
         let Some(message) = self.message.take() else { return Ok(Status::empty()) };
-        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` vouches for what it describes.
+        // SAFETY: `buf` is borrowed mutably until we return, and `RecvBuf` guarantees a valid description.
         unsafe { raw::mrecv(self.comm.as_raw(), buf.recv_buf(), message) }
     }
 }

@@ -1,4 +1,4 @@
-//! Collectives that are prepared once and started many times, typed: by ownership of their buffers.
+//! Typed persistent collectives, which own their buffers.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::raw::{self, BlockLayout, Buf, Collective};
 use crate::request::{BufsFn, OwnedCell, PersistentRequest};
 use crate::types::{RecvBuf, SendBuf};
 
-/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and buffers that it owns. All
-/// ranks must make the `*_init` call, which sends no messages. If one rank's arguments are rejected, the others learn
-/// of it when they start the collective at the latest.
+/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and owns its buffers. All ranks
+/// must make the `*_init` call, which sends no messages. It fails at once if it rejects its arguments; the other ranks
+/// learn of that when they start the collective at the latest. Other errors are returned by the start or the wait.
 impl Intracomm {
     /// Prepares a barrier (MPI_Barrier_init).
     ///
@@ -37,8 +37,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`bcast`](Self::bcast). Rejected arguments fail at once; other errors are returned when it is started or
-    /// waited for.
+    /// As [`bcast`](Self::bcast).
     pub fn bcast_init<B: RecvBuf + Send + Sync + 'static>(
         &self,
         buf: B,
@@ -50,11 +49,10 @@ impl Intracomm {
         self.prepare(cell, |cell| (Buf::empty(), cell.recv_buf()), collective)
     }
 
-    /// Prepares a reduction at `root` (MPI_Reduce_init).
+    /// Prepares a reduce (MPI_Reduce_init).
     ///
     /// # Errors
-    /// As [`reduce`](Self::reduce). Rejected arguments fail at once; other errors are returned when it is started or
-    /// waited for.
+    /// As [`reduce`](Self::reduce).
     pub fn reduce_init<S, R>(
         &self,
         send: S,
@@ -75,8 +73,7 @@ impl Intracomm {
     /// Prepares an allreduce (MPI_Allreduce_init): see the example of [`PersistentRequest`].
     ///
     /// # Errors
-    /// As [`allreduce`](Self::allreduce). Rejected arguments fail at once; other errors are returned when it is started
-    /// or waited for.
+    /// As [`allreduce`](Self::allreduce).
     pub fn allreduce_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -87,11 +84,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a reduction whose result is scattered (MPI_Reduce_scatter_init).
+    /// Prepares a reduce-scatter (MPI_Reduce_scatter_init).
     ///
     /// # Errors
-    /// As [`reduce_scatter`](Self::reduce_scatter). Rejected arguments fail at once; other errors are returned when it
-    /// is started or waited for.
+    /// As [`reduce_scatter`](Self::reduce_scatter).
     pub fn reduce_scatter_init<S, R>(
         &self,
         send: S,
@@ -108,11 +104,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a combination of ranks 0 to this one (MPI_Scan_init).
+    /// Prepares a scan (MPI_Scan_init).
     ///
     /// # Errors
-    /// As [`scan`](Self::scan). Rejected arguments fail at once; other errors are returned when it is started or waited
-    /// for.
+    /// As [`scan`](Self::scan).
     pub fn scan_init<S, R>(&self, send: S, recv: R, op: Op) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -123,11 +118,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a collection at `root` (MPI_Gather_init).
+    /// Prepares a gather (MPI_Gather_init).
     ///
     /// # Errors
-    /// As [`gather`](Self::gather). Rejected arguments fail at once; other errors are returned when it is started or
-    /// waited for.
+    /// As [`gather`](Self::gather).
     pub fn gather_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -139,11 +133,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a collection of different lengths at `root` (MPI_Gatherv_init).
+    /// Prepares a gather of different lengths (MPI_Gatherv_init).
     ///
     /// # Errors
-    /// As [`gatherv`](Self::gatherv). Rejected arguments fail at once; other errors are returned when it is started or
-    /// waited for.
+    /// As [`gatherv`](Self::gatherv).
     pub fn gatherv_init<S, R>(
         &self,
         send: S,
@@ -162,11 +155,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a distribution of the buffer of `root` (MPI_Scatter_init).
+    /// Prepares a scatter (MPI_Scatter_init).
     ///
     /// # Errors
-    /// As [`scatter`](Self::scatter). Rejected arguments fail at once; other errors are returned when it is started or
-    /// waited for.
+    /// As [`scatter`](Self::scatter).
     pub fn scatter_init<S, R>(&self, send: S, recv: R, root: usize) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -178,11 +170,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a distribution in parts of different lengths (MPI_Scatterv_init).
+    /// Prepares a scatter of different lengths (MPI_Scatterv_init).
     ///
     /// # Errors
-    /// As [`scatterv`](Self::scatterv). Rejected arguments fail at once; other errors are returned when it is started
-    /// or waited for.
+    /// As [`scatterv`](Self::scatterv).
     pub fn scatterv_init<S, R>(
         &self,
         send: S,
@@ -201,11 +192,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a collection everywhere (MPI_Allgather_init).
+    /// Prepares an allgather (MPI_Allgather_init).
     ///
     /// # Errors
-    /// As [`allgather`](Self::allgather). Rejected arguments fail at once; other errors are returned when it is started
-    /// or waited for.
+    /// As [`allgather`](Self::allgather).
     pub fn allgather_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -217,11 +207,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares a collection of different lengths everywhere (MPI_Allgatherv_init).
+    /// Prepares an allgather of different lengths (MPI_Allgatherv_init).
     ///
     /// # Errors
-    /// As [`allgatherv`](Self::allgatherv). Rejected arguments fail at once; other errors are returned when it is
-    /// started or waited for.
+    /// As [`allgatherv`](Self::allgatherv).
     pub fn allgatherv_init<S, R>(
         &self,
         send: S,
@@ -239,11 +228,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares an exchange of parts (MPI_Alltoall_init).
+    /// Prepares an alltoall (MPI_Alltoall_init).
     ///
     /// # Errors
-    /// As [`alltoall`](Self::alltoall). Rejected arguments fail at once; other errors are returned when it is started
-    /// or waited for.
+    /// As [`alltoall`](Self::alltoall).
     pub fn alltoall_init<S, R>(&self, send: S, recv: R) -> Result<PersistentRequest<(S, R)>>
     where
         S: SendBuf + Send + Sync + 'static,
@@ -255,11 +243,10 @@ impl Intracomm {
         self.prepare(cell, OwnedCell::bufs, collective)
     }
 
-    /// Prepares an exchange of parts of different lengths (MPI_Alltoallv_init).
+    /// Prepares an alltoall of different lengths (MPI_Alltoallv_init).
     ///
     /// # Errors
-    /// As [`alltoallv`](Self::alltoallv). Rejected arguments fail at once; other errors are returned when it is started
-    /// or waited for.
+    /// As [`alltoallv`](Self::alltoallv).
     pub fn alltoallv_init<S, R>(
         &self,
         send: S,
@@ -290,7 +277,7 @@ impl Intracomm {
     }
 }
 
-/// Makes a cell for both buffers, with the function that finds them.
+/// Moves both buffers into a cell, and returns it with their descriptions.
 fn owned<S: SendBuf + Send + 'static, R: RecvBuf + Send + 'static>(
     send: S,
     recv: R,

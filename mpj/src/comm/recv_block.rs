@@ -1,4 +1,4 @@
-//! Messages received in the block in which they lie.
+//! Receives without a copy into user memory: a message stays in the block in which it has arrived, or at its sender.
 
 use std::fmt;
 use std::mem::align_of;
@@ -17,18 +17,17 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::raw::{self, Buf};
 use crate::status::Status;
 
-/// How errors name the call.
 const CALL: &str = "recv_block";
 
 impl Intracomm {
-    /// Receives a message of any length in the block in which it lies. There is no copy if the message is longer than
-    /// the device sends eagerly, lies in one block of its sender's [`World::pool`](crate::World::pool), and was sent by
-    /// ownership ([`isend`](Self::isend)). Otherwise it is in a block of the global pool, often the one in which it
-    /// arrived. Between threads any contiguous memory will do; between hosts a message is always copied.
+    /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if
+    /// it is longer than the eager limit, was sent by ownership ([`isend`](Self::isend)), and is in one block of the
+    /// sender's [`World::pool`](crate::World::pool), or in any contiguous memory if both ranks are threads of one
+    /// process. Otherwise it is in a block of the global pool, often the one in which it has arrived. Between hosts a
+    /// message is always copied.
     ///
-    /// The sender's request completes, and returns its block, when the [`ReceivedBlock`] is dropped. If it is never
-    /// dropped, it keeps the block until this rank exits. Only a thread that waits for that request is blocked; the
-    /// wait fails if this rank exits first.
+    /// The sender's request completes, and returns its buffer, when the [`ReceivedBlock`] is dropped. Until then a
+    /// thread that waits for the request is blocked; the wait fails if this rank exits first.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -49,7 +48,7 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorClass::NoMem`] if the pool has no block for it.
+    /// As [`recv`](Self::recv); [`ErrorClass::NoMem`] if the pool cannot allocate a block for the message.
     pub fn recv_block(
         &self,
         source: impl IntoSource,
@@ -57,7 +56,7 @@ impl Intracomm {
     ) -> Result<(ReceivedBlock, Status)> {
         let (comm, source) = (self.as_raw(), source.into_source());
         if source == Source::Null {
-            return comm.check_not_freed(CALL).map(|()| (ReceivedBlock::of_nobody(), Status::empty()));
+            return comm.check_not_freed(CALL).map(|()| (ReceivedBlock::from_proc_null(), Status::empty()));
         }
         let message = raw::mprobe_as(comm, CALL, source.number(), tag.into().number())?;
         receive(comm, message)
@@ -65,7 +64,7 @@ impl Intracomm {
 }
 
 impl Message {
-    /// Receives it as [`Intracomm::recv_block`] does.
+    /// Does [`Intracomm::recv_block`] for this message.
     ///
     /// # Errors
     /// As there.
@@ -75,80 +74,77 @@ impl Message {
     }
 }
 
-/// Receives a message that was taken.
 fn receive(comm: &raw::Comm, message: MatchedMessage) -> Result<(ReceivedBlock, Status)> {
     let envelope = *message.envelope();
     let status = Status::of(&envelope);
-    let lent = |lying| (ReceivedBlock { envelope, lying }, status);
+    let received = |location| (ReceivedBlock { envelope, location }, status);
     if envelope.bytes == 0 {
         // SAFETY: there is nothing to write.
         unsafe { raw::mrecv(comm, Buf::empty(), message) }.map_err(|error| error.with_call(CALL))?;
-        return Ok(lent(Location::Empty));
+        return Ok(received(Location::Empty));
     }
     let message = match comm.path().unwrap_or(comm.engine().path()) {
         DataPath::Buffered => message,
         DataPath::Auto | DataPath::ZeroCopy => match comm.engine().recv_view(message) {
-            Ok(there) => return Ok(lent(Location::AtSender(there))),
+            Ok(viewed) => return Ok(received(Location::AtSender(viewed))),
             Err(message) => message,
         },
     };
     let message = match comm.engine().recv_block(message) {
-        Ok(block) => return Ok(lent(Location::Local(block))),
+        Ok(block) => return Ok(received(Location::Local(block))),
         Err(message) => message,
     };
     let block = match alloc_for(CALL, mpj_pool::global(), usize::MAX, envelope.source, envelope.bytes) {
         Ok(block) => block,
-        // The sender may be waiting for the match.
+        // The sender might wait for the match.
         Err(error) => {
             raw::discard(comm, message);
             return Err(error);
         }
     };
     let buf = Buf::in_block(&block, 0, envelope.bytes, Primitive::Packed);
-    // SAFETY: the block is ours, holds at least that many bytes, and no other code accesses it until the call returns.
+    // SAFETY: the block is ours, has at least `envelope.bytes` bytes, and no other code accesses it until the call
+    // returns.
     unsafe { raw::mrecv(comm, buf, message) }.map_err(|error| error.with_call(CALL))?;
-    Ok(lent(Location::Local(block)))
+    Ok(received(Location::Local(block)))
 }
 
-/// A received message in the block in which it lies; see [`Intracomm::recv_block`].
+/// A message received by [`Intracomm::recv_block`].
 ///
-/// It derefs to the packed bytes. It can be sent to other threads, and outlives the communicator.
+/// It derefs to the packed bytes. It can be sent to other threads, and may outlive the communicator.
 pub struct ReceivedBlock {
     envelope: Envelope,
-    lying: Location,
+    location: Location,
 }
 
-/// The location of a message.
-///
 /// # Invariants
-/// 1. A block here has been filled with the message.
+/// 1. The block of `Local` was filled with the message.
 #[derive(Debug)]
 enum Location {
-    /// It has no bytes.
+    /// The message has no bytes.
     Empty,
     Local(DefaultBlock),
     AtSender(mpj_devices::ViewedMessage),
 }
 
 impl ReceivedBlock {
-    /// Returns the result of a receive from `PROC_NULL`.
-    fn of_nobody() -> Self {
+    fn from_proc_null() -> Self {
         let (source, signature) = (PROC_NULL_NUMBER.cast_unsigned(), Signature::EMPTY);
         ReceivedBlock {
             envelope: Envelope { source, tag: ANY_TAG, code: 0, signature, bytes: 0 },
-            lying: Location::Empty,
+            location: Location::Empty,
         }
     }
 
-    /// Returns whether the message is read in its sender's memory, so that it was not copied.
+    /// Returns whether the message is read in its sender's memory.
     pub fn is_zero_copy(&self) -> bool {
-        matches!(self.lying, Location::AtSender(_))
+        matches!(self.location, Location::AtSender(_))
     }
 
-    /// Returns the items, as which they were sent.
+    /// Returns the items, whose type must be that of the sender.
     ///
     /// # Errors
-    /// [`ErrorClass::Type`] if the elements have another type, or a type whose values have padding or must be checked
+    /// [`ErrorClass::Type`] if the elements have another type, or a type whose values have padding or need validation
     /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the elements are not
     /// aligned; they are if they were sent from the start of a block.
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
@@ -157,7 +153,7 @@ impl ReceivedBlock {
         let count = self.envelope.items_of(&datatype).map_err(|fault| Error::from_fault(CALL, fault))?;
         if datatype.needs_validation() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
             let why = format!(
-                "items of {} have gaps, or would have to be checked: receive them by recv",
+                "{} has padding or values that need validation; receive it with recv",
                 std::any::type_name::<T>()
             );
             return Err(Error::new(ErrorClass::Type, CALL, why));
@@ -167,18 +163,16 @@ impl ReceivedBlock {
         }
         let items = self.as_ptr().cast::<T>();
         if !items.is_aligned() {
-            let why = format!(
-                "the items lie at {items:p}, which is no multiple of {}: receive them by recv",
-                align_of::<T>()
-            );
+            let why =
+                format!("data at {items:p} is not aligned to {}; receive it with recv", align_of::<T>());
             return Err(Error::new(ErrorClass::Buffer, CALL, why));
         }
-        // SAFETY: `count` items are no more than all bytes, which are initialised, aligned, and any bytes are values.
+        // SAFETY: `count` items do not exceed the bytes, which are initialised and aligned; any bytes are valid values.
         Ok(unsafe { std::slice::from_raw_parts(items, count) })
     }
 
-    /// Returns the message as one of `mpj::buffer`. A message with a dynamic part lies in several blocks, so it was
-    /// copied into one.
+    /// Returns the message as a [`Buffer`](crate::buffer::Buffer). A message with a dynamic part is sent from several
+    /// blocks, so it was copied into one.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -203,7 +197,11 @@ impl ReceivedBlock {
     pub fn try_into_buffer(self) -> Result<ReceivedBuffer> {
         let (source, len) = (self.envelope.source, self.len());
         if source == PROC_NULL_NUMBER.cast_unsigned() {
-            return Err(Error::new(ErrorClass::Buffer, "into_buffer", "nobody (PROC_NULL) has sent it"));
+            return Err(Error::new(
+                ErrorClass::Buffer,
+                "into_buffer",
+                "no message: the source was PROC_NULL",
+            ));
         }
         // SAFETY: all bytes of the message are initialised.
         let buffer = unsafe { super::buffer_p2p::parse("into_buffer", ReadOnlyBlock(self), source, len) }?;
@@ -215,23 +213,28 @@ impl Deref for ReceivedBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.lying {
+        match &self.location {
             Location::Empty => &[],
             // SAFETY: invariant 1 of `Location`.
             Location::Local(block) => unsafe { block.as_uninit()[..self.envelope.bytes].assume_init_ref() },
-            Location::AtSender(lent) => lent.bytes(),
+            Location::AtSender(viewed) => viewed.bytes(),
         }
     }
 }
 
 impl fmt::Debug for ReceivedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} B, {})", self.len(), if self.is_zero_copy() { "there" } else { "here" })
+        write!(
+            f,
+            "ReceivedBlock({} B, {})",
+            self.len(),
+            if self.is_zero_copy() { "zero copy" } else { "local" }
+        )
     }
 }
 
-/// A message of `mpj::buffer` in the block in which it lies; see [`ReceivedBlock::try_into_buffer`]. It is a read-only
-/// [`Buffer`](crate::buffer::Buffer).
+/// A read-only [`Buffer`](crate::buffer::Buffer) in the block of a received message; see
+/// [`ReceivedBlock::try_into_buffer`].
 pub struct ReceivedBuffer(Buffer<ReadOnlyBlock, Reading>);
 
 impl Deref for ReceivedBuffer {
@@ -243,8 +246,8 @@ impl Deref for ReceivedBuffer {
 }
 
 impl DerefMut for ReceivedBuffer {
-    /// Reading advances the buffer's position. A buffer of such a block exists only behind this reference, so it cannot
-    /// be turned into one for writing.
+    /// Reading advances the buffer's position. The buffer exists only behind this reference, so it cannot be turned into
+    /// one for writing.
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
@@ -252,17 +255,16 @@ impl DerefMut for ReceivedBuffer {
 
 impl fmt::Debug for ReceivedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LentBuffer({:?})", self.0)
+        write!(f, "ReceivedBuffer({:?})", self.0)
     }
 }
 
-/// The block of a received message, which is read and never written.
+/// The block of a received message, which is never written.
 #[derive(Debug)]
 pub struct ReadOnlyBlock(ReceivedBlock);
 
-// SAFETY: 1: the bytes of a message neither move nor are freed while it lives. They are readable. No code writes them,
-// because `ReceivedBuffer` has no headroom and never hands out its block. 2: as before, no code writes them. 3: no
-// field changes.
+// SAFETY: 1: while the message exists, its bytes are readable, and they are neither moved, freed nor written, because
+// `ReceivedBuffer` has no headroom and never hands out its block. 2: as before, no code writes them. 3: no field changes.
 unsafe impl RawBuffer for ReadOnlyBlock {
     fn as_ptr(&self) -> NonNull<u8> {
         NonNull::from(&*self.0).cast()

@@ -1,11 +1,10 @@
-//! Every operation on every primitive: if it is supported, the result is the arithmetic one.
+//! Every operation on every primitive: if it is supported, the result is correct.
 
 use super::*;
 
 const OPS: [Op; 10] =
     [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Land, Op::Lor, Op::Lxor, Op::Band, Op::Bor, Op::Bxor];
 
-/// Returns the result of the operation on two small numbers.
 fn expected(op: &Op, a: u8, b: u8) -> u8 {
     match op {
         Op::Sum => a + b,
@@ -45,7 +44,7 @@ fn value(primitive: Primitive, number: u8) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_is_not_refused_is_combined() {
+fn supported_operations_compute_the_result() {
     for (primitive, op) in Primitive::ALL.into_iter().flat_map(|p| OPS.iter().map(move |op| (p, op))) {
         let datatype = Datatype::primitive(primitive);
         let mut combined = 0;
@@ -54,30 +53,35 @@ fn what_is_not_refused_is_combined() {
             if op.unsupported_reason(&datatype).is_some() {
                 continue;
             }
-            // SAFETY: one value of the primitive lies at both, and the operation is supported.
+            // SAFETY: both pointers have one value of the primitive, and the operation is supported.
             let done = unsafe {
-                op.fold(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, OperandOrder::IncomingFirst)
+                op.reduce_local(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, OperandOrder::IncomingFirst)
             };
             done.unwrap();
             let sum = value(primitive, expected(op, a, b)).expect("another value");
             assert_eq!(into, sum, "{op:?} of {a} and {b} as {}", primitive.name());
             combined += 1;
         }
-        let is_refused = op.unsupported_reason(&datatype).is_some();
-        assert_eq!(is_refused, combined == 0, "{op:?} is defined for {} and was not tried", primitive.name());
+        let is_unsupported = op.unsupported_reason(&datatype).is_some();
+        assert_eq!(
+            is_unsupported,
+            combined == 0,
+            "{op:?} is defined for {} and was not tried",
+            primitive.name()
+        );
     }
 }
 
 #[test]
-fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
+fn zeros_and_nans_do_not_depend_on_operand_order() {
     let (datatype, odd) = (Datatype::primitive(Primitive::F64), f64::from_bits(f64::NAN.to_bits() + 7));
     let pairs = [(0.0, -0.0), (f64::NAN, odd), (odd, 1.0), (-0.0, -0.0), (2.0, -3.0)];
     for op in [Op::Min, Op::Max, Op::Sum, Op::Prod] {
         for (a, b) in pairs {
             let combined = [(a, b), (b, a)].map(|(from, mut into)| {
                 let (from, at): (*const f64, *mut f64) = (&raw const from, &raw mut into);
-                // SAFETY: one value lies at both, and the operation is defined for it.
-                unsafe { op.fold(from.cast(), at.cast(), 1, &datatype, OperandOrder::IncomingFirst) }
+                // SAFETY: both pointers have one value, and the operation is defined for it.
+                unsafe { op.reduce_local(from.cast(), at.cast(), 1, &datatype, OperandOrder::IncomingFirst) }
                     .unwrap();
                 into
             });
@@ -90,6 +94,7 @@ fn zeros_and_nans_come_out_the_same_whichever_side_they_are_on() {
     let (mine, mut zero) = (-0.0f64, 0.0f64);
     let (from, into): (*const f64, *mut f64) = (&raw const mine, &raw mut zero);
     // SAFETY: as above.
-    unsafe { Op::Min.fold(from.cast(), into.cast(), 1, &datatype, OperandOrder::IncomingFirst) }.unwrap();
+    unsafe { Op::Min.reduce_local(from.cast(), into.cast(), 1, &datatype, OperandOrder::IncomingFirst) }
+        .unwrap();
     assert!(zero.is_sign_negative());
 }

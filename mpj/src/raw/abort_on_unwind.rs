@@ -4,8 +4,8 @@ use crate::run::print_suppressed_panic;
 
 /// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process aborts.
 ///
-/// Unwinding would release the memory while other ranks and threads read and write it. Such a wait runs only code of
-/// this library and the drops of buffers that were given away; a panic in either is a defect.
+/// Unwinding would release the memory while other ranks and threads access it. The wait runs only code of this library
+/// and drops of buffers that operations own; a panic in either is a defect.
 #[inline]
 pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     let guard = AbortGuard;
@@ -14,15 +14,11 @@ pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Aborts the process when it is dropped.
 struct AbortGuard;
 
 impl Drop for AbortGuard {
     #[cold]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a use of freed memory is worse than the end of the process"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "an abort is better than a use of freed memory")]
     fn drop(&mut self) {
         print_suppressed_panic();
         std::process::abort();

@@ -2,8 +2,8 @@
 //!
 //! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received, on all ranks: a
 //! message that is shorter, longer or of another type is an error. The failing rank notifies the others, which fail
-//! with the same error, and from then on the communicator rejects collectives. If all ranks reject their arguments, the
-//! communicator stays usable.
+//! with the same error, and from then on collectives are disabled on the communicator. If all ranks reject their
+//! arguments, the communicator stays usable.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
 //! (`MPI_IN_PLACE`).
@@ -15,11 +15,11 @@ use mpj_devices::Buf;
 use super::coll_bufs::{BlockLayout, CollBuf};
 use super::comm::Comm;
 use super::plans::{self, PlanResult, plan};
-use crate::collective::label::CallDigest;
-use crate::collective::plan::{NOTHING, Plan, UserBuffers};
+use crate::collective::blocking::BlockingCall;
+use crate::collective::call_tag::CallDigest;
+use crate::collective::plan::{EMPTY_BUF, Plan, UserBuffers};
 use crate::collective::step::{BufIndex, Span};
-use crate::collective::turn::BlockingCall;
-use crate::collective::{all, rooted, tuning};
+use crate::collective::{all_to_all, rooted, tuning};
 use crate::error::Result;
 use crate::op::Op;
 
@@ -29,22 +29,23 @@ use crate::op::Op;
 /// The contract of the call.
 #[inline]
 unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanResult<'a>) -> Result<()> {
-    comm.collective(call, |turn| {
-        let (label, plan) = plan()?;
+    comm.collective(call, |blocking| {
+        let (digest, plan) = plan()?;
         // SAFETY: the caller's contract; the spans of the plan were checked.
-        unsafe { turn.run(label, plan) }
+        unsafe { blocking.run(digest, plan) }
     })
 }
 
 /// Waits until every rank has called this function.
 ///
 /// # Errors
-/// The communicator was freed, a rank has died or exited, or the ranks are out of step.
+/// The communicator was freed, a rank has died or exited, or the ranks are out of step: they have called different
+/// collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
-    comm.collective("barrier", |turn| {
-        let (label, plan) = plans::barrier(comm);
+    comm.collective("barrier", |blocking| {
+        let (digest, plan) = plans::barrier(comm);
         // SAFETY: the steps access no memory.
-        unsafe { turn.run(label, plan) }
+        unsafe { blocking.run(digest, plan) }
     })
 }
 
@@ -185,88 +186,92 @@ pub unsafe fn alltoall(
     unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
 }
 
+/// Collectives as parts of a call, whose parts have the same digest.
 impl BlockingCall<'_> {
-    /// Broadcasts items as a part of any collective call.
-    ///
     /// # Safety
     /// The contract of [`bcast`].
-    pub(crate) unsafe fn bcast(&mut self, label: CallDigest, items: &Buf, root: u32) -> Result<()> {
+    pub(crate) unsafe fn bcast(&mut self, digest: CallDigest, items: &Buf, root: u32) -> Result<()> {
         let steps = rooted::bcast(self.rank(), self.size(), root, items.count());
         // SAFETY: the caller's contract; the steps of the root only read the items.
-        unsafe { self.run(label, plan(steps, None, items)) }
+        unsafe { self.run(digest, plan(steps, None, items)) }
     }
 
-    /// Broadcasts words.
-    pub(crate) fn bcast_words(&mut self, label: CallDigest, words: &mut [u64], root: u32) -> Result<()> {
+    pub(crate) fn bcast_words(&mut self, digest: CallDigest, words: &mut [u64], root: u32) -> Result<()> {
         let items = Buf::slice_mut(words);
         // SAFETY: the words are exclusively borrowed until the call returns.
-        unsafe { self.bcast(label, &items, root) }
+        unsafe { self.bcast(digest, &items, root) }
     }
 
-    /// Gathers items at `root`, placed by `blocks`, as a part of any collective call.
+    /// Gathers items at `root`, placed by `blocks`.
     ///
     /// # Safety
     /// The contract of [`gather`]; the blocks lie in `recv`.
     pub(crate) unsafe fn gather(
         &mut self,
-        label: CallDigest,
+        digest: CallDigest,
         send: Option<&Buf>,
         recv: &Buf,
         blocks: rooted::Blocks<'_>,
         root: u32,
     ) -> Result<()> {
-        let mine = send.map(|send| send.whole(BufIndex::SEND));
+        let own_span = send.map(|send| send.full_span(BufIndex::SEND));
         let into = |rank| {
             let (at, count) = blocks(rank);
             Span::new(BufIndex::RECV, at, count)
         };
-        let steps = rooted::gather(self.rank(), self.size(), root, mine, &into);
+        let steps = rooted::gather(self.rank(), self.size(), root, own_span, &into);
         // SAFETY: the caller's contract.
-        unsafe { self.run(label, plan(steps, send, recv)) }
+        unsafe { self.run(digest, plan(steps, send, recv)) }
     }
 
-    /// Scatters the items of `root`, placed by `blocks`, as a part of any collective call.
+    /// Scatters the items of `root`, placed by `blocks`.
     ///
     /// # Safety
     /// The contract of [`scatter`]; the blocks lie in `send`.
     pub(crate) unsafe fn scatter(
         &mut self,
-        label: CallDigest,
+        digest: CallDigest,
         send: &Buf,
         blocks: rooted::Blocks<'_>,
         recv: Option<&Buf>,
         root: u32,
     ) -> Result<()> {
-        let mine = recv.map(|recv| recv.whole(BufIndex::RECV));
-        let steps = rooted::scatter(self.rank(), self.size(), root, blocks, mine);
+        let own_span = recv.map(|recv| recv.full_span(BufIndex::RECV));
+        let steps = rooted::scatter(self.rank(), self.size(), root, blocks, own_span);
         // SAFETY: the caller's contract.
-        unsafe { self.run(label, plan(steps, Some(send), recv.unwrap_or(NOTHING))) }
+        unsafe { self.run(digest, plan(steps, Some(send), recv.unwrap_or(EMPTY_BUF))) }
     }
 
-    /// Gathers items at `root` into one buffer per rank, as a part of any collective call. This rank sends `rooms[0]`,
-    /// and at the root `rooms[1 + r]` receives from rank `r`.
+    /// Gathers items at `root` into one buffer per rank. This rank sends `bufs[0]`, and at the root `bufs[1 + r]`
+    /// receives from rank `r`.
     ///
     /// # Safety
-    /// The contract of a send buffer for `rooms[0]`, and of a receive buffer for each of the others.
-    pub(crate) unsafe fn gather_apart(&mut self, label: CallDigest, rooms: &[Buf], root: u32) -> Result<()> {
+    /// The contract of a send buffer for `bufs[0]`, and of a receive buffer for each of the others.
+    pub(crate) unsafe fn gather_into_bufs(
+        &mut self,
+        digest: CallDigest,
+        bufs: &[Buf],
+        root: u32,
+    ) -> Result<()> {
         let span =
-            |area: u32| Span::new(BufIndex::of(area), 0, rooms.get(area as usize).map_or(0, Buf::count));
+            |index: u32| Span::new(BufIndex::new(index), 0, bufs.get(index as usize).map_or(0, Buf::count));
         let steps = rooted::gather(self.rank(), self.size(), root, Some(span(0)), &|rank| span(1 + rank));
-        let plan = Plan { steps, lent: UserBuffers::List(Cow::Borrowed(rooms)), temp: 0, op: None };
+        let plan = Plan { steps, user: UserBuffers::List(Cow::Borrowed(bufs)), temp_items: 0, op: None };
         // SAFETY: the caller's contract.
-        unsafe { self.run(label, plan) }
+        unsafe { self.run(digest, plan) }
     }
 
     /// Gathers `words`, whose length is the same on all ranks, at every rank.
-    pub(crate) fn allgather_words(&mut self, label: CallDigest, words: &[u64]) -> Result<Vec<u64>> {
+    pub(crate) fn allgather_words(&mut self, digest: CallDigest, words: &[u64]) -> Result<Vec<u64>> {
         let (rank, size, len) = (self.rank(), self.size(), words.len());
         let mut all = vec![0u64; len * size as usize];
-        let mine = Span::new(BufIndex::SEND, 0, len);
-        let is_direct = tuning::own_words_directly(size_of_val(&*all));
-        let steps = all::allgather(rank, size, Some(mine), &|r| (r as usize * len, len), is_direct);
+        let own_span = Span::new(BufIndex::SEND, 0, len);
+        let is_linear = tuning::use_linear_internal(size_of_val(&*all));
+        let steps =
+            all_to_all::allgather(rank, size, Some(own_span), &|r| (r as usize * len, len), is_linear);
         let (send, recv) = (Buf::slice(words), Buf::slice_mut(&mut all));
         // SAFETY: both buffers are borrowed for the call and do not overlap; the steps only read the first.
-        unsafe { self.run(label, plan(steps, Some(&send), &recv)) }?;
+        unsafe { self.run(digest, plan(steps, Some(&send), &recv)) }?;
         Ok(all)
     }
 }

@@ -1,9 +1,9 @@
 //! Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13).
 //!
-//! A [`Collective`] holds any collective call as a value: [`start`] starts it, and [`collective_init`] prepares it for
-//! repeated use. Every rank must start its collectives in the same order, counted together with the blocking ones, and
-//! may wait for them in any order. Every call of this rank that waits or tests makes progress for them, so a rank need
-//! not wait for a particular collective. A rank that only computes makes no progress.
+//! A [`Collective`] is a collective call as a value: [`start`] starts it, and [`collective_init`] makes it persistent.
+//! Every rank must start its collectives, including the blocking ones, in the same order, and may wait for them in any
+//! order. Every call of this rank that waits or tests makes progress for all of them. A rank that only computes makes no
+//! progress.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use mpj_devices::{Buf, KeepAlive};
 
 use super::coll_bufs::BlockLayout;
 use super::comm::Comm;
-use super::plans::{self, PlanResult, plan};
+use super::plans::{self, PlanResult};
 use super::request::Request;
-use crate::collective::plan::NOTHING;
+use crate::collective::plan::EMPTY_BUF;
 use crate::collective::step::BufIndex;
 use crate::collective::task::CollectiveTask;
 use crate::error::Result;
@@ -21,7 +21,7 @@ use crate::op::Op;
 
 /// A collective and its arguments, which are those of the blocking call of the same name.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the arguments of the calls of the same names, which say what they are")]
+#[allow(missing_docs, reason = "documented at the calls of the same names")]
 pub enum Collective<'a> {
     /// As [`barrier`](super::barrier).
     Barrier,
@@ -46,7 +46,7 @@ pub enum Collective<'a> {
 }
 
 impl<'a> Collective<'a> {
-    /// Returns the names of the calls that start it and that prepare it.
+    /// Returns the names of the non-blocking and of the `*_init` call.
     fn names(&self) -> (&'static str, &'static str) {
         match self {
             Collective::Barrier => ("ibarrier", "barrier_init"),
@@ -73,7 +73,7 @@ impl<'a> Collective<'a> {
     /// Returns the send buffer and the receive buffer; some collectives have one buffer for both.
     fn bufs(&self) -> (&'a Buf, &'a Buf) {
         match self {
-            Collective::Barrier => (NOTHING, NOTHING),
+            Collective::Barrier => (EMPTY_BUF, EMPTY_BUF),
             Collective::Bcast { items, .. } => (items, items),
             Collective::Reduce { send, recv, .. }
             | Collective::Allreduce { send, recv, .. }
@@ -112,9 +112,8 @@ impl<'a> Collective<'a> {
 
 /// Starts a collective; the status of its request is empty. The operation owns `keep` until it has completed.
 ///
-/// If the request is dropped, the collective continues, because the other ranks depend on this one. If this rank exits,
-/// its pending collectives fail, and the other ranks are notified of the exit. If a function of the user panics, the
-/// call fails with an error, because the panic has no caller to unwind to.
+/// If the request is dropped, the collective continues, because the other ranks depend on this one. If a user function
+/// panics, the call fails with an error, because the panic has no caller to unwind to.
 ///
 /// # Errors
 /// Rejected arguments, as for the blocking call; the other ranks are notified of them. Later errors are reported by the
@@ -131,19 +130,17 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
     Ok(Request::collective(task))
 }
 
-/// A persistent collective: it can be started any number of times with the same buffers, and its steps are computed
-/// once.
+/// A persistent collective, which can be started any number of times; its steps are computed once.
 ///
-/// If it is dropped during a call, that call continues until it completes.
+/// If it is dropped during a call, that call continues.
 #[derive(Debug)]
 pub struct PersistentCollective {
     comm: Comm,
     task: Arc<CollectiveTask>,
-    /// The roles of the buffers that its steps use.
-    lent: [Role; 2],
+    /// The roles of the buffers with the first two indices.
+    roles: [Role; 2],
 }
 
-/// The role of a buffer in a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Send,
@@ -152,8 +149,8 @@ enum Role {
     None,
 }
 
-/// Prepares a persistent collective. All ranks must make this call, in order with their collectives. `keep` is dropped
-/// after the last use of the memory.
+/// Creates a persistent collective. All ranks must make this call, in the same order among their collectives. `keep` is
+/// dropped after the last use of the memory.
 ///
 /// # Errors
 /// As [`start`]; the memory for the schedule cannot be allocated.
@@ -163,20 +160,20 @@ pub fn collective_init(
     keep: Option<KeepAlive>,
 ) -> Result<PersistentCollective> {
     let (_, call) = collective.names();
-    comm.collective(call, |turn| {
+    comm.collective(call, |blocking| {
         let (send, recv) = collective.bufs();
-        let (label, kept) = collective.plan(comm, call)?;
-        let role = |lent: Option<&Buf>| match lent {
-            Some(lent) if std::ptr::eq(lent, recv) => Role::Recv,
-            Some(lent) if std::ptr::eq(lent, send) => Role::Send,
+        let (digest, plan) = collective.plan(comm, call)?;
+        let role = |buf: Option<&Buf>| match buf {
+            Some(buf) if std::ptr::eq(buf, recv) => Role::Recv,
+            Some(buf) if std::ptr::eq(buf, send) => Role::Send,
             _ => Role::None,
         };
-        let lent = [BufIndex::SEND, BufIndex::RECV].map(|area| role(kept.lent(area)));
-        let task = CollectiveTask::prepare(comm.collectives(), turn.part(), (label, kept), keep)?;
-        // Run an empty plan, because this call has a sequence number like any other.
+        let roles = [BufIndex::SEND, BufIndex::RECV].map(|index| role(plan.user_buf(index)));
+        let task = CollectiveTask::prepare(comm.collectives(), blocking.active_call(), (digest, plan), keep)?;
+        // Run an empty plan: this call has a sequence number, and checks notices, like any other.
         // SAFETY: the steps access no memory.
-        unsafe { turn.run(label, plan(Vec::new(), None, NOTHING)) }?;
-        Ok(PersistentCollective { comm: comm.clone(), task, lent })
+        unsafe { blocking.run(digest, plans::plan(Vec::new(), None, EMPTY_BUF)) }?;
+        Ok(PersistentCollective { comm: comm.clone(), task, roles })
     })
 }
 
@@ -184,7 +181,7 @@ impl PersistentCollective {
     /// Starts the collective.
     ///
     /// # Errors
-    /// The previous call is active or was not waited for; the communicator was freed; or the ranks are out of step.
+    /// The previous call is active or was not waited for; the communicator was freed; or collectives are disabled.
     ///
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
@@ -195,23 +192,22 @@ impl PersistentCollective {
     }
 
     /// Starts the collective with these buffers, which also replace the old ones for later calls. They must have the
-    /// number of items and the memory layout that the collective was prepared for. A call with one buffer uses only
-    /// `recv`.
+    /// number of items and the memory layout of those in the `*_init` call. A call with one buffer uses only `recv`.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the items differ from the prepared ones, of which the other ranks are notified.
+    /// As [`start`](Self::start); the items or their layout differ, of which the other ranks are notified.
     ///
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
     pub unsafe fn start_with(&mut self, send: &Buf, recv: &Buf) -> Result<()> {
         self.comm.check_not_freed(self.task.name())?;
-        let bufs = self.lent.map(|role| match role {
+        let bufs = self.roles.map(|role| match role {
             Role::Send => Some(send),
             Role::Recv => Some(recv),
             Role::None => None,
         });
-        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the steps name the
-        // same items.
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the steps
+        // lie in them.
         unsafe { self.task.restart(bufs) }
     }
 
@@ -223,7 +219,6 @@ impl PersistentCollective {
         self.task.wait()
     }
 
-    /// Returns the task, which makes progress and stores the outcome.
     pub(crate) fn task(&self) -> &Arc<CollectiveTask> {
         &self.task
     }

@@ -6,39 +6,37 @@ use std::sync::{Arc, Weak};
 use mpj_devices::{Calls, Channel, DataPath, Engine, Fault, Group, PeerId, WORLD as WORLD_NAME};
 
 use crate::address::PROC_NULL_NUMBER;
+use crate::collective::blocking::{self, BlockingCall};
+use crate::collective::call_tag::{CallDigest, CollectiveKind};
 use crate::collective::context::CollContext;
-use crate::collective::label::{CallDigest, CollectiveKind};
 use crate::collective::tuning::Tuning;
-use crate::collective::turn::{self, BlockingCall};
 use crate::error::{Error, ErrorClass, Result};
 
 /// The color of a rank that does not want a communicator from a split.
 pub const UNDEFINED: i32 = -32766;
 
-/// A communicator. Clones are handles of the same communicator; each handle may select a data path for the messages
-/// that are started through it.
+/// A communicator. Clones are handles of the same communicator; each handle may select a data path for its
+/// point-to-point messages.
 #[derive(Clone, Debug)]
 pub struct Comm {
-    core: Arc<CommInner>,
-    /// The data path of messages that are started through this handle.
+    inner: Arc<CommInner>,
     path: Option<DataPath>,
 }
 
 #[derive(Debug)]
 struct CommInner {
     engine: Arc<Engine>,
-    /// The channel of point-to-point messages.
     p2p: Arc<Channel>,
     collectives: Arc<CollContext>,
     group: Group,
     rank: u32,
     freed: AtomicBool,
     family: Family,
-    /// The number of communicator ids that this process has allocated.
-    made: Arc<AtomicU64>,
+    /// The number of context ids that this rank has allocated.
+    created: Arc<AtomicU64>,
 }
 
-/// The name of a communicator, and the number of communicators that were made from it. All ranks count alike, so a new
+/// The name of a communicator, and the number of communicators that were created from it. All ranks count alike, so a new
 /// communicator has the same name on all of them.
 #[derive(Debug)]
 struct Family {
@@ -47,18 +45,17 @@ struct Family {
     splits: AtomicU32,
 }
 
-/// The maximum length, in bytes, of a name that becomes part of the names of derived communicators.
-const LONG_NAME: usize = 64;
+/// Longer names are abbreviated in the names of derived communicators.
+const MAX_PARENT_NAME: usize = 64;
 
 impl Family {
     fn new(name: String) -> Self {
         Family { name: name.into(), dups: AtomicU32::new(0), splits: AtomicU32::new(0) }
     }
 
-    /// Returns the name of the next communicator that `call` makes from this one; `made` counts them.
-    fn child(&self, call: &str, made: &AtomicU32) -> String {
-        let parent = if self.name.len() > LONG_NAME { "…" } else { &self.name };
-        format!("{parent}.{call} {}", made.fetch_add(1, Ordering::Relaxed) + 1)
+    fn child(&self, call: &str, created: &AtomicU32) -> String {
+        let parent = if self.name.len() > MAX_PARENT_NAME { "…" } else { &self.name };
+        format!("{parent}.{call} {}", created.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
@@ -68,24 +65,23 @@ impl Drop for CommInner {
     }
 }
 
-/// The id of the world.
+/// The context id of the world.
 const WORLD: u64 = 1;
 
 impl Comm {
-    /// Creates the communicator of all ranks.
     pub(crate) fn world(engine: Arc<Engine>, tuning: Tuning) -> Result<Self> {
         let (rank, len) = (engine.site().rank, engine.site().size);
-        let (group, made) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
-        Comm::make(engine, WORLD, WORLD_NAME.to_owned(), group, rank, made, tuning)
+        let (group, created) = (Group::Range { first: 0, len }, Arc::new(AtomicU64::new(0)));
+        Comm::create(engine, WORLD, WORLD_NAME.to_owned(), group, rank, created, tuning)
     }
 
-    fn make(
+    fn create(
         engine: Arc<Engine>,
         id: u64,
         name: String,
         group: Group,
         rank: u32,
-        made: Arc<AtomicU64>,
+        created: Arc<AtomicU64>,
         tuning: Tuning,
     ) -> Result<Self> {
         let join = |context| {
@@ -98,14 +94,14 @@ impl Comm {
         engine.describe(&p2p, Arc::clone(&family.name), None);
         let calls: Weak<dyn Calls> = Arc::<CollContext>::downgrade(&collectives);
         engine.describe(collectives.channel(), Arc::clone(&family.name), Some(calls));
-        let core = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, made });
-        Ok(Comm { core, path: None })
+        let inner = Arc::new(CommInner { engine, p2p, collectives, group, rank, freed, family, created });
+        Ok(Comm { inner, path: None })
     }
 
-    /// Returns a handle of the same communicator whose point-to-point messages use `path`, where this rank has the
-    /// choice. Collectives, and handles without a path, use the path of the world (`MPJ_DATA_PATH`).
+    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. Collectives, and
+    /// handles without a path, use that of `MPJ_DATA_PATH`.
     pub fn by_path(&self, path: DataPath) -> Self {
-        Comm { core: Arc::clone(&self.core), path: Some(path) }
+        Comm { inner: Arc::clone(&self.inner), path: Some(path) }
     }
 
     /// Returns the data path of this handle, if it has one.
@@ -117,76 +113,77 @@ impl Comm {
     /// Returns this process's rank.
     #[inline]
     pub fn rank(&self) -> u32 {
-        self.core.rank
+        self.inner.rank
     }
 
     /// Returns the number of ranks.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.core.group.size()
+        self.inner.group.size()
     }
 
     /// Returns the processes, in order of rank.
     pub fn group(&self) -> &Group {
-        &self.core.group
+        &self.inner.group
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.core.engine
+        &self.inner.engine
     }
 
     pub(crate) fn p2p(&self) -> &Arc<Channel> {
-        &self.core.p2p
+        &self.inner.p2p
     }
 
     /// Runs a collective call: `body` checks its arguments, and then runs its plans.
     ///
     /// # Errors
-    /// As [`turn::run_blocking`]; the communicator was freed.
+    /// As [`blocking::run_blocking`]; the communicator was freed.
     pub(crate) fn collective<T>(
         &self,
         call: &'static str,
         body: impl FnOnce(&mut BlockingCall<'_>) -> Result<T>,
     ) -> Result<T> {
         self.check_not_freed(call)?;
-        turn::run_blocking(self.collectives(), call, body)
+        blocking::run_blocking(self.collectives(), call, body)
     }
 
     pub(crate) fn collectives(&self) -> &Arc<CollContext> {
-        &self.core.collectives
+        &self.inner.collectives
     }
 
-    /// Checks that the communicator was not freed.
     #[inline]
     pub(crate) fn check_not_freed(&self, call: &'static str) -> Result<()> {
-        if self.core.freed.load(Ordering::Relaxed) {
+        if self.inner.freed.load(Ordering::Relaxed) {
             return Err(Error::from_fault(call, Fault::Freed));
         }
         Ok(())
     }
 
-    /// Checks that `rank` is a rank of this communicator.
     #[inline]
     pub(crate) fn check_rank(&self, call: &'static str, class: ErrorClass, rank: i32) -> Result<u32> {
         match u32::try_from(rank) {
             Ok(member) if member < self.size() => Ok(member),
-            _ => Err(self.outside(call, class, rank)),
+            _ => Err(self.rank_error(call, class, rank)),
         }
     }
 
     #[cold]
-    fn outside(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
-        let ranks = if self.size() == 1 { "rank" } else { "ranks" };
+    fn rank_error(&self, call: &'static str, class: ErrorClass, rank: i32) -> Error {
+        let ranks = match self.size() {
+            1 => "only rank 0".to_owned(),
+            size => format!("ranks 0 to {}", size - 1),
+        };
         let what = if class == ErrorClass::Root { "root" } else { "rank" };
         let who = match rank {
             PROC_NULL_NUMBER => {
-                return Error::new(class, call, format!("nobody (PROC_NULL) is no {what} here"));
+                return Error::new(class, call, format!("PROC_NULL is not a valid {what} here"));
             }
-            // `0 - 1` wraps to a number that this type cannot represent, and arrives here as `i32::MAX`.
-            i32::MAX => format!("{what} {rank} or above (0 - 1?)"),
+            // `0 - 1` as a `usize` does not fit an `i32`, and arrives here as `i32::MAX`.
+            i32::MAX => format!("{what} {rank} (0 - 1?)"),
             _ => format!("{what} {rank}"),
         };
-        Error::new(class, call, format!("{who} is outside the communicator of {} {ranks}", self.size()))
+        Error::new(class, call, format!("{who} is out of range: the communicator has {ranks}"))
     }
 
     /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
@@ -200,21 +197,19 @@ impl Comm {
     /// It was freed before, or it is the world.
     pub fn free(&self) -> Result<()> {
         self.check_not_freed("free")?;
-        if self.core.p2p.context() == WORLD << 1 {
+        if self.inner.p2p.context() == WORLD << 1 {
             return Err(Error::new(ErrorClass::Comm, "free", "the world cannot be freed"));
         }
-        self.core.freed.store(true, Ordering::Relaxed);
-        // The channels are freed with the last handle, and pending operations own handles: other ranks may need this
-        // rank in a pending collective.
-        self.core.engine.begin_free(&self.core.p2p);
+        self.inner.freed.store(true, Ordering::Relaxed);
+        // The channels are freed with the last handle, and pending operations own handles.
+        self.inner.engine.begin_free(&self.inner.p2p);
         Ok(())
     }
 
-    /// Returns a new communicator id, which is unique in the job: it consists of this process's rank in the world and a
-    /// count.
-    fn new_id(&self) -> u64 {
-        let count = self.core.made.fetch_add(1, Ordering::Relaxed) + 1;
-        (u64::from(self.core.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
+    /// Returns a context id that is unique in the job: it consists of this process's world rank and a count.
+    fn new_context_id(&self) -> u64 {
+        let count = self.inner.created.fetch_add(1, Ordering::Relaxed) + 1;
+        (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
     }
 
     /// Creates a communicator of the same ranks with its own messages. Collective.
@@ -222,19 +217,19 @@ impl Comm {
     /// # Errors
     /// A rank has died or exited, a rank has too many communicators, or the ranks are out of step.
     pub fn dup(&self) -> Result<Self> {
-        self.collective("dup", |turn| {
-            let name = self.core.family.child("dup", &self.core.family.dups);
-            self.has_room("dup")?;
-            let mut id = [if self.rank() == 0 { self.new_id() } else { 0 }];
-            turn.bcast_words(CallDigest::new(CollectiveKind::Dup, 0), &mut id, 0)?;
-            let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
-            Comm::make(
+        self.collective("dup", |blocking| {
+            let name = self.inner.family.child("dup", &self.inner.family.dups);
+            self.check_channel_limit("dup")?;
+            let mut id = [if self.rank() == 0 { self.new_context_id() } else { 0 }];
+            blocking.bcast_words(CallDigest::new(CollectiveKind::Dup, 0), &mut id, 0)?;
+            let (engine, created) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.created));
+            Comm::create(
                 engine,
                 id[0],
                 name,
-                self.core.group.clone(),
+                self.inner.group.clone(),
                 self.rank(),
-                made,
+                created,
                 *self.collectives().tuning(),
             )
             .map(|comm| Comm { path: self.path, ..comm })
@@ -248,14 +243,13 @@ impl Comm {
     /// As [`dup`](Self::dup); the color is negative.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
         let color = if color == UNDEFINED { None } else { Some(i64::from(color)) };
-        self.split_by(color, key)
+        self.split_opt(color, key)
     }
 
-    /// Splits by a color, which may be out of range and is checked here.
-    pub(crate) fn split_by(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
-        self.collective("split", |turn| {
-            let name = self.core.family.child("split", &self.core.family.splits);
-            // UNDEFINED is sent as a value that is not a valid color.
+    /// As [`split`](Self::split); `None` takes no part, and a color out of range is an error.
+    pub(crate) fn split_opt(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
+        self.collective("split", |blocking| {
+            let name = self.inner.family.child("split", &self.inner.family.splits);
             let word = match color.map(i32::try_from) {
                 None => u64::MAX,
                 Some(Ok(color)) if color >= 0 => color as u64,
@@ -264,9 +258,9 @@ impl Comm {
                     return Err(Error::new(ErrorClass::Arg, "split", why));
                 }
             };
-            self.has_room("split")?;
-            let mine = [word, u64::from(key.cast_unsigned()), self.new_id()];
-            let all = turn.allgather_words(CallDigest::new(CollectiveKind::Split, 0), &mine)?;
+            self.check_channel_limit("split")?;
+            let mine = [word, u64::from(key.cast_unsigned()), self.new_context_id()];
+            let all = blocking.allgather_words(CallDigest::new(CollectiveKind::Split, 0), &mine)?;
             if color.is_none() {
                 return Ok(None);
             }
@@ -279,17 +273,25 @@ impl Comm {
             members.sort_unstable();
             let id = members.first().map_or(0, |leader| leader.2);
             let position = members.iter().position(|m| m.1 == self.rank()).unwrap_or(0);
-            let peers = members.iter().filter_map(|m| self.core.group.peer(m.1)).map(|PeerId(peer)| peer);
-            let (engine, made) = (Arc::clone(&self.core.engine), Arc::clone(&self.core.made));
+            let peers = members.iter().filter_map(|m| self.inner.group.peer(m.1)).map(|PeerId(peer)| peer);
+            let (engine, created) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.created));
             let name = format!("{name} color {}", word as u32);
-            Comm::make(engine, id, name, peers.collect(), position as u32, made, *self.collectives().tuning())
-                .map(|comm| Some(Comm { path: self.path, ..comm }))
+            Comm::create(
+                engine,
+                id,
+                name,
+                peers.collect(),
+                position as u32,
+                created,
+                *self.collectives().tuning(),
+            )
+            .map(|comm| Some(Comm { path: self.path, ..comm }))
         })
     }
 
-    /// Checks that this rank can create one more communicator, before the other ranks rely on it.
-    fn has_room(&self, call: &'static str) -> Result<()> {
-        if self.core.engine.free_channel_count() < 2 {
+    /// Checks that this rank can create another communicator, before the other ranks rely on it.
+    fn check_channel_limit(&self, call: &'static str) -> Result<()> {
+        if self.inner.engine.free_channel_count() < 2 {
             return Err(Error::from_fault(call, Fault::TooManyChannels));
         }
         Ok(())

@@ -1,25 +1,23 @@
 //! The untyped core: every operation works on a [`Buf`], which is a pointer, a count and a
 //! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
-//! The typed interface only converts and checks, and a C interface can be built on this module as well. Ranks, tags,
-//! roots and counts are checked, and invalid ones are rejected with an [`Error`](crate::Error). Pointers cannot be
-//! checked, so the calls are unsafe.
+//! The typed interface is built on this module, and a C interface can be, too. Invalid ranks, tags, roots and counts are
+//! rejected with an [`Error`](crate::Error). Pointers cannot be checked, so the calls are unsafe.
 //!
 //! # Contract of every call
-//! * Send buffer: the bytes of the items are initialised, and nobody writes them until the operation has completed. The
-//!   same holds for the segments of a chain. If the call was given a [`KeepAlive`], nobody writes them while a clone of
-//!   it exists either, because the receiver may read them in place. The bytes need not be valid values of their type: a
-//!   receiver, including this rank in a collective, checks each `bool` and `char`, and fails if one is invalid.
-//! * Receive buffer: the bytes of the items may be written, even if the operation fails, and nobody else reads or
+//! * Send buffer: the bytes of the items, or of the segments of a chain, are initialised, and no code writes them until
+//!   the operation has completed. If the call was given a [`KeepAlive`], no code writes them while a clone of it exists
+//!   either, because the receiver may read them in place. The bytes need not be valid values of their type: a receiver,
+//!   including this rank in a collective, checks each `bool` and `char`, and fails if one is invalid.
+//! * Receive buffer: the bytes of the items may be written, even if the operation fails, and no other code reads or
 //!   writes them until the operation has completed. `bool` and `char` elements are valid afterwards. For an in-place
 //!   reduction they must also be valid when it starts.
 //! * An operation has completed when its blocking call returns, when [`Request::wait`] or [`Request::test`] reports it,
 //!   or when the [`KeepAlive`] given to a non-blocking call has been dropped.
 //!
-//! A blocking call returns only after its operations have completed. A panic inside it would break that promise, so it
-//! aborts the process. Only a defect, or a [`KeepAlive`] that panics on drop, can cause such a panic. A collective runs
-//! functions of the user, so it handles their panics: it waits for its operations to complete, and then resumes the
-//! panic.
+//! A blocking call returns only after its operations have completed. A panic while they are pending aborts the process;
+//! only a defect, or a [`KeepAlive`] that panics on drop, can cause it. If a user function panics in a blocking
+//! collective, the call waits for its operations before the panic unwinds.
 
 mod abort_on_unwind;
 mod coll_bufs;
@@ -45,7 +43,7 @@ pub use mpj_pool::RegionKey;
 pub use p2p::*;
 pub(crate) use request::OpInfo;
 pub use request::Request;
-pub(crate) use wait_many::{PendingOp, look, until, until_all};
+pub(crate) use wait_many::{PendingOp, progress_all, wait_for, wait_for_all};
 pub use wait_many::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 
 /// The null process as source or destination: the operation completes at once, without a message.

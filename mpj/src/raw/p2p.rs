@@ -28,8 +28,8 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(ErrorClass::Count, call, format!("{count} items overflow the byte count"))
 }
 
-/// Checks that no byte would be received twice.
-pub(super) fn disjoint(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
+/// Checks that the items of a receive buffer do not overlap each other.
+pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
     datatype.check_overlap(count).map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
 }
 
@@ -45,9 +45,8 @@ fn pattern(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Pat
     Ok(Pattern { source, tag })
 }
 
-/// Returns the name of a send call, for errors and reports.
 #[inline]
-fn name(mode: Mode, blocking: bool) -> &'static str {
+fn send_name(mode: Mode, blocking: bool) -> &'static str {
     match (mode, blocking) {
         (Mode::Synchronous, true) => "ssend",
         (Mode::Synchronous, false) => "issend",
@@ -56,18 +55,17 @@ fn name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// Checks as [`disjoint`] does, and returns the buffer. It is passed by value because a borrowed buffer would have to
-/// be stored in memory.
+/// As [`check_no_overlap`]. The buffer is passed by value because a borrowed one would have to be stored in memory.
 #[inline(always)]
-fn apart(call: &'static str, buf: Buf) -> Result<Buf> {
+fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
     fn any(call: &'static str, buf: Buf) -> Result<Buf> {
-        disjoint(call, buf.count(), buf.datatype())?;
+        check_no_overlap(call, buf.count(), buf.datatype())?;
         Ok(buf)
     }
     if buf.datatype().is_primitive() { Ok(buf) } else { any(call, buf) }
 }
 
-/// Starts a send. Checks everything except the memory; `buf` is called after the other arguments were checked.
+/// Starts a send. Checks all arguments; `buf` is called after the others were checked.
 ///
 /// # Safety
 /// The contract of a send buffer, until the returned operation has completed.
@@ -79,7 +77,7 @@ pub(crate) unsafe fn start_send(
     dest: i32,
     tag: i32,
     mode: Mode,
-    (leave, keep): (Coalesce, Option<KeepAlive>),
+    (coalesce, keep): (Coalesce, Option<KeepAlive>),
 ) -> Result<Sent> {
     comm.check_not_freed(call)?;
     check_tag(call, tag)?;
@@ -87,12 +85,12 @@ pub(crate) unsafe fn start_send(
     // SAFETY: the caller's contract.
     let source = unsafe { Source::new(buf(), keep) }.map_err(|error| Error::buf(call, error))?;
     let mut source = source.with_path(comm.path());
-    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, leave);
+    let started = comm.engine().send_from(comm.p2p(), dest, tag, &mut source, mode, coalesce);
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
 
-/// Starts a receive. Checks everything except the memory; `buf` is called after the other arguments were checked. If
-/// the message is present already, the receive completes at once.
+/// Starts a receive. Checks all arguments; `buf` is called after the others were checked. If the message has arrived, the
+/// receive completes at once.
 ///
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has completed.
@@ -106,45 +104,41 @@ pub(crate) unsafe fn start_recv(
     keep: Option<KeepAlive>,
 ) -> Result<Completion> {
     let pattern = pattern(comm, call, source, tag)?;
-    let buf = apart(call, buf())?;
+    let buf = without_overlap(call, buf())?;
     // SAFETY: the caller's contract.
     let receive = unsafe { Receive::of(buf, keep, comm.path()) }.map_err(|error| Error::buf(call, error))?;
     let posted = comm.engine().post(comm.p2p(), pattern, receive);
     posted.map_err(|fault| Error::from_fault(call, *fault))
 }
 
-/// Waits for an operation; `what` describes it if the wait is reported.
 #[inline]
-fn finish(
+fn wait_completion(
     comm: &Comm,
     call: &'static str,
     completion: &Completion,
     what: impl Fn(&Arc<Channel>) -> WaitReason,
 ) -> Result<Status> {
-    // The caller regains the buffer when this returns or unwinds, so a panic must not unwind while the operation is
-    // pending.
-    abort_on_unwind(|| comm.engine().wait_map(completion, |outcome| told(call, outcome), || what(comm.p2p())))
+    // The caller regains the buffer when this unwinds, so it must not while the operation is pending.
+    abort_on_unwind(|| {
+        comm.engine().wait_map(completion, |outcome| to_result(call, outcome), || what(comm.p2p()))
+    })
 }
 
-/// Converts the outcome of a receive into the result of the call.
 #[inline]
-fn told(call: &'static str, outcome: &Outcome) -> Result<Status> {
+fn to_result(call: &'static str, outcome: &Outcome) -> Result<Status> {
     match outcome {
         Ok(message) => Ok(Status::of(message)),
         Err(fault) => Err(Error::from_fault(call, fault.clone())),
     }
 }
 
-/// Waits for a send.
 #[inline]
-fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
-    // The engine may be unable to send now because the socket is full; then the rank must wait, as for any other send.
+fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -> Result<()> {
     let Sent::Pending(completion) = sent else { return Ok(()) };
-    finish(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
+    wait_completion(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
 }
 
-/// Sends a buffer and returns when it can be used again, or with [`Mode::Synchronous`] when the message has been
-/// matched.
+/// Sends a buffer, and returns when it can be reused or, with [`Mode::Synchronous`], when the message was matched.
 ///
 /// # Errors
 /// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, or the receiver has
@@ -155,10 +149,10 @@ fn finish_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32)
 #[inline]
 pub unsafe fn send(comm: &Comm, buf: Buf, dest: i32, tag: i32, mode: Mode) -> Result<()> {
     // SAFETY: the caller's contract.
-    unsafe { send_as(comm, name(mode, true), buf, dest, tag, mode) }
+    unsafe { send_as(comm, send_name(mode, true), buf, dest, tag, mode) }
 }
 
-/// Sends as [`send`], under the name of the call that the user has made.
+/// As [`send`], with the name of the call for errors.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -177,7 +171,7 @@ pub(crate) unsafe fn send_as(
     let begun = comm.engine().trace().map(Trace::now);
     // SAFETY: the caller's contract, and we wait until the operation has completed.
     let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Coalesce::No, None)) };
-    let outcome = sent.and_then(|sent| finish_send(comm, call, sent, dest, tag));
+    let outcome = sent.and_then(|sent| wait_send(comm, call, sent, dest, tag));
     if let Some((trace, begun)) = comm.engine().trace().zip(begun) {
         trace.send(begun, call, comm.p2p(), dest, tag, outcome.is_err());
     }
@@ -200,7 +194,7 @@ pub unsafe fn recv(comm: &Comm, buf: Buf, source: i32, tag: i32) -> Result<Statu
     }
     // SAFETY: the caller's contract, and we wait until the operation has completed.
     let completion = unsafe { start_recv(comm, CALL, || buf, source, tag, None)? };
-    finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
+    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
 /// Starts a send. The operation owns `keep` until it has completed.
@@ -218,13 +212,13 @@ pub unsafe fn isend(
     mode: Mode,
     keep: Option<KeepAlive>,
 ) -> Result<Request> {
-    let call = name(mode, false);
+    let call = send_name(mode, false);
     if dest == PROC_NULL {
         return comm.check_not_freed(call).map(|()| Request::done(Status::empty()));
     }
     // SAFETY: the caller's contract.
     let sent = unsafe { start_send(comm, call, || buf, dest, tag, mode, (Coalesce::Allowed, keep))? };
-    Ok(Request::sending(OpInfo::send(call, dest, tag), comm, sent))
+    Ok(Request::from_sent(OpInfo::send(call, dest, tag), comm, sent))
 }
 
 /// Starts a receive. The operation owns `keep` until it has completed.
@@ -263,7 +257,7 @@ unsafe fn post(
     Ok(Request::pending(OpInfo::recv(call, source, tag), comm, completion))
 }
 
-/// Sends one buffer and receives into another at the same time, so that two ranks can exchange messages.
+/// Sends one buffer and receives into another at the same time.
 ///
 /// # Errors
 /// As [`send`] and [`recv`]; both operations have completed when it returns.
@@ -280,7 +274,7 @@ pub unsafe fn sendrecv(
     recv_tag: i32,
 ) -> Result<Status> {
     const CALL: &str = "sendrecv";
-    // Check the arguments of the send first: otherwise the posted receive would have to be cancelled.
+    // Check the arguments of the send first, so that it cannot fail for them after the receive is posted.
     comm.check_not_freed(CALL)?;
     if dest != PROC_NULL {
         comm.check_rank(CALL, ErrorClass::Rank, dest)?;
@@ -295,7 +289,7 @@ pub unsafe fn sendrecv(
                 let how = (Coalesce::No, None);
                 // SAFETY: the caller's contract, and we wait until the operation has completed.
                 let sent = unsafe { start_send(comm, CALL, || send, dest, send_tag, Mode::Standard, how) };
-                sent.and_then(|sent| finish_send(comm, CALL, sent, dest, send_tag))
+                sent.and_then(|sent| wait_send(comm, CALL, sent, dest, send_tag))
             }
         };
         if sent.is_err() {
@@ -306,7 +300,7 @@ pub unsafe fn sendrecv(
     })
 }
 
-/// Waits for a message that a receive with these arguments would match, and does not receive it.
+/// Waits for a message that a receive with these arguments would match, without receiving it.
 ///
 /// # Errors
 /// The rank or the tag is invalid, the communicator was freed, or the sender has died or exited.
@@ -347,8 +341,8 @@ pub(crate) fn mprobe_as(comm: &Comm, call: &'static str, source: i32, tag: i32) 
     comm.engine().mprobe(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
 }
 
-/// Waits for a message as [`mprobe`] does. If its body has arrived in a block, the message is also received.
-pub(crate) fn take(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
+/// As [`mprobe`]. If the body has arrived in a block, the message is also received.
+pub(crate) fn mprobe_or_recv(comm: &Comm, call: &'static str, source: i32, tag: i32) -> Result<Matched> {
     let pattern = pattern(comm, call, source, tag)?;
     comm.engine().mprobe_or_recv(comm.p2p(), pattern, call).map_err(|fault| Error::from_fault(call, fault))
 }
@@ -372,22 +366,22 @@ pub fn improbe(comm: &Comm, source: i32, tag: i32) -> Result<Option<MatchedMessa
 pub unsafe fn mrecv(comm: &Comm, buf: Buf, message: MatchedMessage) -> Result<Status> {
     const CALL: &str = "mrecv";
     let (source, tag) = (message.envelope().source.cast_signed(), message.envelope().tag);
-    let is_disjoint = disjoint(CALL, buf.count(), buf.datatype());
+    let no_overlap = check_no_overlap(CALL, buf.count(), buf.datatype());
     // SAFETY: the caller's contract, and we wait until the operation has completed.
     let target = unsafe { Target::new(buf, None) }.map_err(|error| Error::buf(CALL, error));
-    let target = match is_disjoint.and(target) {
+    let target = match no_overlap.and(target) {
         Ok(target) => target,
-        // The sender may be waiting for the match.
+        // The sender might wait for the match.
         Err(error) => {
             discard(comm, message);
             return Err(error);
         }
     };
     let completion = comm.engine().recv_message(message, Receive::new(target.with_path(comm.path())));
-    finish(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
+    wait_completion(comm, CALL, &completion, |on| WaitReason::recv(CALL, on, source, tag))
 }
 
-/// Discards an extracted message; its sender completes as if the message had been received.
+/// Discards an extracted message; its send completes as if the message had been received.
 pub(crate) fn discard(comm: &Comm, message: MatchedMessage) {
     // SAFETY: the target is empty, so nothing is written.
     if let Ok(nothing) = unsafe { Target::new(Buf::empty(), None) } {

@@ -18,24 +18,23 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    /// A send that has completed, but whose message may be coalesced and not flushed.
+    /// A completed send, whose message the device might still hold back to coalesce it with others.
     Coalesced(Comm),
     Pending {
-        about: OpInfo,
+        info: OpInfo,
         comm: Comm,
         completion: Completion,
     },
     Collective(Arc<CollectiveTask>),
 }
 
-/// The description of an operation in errors and reports.
+/// Describes an operation in errors and wait reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpInfo {
     pub(crate) call: &'static str,
-    way: Direction,
+    direction: Direction,
 }
 
-/// The direction of an operation's messages.
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     Send { peer: i32, tag: i32 },
@@ -46,33 +45,32 @@ enum Direction {
 impl OpInfo {
     #[inline]
     pub(crate) fn send(call: &'static str, peer: i32, tag: i32) -> Self {
-        OpInfo { call, way: Direction::Send { peer, tag } }
+        OpInfo { call, direction: Direction::Send { peer, tag } }
     }
 
     #[inline]
     pub(crate) fn recv(call: &'static str, peer: i32, tag: i32) -> Self {
-        OpInfo { call, way: Direction::Recv { peer, tag } }
+        OpInfo { call, direction: Direction::Recv { peer, tag } }
     }
 
-    /// Returns the engine, the description and the channel of a collective.
     pub(crate) fn collective(task: &CollectiveTask) -> (&Arc<Engine>, Self, &Arc<Channel>) {
-        let (about, context) = (OpInfo { call: task.name(), way: Direction::Collective }, task.context());
-        (context.engine(), about, context.channel())
+        let (info, context) =
+            (OpInfo { call: task.name(), direction: Direction::Collective }, task.context());
+        (context.engine(), info, context.channel())
     }
 
-    /// Converts the outcome of the operation into its result. The status of a send is empty.
+    /// The status of a send is empty.
     #[inline]
-    pub(crate) fn told(self, outcome: &Outcome) -> Result<Status> {
-        match (outcome, self.way) {
+    pub(crate) fn to_result(self, outcome: &Outcome) -> Result<Status> {
+        match (outcome, self.direction) {
             (Ok(_), Direction::Send { .. }) => Ok(Status::empty()),
             (Ok(message), _) => Ok(Status::of(message)),
             (Err(fault), _) => Err(Error::from_fault(self.call, fault.clone())),
         }
     }
 
-    /// Returns the reason of a wait for this operation.
-    pub(crate) fn wait(self, channel: &Arc<Channel>) -> WaitReason {
-        match self.way {
+    pub(crate) fn wait_reason(self, channel: &Arc<Channel>) -> WaitReason {
+        match self.direction {
             Direction::Send { peer, tag } => WaitReason::send(self.call, channel, peer, tag),
             Direction::Recv { peer, tag } => WaitReason::recv(self.call, channel, peer, tag),
             Direction::Collective => WaitReason::collective(self.call, channel),
@@ -85,25 +83,22 @@ impl Request {
         Request { state: State::Done(status) }
     }
 
-    /// Returns the request of a collective task.
     pub(super) fn collective(task: Arc<CollectiveTask>) -> Self {
         Request { state: State::Collective(task) }
     }
 
-    /// Returns the request of a started send, in any state.
     #[inline]
-    pub(crate) fn sending(about: OpInfo, comm: &Comm, sent: Sent) -> Self {
+    pub(crate) fn from_sent(info: OpInfo, comm: &Comm, sent: Sent) -> Self {
         match sent {
             Sent::Posted => Request::done(Status::empty()),
             Sent::Coalesced => Request { state: State::Coalesced(comm.clone()) },
-            Sent::Pending(completion) => Request::pending(about, comm, completion),
+            Sent::Pending(completion) => Request::pending(info, comm, completion),
         }
     }
 
-    /// Returns the request of an operation that might still be pending.
     #[inline]
-    pub(crate) fn pending(about: OpInfo, comm: &Comm, completion: Completion) -> Self {
-        Request { state: State::Pending { about, comm: comm.clone(), completion } }
+    pub(crate) fn pending(info: OpInfo, comm: &Comm, completion: Completion) -> Self {
+        Request { state: State::Pending { info, comm: comm.clone(), completion } }
     }
 
     /// Returns the outcome if the operation has completed, without making progress.
@@ -111,8 +106,8 @@ impl Request {
         match &self.state {
             State::Done(status) => Some(Ok(*status)),
             State::Coalesced(_) => Some(Ok(Status::empty())),
-            State::Pending { about, completion, .. } => {
-                completion.outcome().map(|outcome| about.told(outcome))
+            State::Pending { info, completion, .. } => {
+                completion.outcome().map(|outcome| info.to_result(outcome))
             }
             State::Collective(task) => Some(task.outcome()?.map(|()| Status::empty())),
         }
@@ -129,9 +124,11 @@ impl Request {
                 comm.engine().flush_coalesced();
                 Ok(Status::empty())
             }
-            State::Pending { about, comm, completion } => {
-                comm.engine().wait_map(&completion, |outcome| about.told(outcome), || about.wait(comm.p2p()))
-            }
+            State::Pending { info, comm, completion } => comm.engine().wait_map(
+                &completion,
+                |outcome| info.to_result(outcome),
+                || info.wait_reason(comm.p2p()),
+            ),
             State::Collective(task) => task.wait().map(|()| Status::empty()),
         }
     }
@@ -144,7 +141,7 @@ impl Request {
         if let State::Coalesced(comm) = &self.state {
             comm.engine().flush_coalesced();
         }
-        if let Some((engine, ..)) = self.open()
+        if let Some((engine, ..)) = self.wait_target()
             && self.outcome().is_none()
         {
             engine.progress();
@@ -152,7 +149,7 @@ impl Request {
         self.outcome().transpose()
     }
 
-    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive has completed.
+    /// Cancels a receive that has not matched, and returns whether it was cancelled. A cancelled receive is complete.
     pub fn cancel(&self) -> bool {
         match &self.state {
             State::Done(_) | State::Coalesced(_) | State::Collective(_) => false,
@@ -161,10 +158,10 @@ impl Request {
     }
 
     /// Returns the engine, the description and the channel of a pending operation; `None` if it completed at its start.
-    pub(crate) fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
+    pub(crate) fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
         match &self.state {
             State::Done(_) | State::Coalesced(_) => None,
-            State::Pending { about, comm, .. } => Some((comm.engine(), *about, comm.p2p())),
+            State::Pending { info, comm, .. } => Some((comm.engine(), *info, comm.p2p())),
             State::Collective(task) => Some(OpInfo::collective(task)),
         }
     }

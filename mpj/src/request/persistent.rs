@@ -65,7 +65,7 @@ impl<B> PersistentRequest<B> {
     pub fn into_buffers(self) -> B {
         let PersistentRequest { raw, cell, .. } = self;
         raw.task().wait_idle();
-        raw.task().release();
+        raw.task().release_memory();
         // The engine and the task have dropped their references, and no others exist.
         Arc::into_inner(cell).map(OwnedCell::into_inner).expect("no call is under way")
     }

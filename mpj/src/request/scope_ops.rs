@@ -62,7 +62,7 @@ pub(super) struct ScopedOp {
 impl ScopedOp {
     #[inline(always)]
     fn outcome(&self) -> Option<Result<Status>> {
-        self.completion.outcome().map(|outcome| self.info.told(outcome))
+        self.completion.outcome().map(|outcome| self.info.to_result(outcome))
     }
 }
 
@@ -187,7 +187,7 @@ impl<'c> ScopeOps<'c> {
         let raw = self.comm.as_raw();
         let what = || {
             let info = self.info(&slot);
-            info.map_or_else(|| WaitReason::call("an operation"), |info| info.wait(raw.p2p()))
+            info.map_or_else(|| WaitReason::call("an operation"), |info| info.wait_reason(raw.p2p()))
         };
         let outcome = raw.engine().wait_for(&mut (), |()| self.outcome(&slot), |()| what());
         self.free(slot);

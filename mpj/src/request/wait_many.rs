@@ -8,7 +8,7 @@ use mpj_devices::{Channel, Engine};
 use super::scope::State;
 use super::scope_ops::ScopeOps;
 use crate::error::Result;
-use crate::raw::{self, OpInfo, PendingOp, look, until, until_all};
+use crate::raw::{self, OpInfo, PendingOp, progress_all, wait_for, wait_for_all};
 use crate::status::Status;
 
 /// An operation that can be waited for together with others: a [`Request`](crate::Request), a
@@ -91,15 +91,15 @@ impl<'r> RequestRef<'r> {
     /// Makes progress once, and returns whether the operation has completed (MPI_Request_get_status).
     pub fn test(self) -> bool {
         self.outcome().is_some() || {
-            look(&[self]);
+            progress_all(&[self]);
             self.outcome().is_some()
         }
     }
 
     /// Returns what a pending operation waits for; always `None` for some completed ones.
-    fn open(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
+    fn wait_target(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
-            RefTarget::Owned(request) => request.open(),
+            RefTarget::Owned(request) => request.wait_target(),
             RefTarget::Persistent(request) => Some(OpInfo::collective(request.task())),
             RefTarget::Scoped(ops, State::Pending(slot)) => {
                 let comm = ops.comm().as_raw();
@@ -111,12 +111,12 @@ impl<'r> RequestRef<'r> {
 }
 
 impl<O: Waitable> PendingOp for O {
-    fn has_ended(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.request_ref().outcome().is_some()
     }
 
-    fn open(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
-        self.request_ref().open()
+    fn wait_target(&self) -> Option<(&Arc<Engine>, OpInfo, &Arc<Channel>)> {
+        self.request_ref().wait_target()
     }
 }
 
@@ -124,7 +124,7 @@ impl Waitable for RequestRef<'_> {
     type Outcome = Result<Status>;
 
     fn wait(self) -> Self::Outcome {
-        until(&[self], false, || self.outcome())
+        wait_for(&[self], false, || self.outcome())
     }
 
     fn request_ref(&self) -> RequestRef<'_> {
@@ -134,7 +134,7 @@ impl Waitable for RequestRef<'_> {
 
 /// Waits for all operations and returns their outcomes in the same order (MPI_Waitall).
 pub fn wait_all<O: Waitable>(operations: Vec<O>) -> Vec<O::Outcome> {
-    until_all(&operations);
+    wait_for_all(&operations);
     operations.into_iter().map(O::wait).collect()
 }
 
@@ -159,7 +159,7 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
     if operations.is_empty() {
         return None;
     }
-    let index = until(operations, true, || first_complete(operations));
+    let index = wait_for(operations, true, || first_complete(operations));
     Some((index, operations.remove(index).wait()))
 }
 
@@ -167,7 +167,7 @@ pub fn wait_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outco
 /// indices and outcomes. An empty list returns at once (MPI_Waitsome).
 pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
     if !operations.is_empty() {
-        until(operations, true, || first_complete(operations));
+        wait_for(operations, true, || first_complete(operations));
     }
     take_completed(operations)
 }
@@ -177,7 +177,7 @@ pub fn wait_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome
 /// # Errors
 /// Returns the operations if at least one is still pending.
 pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<O>> {
-    look(&operations);
+    progress_all(&operations);
     if operations.iter().all(|o| o.request_ref().outcome().is_some()) {
         return Ok(operations.into_iter().map(O::wait).collect());
     }
@@ -187,14 +187,14 @@ pub fn test_all<O: Waitable>(operations: Vec<O>) -> Result<Vec<O::Outcome>, Vec<
 /// Makes progress once; if one of the operations has completed, removes it and returns its index and outcome
 /// (MPI_Testany).
 pub fn test_any<O: Waitable>(operations: &mut Vec<O>) -> Option<(usize, O::Outcome)> {
-    look(operations);
+    progress_all(operations);
     let index = first_complete(operations)?;
     Some((index, operations.remove(index).wait()))
 }
 
 /// Makes progress once, removes the completed operations, and returns their former indices and outcomes (MPI_Testsome).
 pub fn test_some<O: Waitable>(operations: &mut Vec<O>) -> Vec<(usize, O::Outcome)> {
-    look(operations);
+    progress_all(operations);
     take_completed(operations)
 }
 

@@ -86,8 +86,8 @@ fn length_error_names_rank_call_and_lengths() {
         world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
     });
     // Each rank has received the other's message, but may have received the other's error first.
-    let short = "rank 1 sent 40 bytes where 4000 are expected";
-    let long = "rank 0 sent 4000 bytes where 40 are expected";
+    let short = "rank 1 sent 40 bytes, expected 4000";
+    let long = "rank 0 sent 4000 bytes, expected 40";
     let says = |error: &str, own: &str, other: &str| {
         error == format!("allreduce: {own}") || error == format!("allreduce: {other}")
     };
@@ -95,23 +95,23 @@ fn length_error_names_rank_call_and_lengths() {
     assert!(says(&errors[1], long, &format!("rank 0 failed in allreduce: {short}")), "{errors:?}");
 
     let errors = errors_of_all(3, |world| world.gather(&vec![1u8; 2 - world.rank() / 2], &mut [0u8; 6], 0));
-    assert_eq!(errors[0], "gather: rank 2 sent 1 bytes where 2 are expected");
-    let other = "rank 0 failed in gather: rank 2 sent 1 bytes where 2 are expected";
+    assert_eq!(errors[0], "gather: rank 2 sent 1 bytes, expected 2");
+    let other = "rank 0 failed in gather: rank 2 sent 1 bytes, expected 2";
     assert_eq!([cause_in(&errors[1]), cause_in(&errors[2])], [other, other]);
 
     let errors = errors_of_all(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
         _ => world.bcast(&mut [1i32; 4], 0),
     });
-    assert_eq!(errors[1], "bcast: rank 0 sent 4 × u32 where 4 × i32 is expected");
-    let other = "rank 1 failed in bcast: rank 0 sent 4 × u32 where 4 × i32 is expected";
+    assert_eq!(errors[1], "bcast: rank 0 sent 4 × u32, expected 4 × i32");
+    let other = "rank 1 failed in bcast: rank 0 sent 4 × u32, expected 4 × i32";
     assert_eq!(cause_in(&errors[0]), other);
 
     let errors = errors_of_all(2, |world| match world.rank() {
         0 => world.bcast(&mut [1u32; 4], 0),
         _ => world.alltoallv(&[0u8; 2], (&[1; 2], &[0, 1]), &mut [0u8; 2], (&[1; 2], &[0, 1])),
     });
-    assert_eq!(errors[1], "alltoallv: rank 0 calls bcast instead");
+    assert_eq!(errors[1], "alltoallv: rank 0 called bcast instead");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn failure_reaches_all_ranks_without_another_call() {
             _ => world.gather(&[0u8; 3], &mut [0u8; 0], 0).and_then(|()| world.barrier()),
         };
         let error = outcome.expect_err("rank 3 sends less");
-        assert!(error.to_string().contains("rank 3 sent 2 bytes where 3 are expected"), "{error}");
+        assert!(error.to_string().contains("rank 3 sent 2 bytes, expected 3"), "{error}");
         told.fetch_add(1, Ordering::SeqCst);
         if world.rank() == 0 {
             // Make no call for a while; the others must return long before.
@@ -250,7 +250,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
             let calls = || world.allreduce(&vec![1u32; count], &mut vec![0u32; count], op.clone());
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(calls)).unwrap_or(Ok(()))
         });
-        let why = format!("rank {who} failed in allreduce: a function of the user's panicked");
+        let why = format!("rank {who} failed in allreduce: a user function panicked");
         for error in errors {
             // A rank that gets the failure notice cancels its messages. The cancellation may be seen before the notice.
             let is_next = error.ends_with("cancelled its send after the match: the call failed there");
@@ -270,7 +270,7 @@ fn undecodable_object_fails_bcast_everywhere() {
             world.bcast_object(Vec::<u8>::new(), 0).map(drop)
         }
     });
-    assert_eq!(errors[1], "bcast_object: rank 0 calls bcast instead");
+    assert_eq!(errors[1], "bcast_object: rank 0 called bcast instead");
 }
 
 #[test]

@@ -260,7 +260,10 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     // different types.
     assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
     let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
-    assert!(wider.to_string().contains("2 × u8 to send, 2 × u16 to receive"), "{wider}");
+    assert!(
+        wider.to_string().contains("send buffer has 2 × u8 (2 bytes), receive buffer 2 × u16 (4 bytes)"),
+        "{wider}"
+    );
     assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), ErrorClass::Count);
     assert_eq!(class(world.scatter(&[0u8; 5], &mut two, me)), ErrorClass::Count);
     assert_eq!(class(world.allgather(&[0u8; 2], &mut [0u8; 9])), ErrorClass::Count);
@@ -290,14 +293,17 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     );
     let error_text = |result: mpj::Result<()>| result.expect_err("refused").to_string();
     let text = error_text(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 2, usize::MAX], me));
-    assert_eq!(text, "gatherv: 2 items of rank 2 at displacement 18446744073709551615, room for 6");
+    assert_eq!(
+        text,
+        "gatherv: 2 items of rank 2 at displacement 18446744073709551615 exceed the buffer of 6"
+    );
     let text = error_text(world.scan(&[2.5f64; 6], &mut [0i64; 6], mpj::Op::Sum));
-    assert_eq!(text, "scan: 6 × f64 to send, and 6 × i64 to receive");
+    assert_eq!(text, "scan: send buffer has 6 × f64, receive buffer 6 × i64");
     // Receive blocks must not overlap; send blocks can.
     assert_eq!(class(world.gatherv(&[0u8; 2], &mut all, &[2; 3], &[0, 3, 1], me)), ErrorClass::Arg);
     assert_eq!(class(world.allgatherv(&[0u8; 4], &mut all, &[4; 3], &[0, 0, 0])), ErrorClass::Arg);
     let error = world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[0, 4, 3]));
-    let why = "alltoallv: the parts of ranks 2 and 1 overlap where they are received";
+    let why = "alltoallv: blocks of ranks 2 and 1 overlap in the receive buffer";
     assert_eq!(error.expect_err("refused").to_string(), why);
     world.alltoallv(&[7u8; 2], (&[2; 3], &[0; 3]), &mut all, (&[2; 3], &[4, 0, 2]))?;
     world.scatterv(&[7u8; 2], &[2; 3], &[0; 3], &mut two, 1)?;

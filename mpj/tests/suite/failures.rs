@@ -313,15 +313,15 @@ fn out_of_range_arguments_are_rejected(world: World) {
     let error = world.send(&[1u8], usize::MAX, 0).expect_err("refused");
     assert_eq!(
         error.to_string(),
-        "send: rank 2147483647 or above (0 - 1?) is outside the communicator of 2 ranks"
+        "send: rank 2147483647 (0 - 1?) is out of range: the communicator has ranks 0 to 1"
     );
     let error = world.mprobe(mpj::PROC_NULL, 0).expect_err("refused");
     assert_eq!(
         (error.class(), error.to_string().as_str()),
-        (ErrorClass::Rank, "mprobe: nobody (PROC_NULL) is no rank here")
+        (ErrorClass::Rank, "mprobe: PROC_NULL is not a valid rank here")
     );
     let error = world.send(&[1u8], 2, 0).expect_err("refused");
-    assert_eq!(error.to_string(), "send: rank 2 is outside the communicator of 2 ranks");
+    assert_eq!(error.to_string(), "send: rank 2 is out of range: the communicator has ranks 0 to 1");
     assert_eq!(
         world.send(&[1u8], 0, -7).expect_err("refused").to_string(),
         "send: tag -7 is outside 0..=2147483647"

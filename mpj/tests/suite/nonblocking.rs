@@ -325,7 +325,7 @@ fn failure_during_collective_reaches_all_ranks() {
             world.ibcast(vec![0u8; len], 0)?.wait().map(drop).map_err(mpj::Error::from)
         });
         for error in errors {
-            assert!(error.to_string().contains("rank 0 sent 9 bytes where 5 are expected"), "{error}");
+            assert!(error.to_string().contains("rank 0 sent 9 bytes, expected 5"), "{error}");
         }
     }
 }

@@ -42,12 +42,12 @@ fn forced_algorithm_is_used() {
     for (set, messages) in [
         ("-x MPJ_LINEAR_MAX_RANKS=0", 2),
         (
-            "-x MPJ_ALLREDUCE_ALGORITHM=ring -x MPJ_ALLGATHER_ALGORITHM=ring -x MPJ_ALLTOALL_ALGORITHM=pairs",
+            "-x MPJ_ALLREDUCE_ALGORITHM=ring -x MPJ_ALLGATHER_ALGORITHM=ring -x MPJ_ALLTOALL_ALGORITHM=pairwise",
             6,
         ),
         ("-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLGATHER_LINEAR_MAX=0 -x MPJ_ALLTOALL_LINEAR_MAX=0", 6),
         (
-            "-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLREDUCE_ALGORITHM=doubling -x MPJ_ALLGATHER_ALGORITHM=direct -x MPJ_ALLTOALL_ALGORITHM=direct",
+            "-x MPJ_ALLREDUCE_RING_MIN=0 -x MPJ_ALLREDUCE_ALGORITHM=recursive_doubling -x MPJ_ALLGATHER_ALGORITHM=linear -x MPJ_ALLTOALL_ALGORITHM=linear",
             2,
         ),
     ] {
@@ -58,7 +58,7 @@ fn forced_algorithm_is_used() {
             "{set}"
         );
     }
-    for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=flat"] {
+    for set in ["", "-x MPJ_LINEAR_MAX_RANKS=0 -x MPJ_ALLREDUCE_ALGORITHM=linear"] {
         let mut ended = run(&format!("-n 4 {set}"), "algorithms");
         ended.out.sort_unstable();
         // Rank 0 sends the result to the three ranks that have sent to it.
@@ -70,10 +70,10 @@ fn forced_algorithm_is_used() {
 fn different_algorithms_on_ranks_are_an_error() {
     for (call, set) in [
         ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=ring"),
-        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=doubling"),
+        ("allreduce", "MPJ_ALLREDUCE_ALGORITHM=recursive_doubling"),
         ("allreduce", "MPJ_LINEAR_MAX_BYTES=0"),
         ("allgather", "MPJ_ALLGATHER_ALGORITHM=ring"),
-        ("alltoall", "MPJ_ALLTOALL_ALGORITHM=pairs"),
+        ("alltoall", "MPJ_ALLTOALL_ALGORITHM=pairwise"),
     ] {
         let script = format!("[ $MPJ_RANK = 1 ] && export {set}; exec $RANKS rank algorithms");
         let ended = run_sh("-n 3", &script);
@@ -165,7 +165,7 @@ fn every_parameter_is_listed() {
         ("reports", "MPJ_TEST_TIMEOUT=60s ", "or 0 for no limit]"),
         ("shmdev", "MPJ_SHM_SINGLE_COPY_MIN=0 ", "]"),
         ("niodev", "MPJ_NIO_LISTEN_ADDRESS=127.0.0.1 ", "[an address, such as 10.0.0.1]"),
-        ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, flat, doubling, ring]"),
+        ("collectives", "MPJ_ALLREDUCE_ALGORITHM=auto ", "[one of auto, linear, recursive_doubling, ring]"),
     ] {
         let lines = parts.iter().find(|(name, _)| *name == part).map(|(_, lines)| *lines).unwrap_or_default();
         let line = lines.iter().find(|line| line.trim_start().starts_with(start));

@@ -197,7 +197,7 @@ fn limits(world: &World) -> Result<(), Failure> {
         let (long, last) = (message(me, content)?, message(me, (1, None))?);
         let sending = world.issend(long, right, 0)?;
         let refused = world.recv_buffer_in(&small, 20, left, 0).expect_err("more than 20 bytes");
-        let expected = if content.0 == 0 && content.1.is_none() { "32" } else { "where 20 are allowed" };
+        let expected = if content.0 == 0 && content.1.is_none() { "32" } else { "exceeds the limit of 20" };
         assert!(
             refused.class() == ErrorClass::Truncate && refused.to_string().contains(expected),
             "{refused}"
@@ -259,9 +259,9 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
             refused(world, bytes, right, left, why)?;
         }
     }
-    refused(world, &[1.5f64; 9][..], right, left, "72 bytes that are no buffer")?;
+    refused(world, &[1.5f64; 9][..], right, left, "(72 bytes) is not a valid mpj::buffer message")?;
     for segments in [vec![], vec![vec![]], vec![vec![]; 100]] {
-        refused(world, &Segments(segments), right, left, "0 bytes that are no buffer")?;
+        refused(world, &Segments(segments), right, left, "(0 bytes) is not a valid mpj::buffer message")?;
     }
     let mut mixed = vec![vec![]; 9];
     mixed[3] = message(me, CONTENTS[2])?.to_vec();

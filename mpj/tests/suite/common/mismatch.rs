@@ -281,7 +281,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
         comm.barrier().expect_err("the others have been told");
     }
     match comm.barrier() {
-        Err(again) if again.to_string().contains("out of step since") => (),
+        Err(again) if again.to_string().contains("are disabled since") => (),
         other => return complain(format!("{error}; and then {other:?}")),
     }
     let (right, left, mut got) = ((me + 1) % size, (me + size - 1) % size, [0usize]);

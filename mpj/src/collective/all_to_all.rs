@@ -3,33 +3,33 @@
 use super::rooted::Blocks;
 use super::step::{BufIndex, Span, Step};
 
-fn span(area: BufIndex, blocks: Blocks<'_>, rank: u32) -> Span {
+fn span(buf: BufIndex, blocks: Blocks<'_>, rank: u32) -> Span {
     let (at, count) = blocks(rank);
-    Span::new(area, at, count)
+    Span::new(buf, at, count)
 }
 
-/// Computes the steps of an allgather: direct, or around a ring (F-MPJ's BKT). If `send` is `None`, each rank's items
+/// Computes the steps of an allgather: linear, or around a ring (F-MPJ's BKT). If `send` is `None`, each rank's items
 /// are in place.
 pub(crate) fn allgather(
     rank: u32,
     size: u32,
     send: Option<Span>,
     recv: Blocks<'_>,
-    is_direct: bool,
+    is_linear: bool,
 ) -> Vec<Step> {
     let block = |r: u32| span(BufIndex::RECV, recv, r);
     let mut steps = Vec::with_capacity(3 * size as usize);
-    let own = send.map(|from| Step::Copy { from, into: block(rank) });
-    let mine = send.unwrap_or_else(|| block(rank));
-    if is_direct {
+    let copy_own = send.map(|from| Step::Copy { from, into: block(rank) });
+    let own_span = send.unwrap_or_else(|| block(rank));
+    if is_linear {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: block(from) }),
         );
-        steps.extend((1..size).map(|d| (rank + d) % size).map(|to| Step::Send { to, from: mine }));
-        steps.extend(own);
+        steps.extend((1..size).map(|d| (rank + d) % size).map(|to| Step::Send { to, from: own_span }));
+        steps.extend(copy_own);
         return steps;
     }
-    steps.extend(own);
+    steps.extend(copy_own);
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     for round in 0..size - 1 {
         let (out, back) = ((rank + size - round) % size, (rank + 2 * size - round - 1) % size);
@@ -40,17 +40,17 @@ pub(crate) fn allgather(
     steps
 }
 
-/// Computes the steps of an alltoall that sends from an area: direct, or one partner at a time.
+/// Computes the steps of an alltoall that sends from a buffer: linear, or pairwise.
 pub(crate) fn alltoall(
     rank: u32,
     size: u32,
-    (area, send): (BufIndex, Blocks<'_>),
+    (buf, send): (BufIndex, Blocks<'_>),
     recv: Blocks<'_>,
-    is_direct: bool,
+    is_linear: bool,
 ) -> Vec<Step> {
-    let (out, back) = (|r: u32| span(area, send, r), |r: u32| span(BufIndex::RECV, recv, r));
+    let (out, back) = (|r: u32| span(buf, send, r), |r: u32| span(BufIndex::RECV, recv, r));
     let mut steps = Vec::with_capacity(3 * size as usize);
-    if is_direct {
+    if is_linear {
         steps.extend(
             (1..size).map(|d| (rank + size - d) % size).map(|from| Step::Recv { from, into: back(from) }),
         );

@@ -1,0 +1,68 @@
+//! The check of a received message: its digest and its length must be exactly the expected ones.
+
+use mpj_devices::{Fault, Outcome};
+
+use super::call_tag::CallDigest;
+use super::state::{CallId, mismatch_error};
+use crate::error::{Error, ErrorClass, Result};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpectedMessage {
+    pub(crate) from: u32,
+    pub(crate) bytes: usize,
+}
+
+/// Checks the outcome of an operation of a call. Receives match by source and sequence number alone, so the digest and
+/// the length are checked here.
+#[inline]
+pub(crate) fn check_outcome(
+    call: &CallId,
+    expected: Option<ExpectedMessage>,
+    outcome: &Outcome,
+) -> Result<()> {
+    match (outcome, expected) {
+        (Ok(_), None) => Ok(()),
+        (Ok(message), Some(expected))
+            if message.tag == call.digest.tag(call.seq) && message.bytes == expected.bytes =>
+        {
+            Ok(())
+        }
+        _ => Err(outcome_error(call, expected, outcome)),
+    }
+}
+
+#[cold]
+fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Outcome) -> Error {
+    let (source, tag) = match outcome {
+        Ok(message) => (message.source, message.tag),
+        Err(
+            Fault::Truncated { source, tag, .. }
+            | Fault::TypeMismatch { source, tag, .. }
+            | Fault::InvalidValue { source, tag },
+        ) => (*source, *tag),
+        Err(fault) => return Error::from_fault(call.name, fault.clone()),
+    };
+    let expected_bytes = expected.map_or(0, |expected| expected.bytes);
+    let digest = CallDigest::of(tag);
+    let has_expected_length = outcome.as_ref().is_ok_and(|message| message.bytes == expected_bytes);
+    // For the same collective, a difference in length makes a better error than a difference of the digests.
+    if digest != call.digest && (has_expected_length || !digest.same_collective(call.digest)) {
+        return mismatch_error(call, source, digest);
+    }
+    let (class, why) = match outcome {
+        Err(Fault::TypeMismatch { sent, expected, .. }) => {
+            (ErrorClass::Type, format!("rank {source} sent {sent}, expected {expected}"))
+        }
+        Err(Fault::InvalidValue { .. }) => {
+            (ErrorClass::Type, format!("rank {source} sent an invalid bool or char"))
+        }
+        Err(Fault::Truncated { sent, .. }) => {
+            (ErrorClass::Truncate, format!("rank {source} sent {sent} bytes, expected {expected_bytes}"))
+        }
+        _ => {
+            let sent = outcome.as_ref().map_or(0, |message| message.bytes);
+            (ErrorClass::Count, format!("rank {source} sent {sent} bytes, expected {expected_bytes}"))
+        }
+    };
+    Error::new(class, call.name, why)
+}

@@ -1,0 +1,319 @@
+//! The state of a communicator's collective calls: their sequence numbers, and the notices about them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpj_devices::Envelope;
+use mpj_devices::biased::Bias;
+
+use super::call_tag::{CallDigest, decode_seq, is_before};
+use super::context::CollContext;
+use super::notice::{Cause, Notice};
+use super::sequence::CallSequence;
+use crate::error::{Error, ErrorClass, Result};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallId {
+    /// For errors.
+    pub(crate) name: &'static str,
+    /// The sequence number, which is the same on every rank.
+    pub(crate) seq: u32,
+    pub(crate) digest: CallDigest,
+}
+
+/// The number of unexpected messages that a check inspects, except after a stall.
+const MAX_QUICK_SCAN: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct CollState {
+    sequence: CallSequence,
+    /// Whether `log` has entries.
+    has_notices: AtomicBool,
+    log: Mutex<NoticeLog>,
+}
+
+#[derive(Debug, Default)]
+struct NoticeLog {
+    /// Why the collectives of this communicator are disabled.
+    broken: Option<Cause>,
+    /// The first call that another rank has reported as failed.
+    first_failure: Option<(u32, Cause)>,
+    /// Calls that were rejected on this rank and not yet reported as rejected by all others.
+    rejected_here: Vec<(u32, Cause)>,
+    /// Calls that were rejected on other ranks: sequence number, rank and cause.
+    rejected_elsewhere: Vec<(u32, u32, Cause)>,
+    /// Queries of waiting ranks: sequence number, rank and digest of the call.
+    queries: Vec<(u32, u32, CallDigest)>,
+    /// Calls that other ranks have completed: sequence number and rank.
+    completed: Vec<(u32, u32)>,
+    /// The origin of the error that a call is about to return: the sequence number of the call in which it began, and
+    /// the cause if it is known.
+    origin: Option<(u32, Option<Cause>)>,
+}
+
+impl CollState {
+    pub(super) fn new(bias: &Arc<Bias>) -> Self {
+        CollState {
+            sequence: CallSequence::new(bias),
+            has_notices: AtomicBool::new(false),
+            log: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn sequence(&self) -> &CallSequence {
+        &self.sequence
+    }
+
+    #[inline]
+    pub(crate) fn has_notices(&self) -> bool {
+        self.has_notices.load(Ordering::Relaxed)
+    }
+
+    fn log(&self) -> MutexGuard<'_, NoticeLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn check_usable(&self, call: &'static str) -> Result<()> {
+        if self.has_notices()
+            && let Some(cause) = &self.log().broken
+        {
+            return Err(cause.to_disabled_error(call));
+        }
+        Ok(())
+    }
+
+    /// Disables the collectives of this communicator; returns false if they were disabled before.
+    pub(crate) fn set_broken(&self, cause: &Cause) -> bool {
+        let mut log = self.log();
+        let is_first = log.broken.is_none();
+        log.broken.get_or_insert_with(|| cause.clone());
+        self.has_notices.store(true, Ordering::Relaxed);
+        is_first
+    }
+
+    /// Records that a call was rejected on this rank; returns false if collectives are disabled.
+    pub(crate) fn record_rejection(&self, seq: u32, cause: &Cause) -> bool {
+        let mut log = self.log();
+        if log.broken.is_some() {
+            return false;
+        }
+        log.rejected_here.push((seq, cause.clone()));
+        self.has_notices.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns a rank of `size` that has not reported the rejection of a call that rank `me` rejected; `None` if all
+    /// have, so that the communicator stays usable.
+    pub(crate) fn next_unconfirmed_rank(&self, size: u32, me: u32) -> Option<u32> {
+        let mut log = self.log();
+        let NoticeLog { rejected_here, rejected_elsewhere, .. } = &mut *log;
+        while let Some((seq, _)) = rejected_here.first() {
+            let has_reported = |rank: u32| rejected_elsewhere.iter().any(|(n, r, _)| n == seq && *r == rank);
+            if let Some(rank) = (0..size).find(|rank| *rank != me && !has_reported(*rank)) {
+                return Some(rank);
+            }
+            rejected_elsewhere.retain(|(n, ..)| n != seq);
+            rejected_here.remove(0);
+        }
+        self.has_notices.store(log.is_nonempty(), Ordering::Relaxed);
+        None
+    }
+
+    /// Takes the ranks that have completed the call, and discards these notices about calls that have ended here.
+    pub(crate) fn take_completed_ranks(&self, seq: u32) -> Vec<u32> {
+        let mut log = self.log();
+        let ranks = log.completed.extract_if(.., |(n, _)| *n == seq).map(|(_, rank)| rank).collect();
+        log.completed.retain(|(n, _)| self.sequence.has_not_ended(*n));
+        ranks
+    }
+
+    pub(crate) fn take_origin(&self) -> Option<(u32, Option<Cause>)> {
+        self.log().origin.take()
+    }
+
+    /// Processes unexpected messages of the collectives: notices, and messages that show a mismatched call.
+    ///
+    /// A message of a call before `stale_before` is a mismatch. After a stall all unexpected messages are inspected, and
+    /// the call fails even if only a later call is known to have failed.
+    ///
+    /// # Errors
+    /// The reason why the call cannot continue.
+    #[inline]
+    pub(crate) fn check_notices(
+        context: &CollContext,
+        call: &CallId,
+        stale_before: u32,
+        is_stalled: bool,
+    ) -> Result<()> {
+        if !is_stalled && !context.coll_state().has_notices() && all_expected(context, call, stale_before) {
+            return Ok(());
+        }
+        Self::check_notices_slow(context, call, stale_before, is_stalled)
+    }
+
+    #[cold]
+    fn check_notices_slow(
+        context: &CollContext,
+        call: &CallId,
+        stale_before: u32,
+        is_stalled: bool,
+    ) -> Result<()> {
+        let (state, channel) = (context.coll_state(), context.channel());
+        let max_scan = if is_stalled { usize::MAX } else { MAX_QUICK_SCAN };
+        while let Some(message) =
+            channel.take_unexpected(max_scan, |unexpected| Notice::is_tag(unexpected.tag))
+        {
+            if let Some((rank, seq, notice)) = Notice::read(context.engine(), call.seq, message) {
+                state.log().record(rank, seq, notice);
+                state.has_notices.store(true, Ordering::Relaxed);
+            }
+        }
+        if state.has_notices() {
+            let stale = {
+                let mut log = state.log();
+                log.check_call(call, is_stalled)?;
+                let stale = log.take_stale_queries(|seq| state.sequence.has_not_ended(seq));
+                state.has_notices.store(log.is_nonempty(), Ordering::Relaxed);
+                stale
+            };
+            for (seq, rank) in stale {
+                Notice::Completed.send(context, seq, std::iter::once(rank));
+            }
+        }
+        // Messages of an older call are legal while that call is active, on another thread or as a task.
+        let stale_before = state.sequence.is_oldest(call.seq).then_some(stale_before);
+        match channel
+            .find_unexpected(max_scan, |unexpected| find_mismatch(unexpected, call, stale_before, is_stalled))
+        {
+            Some((rank, seq, digest)) => Err(state.log().explain_mismatch(call, rank, seq, digest)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns whether all unexpected messages belong to this call or to later ones, as they nearly always do; false if this
+/// cannot be decided without a lock.
+#[inline]
+fn all_expected(context: &CollContext, call: &CallId, stale_before: u32) -> bool {
+    let early = context.channel().unexpected_counts();
+    let is_expected = |tag: i32| {
+        let seq = decode_seq(call.seq, tag);
+        !Notice::is_tag(tag)
+            && !is_before(seq, stale_before)
+            && (seq != call.seq || CallDigest::of(tag) == call.digest)
+    };
+    early.queued == 0 || early.common_tag.is_some_and(is_expected)
+}
+
+/// Returns the sender, sequence number and digest of an unexpected message if they show a mismatched call.
+fn find_mismatch(
+    unexpected: &Envelope,
+    call: &CallId,
+    stale_before: Option<u32>,
+    is_stalled: bool,
+) -> Option<(u32, u32, CallDigest)> {
+    let (seq, digest) = (decode_seq(call.seq, unexpected.tag), CallDigest::of(unexpected.tag));
+    // A message of the same collective might still match a receive, whose error is better: it has the lengths.
+    let has_other_digest =
+        seq == call.seq && digest != call.digest && (is_stalled || !digest.same_collective(call.digest));
+    let is_mismatch = !Notice::is_tag(unexpected.tag)
+        && (has_other_digest || stale_before.is_some_and(|stale_before| is_before(seq, stale_before)));
+    is_mismatch.then_some((unexpected.source, seq, digest))
+}
+
+/// Returns the error of a call whose sequence number another rank uses for a different call.
+pub(crate) fn mismatch_error(call: &CallId, rank: u32, digest: CallDigest) -> Error {
+    Error::new(ErrorClass::Other, call.name, format!("rank {rank} {}", digest.describe_mismatch(call.digest)))
+}
+
+impl NoticeLog {
+    fn is_nonempty(&self) -> bool {
+        self.broken.is_some()
+            || self.first_failure.is_some()
+            || !(self.rejected_here.is_empty() && self.rejected_elsewhere.is_empty())
+            || !(self.queries.is_empty() && self.completed.is_empty())
+    }
+
+    fn record(&mut self, rank: u32, seq: u32, notice: Notice) {
+        match notice {
+            Notice::Failed(cause) => match &self.first_failure {
+                Some((first, _)) if !is_before(seq, *first) => (),
+                _ => self.first_failure = Some((seq, cause)),
+            },
+            Notice::Rejected(cause) => self.rejected_elsewhere.push((seq, rank, cause)),
+            Notice::Query(digest) => self.queries.push((seq, rank, digest)),
+            Notice::Completed => self.completed.push((seq, rank)),
+        }
+    }
+
+    fn check_call(&mut self, call: &CallId, is_stalled: bool) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(cause.to_disabled_error(call.name));
+        }
+        let is_reached = |seq: u32| !is_before(call.seq, seq);
+        if let Some((seq, cause)) = &self.first_failure
+            && (is_stalled || is_reached(*seq))
+        {
+            let error = cause.to_error(call.name);
+            self.broken = Some(cause.clone());
+            return Err(error);
+        }
+        // Another rank rejected a call in which this rank takes or took part.
+        let is_rejected_here = |seq: u32| self.rejected_here.iter().any(|(n, _)| *n == seq);
+        if let Some((seq, _, cause)) =
+            self.rejected_elsewhere.iter().find(|(seq, ..)| is_reached(*seq) && !is_rejected_here(*seq))
+        {
+            self.origin = Some((*seq, Some(cause.clone())));
+            return Err(cause.to_error(call.name));
+        }
+        let (current, later) = std::mem::take(&mut self.queries).into_iter().partition(|w| w.0 == call.seq);
+        self.queries = later;
+        let current: Vec<(u32, u32, CallDigest)> = current;
+        match current.iter().find(|(.., digest)| *digest != call.digest) {
+            Some((_, rank, digest)) => Err(mismatch_error(call, *rank, *digest)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the queries about calls that have ended on this rank.
+    fn take_stale_queries(&mut self, has_not_ended: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        self.queries.extract_if(.., |w| !has_not_ended(w.0)).map(|w| (w.0, w.1)).collect()
+    }
+
+    fn explain_mismatch(&mut self, call: &CallId, rank: u32, seq: u32, digest: CallDigest) -> Error {
+        if seq == call.seq && digest != call.digest {
+            return mismatch_error(call, rank, digest);
+        }
+        if let Some((_, cause)) = self.rejected_here.iter().find(|(n, _)| *n == seq) {
+            self.origin = Some((seq, Some(cause.clone())));
+            return cause.to_error(call.name);
+        }
+        self.origin = Some((seq, None));
+        let why = format!("rank {rank} called {digest}; this rank called another collective at that point");
+        Error::new(ErrorClass::Other, call.name, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_of_older_active_calls_are_not_discarded() {
+        let state = CollState::new(&Bias::new());
+        state.log().record(1, 0, Notice::Completed);
+        state.log().record(2, 1, Notice::Completed);
+        state.log().record(2, 0, Notice::Query(CallDigest::from_bits(0)));
+        assert_eq!(state.take_completed_ranks(1), [2]);
+        assert!(
+            state.log().take_stale_queries(|seq| state.sequence.has_not_ended(seq)).is_empty(),
+            "call 0 is active"
+        );
+        state.sequence.mark_ended(1);
+        assert_eq!(state.take_completed_ranks(0), [1]);
+        state.sequence.mark_ended(0);
+        assert_eq!(state.log().take_stale_queries(|seq| state.sequence.has_not_ended(seq)), [(0, 2)]);
+    }
+}
