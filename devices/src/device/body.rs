@@ -62,7 +62,7 @@ impl<'a> PackedBody<'a> {
     /// Creates a body of `len` bytes, beginning at `position`.
     #[inline]
     pub fn new(source: &'a dyn PackSource, position: usize, len: usize) -> Self {
-        PackedBody { source: source, position, len, in_short_blocks: false }
+        PackedBody { source, position, len, in_short_blocks: false }
     }
 
     /// Sets whether the body is packed in short blocks whose lengths are not multiples of a cache line.

@@ -38,7 +38,7 @@ impl HalfOpen {
     pub(super) fn accept(id: &Arc<Identity>, stream: OwnedFd) -> Option<Self> {
         socket::no_delay(&stream);
         let handshake = Handshake::accept(Arc::clone(id), nonce()?);
-        Some(HalfOpen { stream, handshake: handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
+        Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
     /// Starts to connect. If the socket is connected already, this sends the hello at once, so that the connection is
@@ -58,7 +58,7 @@ impl HalfOpen {
         match begun {
             Ok((stream, handshake, hello, made)) => Ok(HalfOpen {
                 stream,
-                handshake: handshake,
+                handshake,
                 hello,
                 role: Role::Connects(connector, made),
                 seen: None,

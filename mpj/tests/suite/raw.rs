@@ -380,8 +380,9 @@ fn overlapping_types_are_rejected_for_receiving(world: World) -> mpj::Result<()>
         assert_eq!(outcome.expect_err("an overlap").to_string(), text);
     }
     assert_eq!(got, [7; 4]);
+    // SAFETY: the items lie in `got`, which is not used before the wait below.
     let request = unsafe { raw::irecv(comm, Buf::new(into(&mut got), 4, &bytes), 0, 1, None) }?;
-    // SAFETY: as above.
+    // SAFETY: the items lie in the array, which outlives the call.
     unsafe { raw::send(comm, Buf::read_only(out(&[1u8, 2, 3]), 1, &twice), 0, 1, Mode::Standard) }?;
     assert_eq!((request.wait()?.bytes(), got), (4, [1, 2, 2, 3]));
     Ok(())

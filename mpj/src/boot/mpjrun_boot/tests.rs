@@ -178,6 +178,7 @@ fn ranks_of_a_segment_exchange_cards_in_it() {
         boots[0].get(of, CARDS, Box::new(move |reply| sender.send(reply).unwrap()));
         receiver
     };
+    // SAFETY: the descriptor is a duplicate of the segment's, and the segment is attached.
     #[expect(unsafe_code, reason = "see above")]
     let elsewhere = unsafe { Segment::attach(memory, 4) }.unwrap();
     elsewhere.put_card(3, b"of 3");
