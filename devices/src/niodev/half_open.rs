@@ -56,13 +56,9 @@ impl HalfOpen {
             Ok((stream, handshake, hello, made))
         });
         match begun {
-            Ok((stream, handshake, hello, made)) => Ok(HalfOpen {
-                stream,
-                handshake,
-                hello,
-                role: Role::Connects(connector, made),
-                seen: None,
-            }),
+            Ok((stream, handshake, hello, made)) => {
+                Ok(HalfOpen { stream, handshake, hello, role: Role::Connects(connector, made), seen: None })
+            }
             Err(failure) => Err((connector, failure)),
         }
     }
