@@ -61,7 +61,7 @@ fn block_from_proc_null_is_empty(world: mpj::World) -> mpj::Result<()> {
     let (lent, status) = world.recv_block(None, 0)?;
     assert!(lent.is_empty() && !lent.is_zero_copy() && status.source().is_none());
     assert_eq!(lent.try_as_slice::<f64>()?, [0.0; 0]);
-    assert!(lent.try_into_buffer().expect_err("it is none").to_string().contains("nobody"));
+    assert!(lent.try_into_buffer().expect_err("no message").to_string().contains("PROC_NULL"));
     for (message, status) in
         [world.recv_buffer(None, 0)?, world.recv_buffer_in(mpj::pool::global(), 0, mpj::PROC_NULL, 0)?]
     {

@@ -145,6 +145,6 @@ fn traffic_of_a_freed_communicator_is_counted(world: World) -> mpj::Result<()> {
     other.free()?;
     drop(other);
     assert_eq!(world.stats().local.to_self.bytes - before.bytes, 64);
-    assert!(world.stats().to_string().contains("copies in all"));
+    assert!(world.stats().to_string().contains("copies in total"));
     world.barrier()
 }

@@ -248,7 +248,7 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
         let newer = [&bytes[..4], &[200], &bytes[5..]].concat();
         let longer = [&bytes[..], &[0]].concat();
         let bad: [(&[u8], &str); 6] = [
-            (&[], "no buffer"),
+            (&[], "message truncated at byte 0"),
             (&bytes[1..], "not a message"),
             (&newer, "version 200"),
             (&longer, "expected a message of"),
