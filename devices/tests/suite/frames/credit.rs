@@ -49,7 +49,7 @@ fn peer_that_exceeds_its_credit_is_reported() {
     for streamed in [false, true] {
         let bench = bench();
         let before = mpj_pool::global().stats().live_bytes;
-        for _ in 0..3000 {
+        for _ in 0..6000 {
             if streamed {
                 bench.play([
                     Step::Begin(1, eager(0), EAGER_LIMIT),
@@ -61,7 +61,8 @@ fn peer_that_exceeds_its_credit_is_reported() {
             }
         }
         let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
-        assert!(held < 12 << 20, "{held} bytes are held for one peer");
+        // The credit of 8 MiB, and what the tests beside this one hold.
+        assert!(held < 24 << 20, "{held} bytes are held for one peer");
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
         assert!(cause.contains("8388608") && cause.contains("granted"), "{cause}");
