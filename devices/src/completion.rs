@@ -35,7 +35,7 @@ pub enum Started {
 ///
 /// # Invariants
 /// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The [`Completion`] then
-///    recycles the node; if it was dropped before the completion, the list [`ABANDONED`] does so.
+///    recycles the node; if it was dropped before the completion, the list [`DETACHED`] does so.
 /// 2. `outcome` is written before `is_complete` is stored, and read only after it was seen.
 /// 3. `target` exists as long as the [`RecvCompleter`] of the node does, which alone uses it.
 #[repr(align(64))]
@@ -89,7 +89,7 @@ impl Node {
     /// # Safety
     /// Nothing else uses it, and its outcome is dropped.
     unsafe fn recycle(node: NonNull<Node>) {
-        // SAFETY: it was leaked by `take`, and nobody else uses it.
+        // SAFETY: it was leaked by `alloc`, and nobody else uses it.
         let mut node = unsafe { Box::from_raw(node.as_ptr()) };
         node.is_complete = AtomicBool::new(false);
         let _ = SPARES.try_with(|spares| {

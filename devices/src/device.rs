@@ -101,7 +101,8 @@ impl Caps {
 /// The reason why a frame was not accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PostError {
-    /// The device has no space now. It rings this rank's doorbell when there is space; post again then.
+    /// The device has no space now. When it has, it rings the doorbell of this rank or makes the descriptor of
+    /// [`arm`](crate::Device::arm) readable; post again then.
     Again,
     /// The connection is broken for good, or the peer has violated the protocol. The engine treats the peer as dead.
     Broken(String),

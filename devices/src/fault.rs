@@ -33,7 +33,7 @@ impl fmt::Display for Content {
     }
 }
 
-/// The reason why one operation failed. Other operations are not affected.
+/// The reason why an operation failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -114,7 +114,7 @@ pub enum Fault {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,
     },
-    /// The number of unexpected messages at one rank has reached its limit.
+    /// The limit on messages to one rank that wait for a reply is reached.
     TooManyMessages {
         /// Its rank in the world.
         rank: u32,

@@ -18,7 +18,7 @@ use crate::world::STATS;
 pub const DEVICES: Text = Text {
     name: "DEVICES",
     default: "auto",
-    form: "devices, such as auto or shmdev,niodev",
+    form: "auto, or names separated by commas",
     accepts: |text| devices(text).is_ok(),
     help: "devices to use, separated by commas, or auto for all available ones; mpjrun --devices overrides it",
 };

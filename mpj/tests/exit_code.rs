@@ -207,7 +207,7 @@ fn invalid_parameters_are_rejected_without_a_launcher() {
     for (name, value, why) in [
         ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
         ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
-        ("MPJ_DEVICES", "smdev,", "MPJ_DEVICES=smdev, is not devices, such as auto".to_owned()),
+        ("MPJ_DEVICES", "smdev,", "MPJ_DEVICES=smdev, is not auto, or names separated by commas".to_owned()),
         ("MPJ_DEVICES", "niodev", "no device could be opened: niodev: needs a job key".to_owned()),
         ("MPJ_SPIN_US", "fast", "MPJ_SPIN_US=fast is not a number".to_owned()),
         ("MPJ_NIO_LISTEN_ADDRESS", "here", "MPJ_NIO_LISTEN_ADDRESS=here is not an address".to_owned()),

@@ -272,7 +272,7 @@ pub(crate) struct DeferredSend {
 
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// The context of its message, as its channel id might have been reused; `NO_CONTEXT` for other frames. frames.
+    /// The context of its message, as its channel id might have been reused; `NO_CONTEXT` for other frames.
     pub(crate) context: u64,
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
