@@ -53,7 +53,7 @@ pub enum ErrorClass {
 /// # mpj::threads(1, |world| {
 /// let error = world.send(&[1.0f64], 5, 0).unwrap_err();
 /// assert_eq!(error.class(), mpj::ErrorClass::Rank);
-/// assert_eq!(error.to_string(), "send: rank 5 is outside the communicator of 1 rank");
+/// assert_eq!(error.to_string(), "send: rank 5 is out of range: the communicator has only rank 0");
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
