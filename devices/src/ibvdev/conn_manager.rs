@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::IbvShared;
 use super::connection::{ConnState, QpConnection, RemoteQp};
 use super::hello::{HELLO, Hello};
+use super::shared::{DeviceFailure, IbvShared};
 use super::slots::Slots;
 use super::verbs::{AddressHandle, CompletionQueue, ProtectionDomain, Qp, QpSizes};
 use super::wr_id::WrId;
@@ -180,8 +180,9 @@ impl IbvConnManager {
         let message = unsafe { self.recv_slots.message(at as usize, len) };
         let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
         let outcome = hello.and_then(|hello| self.on_hello(shared, &hello));
-        // If the post fails, the datagram queue pair is broken, and peers repeat their hellos without a reply.
-        let _ = self.listen(at);
+        if let Err(why) = self.listen(at) {
+            shared.fail(DeviceFailure::Hellos(why.to_string()));
+        }
         outcome
     }
 

@@ -95,17 +95,22 @@ impl IbvInlet {
     }
 
     #[inline]
-    fn complete(&mut self, wc: &Wc, sink: &mut dyn Sink) -> usize {
+    pub(super) fn complete(&mut self, wc: &Wc, sink: &mut dyn Sink) -> usize {
         match WrId::of(wc.id) {
             WrId::Received { chunk, at } => self.received(wc, chunk, at, sink),
             WrId::Sent(number) => self.sent(wc, number, sink),
+            // A queue pair is unusable after its first work request that fails.
+            WrId::HelloSent(_) | WrId::HelloReceived(_) if wc.status != 0 => {
+                let why = self.shared.context().explain(wc.status);
+                self.shared.fail(DeviceFailure::Hellos(why));
+                0
+            }
             WrId::HelloSent(at) => {
                 self.conn_manager.sent(at);
                 0
             }
             WrId::HelloReceived(at) => {
-                let len = if wc.status == 0 { wc.len as usize } else { 0 };
-                let outcome = self.conn_manager.on_datagram(&self.shared, at, len);
+                let outcome = self.conn_manager.on_datagram(&self.shared, at, wc.len as usize);
                 self.on_event(outcome, sink)
             }
         }

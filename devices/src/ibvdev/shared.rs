@@ -66,6 +66,8 @@ pub(super) enum DeviceFailure {
     Fatal,
     /// The port has no link; the text describes it.
     LinkDown(String),
+    /// The queue pair of the hellos has failed, with this error: no peer can connect to this rank any more.
+    Hellos(String),
 }
 
 impl fmt::Display for DeviceFailure {
@@ -73,6 +75,7 @@ impl fmt::Display for DeviceFailure {
         match self {
             DeviceFailure::Fatal => f.write_str("the device of this host has failed"),
             DeviceFailure::LinkDown(why) => f.write_str(why),
+            DeviceFailure::Hellos(why) => write!(f, "the datagram queue pair of this rank has failed: {why}"),
         }
     }
 }

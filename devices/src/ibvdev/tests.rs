@@ -10,7 +10,7 @@ use mpj_pool::Access;
 
 use super::inlet::IbvInlet;
 use super::keys::RdmaKey;
-use super::verbs::SendSge;
+use super::verbs::{SendSge, Wc};
 use super::wr_id::WrId;
 use super::*;
 use crate::config::Parameter;
@@ -374,6 +374,21 @@ fn failed_device_loses_all_peers_and_fails_operations() {
     assert_eq!(to_c.post(&[0], Body::Empty), Err(PostError::Again));
     let refused = a.device.connect(PeerId(0), &c.device.address()).err().unwrap();
     assert_eq!(refused.why, why);
+}
+
+#[test]
+fn failed_datagram_queue_pair_loses_all_peers() {
+    let Some([mut a, b, mut c]) = ranks() else { return };
+    let (mut to_b, mut to_c) = (a.endpoint(&b), a.endpoint(&c));
+    post(&mut [&mut a, &mut c], &mut *to_c, &[0], &[]);
+    // Rank 1 does not poll, so its connection stays unestablished.
+    assert_eq!(to_b.post(&[0], Body::Empty), Err(PostError::Again));
+    let mut failed = Wc::default();
+    (failed.id, failed.status) = (WrId::HelloSent(0).id(), 4);
+    a.inlet.complete(&failed, &mut a.got);
+    until(&mut [&mut a], |ranks| ranks[0].got.lost.len() == 2);
+    let why = "the datagram queue pair of this rank has failed: ";
+    assert!(a.got.lost.iter().all(|(_, text)| text.starts_with(why)), "{:?}", a.got.lost);
 }
 
 #[test]

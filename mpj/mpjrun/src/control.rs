@@ -106,9 +106,10 @@ impl Control {
     }
 
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
-        // A reply contains at most what came in a frame, so it is below the limit.
-        if let Ok(bytes) = encode_frame(message) {
-            self.send_frame(&bytes, fd);
+        match encode_frame(message) {
+            Ok(bytes) => self.send_frame(&bytes, fd),
+            // The process must not wait for a message that cannot be sent. No message of today is above the limit.
+            Err(_) => self.close(),
         }
     }
 
