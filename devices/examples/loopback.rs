@@ -1,4 +1,4 @@
-//! Times a device between two threads: half round trips and the one-way rate of small messages.
+//! Measures a device between two threads: half round trips by size, and the one-way rate of messages of 8 bytes.
 //!
 //! `cargo run --release -p mpj-devices --example loopback -- niodev`
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

@@ -1,13 +1,12 @@
-//! Locks that cost plain loads and stores for the thread that uses a rank, and a lock's usual cost for any other
-//! thread.
+//! Locks that one thread takes with plain loads and stores only, until another thread needs one of them.
 //!
-//! A locked instruction waits until the store buffer is empty. The buffer contains the store to a ring's cell, whose
-//! cache line the other core holds; this wait costs more than all the rest of a small message. So the locks between a
-//! send and its receive are *biased* to one thread, the one that opened the engine. That thread sets a flag in the
-//! lock, and then checks that it still owns the bias. When another thread first needs a lock, it revokes the bias,
-//! makes all threads of the process execute a full fence (`membarrier`), and then checks whether the flag is set. So at
-//! least one of the two sees the other. From then on every thread, including the former owner, takes a real lock. On a
-//! kernel without such a fence the locks are never biased.
+//! A locked instruction waits until the processor's store buffer is empty. The buffer contains the store to a ring's
+//! cell, whose cache line the other core holds, so this wait costs more than all the rest of a small message. Therefore
+//! the locks between a send and its receive are *biased* to one thread, the one that opened the engine. That thread
+//! sets a flag in the lock, and then checks that it still owns the bias. When another thread first needs a lock, it
+//! revokes the bias, makes all threads of the process execute a full fence (`membarrier`), and then reads the flag. So
+//! at least one of the two threads sees the other's write. From then on every thread, including the former owner, takes
+//! a real lock. If the system does not support `membarrier`, the locks are never biased.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -34,9 +33,9 @@ pub struct Bias {
 
 /// All threads take real locks.
 const SHARED: u64 = 0;
-/// As [`SHARED`], but the former owner might not have seen it.
+/// A thread is revoking the bias; the former owner might not have noticed it yet.
 const REVOKING: u64 = 1;
-/// Longer than any processor keeps a store in its store buffer.
+/// A time much longer than a store stays in the store buffer of any processor.
 const STORE_BUFFER_DRAIN: Duration = Duration::from_millis(1);
 const FIRST_THREAD: u64 = 2;
 
@@ -62,14 +61,14 @@ fn number_this_thread() -> u64 {
 }
 
 impl Bias {
-    /// Creates a bias to this thread.
+    /// Creates a bias to this thread, or to no thread if the system does not support the fence.
     pub fn new() -> Arc<Self> {
         let is_supported = cfg!(loom) || (!cfg!(mpj_tsan) && fence::is_asymmetric());
         let owner = if is_supported { this_thread() } else { SHARED };
         Arc::new(Bias { owner: AtomicU64::new(owner), light: LightFence::new() })
     }
 
-    /// Revokes the bias. When this returns, a lock that the owner holds by the bias can be seen to be held.
+    /// Revokes the bias. When this returns, this thread sees the `held` flag of every lock that the owner holds.
     #[inline]
     fn revoke(&self) {
         // SYNC bias (acquire)
@@ -83,21 +82,21 @@ impl Bias {
         let to_revoking = |owner| (owner != SHARED).then_some(REVOKING);
         if self.owner.fetch_update(Ordering::SeqCst, Ordering::Acquire, to_revoking).is_ok() {
             if !fence::heavy_fence() {
-                // Every store of the owner is visible long before this time has passed.
+                // After this time every earlier store of the owner is visible.
                 std::thread::sleep(STORE_BUFFER_DRAIN);
             }
-            // SYNC bias (release): a thread that sees it need not fence.
+            // SYNC bias (release): a thread that reads it does not need the fence.
             self.owner.store(SHARED, Ordering::Release);
         }
     }
 }
 
-/// A value that one thread at a time uses.
+/// A value and its lock, which can be biased to one thread.
 ///
 /// # Invariants
-/// 1. Only the thread that owns the bias at first writes `held`.
-/// 2. The user of the value either has set `held` and has then seen, after a fence, that it owns the bias; or it holds
-///    `lock` and has seen after the revocation that `held` is not set.
+/// 1. Only the first owner of the bias writes `held`.
+/// 2. A thread that uses the value through a guard either has set `held` and has then seen, after a fence, that it owns
+///    the bias; or it holds `lock` and has seen after the revocation that `held` is not set.
 pub struct Mutex<T> {
     bias: Arc<Bias>,
     /// Whether the owner of the bias has locked the value.
@@ -126,7 +125,7 @@ impl<T> Mutex<T> {
         Mutex { bias, held, lock: sync::Mutex::new(()), value: UnsafeCell::new(value) }
     }
 
-    /// Locks the value. A thread that has locked it already never returns. The lock is not poisoned by a panic: the
+    /// Locks the value. If this thread has already locked it, this never returns. A panic does not poison the lock: the
     /// data is consistent between any two statements.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -137,7 +136,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Locks the value if it is free. While the bias is being revoked, the lock can appear held to all threads.
+    /// Locks the value if it is free. While the bias is being revoked, this can fail even if no thread has locked it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if self.try_lock_biased() {
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn other_thread_waits_for_the_owner() {
+    fn owner_and_other_thread_exclude_each_other() {
         for _ in 0..200 {
             let mutex = Mutex::new(&Bias::new(), (0u64, 0u64));
             let count = || {
@@ -285,7 +284,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(300));
             drop(guard);
             let ran = other.join().unwrap();
-            assert!(ran.is_none_or(|ran| ran < Duration::from_millis(60)), "{ran:?} of 0.3 s on the core");
+            assert!(ran.is_none_or(|ran| ran < Duration::from_millis(60)), "{ran:?} on the core in 0.3 s");
         });
         assert_eq!(*mutex.lock(), 1);
     }

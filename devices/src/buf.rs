@@ -1,7 +1,7 @@
 //! The caller's description of a buffer: address, number and type of items, and kind of memory.
 //!
-//! All interfaces of the library pass the same description down to the devices. A `Buf` promises nothing: the code that
-//! creates a [`Source`](crate::Source) or a [`Target`](crate::Target) from it makes the promises.
+//! All interfaces of the library pass this description down to the engine. A `Buf` is safe to create with any address.
+//! The code that creates a [`Source`](crate::Source) or a [`Target`](crate::Target) from it promises that it is valid.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -39,7 +39,7 @@ pub enum Origin {
     Memory,
     /// A block in a region of a pool, which a device registers once for all its blocks.
     Region(RegionRef),
-    /// The packed form of the items, in pieces. It can be sent and not received into.
+    /// The packed form of the items, in pieces. It can be sent, but a message cannot be received into it.
     Chain(Chain),
     /// The items are in the call's other buffer already (`MPI_IN_PLACE`).
     InPlace,
@@ -76,7 +76,7 @@ pub enum BufError {
     },
     /// A chain was given to receive into.
     Chain,
-    /// A buffer "in place" was given to a call that has no other buffer.
+    /// An in-place buffer was given to a call that has no other buffer.
     InPlace,
 }
 
@@ -127,8 +127,8 @@ impl Buf {
         Buf::new(block.as_ptr().as_ptr().wrapping_add(at), count, datatype).in_region(block.region())
     }
 
-    /// Sets the region of a pool that contains the items, if any: that of their block, which exists as long as the
-    /// block. A promise that the memory is valid includes the region.
+    /// Sets the pool region that contains the items, if any. It exists as long as their block. A promise that the
+    /// memory of a buffer is valid includes its region.
     pub fn in_region(self, region: Option<&Region>) -> Self {
         match region {
             Some(region) => Buf { origin: Origin::Region(RegionRef(region.into())), ..self },
@@ -136,8 +136,8 @@ impl Buf {
         }
     }
 
-    /// Describes items whose packed form is in pieces; their number follows from the total length. Pieces may be empty
-    /// and end anywhere, even within an item; the list may be empty. It is copied.
+    /// Describes items whose packed form is in pieces; the number of items follows from the total length. Pieces may be
+    /// empty and may end anywhere, even within an item. The list may be empty, and is copied.
     pub fn chain(segments: impl IntoIterator<Item = ChainSegment>, datatype: impl Into<Datatype>) -> Self {
         let (chain, datatype) = (Chain::new(segments), datatype.into());
         let count = chain.bytes().checked_div(datatype.size()).unwrap_or(0);
@@ -161,7 +161,7 @@ impl Buf {
         Buf { base: std::ptr::null_mut(), count: 0, datatype, origin: Origin::Memory }
     }
 
-    /// Returns the address of the first item's origin; it has no meaning for a chain.
+    /// Returns the address to which the displacements of the first item are relative; meaningless for a chain.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
@@ -265,7 +265,7 @@ impl Buf {
         Origin::Chain(Chain::new(chain.range(at.saturating_mul(item), count.saturating_mul(item))))
     }
 
-    /// Returns `count` of the items, from item `at` on.
+    /// Describes `count` of the items, from item `at` on.
     #[inline]
     pub fn part(&self, at: usize, count: usize) -> Buf {
         let shift = (at as isize).wrapping_mul(self.datatype.extent() as isize);
@@ -303,8 +303,8 @@ impl From<&[u8]> for ChainSegment {
 #[derive(Clone)]
 pub struct Chain(Box<ChainLinks>);
 
-/// Behind one pointer: descriptions are moved on every call, and few are chains. Not reference-counted, as each
-/// send would then need a locked instruction. A buffer with few blocks has few enough segments for the inline storage.
+/// It is boxed because every call moves descriptions and few of them are chains. It is not reference-counted, because
+/// each send would then need a locked instruction. The inline storage is enough for a buffer of few blocks.
 type ChainLinks = SmallVec<[ChainLink; 8]>;
 
 /// A segment, and the end of its bytes within the chain, for a binary search by position.
@@ -334,7 +334,7 @@ impl Chain {
         self.0.iter().map(|link| link.segment)
     }
 
-    /// Returns the segments of `len` bytes from `position` on, or fewer at the end of the chain.
+    /// Returns the segments of `len` bytes from `position` on, or of fewer bytes at the end of the chain.
     pub(crate) fn range(&self, position: usize, len: usize) -> ChainRange<'_> {
         let first = self.0.partition_point(|link| link.end <= position);
         let begin = first.checked_sub(1).map_or(0, |before| self.0[before].end);

@@ -34,10 +34,10 @@ pub enum Started {
 /// The cell between the two handles. It has a cache line of its own, as different cores use the handles.
 ///
 /// # Invariants
-/// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The [`Completion`] then
-///    recycles the node; if it was dropped before the completion, the list [`DETACHED`] does so.
-/// 2. `outcome` is written before `is_complete` is stored, and read only after it was seen.
-/// 3. `target` exists as long as the [`RecvCompleter`] of the node does, which alone uses it.
+/// 1. The [`Completer`] stores `is_complete` once, and does not touch the node after that. The drop of the
+///    [`Completion`] then recycles the node. If it is dropped before that, the node goes to the list [`DETACHED`].
+/// 2. `outcome` is written before `is_complete` is set, and read only after `is_complete` was seen to be set.
+/// 3. `target` is initialised as long as the [`RecvCompleter`] of the node exists. Nothing else uses it.
 #[repr(align(64))]
 struct Node {
     is_complete: AtomicBool,
@@ -109,7 +109,7 @@ unsafe impl Send for Completion {}
 // SAFETY: as above.
 unsafe impl Sync for Completion {}
 
-/// The handle that completes an operation, exactly once. If it is dropped before, the operation fails with
+/// The handle that completes an operation, exactly once. If it is dropped instead, the operation fails with
 /// [`Fault::Cancelled`], so that no thread waits for ever.
 pub(crate) struct Completer(NonNull<Node>);
 
@@ -131,12 +131,12 @@ impl Completion {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns a number that identifies the operation while one of the two handles exists.
+    /// Returns a number that identifies the operation while either handle exists.
     pub(crate) fn id(&self) -> usize {
         self.0.addr().get()
     }
 
-    /// Returns the outcome if the operation is complete. From then on the engine does not touch its memory.
+    /// Returns the outcome if the operation is complete. The engine does not touch its memory after the completion.
     #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
         if !self.node().is_complete() {
@@ -148,7 +148,7 @@ impl Completion {
 }
 
 impl Completion {
-    /// Returns the state of the operation that was started.
+    /// Converts the handle into the present state of the operation.
     ///
     /// # Errors
     /// The fault, if it has already failed.
@@ -179,11 +179,11 @@ struct Detached(NonNull<Node>);
 // SAFETY: `Node` is `Send`.
 unsafe impl Send for Detached {}
 
-/// Nodes whose [`Completion`] was dropped. Each addition occasionally recycles those that are complete. So a completer
-/// need not know whether its completion still exists, which would take a locked instruction.
+/// Nodes whose [`Completion`] was dropped, and the length at which an addition next recycles the complete ones. So a
+/// completer need not know whether its completion still exists, which would take a locked instruction.
 static DETACHED: std::sync::Mutex<(Vec<Detached>, usize)> = std::sync::Mutex::new((Vec::new(), RECLAIM_MIN));
 
-/// Length of the list up to which it is not searched.
+/// The smallest length of the list at which an addition searches it.
 const RECLAIM_MIN: usize = 64;
 
 #[cold]
@@ -218,7 +218,7 @@ fn reclaim() {
 }
 
 impl Completer {
-    /// Completes the operation. The caller has dropped the source or target before.
+    /// Completes the operation. The caller has already dropped the source or target.
     #[inline]
     pub(crate) fn complete(self, outcome: Outcome) {
         ManuallyDrop::new(self).store(|| outcome);
@@ -333,7 +333,7 @@ mod tests {
             } else {
                 open.push(completer)
             }
-            // Other tests have theirs in the list, too.
+            // The list may also contain nodes of other tests.
             assert!(Arc::strong_count(&cause) <= 2 + 2 * RECLAIM_MIN.max(2 * open.len()), "round {round}");
         }
         open.into_iter().for_each(|completer| completer.complete(dead(&cause)));

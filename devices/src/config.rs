@@ -29,7 +29,7 @@ pub use file::CONFIG_FILE;
 pub use parameter::{Choice, Number, Parameter, Text, Value};
 pub use spelling::{ParameterNames, closest_name};
 
-/// The common prefix of all our variables.
+/// The prefix of all environment variables of this library.
 pub const PREFIX: &str = "MPJ_";
 
 /// Parameters of one part of the stack, in the order in which they are listed.
@@ -86,10 +86,10 @@ const _: () = assert!(SHM_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 const _: () = assert!(NIO_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 const _: () = assert!(IBV_EAGER_LIMIT.default <= EAGER_CREDIT.default);
 
-/// An error in a value, or in the name of a variable.
+/// An invalid value, variable name or configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// The value that was set, and the permitted ones.
+    /// The text for the user, which names the invalid part and the permitted values.
     pub why: String,
 }
 
@@ -112,8 +112,8 @@ impl Config {
     /// from the file of [`CONFIG_FILE`].
     ///
     /// # Errors
-    /// A value outside the parameter's range; a variable whose name is similar to one of these; a file that cannot be
-    /// read.
+    /// A value outside the parameter's range; a variable with a misspelt or former name of a parameter; a file that
+    /// cannot be read or has an invalid line.
     pub fn from_env(parameters: &[&'static dyn Parameter]) -> Result<Self, ConfigError> {
         ParameterNames::of(parameters).check(
             "in the environment",
@@ -122,11 +122,10 @@ impl Config {
         Self::from_vars(parameters, |name| std::env::var_os(name))
     }
 
-    /// Reads `MPJ_<NAME>` of each of these parameters from variables whose names were checked already, as
-    /// [`from_env`](Self::from_env) does.
+    /// Reads the parameters as [`from_env`](Self::from_env) does, from variables whose names were checked already.
     ///
     /// # Errors
-    /// As there.
+    /// A value outside the parameter's range; a file that cannot be read or has an invalid line.
     pub fn from_vars(
         parameters: &[&'static dyn Parameter],
         variable: impl Fn(&str) -> Option<OsString>,
@@ -157,7 +156,7 @@ impl Config {
     /// Sets a parameter to a value that a user has written.
     ///
     /// # Errors
-    /// A value outside the parameter's range.
+    /// A value that the parameter does not accept.
     pub fn read(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
         self.store(parameter, parameter.read(text), &text)
     }
@@ -179,7 +178,7 @@ impl Config {
         self.set.remove(parameter.name());
     }
 
-    /// Returns whether a parameter was set by the user.
+    /// Returns whether a parameter was set explicitly, even if to its default value.
     pub fn is_set(&self, parameter: &dyn Parameter) -> bool {
         self.set.contains_key(parameter.name())
     }

@@ -1,9 +1,9 @@
 //! Inlined copies of a few bytes.
 //!
-//! A message of 8 bytes is copied two or three times on its way, and a call of the platform's copy routine costs as
-//! much as such a message. In addition, a shared routine spoils the processor's prefetcher, which uses the address of
-//! the load instruction. If each message is at another place of a large array, an inlined copy lets the prefetcher
-//! detect the stride, and the line is in the cache when the message is sent. So everything here is inlined at its call.
+//! A message of 8 bytes is copied two or three times on its way, and each call of the platform's copy routine would
+//! delay it. A shared routine also spoils the processor's prefetcher, which uses the address of the load instruction.
+//! If consecutive messages come from different places of a large array, an inlined copy lets the prefetcher detect the
+//! stride, so that the line is in the cache when the message is sent. So all functions here are inlined at their calls.
 
 use std::mem::MaybeUninit;
 
@@ -18,7 +18,7 @@ pub(crate) fn fill(room: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     unsafe { copy(bytes.as_ptr(), room.as_mut_ptr().cast(), bytes.len()) };
 }
 
-/// Copies `len` bytes, which may overlap.
+/// Copies `len` bytes between ranges that may overlap.
 ///
 /// # Safety
 /// `len` bytes at `from` may be read, and at `to` written.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies the first and the last `N` of `len` bytes. Together these are all bytes, as the two ranges meet.
+/// Copies the first and the last `N` of `len` bytes. These are all bytes if `len` is at most `2 * N`.
 ///
 /// # Safety
 /// As [`copy`], and `N <= len`.

@@ -1,10 +1,10 @@
 //! The cores of this host, and the share of them that each rank runs on.
 //!
-//! Ranks that share a core run alternately, and a message between them waits for the scheduler. So a launcher gives
-//! each rank a share of the cores that is disjoint from those of its job's other ranks. A share is as large as
-//! possible, because a rank that starts threads needs cores for them. Shares also let two jobs run on one host: both
-//! divide *all* cores. As long as their ranks together do not outnumber the cores, the scheduler finds a core for each
-//! rank within its share.
+//! Ranks that share a core run alternately, and a message between them waits for the scheduler. So a launcher binds
+//! each rank to a share of the cores that is disjoint from those of its job's other ranks, if there are enough cores. A
+//! share is as large as possible, because a rank that starts threads needs cores for them. Shares also let two jobs run
+//! on one host: each job divides *all* cores. If the ranks of both together do not outnumber the cores, the scheduler
+//! can place each rank on a core of its own within its share.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use std::io;
 use crate::config::{Choice, Config, Number};
 use crate::sys;
 
-/// The number of cores that the ranks of a host share.
+/// The number of cores that the ranks of a host share. It decides whether they are oversubscribed.
 pub const CORES: Number = Number {
     name: "CORES",
     default: 0,
@@ -23,7 +23,7 @@ pub const CORES: Number = Number {
 /// The way in which a launcher binds ranks to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bind {
-    /// Each rank on its share of the cores, if there are enough for all.
+    /// Each of several ranks on its share of the cores, if there are enough for all.
     Auto,
     /// Each rank on one core.
     Core,
@@ -43,7 +43,7 @@ impl Bind {
     /// bound.
     ///
     /// # Errors
-    /// If one core for each rank is required, and there are fewer cores than ranks.
+    /// For [`Bind::Core`], if [`Cores::shares`] returns `None`.
     pub fn cores(self, ranks: usize) -> Result<Option<Vec<Cores>>, String> {
         let shares = || Cores::allowed().shares(ranks);
         match self {
@@ -53,8 +53,8 @@ impl Bind {
             Bind::Core => match shares() {
                 Some(shares) => Ok(Some(shares.iter().map(Cores::first).collect())),
                 None => Err(format!(
-                    "--bind core: {ranks} ranks need one core each and only {} can be used: use --bind auto or none to share \
-                     cores",
+                    "--bind core: {ranks} ranks need one core each, which is impossible here ({} can be used): use --bind \
+                     auto or none",
                     usable()
                 )),
             },
@@ -70,14 +70,14 @@ pub(crate) fn is_oversubscribed(config: &Config, local: u32) -> bool {
     usize::try_from(local).unwrap_or(usize::MAX) > cores
 }
 
-/// Returns the number of cores that this process may use at a time: by its affinity, and by the quota of its control
-/// group.
+/// Returns the number of logical processors that this process may use at a time, which its affinity and the quota of
+/// its control group limit; 1 if the system does not report it.
 fn usable() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Logical processors on which a thread may run, in groups: a group contains the hardware threads of one core, and
-/// cores that share a cache are adjacent.
+/// Logical processors on which a thread may run, in groups. In [`allowed`](Self::allowed), a group contains the
+/// hardware threads of one core, and cores that share a cache are adjacent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cores(Vec<Vec<usize>>);
 
@@ -87,16 +87,16 @@ impl Cores {
         Cores::grouped(sys::allowed().into_iter().map(|cpu| (sys::place(cpu), cpu)).collect())
     }
 
-    /// Groups logical processors; each has its location: package, cache, core.
+    /// Groups logical processors by their locations: package, cache, core.
     fn grouped(mut placed: Vec<([usize; 3], usize)>) -> Cores {
         placed.sort_unstable();
         let groups = placed.chunk_by(|(one, _), (next, _)| one == next);
         Cores(groups.map(|group| group.iter().map(|(_, cpu)| *cpu).collect()).collect())
     }
 
-    /// Returns the share of each of `ranks` ranks: disjoint, as equal as possible, and of adjacent cores. Returns
-    /// `None` if the ranks outnumber the logical processors, or the processors that the control group of this process
-    /// lets it use at a time.
+    /// Returns the share of each of `ranks` ranks. Shares are disjoint, as equal as possible, and consist of adjacent
+    /// cores. Returns `None` for no ranks, and if the ranks outnumber these logical processors or those that this
+    /// process may use at a time.
     pub fn shares(&self, ranks: usize) -> Option<Vec<Cores>> {
         let single = || self.0.iter().flatten().map(|cpu| vec![*cpu]).collect();
         let parts = if ranks > self.0.len() { single() } else { self.0.clone() };
@@ -108,7 +108,7 @@ impl Cores {
         Some((0..ranks).map(share).collect())
     }
 
-    /// Returns only the first logical processor.
+    /// Returns only the first logical processor, if any.
     pub fn first(&self) -> Cores {
         Cores(self.0.first().and_then(|core| core.first()).map(|cpu| vec![*cpu]).into_iter().collect())
     }
@@ -118,7 +118,7 @@ impl Cores {
         Cores(shares.into_iter().flat_map(|share| &share.0).cloned().collect())
     }
 
-    /// Binds this thread, and threads that it starts from now on, to these processors. Does not allocate: it may be
+    /// Binds this thread, and threads that it starts from now on, to these processors. Does not allocate, so it may be
     /// called between fork and exec.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl fmt::Display for Cores {
 mod tests {
     use super::*;
 
-    /// Returns two packages of `cores` cores with two threads each, numbered as Linux does: second threads come last.
+    /// Returns two packages of `cores` cores with two threads each, numbered as in Linux: second threads come last.
     fn two_packages(cores: usize) -> Cores {
         let cpu = |cpu: usize| {
             let core = cpu % (2 * cores);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_outnumber_the_cores_that_the_launcher_counts() {
+    fn oversubscription_compares_ranks_with_the_configured_cores() {
         let mut config = Config::default();
         assert!(!is_oversubscribed(&config, 1) && is_oversubscribed(&config, 1 << 20));
         config.set(&CORES, 4).unwrap();

@@ -30,11 +30,11 @@ impl Drop for DeferDrops {
     }
 }
 
-/// Drops a user's value: at once, or, while this thread makes progress for its rank, afterwards. Call it for a
-/// [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
+/// Drops a user's value at once. If this thread defers drops, because it makes progress for its rank, the value is
+/// dropped after that. Call it for a [`KeepAlive`](crate::KeepAlive) whose drop runs foreign code.
 ///
-/// A panic of a deferred drop is reported by the panic hook and not propagated, because it is unrelated to the call
-/// that runs then.
+/// The panic hook reports the panic of a deferred drop. It is not propagated, because it is unrelated to the call that
+/// then runs.
 pub fn drop_deferred<T: Send + 'static>(value: T) {
     if !is_deferring() {
         return drop(value);
@@ -45,10 +45,9 @@ pub fn drop_deferred<T: Send + 'static>(value: T) {
     PENDING.set(deferred.is_ok());
 }
 
-/// Drops the payload of a panic, which may be any value of a user. If its own drop panics, that panic is not propagated
-/// either.
+/// Drops the payload of a panic, which may be any value of a user. A panic of that drop is not propagated.
 pub fn drop_panic_payload(thrown: Box<dyn Any + Send>) {
-    // The drop of that panic's payload may panic, too, so it is leaked.
+    // The drop of the second payload may panic, too, so it is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
         std::mem::forget(again);
     }
@@ -66,7 +65,7 @@ pub(crate) fn is_deferring() -> bool {
     GUARDS.get() > 0
 }
 
-/// Returns whether this thread has deferred drops that it is not running.
+/// Returns whether this thread has deferred drops and is not running them now.
 #[inline]
 pub(crate) fn has_deferred() -> bool {
     PENDING.get() && !DROPPING.get()
@@ -82,7 +81,7 @@ pub(crate) fn run_deferred_drops() {
 
 #[cold]
 fn drop_all() {
-    // A drop that waits may defer other drops, which run after it: this bounds the stack.
+    // A drop that waits may defer other drops. The loop of the outer call runs them, which bounds the stack.
     if DROPPING.replace(true) {
         return;
     }

@@ -3,13 +3,11 @@
 //!
 //! A *frame* is a head of 8 to [`HEAD_MAX`] bytes and a body. A device keeps the frames of one peer in order, never
 //! merges or splits them, and does not interpret them. All methods of [`Device`] take `&self`, and all threads share
-//! it. The state that changes with each message is in two values, each with one owner, so that no device needs a lock
-//! of its own:
+//! it. The state that changes with each message is in two kinds of values, which the engine protects by its own locks:
 //!
-//! * an [`Endpoint`] is the sending end to one peer. It is part of that peer's outbox, and the outbox's lock protects
-//!   it;
-//! * the [`Inlet`] is the receiving end for all peers. It is part of the engine's progress state, and the progress lock
-//!   protects it.
+//! * An [`Endpoint`] is the sending end to one peer. The engine stores it in the send queue of that peer, and uses it
+//!   under the queue's lock.
+//! * The [`Inlet`] is the receiving end for all peers. The engine uses it under its progress lock.
 
 mod body;
 mod endpoint;
@@ -33,7 +31,7 @@ pub use memory::{
     View,
 };
 
-/// The longest head of a frame in bytes: with the ring's own 8 bytes it fills a cache line.
+/// The longest head of a frame in bytes: with the 8 bytes that a ring cell adds, it fills a cache line.
 pub const HEAD_MAX: usize = 56;
 
 /// The longest time for which a device delays a frame to coalesce it with others: see [`Endpoint::post_more`].
@@ -53,29 +51,29 @@ impl fmt::Debug for PeerId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address(pub Vec<u8>);
 
-/// The priority of a device for a peer: the engine uses the device with the highest.
+/// The priority of a device for a peer: the engine uses the device with the highest value, or the first of several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Affinity(pub u32);
 
 /// The capabilities of a device, and the message sizes for which each path is worthwhile.
 #[derive(Clone, Debug)]
 pub struct Caps {
-    /// Bodies up to this many bytes go eagerly, copied through the device.
+    /// The longest body in bytes that a sender with credit sends eagerly, that is, in one frame.
     pub eager_limit: usize,
     /// The longest body of one frame in bytes, at least `eager_limit`.
     pub max_send_size: usize,
     /// Sizes for which [`Endpoint::get`] pays; `None` if unsupported. The receiver copies the body from the sender's
-    /// memory. A get that copies within the call delays other sends to that peer; [`SizeRange::max`] limits that time.
+    /// memory. A get that copies within the call delays sends to that peer; [`SizeRange::max`] limits each delay.
     pub get: Option<SizeRange>,
     /// Sizes for which [`Endpoint::put`] pays; `None` if unsupported. No protocol of the engine uses it yet.
     pub put: Option<SizeRange>,
     /// Sizes for which [`Endpoint::post_zcopy`] pays; `None` if unsupported. The device sends from the user's memory.
     pub zcopy: Option<SizeRange>,
-    /// Whether [`Endpoint::get`] and [`Endpoint::put`] accept every datatype and chains, not only contiguous memory.
+    /// Whether `get`, `put` and `post_zcopy` accept every datatype and chains, not only contiguous memory.
     pub noncontiguous: bool,
-    /// The smallest body for which it pays to register memory outside of a pool region for one operation; `None` if
-    /// `get`, `put` and `post_zcopy` need no local registration. Shorter bodies, except with
-    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), and bodies of an unsupported layout go through a pool block.
+    /// The smallest body in bytes for which it pays to register memory outside of a pool region for one operation;
+    /// `None` if `get`, `put` and `post_zcopy` need no local registration. A get of a shorter body, except with
+    /// [`DataPath::ZeroCopy`](crate::DataPath::ZeroCopy), or of an unsupported layout uses a pool block if possible.
     pub register_from: Option<usize>,
     /// Whether peers can [view](Endpoint::view) memory that this rank [exports](Device::export) in place.
     pub exports: bool,
@@ -98,7 +96,7 @@ impl Caps {
     }
 }
 
-/// The reason why a frame was not accepted.
+/// The reason why an endpoint did not accept a frame or an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PostError {
     /// The device has no space now. When it has, it rings the doorbell of this rank or makes the descriptor of
@@ -106,16 +104,16 @@ pub enum PostError {
     Again,
     /// The connection is broken for good, or the peer has violated the protocol. The engine treats the peer as dead.
     Broken(String),
-    /// The owner has revoked the key: nothing was moved, and the connection still works.
+    /// The owner has revoked the key: the bytes at the destination are undefined, and the connection still works.
     Revoked,
-    /// The device cannot do this at all; see [`Caps`].
+    /// The device does not support this operation for this memory or key; see [`Caps`].
     Unsupported,
 }
 
 /// The reason why a device or an endpoint could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
-    /// The name of the device; empty if the error does not concern one device.
+    /// The name of the device; `start-up` if the cards could not be published; empty if no device could be opened.
     pub device: &'static str,
     /// The failed step and how to correct it.
     pub why: String,
@@ -142,7 +140,7 @@ pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageErro
 /// The inlet that [`open`](Self::open) returns belongs to the device that the same call opened: it reports the
 /// completion only of operations that endpoints of this device have started.
 ///
-/// This makes it impossible to complete the operations of one device through the inlet of another without `unsafe`:
+/// The trait is `unsafe`, so safe code cannot complete the operations of one device through the inlet of another:
 /// ```compile_fail,E0200
 /// # use mpj_devices::{Driver, OpenError, Opened, Site, SmDriver, config::Config};
 /// #[derive(Debug)]
@@ -161,7 +159,7 @@ pub type MakeStorage = Box<dyn Fn(usize) -> Result<Box<dyn Storage>, StorageErro
 /// ```
 #[expect(unsafe_code, reason = "memory is given back when an inlet says that a device is done with it")]
 pub unsafe trait Driver: Send + Sync + fmt::Debug {
-    /// Returns the name users choose the device by, such as `smdev`.
+    /// Returns the name by which users select the device, such as `smdev`.
     fn name(&self) -> &'static str;
 
     /// Opens the device for one rank.
@@ -186,8 +184,8 @@ pub struct Opened {
 /// For the device, and the endpoints that [`connect`](Self::connect) makes:
 /// * [`Endpoint::get`] returns [`OpStatus::Done`] only when all bytes are written. Until it has returned `Done`, or
 ///   until [`Sink::completed`] is called with its token, it writes those bytes and no others. Afterwards, and after an
-///   error, it writes nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read their bytes within the same period
-///   only.
+///   error, it writes nothing. [`Endpoint::put`] and [`Endpoint::post_zcopy`] read their bytes only within the same
+///   period.
 /// * After [`quiesce`](Self::quiesce) has returned [`QuiesceStatus::Done`], and from the call of [`Sink::quiesced`] on,
 ///   the peer writes no memory through any key that was packed for it, and receives no data from that memory: a copy
 ///   under way fails with [`PostError::Revoked`]. If the peer opened a view before, the message counts as
@@ -205,27 +203,27 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Returns the address through which peers reach this device.
     fn address(&self) -> Address;
 
-    /// Returns how suitable the device is for that peer, or `None` if it cannot reach the peer.
+    /// Returns the priority of the device for the peer at this address, or `None` if it cannot reach that peer.
     fn affinity(&self, peer: &Address) -> Option<Affinity>;
 
-    /// Starts a connection and returns at once. [`Endpoint::post`] returns [`PostError::Again`] until it is
+    /// Starts a connection and returns at once. [`Endpoint::post`] returns [`PostError::Again`] until the connection is
     /// established.
     ///
     /// # Errors
-    /// If the address is invalid, or the resources for one more peer are lacking.
+    /// If the address is invalid, or the device has no resources for one more peer.
     fn connect(&self, peer: PeerId, at: &Address) -> Result<Box<dyn Endpoint>, OpenError>;
 
     /// Registers memory with the device, for keys or for local access by the device.
     ///
-    /// The engine calls it for each operation, so a device with costly registration caches the results. For a pool
-    /// block, `region` is given: the device registers the whole region once, with every kind of access that may be
-    /// needed later, and stores the result in [`Region::registrations`]. A key then names a range of the region.
+    /// The engine calls it for each operation that needs a registration, so a device with costly registration caches
+    /// them. For a pool block, `region` is given: the device registers the whole region once, with every kind of access
+    /// that may be needed later, and stores the result in [`Region::registrations`]. A key then names a range of it.
     /// # Errors
     /// If the device or the operating system reports an error. The engine then sends the message in frames.
     ///
     /// # Safety
-    /// The memory remains valid, readable and for [`Access::WRITE`] writable, until the last copy of the registration
-    /// is dropped. `region`, if given, is the region that contains the memory.
+    /// The memory remains valid and readable, and writable if the device or a peer is to write it, until the last copy
+    /// of the registration is dropped. `region`, if given, is the region that contains the memory.
     #[expect(unsafe_code, reason = "the device and peers reach the memory later")]
     unsafe fn register(
         &self,
@@ -236,8 +234,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         Err(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })
     }
 
-    /// Packs the key through which a peer accesses the packed bytes `at..at + len` of registered memory; `None` if it
-    /// cannot.
+    /// Packs the key through which a peer accesses the packed bytes `at..at + len` of registered memory. Returns `None`
+    /// if the device cannot name that range.
     fn pack_key(&self, _memory: &Registration, _at: usize, _len: usize) -> Option<RemoteKey> {
         None
     }
@@ -263,10 +261,10 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// is exported.
     ///
     /// The device holds a copy of `keep` for as long as the peer views the memory, even after the registration was
-    /// dropped. After the drop, the owner may use the memory again if there are no other copies of `keep`.
+    /// dropped. After that drop, the owner may use the memory again when there are no other copies of `keep`.
     ///
     /// # Safety
-    /// The memory is initialised, and as long as there is a copy of `keep` it stays valid and is not written to.
+    /// The memory is initialised. It stays valid and is not written to while a copy of `keep` exists.
     #[expect(unsafe_code, reason = "peers read the memory later")]
     unsafe fn export(&self, _memory: &MemoryDesc, _keep: &KeepAlive) -> Option<Registration> {
         None

@@ -1,6 +1,6 @@
 //! The doorbell by which threads of this process wake a sleeping rank, for events of any device.
 //!
-//! Events of other processes wake it by the descriptors that devices [arm](crate::Device::arm).
+//! Events of other processes wake the rank by the descriptors that devices [arm](crate::Device::arm).
 
 #[cfg(loom)]
 mod counter;
@@ -19,7 +19,7 @@ use crate::sys::BorrowedFd;
 #[cfg(not(loom))]
 use crate::sys::EventFd;
 
-/// An event to wait for, and a flag that shows whether its owner waits.
+/// An event to wait for, and a flag that shows whether its owner sleeps.
 #[derive(Debug)]
 pub struct Doorbell {
     event: EventFd,
@@ -29,7 +29,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes the doorbell of a rank.
+    /// Creates the doorbell of a rank.
     ///
     /// # Errors
     /// If the process cannot open another descriptor.
@@ -37,7 +37,7 @@ impl Doorbell {
         Ok(Doorbell { event: EventFd::new()?, asleep: AtomicU32::new(0), light: LightFence::new() })
     }
 
-    /// Wakes the owner if it sleeps. Call it after the new work was written. Takes a few nanoseconds if the owner does
+    /// Wakes the owner if it sleeps. Call it after writing the new work. It takes a few nanoseconds if the owner does
     /// not sleep.
     #[inline]
     pub fn ring(&self) {
@@ -48,14 +48,14 @@ impl Doorbell {
         }
     }
 
-    /// Ends the owner's present or next sleep, without a check whether it sleeps.
+    /// Ends the owner's present sleep, or its next one if it does not sleep.
     #[cold]
     pub fn wake(&self) {
         self.event.signal();
     }
 
-    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`. `ready` is called once after
-    /// the flag is set: if it returns true, this returns without sleep.
+    /// Sleeps until a ring, until a descriptor of `also` becomes readable, or for `limit`. After setting the flag it
+    /// calls `ready` once, and returns without sleeping if the result is true.
     pub fn sleep(&self, also: &[BorrowedFd<'_>], limit: Duration, ready: impl FnOnce() -> bool) {
         self.asleep.store(1, Ordering::Relaxed);
         fence::heavy_fence();

@@ -1,4 +1,4 @@
-//! The reasons why an operation can fail. Each value carries the ranks, sizes and types that its error text names.
+//! The reasons why an operation can fail. Each value contains the ranks, sizes and types that its error text names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,26 +59,26 @@ pub enum Fault {
         /// The type of the receive.
         expected: Content,
     },
-    /// The message contains an invalid `bool` or `char`; it was replaced by `false` or `'\0'`.
+    /// The message contains invalid `bool` or `char` values; each was replaced by `false` or `'\0'`.
     InvalidValue {
         /// The sender's rank in the communicator.
         source: u32,
         /// Its tag.
         tag: i32,
     },
-    /// A rank of the communicator has died.
+    /// A rank of the communicator has died, or this rank has failed all its operations.
     Dead {
         /// Its rank in the world.
         rank: u32,
         /// How it died.
         cause: Arc<str>,
     },
-    /// The peer has exited normally and will not take part in this operation.
+    /// The peer is exiting or has exited normally, and takes no part in this operation.
     Left {
-        /// Its rank in the world; `None` if all peers have exited.
+        /// Its rank in the world; `None` if this is so for all peers.
         rank: Option<u32>,
     },
-    /// The sender's call has failed: it cancelled the message after the match and before the body arrived.
+    /// The sender cancelled the message after the match, because the sender's call failed.
     SendCancelled {
         /// Its rank in the world.
         rank: u32,
@@ -98,30 +98,30 @@ pub enum Fault {
         /// How it died.
         cause: Arc<str>,
     },
-    /// The operation was cancelled before it matched.
+    /// The operation was cancelled, or this rank closed before it matched.
     Cancelled,
-    /// The communicator was freed.
+    /// The communicator was freed, or the engine was dropped.
     Freed,
-    /// No device reaches the peer, or its connection broke.
+    /// No device reaches the peer, its connection broke, or there is no such rank.
     Unreachable {
         /// Its rank in the world.
         rank: u32,
         /// The reason that the device gave.
         why: Arc<str>,
     },
-    /// The allocation for an unexpected message failed.
+    /// The allocation for an unexpected message, or for a message that is packed to be sent, failed.
     NoMemory {
         /// The size of the allocation that failed, in bytes.
         bytes: usize,
     },
-    /// The limit on messages to one rank that wait for a reply is reached.
+    /// The limit on the number of messages that wait for a reply from one rank is reached.
     TooManyMessages {
         /// Its rank in the world.
         rank: u32,
         /// The limit.
         limit: u64,
     },
-    /// All identifiers of communicators are in use.
+    /// All identifiers of channels are in use; a communicator needs two.
     TooManyChannels,
     /// The channel was joined before, and has not been freed.
     AlreadyJoined {
@@ -168,7 +168,7 @@ impl fmt::Display for Fault {
             Fault::Freed => write!(f, "the communicator was freed"),
             Fault::Unreachable { rank, why } => write!(f, "rank {rank} cannot be reached: {why}"),
             Fault::NoMemory { bytes } => {
-                write!(f, "no memory for an unexpected message of {bytes} bytes: post its receive earlier")
+                write!(f, "no memory to buffer a message of {bytes} bytes: post its receive earlier")
             }
             Fault::TooManyMessages { rank, limit } => {
                 write!(

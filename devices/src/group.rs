@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use crate::device::PeerId;
 
-/// An ordered set of processes; the index of a process is its rank.
+/// An ordered set of processes. The index of a process is its rank in the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// `len` processes from `first` on: no memory per process.
+    /// The `len` consecutive processes from `first` on. This needs no memory per process.
     Range {
         /// The process of rank 0.
         first: u32,
         /// The number of processes.
         len: u32,
     },
-    /// Any processes, for example collected from an iterator.
+    /// Any processes, for example those collected from an iterator.
     List(Processes),
 }
 
@@ -80,15 +80,15 @@ mod tests {
     #[test]
     fn ranks_and_processes_map_to_each_other() {
         for len in [0, 1, 2, 1000] {
-            // Each process once, in a shuffled order: 7919 is coprime to every length.
+            // Each process once, in a shuffled order: 7919 is coprime to every positive length.
             let peers: Vec<u32> = (0..len).map(|i| 3 + 2 * (i * 7919 % len.max(1))).collect();
             let group: Group = peers.iter().copied().collect();
             assert_eq!(group.size(), len);
             for (rank, peer) in (0..).zip(&peers) {
                 assert_eq!((group.peer(rank), group.rank(PeerId(*peer))), (Some(PeerId(*peer)), Some(rank)));
             }
-            let strangers = (0..2 * len + 9).filter(|peer| !peers.contains(peer));
-            assert!(strangers.into_iter().all(|peer| group.rank(PeerId(peer)).is_none()));
+            let absent = (0..2 * len + 9).filter(|peer| !peers.contains(peer));
+            assert!(absent.into_iter().all(|peer| group.rank(PeerId(peer)).is_none()));
             assert_eq!(group.peer(len), None);
         }
     }

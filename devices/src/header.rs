@@ -6,12 +6,12 @@
 //!  kind   code   channel  tag         hash    count   op      extra
 //!  u8     u8     u16      i32         u64     u64     u64     u64
 //! ```
-//! All fields are little-endian. `code` is the primitive of the message, or 0 if it is mixed; then `hash` and `count`
-//! are its signature. A short message of one primitive has a short head, so that up to 48 bytes of body share its cache
-//! line.
+//! All fields are little-endian. In frames of messages, `code` is the primitive of the message, or 0 if it is mixed;
+//! then `hash` and `count` are its signature. A standard eager message of one primitive has a short head, so that up to
+//! 48 bytes of body share its cache line. All other frames have a long head.
 //!
-//! Messages and DATA frames have a body; the body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it has
-//! one.
+//! Eager messages and DATA frames have a body. The body of an RTS is its [`RemoteKey`](crate::device::RemoteKey), if it
+//! has one.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,9 +22,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(crate) enum FrameKind {
     /// Declares that the sender's number `channel` stands for the context `hash`, in which the sender has rank `tag`.
     Bind = 1,
-    /// A message with its body.
+    /// An eager message with its body.
     Eager = 2,
-    /// The same; the receiver replies with [`FrameKind::Fin`] when it has matched.
+    /// The same, as the sender's operation `op`; the receiver replies with [`FrameKind::Fin`] when it has matched.
     EagerSync = 3,
     /// A message of `extra` bytes whose body is at the sender as operation `op`. The frame's own body, if it has one,
     /// is the key by which the receiver may get it.
@@ -33,15 +33,15 @@ pub(crate) enum FrameKind {
     Cts = 5,
     /// A fragment of the body for the receiver's operation `op`, at byte `extra`.
     Data = 6,
-    /// The receiver has completed the sender's operation `op`.
+    /// The sender's operation `op` is complete: the receiver has matched the message, and has all of a rendezvous body.
     Fin = 7,
     /// A transfer of `extra` bytes of credit. `op` 0: the receiver grants them, anew or after use. 1: the receiver
-    /// recalls that number of bytes. 2: the sender returns them.
+    /// recalls up to that number of bytes. 2: the sender returns them.
     Credit = 8,
     /// A failed rendezvous of context `hash`; it names the context because either side may have freed the channel.
     /// `extra` 0: the sender has cancelled the body that the receiver's operation `op` waits for. 1: the message of the
     /// sender's operation `op` will not be received. `count` is 1 + the first rank that the sender of this frame knows
-    /// to have died, or 0.
+    /// to have died, or 0 if it knows of none.
     Nack = 9,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Head {
 
 const SHORT: usize = size_of::<ShortHead>();
 const LONG: usize = size_of::<Head>();
-/// The longest body that shares a cache line with a short head: every eager limit is at least this.
+/// The longest body that shares a cache line with a short head. No eager limit can be set below it.
 pub(crate) const MAX_INLINE_BODY: usize = crate::ring::INLINE - SHORT;
 
 const _: () = assert!(SHORT == 8 && LONG == 40 && LONG <= crate::device::HEAD_MAX);

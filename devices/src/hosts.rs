@@ -5,8 +5,8 @@
 //!  runs   |  a   |  b  |    a    | c |     a = host 0, b = host 1, c = host 2
 //!  index   0 1 2   0 1   3 4 5 6   0       of each rank among those of its host
 //! ```
-//! Launchers place ranks in blocks, so that a map of a hundred thousand ranks has a few hundred runs. The size of the
-//! map is proportional to the number of runs. A run is found by binary search; hot paths do not use the map.
+//! The size of the map is proportional to the number of runs. Launchers place ranks in blocks, so that the map of a
+//! hundred thousand ranks has a few hundred runs. A run is found by binary search; hot paths do not use the map.
 
 use std::fmt;
 use std::ops::Range;
@@ -54,7 +54,7 @@ struct Map {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     host: HostId,
-    /// The first rank; it ends where the next run begins.
+    /// The first rank. The run ends where the next run begins.
     first: u32,
     /// The number of ranks that its host has in earlier runs.
     before: u32,
@@ -68,7 +68,7 @@ pub enum HostsError {
         /// The index of the run.
         run: usize,
     },
-    /// A run has a host whose number leaves a gap.
+    /// A run is on a new host whose number is not the next one.
     Number {
         /// The index of the run.
         run: usize,
@@ -110,7 +110,7 @@ impl Hosts {
     /// several runs; a host that was not named before has the next number.
     ///
     /// # Errors
-    /// If the runs are not a valid map; any input is safe.
+    /// If the runs are not a valid map. Runs from an untrusted source are safe.
     pub fn from_runs(runs: impl IntoIterator<Item = (HostId, u32)>) -> Result<Self, HostsError> {
         let mut map: Vec<Run> = Vec::new();
         let mut ranks: Vec<u32> = Vec::new();

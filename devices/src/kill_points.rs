@@ -2,7 +2,7 @@
 //! of that rank when it reaches the point for the count-th time. They exist only in debug builds with the feature
 //! `conformance`.
 
-/// A point at which the death of a rank must be handled.
+/// A point at which a test kills a rank; the other ranks must handle the death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[cfg_attr(not(feature = "conformance"), expect(unreachable_pub, reason = "tests see it, and no others"))]
@@ -21,7 +21,7 @@ pub enum KillPoint {
     PieceSent,
     /// A fragment of the body was received.
     PieceLanded,
-    /// The FIN was sent, which tells the sender that its message was matched.
+    /// The FIN was sent, which completes the operation of the sender.
     FinSent,
     /// The rank has begun to close.
     Closing,

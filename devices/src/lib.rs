@@ -1,10 +1,10 @@
 //! Message devices, matching and protocols: the layers below `mpj`.
 //!
 //! A [`Device`] moves frames and, if it can, memory. MPI's matching, ordering and completion are implemented once above
-//! it, in the [`Engine`] of a rank. Devices never see a typed buffer, only bytes and values that pack bytes into memory
-//! of the device.
+//! it, in the [`Engine`] of a rank. A device gets a frame's body as bytes or as a value that packs the bytes into the
+//! device's memory. Only operations on user memory name a datatype.
 //!
-//! | module | contents |
+//! | module or type | contents |
 //! |---|---|
 //! | [`device`] | the traits a transport implements |
 //! | [`Buf`] | a buffer as its caller describes it: pointer, count, datatype, kind of memory |
@@ -19,20 +19,20 @@
 //! | `niodev` | the device of ranks that reach each other by TCP (`niodev/README.md`) |
 //! | [`trace`] | the record of a rank's waits and messages, if its job is traced |
 //! | [`stub`] | a device that reaches no peer: copy it to write your own |
-//! | `conformance` | the suite that every device passes, with the feature of that name |
+//! | `conformance` | the suite that every device passes (feature `conformance`) |
 //!
 //! # Adding a device
 //! Frames, which every device moves:
-//! 1. Copy [`stub`] and fill in [`Caps`]: the suite posts bodies of exactly these limits.
+//! 1. Copy [`stub`] and fill in [`Caps`]: the suite sends messages of exactly these limits.
 //! 2. [`Endpoint::post`] either accepts the whole frame and rings the peer's doorbell, or returns [`PostError::Again`].
 //!    If a single frame is costly, [`Endpoint::post_more`] may delay it for [a short time](device::MAX_COALESCE_DELAY).
 //! 3. [`Inlet::progress`] passes frames to the [`Sink`], one peer's frames in order. If it makes a system call for
 //!    that, [`Inlet::needs_syscall`] returns true.
-//! 4. When there is space again after an `Again`, ring this rank's own doorbell: a waiting thread then flushes the
-//!    outbox. A polling thread retries by itself, and a thread that is about to sleep posts once more after the fence
-//!    of its doorbell. The ring is therefore needed only after a refusal of that last post.
-//! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: messages are delivered from memory that they report
-//!    as written. A device that does not access user memory and passes on whole frames has nothing to prove.
+//! 4. When there is space again after an `Again`, ring this rank's own doorbell: a sleeping thread then posts again. A
+//!    polling thread retries by itself, and a thread that is about to sleep posts once more after the fence of its
+//!    doorbell. So the ring is needed only if that last post was refused.
+//! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: the engine delivers messages from memory that they
+//!    report as written. A device that does not access user memory and passes on whole frames has nothing to prove.
 //! 6. Open for the [`Lane`] that the site names, or reject all but the first. There is one lane today, and only
 //!    `ibvdev` checks it.
 //!
@@ -43,30 +43,29 @@
 //! 8. [`Device::register`] is called for each operation: cache costly results, by address or, for blocks of a pool, in
 //!    the [registrations of the region](mpj_pool::Registrations). The record of the operation holds the
 //!    [`Registration`](device::Registration) that it returns.
-//! 9. [`Device::pack_key`] packs the information for the peer in up to 128 bytes, which are sent in the body of the
-//!    RTS. A key that arrives is untrusted: an invalid key is [`PostError::Broken`], a revoked one
+//! 9. [`Device::pack_key`] packs the information for the peer into up to 128 bytes, which the engine sends in the body
+//!    of the RTS. A key that arrives is untrusted: an invalid key is [`PostError::Broken`], a revoked one
 //!    [`PostError::Revoked`]. Never access a key's memory without checking offset and length.
 //! 10. An operation is [`Done`](device::OpStatus::Done), or [`InProgress`](device::OpStatus::InProgress) and then
 //!     reported once by [`Sink::completed`] with its token: after its last byte, in any order, even after
-//!     [`Endpoint::peer_gone`] and the peer's death. An operation that is not reported holds the memory until the
+//!     [`Endpoint::peer_gone`] and the peer's death. An operation that is never reported keeps its memory until the
 //!     device is dropped.
 //! 11. A completion wakes the rank: by its doorbell, or by the descriptor of [`Device::arm`].
 //! 12. [`Device::quiesce`] is called before memory is released without the peer's completion. It must not end the
 //!     connection to a live peer: let the device of the peer reply, and return
 //!     [`QuiesceStatus::InProgress`](device::QuiesceStatus::InProgress) meanwhile.
 //! 13. [`Inlet::progress`] holds no lock that a call of the device or of an endpoint needs: the sink makes such calls.
-//! 14. A device that passes on bodies in parts ends the one in transfer when [`Inlet::abort_body`] is called for its
-//!     peer.
+//! 14. If a device passes on bodies in parts, [`Inlet::abort_body`] ends the body that is in transfer from that peer.
 //! 15. A registration keeps the resources of the device that it needs: it may be dropped after the device. When
 //!     endpoints, inlet and device are dropped, no memory is accessed any more.
 //!
-//! The driver is a value that brings the resources that the device needs ([`SmDriver::new`]). A program adds it to its
-//! [`Registry`]; `examples/own-device` shows this from outside of this workspace. A device of this crate is added to
-//! the registry of each launcher that has its resources (`mpj/src/boot`), with one line in `tests/conformance.rs` and
-//! one row in the README's table. `conformance::AsyncDriver` (feature `conformance`) runs the suite with operations of
-//! the device that complete late and in any order.
+//! The driver is a value that brings the resources that the device needs, for example [`SmDriver::new`]. A program adds
+//! it to its [`Registry`], as `examples/own-device` does outside of this workspace. A device of this crate is added to
+//! the registry of each launcher that has its resources (`mpj/src/boot`), to `tests/conformance.rs` and to the table in
+//! the README. `conformance::AsyncDriver` (feature `conformance`) wraps a driver so that the operations of its device
+//! complete late and in any order.
 
-#[allow(unsafe_code, reason = "a value that one thread at a time uses")]
+#[allow(unsafe_code, reason = "a lock gives access to its value")]
 pub mod biased;
 mod buf;
 #[allow(unsafe_code, reason = "a cell between two handles")]

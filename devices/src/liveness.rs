@@ -1,9 +1,9 @@
-//! The roster of exits: every wait reads here which ranks have died or exited.
+//! The roster of exits. Every wait reads from it which ranks have died or exited.
 //!
-//! A death is broadcast to all processes, and wakes all their threads. A normal exit concerns only the ranks that wait
-//! for that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
-//! [request](Roster::request_exits) it, as an engine does after it has polled for some time. So no exits are sent in a
-//! job whose ranks exit normally.
+//! A death is broadcast to all processes, and wakes their sleeping ranks. A normal exit concerns only the ranks that
+//! wait for that rank. It is stored where it was reported, wakes no thread, and is sent only to processes that
+//! [request](Roster::request_exits) it. An engine requests exits only after it has polled for some time, so a job whose
+//! ranks do not wait long sends no normal exits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,9 +18,9 @@ pub enum Exit {
     /// It is closing, except in these contexts: there it still takes part in operations that it has
     /// [spawned](crate::Engine::spawn).
     ClosingExcept(Arc<[u64]>),
-    /// It will post no more receives and start no more messages; those it has started are with its devices.
+    /// It will post no more receives and start no more messages. Its devices have the frames of those it has started.
     Closing,
-    /// It has exited normally, and all that it sent has arrived.
+    /// It has exited normally, and its messages to ranks that were not exiting have arrived.
     Left,
     /// It has died; the text says how.
     Died(Arc<str>),
@@ -37,7 +37,7 @@ impl Exit {
         }
     }
 
-    /// Returns the order in which exits of a rank are reported; each is reported at most once.
+    /// Returns the place of this exit among the exits of one rank, which are recorded in increasing order.
     fn order(&self) -> u8 {
         match self {
             Exit::ClosingExcept(_) => 0,
@@ -65,12 +65,12 @@ fn is_caused_by(exit: &Exit, rank: u32) -> bool {
 pub trait Broadcaster: Send + Sync + fmt::Debug {
     /// Sends an event that was reported here; returns whether the roster should record it at once.
     ///
-    /// Otherwise the event comes back by [`Roster::learn`], after the events that all processes must learn first: one
-    /// death entails others, and all processes must name the first.
+    /// If it returns false, the event comes back by [`Roster::learn`], after the events that all processes must learn
+    /// first: one death entails others, and all processes must name the first.
     fn broadcast(&self, event: &ExitEvent) -> bool;
 
-    /// Requests the normal exits of other processes' ranks, which come by [`Roster::learn`] if there are any; deaths
-    /// are sent without a request. Returns at once. Requests before the reply count as one.
+    /// Requests the normal exits of other processes' ranks, and returns at once. The exits come by [`Roster::learn`] if
+    /// there are any. Deaths are sent without a request. A request has no effect while another waits for its reply.
     fn request_exits(&self);
 
     /// Reports that a call of `rank`, a rank of this process, fails because rank `first` has reported its failure or
@@ -98,7 +98,7 @@ struct ExitLog {
 }
 
 impl ExitLog {
-    /// Returns whether an exit is new: a closing rank may still leave or die, and nothing follows that.
+    /// Returns whether an exit is new. A closing rank can still leave or die, but nothing follows `Left` or `Died`.
     fn is_new(&self, rank: u32, exit: &Exit) -> bool {
         let last = self.last.get(&rank).map(|at| &self.all[*at].exit);
         last.is_none_or(|last| last.order() < exit.order())
@@ -171,7 +171,7 @@ impl Roster {
         }
     }
 
-    /// Reports the death of all of these ranks, except those whose exit is known already.
+    /// Records, in this process only, the death of these ranks, except those known to have left or died.
     pub fn report_died(&self, ranks: impl IntoIterator<Item = u32>, cause: &str) {
         let cause: Arc<str> = cause.into();
         {
@@ -196,7 +196,7 @@ impl Roster {
         bells.iter().for_each(|bell| bell.wake());
     }
 
-    /// Sends every event that is reported here from now on to `carrier`; only the first call has an effect.
+    /// Sends every event that is reported here from now on by `broadcaster`; only the first call has an effect.
     pub fn set_broadcaster(&self, broadcaster: Arc<dyn Broadcaster>) {
         let _ = self.broadcaster.set(broadcaster);
     }
@@ -208,8 +208,8 @@ impl Roster {
         }
     }
 
-    /// Records, here and in other processes, that a call of `rank` fails because rank `first` has failed or has stopped
-    /// taking part; returns at once.
+    /// Records, here and with the broadcaster, that a call of `rank` fails because rank `first` has failed or has
+    /// stopped taking part; returns at once.
     pub fn report_cause(&self, rank: u32, first: u32) {
         let before = self.events().causes.insert(rank, first);
         if before != Some(first)
@@ -219,7 +219,7 @@ impl Roster {
         }
     }
 
-    /// Rings this doorbell at every death from now on.
+    /// Wakes the owner of this doorbell at every death from now on.
     pub fn subscribe(&self, bell: Arc<Doorbell>) {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell);
     }
@@ -229,14 +229,14 @@ impl Roster {
         self.first_death_among(|_| true)
     }
 
-    /// Returns the root cause of the deaths: the first death, or, if another dead rank was
-    /// [reported](Self::report_cause) as its cause, that one's.
+    /// Returns the death that caused the others: the first one, or the death of the rank that was
+    /// [reported](Self::report_cause) as its cause.
     pub fn cause(&self) -> Option<ExitEvent> {
         let events = self.events();
         let death_of =
             |rank: u32| events.deaths.iter().map(|at| &events.all[*at]).find(|death| death.rank == rank);
         let mut cause = &events.all[*events.deaths.first()?];
-        // At most one step for each death: two may name each other.
+        // At most one step for each death, because two ranks may name each other.
         for _ in &events.deaths {
             match events.causes.get(&cause.rank).and_then(|first| death_of(*first)) {
                 Some(death) if !is_caused_by(&death.exit, cause.rank) => cause = death,
@@ -246,7 +246,7 @@ impl Roster {
         Some(cause.clone())
     }
 
-    /// Returns the first death of a rank for which `counts` returns true: the others may follow from it.
+    /// Returns the first death of a rank for which `counts` returns true. It may be the cause of the others.
     pub fn first_death_among(&self, counts: impl Fn(u32) -> bool) -> Option<ExitEvent> {
         let events = self.events();
         events.deaths.iter().map(|at| &events.all[*at]).find(|death| counts(death.rank)).cloned()
@@ -262,7 +262,7 @@ mod tests {
         let roster = Roster::default();
         let died = |why: &str| Exit::Died(why.into());
         let finishing = || Exit::ClosingExcept([7].into());
-        let said = [
+        let reported = [
             (3, finishing()),
             (3, finishing()),
             (3, Exit::Closing),
@@ -276,7 +276,7 @@ mod tests {
             (2, Exit::Closing),
             (2, died("too late")),
         ];
-        said.into_iter().for_each(|(rank, exit)| roster.report(rank, exit));
+        reported.into_iter().for_each(|(rank, exit)| roster.report(rank, exit));
         roster.report_died(1..5, "the launcher is gone");
         let lost = died("the launcher is gone");
         let known = [

@@ -2,8 +2,8 @@
 //!
 //! The engine drops a [`Source`] or [`Target`] when no device can touch the memory any more, and only then completes
 //! the operation. The code that creates one promises that the memory stays valid until that drop, so the memory may be
-//! freed after the completion. A target that is dropped after part of a message has arrived contains only valid values
-//! of its type.
+//! freed after the completion. If a target is dropped after part of a message has arrived, its memory contains only
+//! valid values of its type.
 
 mod bounce;
 mod envelope;

@@ -1,5 +1,5 @@
-//! The list of available devices: an ordered value without link-time registration, so that a test or a program can
-//! create its own.
+//! The list of available devices. It is an ordinary value without link-time registration, so that a test or a program
+//! can create its own.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Registry {
         self
     }
 
-    /// Adds the name of a device that is unavailable here: choosing it fails with the reason `why`.
+    /// Adds a device that is unavailable here: opening it fails with the reason `why`.
     #[must_use]
     pub fn without(self, name: &'static str, why: &'static str) -> Self {
         self.with(Unavailable(OpenError { device: name, why: why.into() }))
@@ -66,7 +66,7 @@ impl Registry {
     fn unknown(&self, name: &str) -> String {
         let known = self.names();
         let mut longer = known.iter().copied().filter(|known| name.len() > 1 && known.starts_with(name));
-        // `nio` matches one, `s` may match several.
+        // `nio` is the beginning of one name, `s` may be that of several.
         let short = longer.next().filter(|_| longer.next().is_none());
         let meant = short.or_else(|| closest_name(&name.to_lowercase(), known.iter().copied()));
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
@@ -83,7 +83,7 @@ impl Registry {
         self.drivers.iter().map(|driver| driver.name()).collect()
     }
 
-    /// Opens every device that the site allows.
+    /// Opens every device that can be opened.
     ///
     /// # Errors
     /// If no device could be opened; the error contains the reason of each.

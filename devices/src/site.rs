@@ -19,14 +19,14 @@ pub struct Site {
     pub lane: Lane,
     /// The doorbell of this rank.
     pub bell: Arc<Doorbell>,
-    /// The thread that the locks between a send and its receive are biased to, the devices' among them.
+    /// The bias of the locks between a send and its receive, including those of the devices.
     pub(crate) bias: Arc<Bias>,
 }
 
-/// One of the lanes of a rank, in which its threads make progress concurrently. A device is opened once for each.
+/// One of the lanes of a rank, which make progress concurrently. A device is opened once for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// The index of the lane, from 0 on. It connects to the lane with the same index at the peers.
+    /// The index of the lane, from 0 on. The lane connects to the lane with the same index at each peer.
     pub index: u32,
     /// The number of lanes: a device divides resources of the rank by it. It is the same at all ranks.
     pub count: u32,
@@ -45,16 +45,16 @@ impl Site {
     }
 }
 
-/// A callback for one reply of the start-up service. It is called once, on any thread, or dropped if the service does
-/// not reply.
+/// A callback for one reply of the start-up service. The service calls it once, on any thread, or drops it if there is
+/// no reply.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, String>) + Send>;
 
-/// The identity of a job and the secret its ranks share.
+/// The identity of a job and the secret that its ranks share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobKey {
     /// The number of the job.
     pub job: u64,
-    /// Known only to the ranks of the job; never on a command line, never in the environment.
+    /// Known only to the launcher and the ranks of the job; never on a command line or in the environment.
     pub secret: [u8; 32],
 }
 

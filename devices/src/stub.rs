@@ -13,7 +13,7 @@ const NAME: &str = "stub";
 #[derive(Debug)]
 pub struct StubDriver;
 
-// SAFETY: there are no operations on memory.
+// SAFETY: the device starts no operations, and its inlet reports none.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for StubDriver {
     fn name(&self) -> &'static str {

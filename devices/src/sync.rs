@@ -1,8 +1,8 @@
 //! Atomics, locks, cells and thread locals: those of std, or those of loom in `check/loom`, which explores the
 //! interleavings of a model.
 //!
-//! Modelled code imports them from here, also in `mpj`. Models do not use a segment: loom's atomics differ in size from
-//! those that processes share, so they are placed in other memory.
+//! Modelled code imports them from here, including code of `mpj`. Models use ordinary memory instead of a segment,
+//! because loom's atomics differ in size from those that processes share.
 
 #[cfg(loom)]
 pub use loom::{cell, sync::atomic};
@@ -33,16 +33,16 @@ pub mod cell {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// Calls `look` with the address of the value, to read it.
+        /// Calls `read` with the address of the value, to read it.
         #[inline(always)]
-        pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
-            look(self.0.get())
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
         }
 
-        /// Calls `change` with the address of the value, to write it.
+        /// Calls `write` with the address of the value, to write it.
         #[inline(always)]
-        pub fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
-            change(self.0.get())
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
         }
     }
 }
@@ -58,7 +58,7 @@ macro_rules! local {
 #[cfg(loom)]
 pub(crate) use local as thread_local;
 
-/// Locks a mutex, even after a panic of a holder: the protected data is consistent between any two statements.
+/// Locks a mutex, even after a holder has panicked: the protected data is consistent between any two statements.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,7 +72,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Lets other threads run: by yields in the first rounds, and then by sleeps, as a yield does not let threads of a
+/// Lets other threads run: yields in the first 100 rounds, and then sleeps, because a yield does not let threads of
 /// lower priority run.
 #[cfg(not(loom))]
 pub(crate) fn pause(round: u32) {

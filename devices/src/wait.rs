@@ -3,12 +3,12 @@
 //! Polling is worthwhile only while the awaited rank runs on another core. It is harmful with more ranks than cores, or
 //! if other programs use the cores: the polling rank then prevents its peer from running. A rank does not know of other
 //! programs, but it can measure its yields: a yield returns within a fraction of a microsecond if no other thread wants
-//! the core, and later if another thread ran. After a slow yield, a rank therefore does not poll for a number of waits,
-//! and then tries again. If another program kept the core for a time slice, each yield costs milliseconds. The next
-//! waits then sleep, because the system soon runs a rank that was woken.
+//! the core, and later if another thread ran. Therefore, after a slow yield, the next 64 waits skip the spin phase. If
+//! another program kept the core for a time slice, each yield costs milliseconds. The next 1024 waits then sleep
+//! without yielding, because the system soon runs a rank that was woken.
 //!
-//! A program that calls `test` again and again is like one that polls: it yields, too, after a number of empty polls.
-//! While no other thread wants the core, that number grows, so that the yields cost little. As soon as one does, every
+//! A program that calls `test` in a loop also polls, so `test` yields after a number of empty polls. While no other
+//! thread wants the core, that number grows, so that the yields cost little. As soon as another thread wants it, every
 //! empty poll yields.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::config::{Config, Number};
 use crate::cores;
 
-/// The time for which a waiting rank polls before it yields.
+/// The time in microseconds for which a waiting rank polls before it yields.
 pub const SPIN_US: Number = Number {
     name: "SPIN_US",
     default: 20,
@@ -25,7 +25,7 @@ pub const SPIN_US: Number = Number {
     help: "microseconds that a waiting rank polls before it yields its core; 0 by default when ranks outnumber cores",
 };
 
-/// The time for which a waiting rank polls and yields before it sleeps.
+/// The time in microseconds for which a waiting rank polls and yields before it sleeps.
 pub const YIELD_US: Number = Number {
     name: "YIELD_US",
     default: 1000,
@@ -38,10 +38,10 @@ pub const YIELD_US: Number = Number {
 pub(crate) struct Policy {
     spin: Duration,
     awake: Duration,
-    /// Number of coming waits that yield after a few polls, since the core was found to be oversubscribed. Threads may
-    /// overwrite each other's count: it is an estimate that affects only the speed.
+    /// Number of coming waits that skip a phase because the core was found to be oversubscribed. Threads may overwrite
+    /// each other's count: it is an estimate that affects only the speed.
     spin_skips: AtomicU32,
-    /// Whether these waits sleep without a yield, since another program kept the core for a time slice.
+    /// Whether these waits skip the yields, after a yield of [`SLICE`]. Otherwise they skip the spin phase.
     skip_yields: AtomicBool,
     /// Empty polls since the last yield or the last success, and the number of them after which the next yield is due.
     /// Both are estimates, too.
@@ -49,25 +49,25 @@ pub(crate) struct Policy {
     yield_after: AtomicU32,
 }
 
-/// A yield that takes this long has let another thread run; one that has not takes a fifth of it.
+/// A yield that takes at least this long has let another thread run. Other yields take about a fifth of it.
 const CONTEXT_SWITCH: Duration = Duration::from_micros(1);
 
 /// Number of waits that skip the spin phase after the core was found to be oversubscribed. It is so large that the
 /// occasional futile spin costs little.
 const SPIN_SKIPS: u32 = 64;
 
-/// A yield that takes this long has run a program that uses its whole time slice.
+/// A yield that takes at least this long has let a program run that uses its whole time slice.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// Number of waits that sleep after such a yield: one such yield costs as much as a hundred of them.
+/// Number of waits that sleep without a yield after a yield of [`SLICE`], which costs as much as a hundred sleeps.
 const YIELD_SKIPS: u32 = 1024;
 
-/// Empty polls between two yields: at first, and after many yields that let no other thread run.
+/// Number of empty polls between two yields: at first, and after many yields that let no other thread run.
 const EMPTY_POLLS: (u32, u32) = (32, 1024);
 
 impl Policy {
-    /// Reads the times from the parameters. With more ranks than cores a wait yields at once, since a polling rank
-    /// would prevent the awaited one from running.
+    /// Reads the times from the parameters. If ranks outnumber cores, a wait yields at once unless [`SPIN_US`] is set,
+    /// because a polling rank would prevent the awaited rank from running.
     pub(crate) fn new(config: &Config, local: u32) -> Self {
         let spin = if cores::is_oversubscribed(config, local) && !config.is_set(&SPIN_US) {
             0
@@ -89,7 +89,7 @@ impl Policy {
         self.empty_polls.store(0, Ordering::Relaxed);
     }
 
-    /// Records an empty poll, and yields if there were enough of them.
+    /// Records an empty poll, and yields if it was the last of enough empty polls.
     #[inline]
     pub(crate) fn note_empty_poll(&self) {
         if self.is_due() {
@@ -119,7 +119,7 @@ impl Policy {
         self.empty_polls.store(0, Ordering::Relaxed);
     }
 
-    /// Returns how long a wait that begins now polls at least, and how long it polls and yields before it sleeps.
+    /// Counts a wait that begins now. Returns how long it polls, and how long it polls and yields before it sleeps.
     #[inline]
     fn times(&self) -> (Duration, Duration) {
         match self.spin_skips.load(Ordering::Relaxed) {
@@ -163,8 +163,7 @@ pub(crate) struct Waiter<'a> {
 /// Polls between two reads of the clock, each of which costs as much as a few polls.
 const POLLS_PER_CLOCK_READ: u32 = 32;
 
-/// Yields between two reads of the clock, for waits that yield from the first poll on and whose yields are not
-/// measured.
+/// Yields between two reads of the clock if the spin time is 0, because such waits do not measure their yields.
 const YIELDS_PER_CLOCK_READ: u32 = 8;
 
 impl<'a> Waiter<'a> {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn spin_of_zero_never_polls() {
+    fn zero_spin_time_has_no_spin_phase() {
         let mut config = Config::default();
         config.set(&SPIN_US, 0).expect("in its range");
         let policy = Policy::new(&config, 1);

@@ -1,4 +1,4 @@
-//! Runs the same suite on every device.
+//! Runs the conformance suite on every device, with several settings.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -31,7 +31,7 @@ fn run_with(device: &str, case: &'static Case, config: &Config, ranks: &[u32]) {
     if device == "ibvdev" && *NO_VERBS {
         return;
     }
-    // smdev with device ops that complete late and in any order, by two schedules.
+    // The devices `late` and `later` are smdev with operations that complete late, in two different orders.
     let choose = |all: Registry| {
         let threads = all.get(SmDriver::NAME).cloned().unwrap();
         let late = |name, seed| AsyncDriver::new(name, Arc::clone(&threads), seed);
@@ -75,7 +75,7 @@ conformance!(ibvdev);
 conformance!(late);
 
 /// Cases that move so much data that `ibvdev` takes minutes with a send queue of four frames on an emulated network.
-/// They wait nowhere where the others do not.
+/// The other cases wait for free resources in the same places.
 const LARGE_VOLUMES: &[&str] = &[
     "strided_long_messages",
     "every_size_in_pieces",
@@ -85,8 +85,8 @@ const LARGE_VOLUMES: &[&str] = &[
     "circular_floods_do_not_deadlock",
 ];
 
-/// Runs the whole suite with the smallest queues and buffers that can be set, so that all operations have to wait for
-/// free ones.
+/// Runs the suite with small queues and buffers, so that operations often wait for free ones. `ibvdev` skips
+/// [`LARGE_VOLUMES`].
 fn smallest_limits(device: &str) {
     let mut config = Config::default();
     for (parameter, value) in [
@@ -106,7 +106,7 @@ fn smallest_limits(device: &str) {
     }
 }
 
-/// Cases about eager messages, which are sent without the receiver's help. Zero-copy messages are not.
+/// Cases about eager messages. A send of these completes without the receiver; a zero-copy send does not.
 const EAGER: &[&str] = &[
     "freeing_a_channel_returns_credit",
     "messages_sent_before_a_death_arrive",
@@ -114,10 +114,10 @@ const EAGER: &[&str] = &[
     "completed_sends_have_left",
 ];
 
-/// Cases about the memory that unexpected messages take at the receiver. Packed messages also take some at the sender.
+/// Cases about the memory of unexpected messages at the receiver. Buffered messages also take memory at the sender.
 const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_credit"];
 
-/// Runs the whole suite with a data path that the device did not choose. Only the path of the bytes may differ.
+/// Runs the suite with the given data path, except the cases that assume another one.
 fn with_data_path(device: &str, path: &str) {
     let mut config = Config::default();
     config.read(&config::DATA_PATH, path).unwrap();

@@ -1,4 +1,4 @@
-//! The limit of open descriptors. It is the only test of its process, because the limit applies to the process.
+//! The limit on open descriptors. It is the only test of its process, because the limit applies to the process.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;

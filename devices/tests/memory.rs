@@ -18,7 +18,7 @@ use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Region};
 /// Long enough for every device to use zero copy.
 const LEN: usize = 1 << 20;
 
-/// Serialises the jobs: each changes memory and limits of the whole process.
+/// Serialises the jobs, because they change mappings and limits of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Whether the host lacks InfiniBand and RoCE devices. If so, the first use prints that to standard error, bypassing the
@@ -78,7 +78,7 @@ impl Pages {
         (self, to)
     }
 
-    /// The next access finds zeros.
+    /// Discards the contents: the next access finds zeros.
     fn discard(&mut self) {
         // SAFETY: the pages are private and anonymous, and no reference to them exists.
         assert_eq!(unsafe { libc::madvise(self.0.cast(), LEN, libc::MADV_DONTNEED) }, 0);
@@ -135,7 +135,7 @@ fn remap(m: &Member) {
     exchange(m, pages.bytes(), None, 4);
     assert!(
         m.rank == 0 || moved.bytes().iter().copied().eq(content(3)),
-        "what was moved away is not written"
+        "the pages that were moved away were written"
     );
     exchange(m, moved.bytes(), None, 5);
     assert!(pages.bytes().iter().copied().eq(content(4)));
@@ -156,7 +156,7 @@ fn traffic(m: &Member) -> Traffic {
     m.engine.stats().devices[0].1
 }
 
-/// Sends from one pool block to another: the device registers each region once, and copies nothing.
+/// Sends from one pool block to another, also after a fork. `ibvdev` registers each region once, and copies no bodies.
 fn pooled(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -194,7 +194,7 @@ fn short_or_strided(m: &Member) {
         exchange(m, &mut pages.bytes()[..LEN >> (part + 2)], None, part);
     }
     let known = traffic(m);
-    assert!(known.registered.number - before.registered.number <= 1, "the pool's region alone: {known:?}");
+    assert!(known.registered.number - before.registered.number <= 1, "only bounce buffers: {known:?}");
 
     let apart = Datatype::of::<u8>().vector(LEN / 4, 2, 4).unwrap();
     let bytes = pages.bytes();
@@ -237,7 +237,7 @@ fn short_or_strided(m: &Member) {
 /// A child process that waits until its pipe is closed.
 struct Child {
     pid: libc::pid_t,
-    /// The write end of the pipe, which is closed when the parent exits.
+    /// The write end of the pipe. The child exits when it is closed, at the latest by the exit of the parent.
     _alive: std::io::PipeWriter,
 }
 
@@ -280,7 +280,7 @@ macro_rules! tests {
             }
 
             #[test]
-            fn blocks_are_registered_once_and_survive_a_fork() {
+            fn pool_blocks_are_sent_before_and_after_a_fork() {
                 run(stringify!($device), &Case { name: "pooled", ranks: &[2], run: pooled });
             }
         }
@@ -337,8 +337,8 @@ fn drop_lock_capability() {
     assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) }, 0);
 }
 
-/// While no memory can be locked, messages from user memory and from a pool go in frames. When it can be locked
-/// again, the device moves them.
+/// While the sender can lock only 64 KiB, messages from user memory and from a pool go in frames. After the limit is
+/// raised, the device moves a message from the pool by itself.
 fn locked(m: &Member) {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let mut block = pool.alloc(LEN).unwrap();
@@ -374,7 +374,8 @@ fn ibvdev_sends_unlockable_memory_in_frames_and_warns_once() {
     assert_eq!(WARNINGS.0.load(Ordering::Relaxed), usize::from(!*NO_VERBS));
 }
 
-const MET_LATE: u32 = 8;
+/// The ranks of the job; all but the first two connect late.
+const LATE_RANKS: u32 = 8;
 
 /// Many concurrent messages, each through a bounce buffer, leave enough lockable memory for the slots of peers that
 /// connect later.
@@ -412,7 +413,7 @@ fn late_connections(m: &Member) {
         assert!(all.iter().enumerate().all(|(at, bytes)| bytes.iter().all(|byte| *byte == at as u8)));
     }
     if m.rank == 0 {
-        for rank in 2..MET_LATE {
+        for rank in 2..LATE_RANKS {
             m.send(rank, 3, &[rank]);
             assert_eq!(m.recv::<u32>(rank.cast_signed(), 3, 1).1, [rank]);
         }
@@ -431,7 +432,7 @@ fn ibvdev_connects_after_messages_have_locked_memory() {
     let limited = std::thread::spawn(|| {
         drop_lock_capability();
         let before = limit_locked(8 << 20);
-        start("ibvdev", &Case { name: "late_connections", ranks: &[MET_LATE], run: late_connections });
+        start("ibvdev", &Case { name: "late_connections", ranks: &[LATE_RANKS], run: late_connections });
         limit_locked(before);
     });
     limited.join().unwrap();

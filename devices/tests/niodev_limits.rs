@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit};
 #[derive(Debug, Default)]
 struct Losses(Vec<(u32, String)>);
 
-// SAFETY: bodies are accepted in pieces.
+// SAFETY: bodies are accepted only in pieces.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Losses {
     fn frame(&mut self, _from: PeerId, _head: &[u8], _body: &[u8]) {}

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::input::Input;
 use crate::peak_memory;
 
-/// Feeds valid and invalid frames to either side, in pieces of any length. Accepted messages survive a round trip.
+/// Feeds valid and invalid frames to the decoder of one side, in pieces. Accepted messages survive a round trip.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {

@@ -36,7 +36,7 @@ enum Chain {
     Two { left: Box<Chain>, right: Option<Box<Chain>> },
 }
 
-/// Decodes bytes as values of many types. A decoded value survives a round trip, and its size is bounded.
+/// Decodes bytes as a value of a chosen type. The peak memory is bounded, and a decoded value survives a round trip.
 pub fn decode(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let fixed = input.flag();
@@ -68,7 +68,7 @@ fn decode_shape<C: Codec>(shape: usize, bytes: &[u8]) {
 
 fn check<C: Codec, T: Serialize + for<'a> Deserialize<'a>>(bytes: &[u8]) {
     let (decoded, peak) = peak_memory::measure(|| C::decode::<T>(bytes));
-    // One byte can become a `Shape` of 64 bytes, in a vector that is just growing to twice its size.
+    // One byte can become a `Shape` of up to 64 bytes. While a vector doubles its capacity, both allocations exist.
     let bound = 512 * bytes.len() + (64 << 10) + 2 * MAX_ZERO_SIZED as usize;
     assert!(peak <= bound, "{peak} bytes of memory for {} bytes", bytes.len());
     let value = match decoded {

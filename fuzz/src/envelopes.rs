@@ -8,11 +8,11 @@ use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
 
-/// An eager message of one primitive has this kind and a short head: kind, code, channel and tag.
+/// The kind of an eager message. The short head, for messages of one primitive, has kind, code, channel and tag.
 const EAGER: u8 = 2;
 
-/// Sends an eager message to a receive of another type. If its primitives are a prefix of those of the receive, they
-/// are received there. Otherwise nothing is written, and the error names the mismatch.
+/// Sends an eager message to a receive of the same or another type. If the type in its head fits the
+/// receive, the message is received, and invalid values are reported. Otherwise the receive writes nothing.
 pub fn envelopes(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, 600) else { return };
@@ -73,7 +73,7 @@ pub fn envelopes(bytes: &[u8]) {
     drop(bench.sent());
 }
 
-/// `sent` has the primitives that a truthful sender has sent.
+/// Checks the outcome of the receive. `sent` contains the primitives of the message if its head is correct.
 fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<Primitive>>) {
     let (outcome, memory) = posted.finish().expect("an eager message completes the receive");
     let mut expected = vec![0xaa; memory.len()];
@@ -98,7 +98,7 @@ fn check_outcome(posted: Posted, model: &Model, body: &[u8], sent: Option<&Vec<P
         Err(Fault::TypeMismatch { .. }) => {
             assert!(!fits && !is_untyped && !body.is_empty(), "a message of the right type is rejected")
         }
-        // The body has an invalid value. The error names its type; the rest of the body has been received.
+        // The body has an invalid `bool` or `char`, which was replaced; the rest of the body was received.
         Err(Fault::InvalidValue { .. }) => return,
         Err(other) => panic!("{other}"),
     }

@@ -7,8 +7,8 @@ use crate::head::{BYTES, bind, eager, eager_sync, head, rts};
 use crate::input::Input;
 use crate::scene::{frame, scene_with};
 
-/// Sends frames and streamed bodies to an engine with a pending operation of each kind. The engine does not panic or
-/// write outside the buffers. If the peer dies, all operations that wait for it complete; other peers are not affected.
+/// Sends frames and streamed bodies to an engine with pending sends and receives. The engine does not panic or write
+/// outside of the buffers. If the peer dies, all operations that wait for it complete; other peers are not affected.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let gets = input.one(&[Gets::None, Gets::Fail, Gets::Start]);
@@ -23,13 +23,13 @@ pub fn frames(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        // Keeps the call order that `Sink` requires of a device, whatever the peer sends.
+        // The steps keep the call order that `Sink` requires of a device.
         let steps = match (left, input.below(9)) {
             // Completions of pending device operations, or of any token.
             (_, 8) => {
-                let moves = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
+                let pending = lock(&scene.bench.wire.ops).iter().map(|it| it.token).collect::<Vec<_>>();
                 let token = if input.flag() { input.edge() } else { 1 << 32 | input.below(4) as u64 };
-                let token = if moves.is_empty() || input.flag() { token } else { input.one(&moves) };
+                let token = if pending.is_empty() || input.flag() { token } else { input.one(&pending) };
                 let end =
                     if input.flag() { Step::Quiesced(token) } else { Step::Completed(token, input.flag()) };
                 vec![end]
@@ -63,7 +63,7 @@ pub fn frames(bytes: &[u8]) {
         scene.bench.play([Step::Lost(1)]);
     }
     let death = scene.bench.death();
-    // A device completes every operation in the end.
+    // In the end the device completes every operation.
     loop {
         let moves =
             lock(&scene.bench.wire.ops).iter().map(|it| Step::Completed(it.token, false)).collect::<Vec<_>>();

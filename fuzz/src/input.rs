@@ -1,4 +1,4 @@
-/// Reads choices from the front of the bytes; zeros when they are used up.
+/// The input of a target, read from the front as a list of choices. All choices are 0 after the last byte.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 /// Values at which counts, lengths and offsets are likely to fail.

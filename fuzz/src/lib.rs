@@ -1,15 +1,15 @@
-//! Fuzz targets: functions on bytes that return for every input, and panic if the code under test is wrong.
+//! Fuzz targets: functions on bytes that panic if the code under test is wrong, and return otherwise.
 //!
 //! | target | what it tests |
 //! |---|---|
 //! | [`sections`] | messages with invalid fields, compared with a second parser of the format |
 //! | [`round_trip`] | a written buffer is read in this process, from its bytes, and in the other byte order |
 //! | [`receiver`] | messages with invalid fields that arrive from a stream in pieces |
-//! | [`decode`] | objects from untrusted peers, with both codecs: values, depth, memory |
+//! | [`decode`] | decoding of bytes from untrusted peers as objects, with both codecs: values, depth, memory |
 //! | [`types`] | datatypes, packed and unpacked, compared with a list of their bytes |
 //! | [`numbers`] | datatype constructors with any arguments |
 //! | [`envelopes`] | messages of any type into receives of any other type |
-//! | [`frames`] | an engine with pending operations of every kind, and a peer that sends any frames |
+//! | [`frames`] | an engine with pending sends and receives, and a peer that sends any frames |
 //! | [`network`] | frames on a TCP connection, in any pieces |
 //! | [`handshake`] | the handshake that authenticates a connection |
 //! | [`control`] | messages between `mpjrun` and its processes |
@@ -37,7 +37,7 @@ mod segment;
 mod shared;
 mod types;
 
-// Models and scenes of the crates' own tests, by path: a crate for them would depend on the crates that use it.
+// Models and fixtures of the crates' own tests, by path: a crate for them would depend on the crates that use it.
 #[allow(dead_code)]
 #[path = "../../devices/tests/suite/frames/bench.rs"]
 mod bench;
@@ -69,7 +69,7 @@ pub use segment::segment;
 pub use shared::shared;
 pub use types::types;
 
-/// A target: returns for any bytes.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.

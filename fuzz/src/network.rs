@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 
 use crate::input::Input;
 
-/// The frames of a connection, parsed by a second implementation.
+/// The result of a second parser for the frames of a connection.
 #[derive(Default)]
 struct Expected {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
@@ -42,7 +42,7 @@ fn expected(mut rest: &[u8]) -> Expected {
     expected
 }
 
-/// Records frames; receives every other long body in pieces.
+/// Records frames. Every second body that begins is received in pieces.
 #[derive(Default)]
 struct Recorder {
     frames: Vec<(Vec<u8>, Vec<u8>)>,
@@ -156,8 +156,8 @@ pub fn network(bytes: &[u8]) {
     let _ = rustix::net::recv(&ours, &mut [0u8; 8][..], RecvFlags::empty());
 }
 
-/// Two ranks perform the handshake while an attacker between them changes, truncates or replaces messages. A rank
-/// trusts only a peer that has the key and has replied to its nonce.
+/// Two ranks perform the handshake while an attacker between them changes, truncates, extends or replaces messages. A
+/// rank trusts the other exactly if both have the same key and no byte that the receiver checks was changed.
 pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let same = !input.flag();
@@ -179,7 +179,7 @@ pub fn handshake(bytes: &[u8]) {
             3 => message = input.bytes(message.len()).to_vec(),
             _ => (),
         }
-        // The three bytes after each mark are ignored by the receiver.
+        // The receiver of the first two messages ignores their bytes 5 to 7.
         let mut seen = (before, message.clone());
         if turn < 2 {
             for bytes in [&mut seen.0, &mut seen.1] {

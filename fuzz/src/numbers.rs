@@ -6,11 +6,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::input::Input;
 use crate::peak_memory;
 
-/// The limit, in seconds of CPU time, for calls that should take almost no time.
+/// The limit in seconds of CPU time for all calls of one input, which should take almost no time.
 const CPU_LIMIT: i64 = 5;
 
-/// Builds datatypes with any arguments. Invalid arguments give an error. Valid types need little time and memory, and
-/// their queries do not panic; slices that are too short for a type are rejected.
+/// Builds datatypes with any arguments. Invalid arguments are rejected. Valid types need little time and memory, and
+/// their queries do not panic. Slices that are too short for a type are rejected.
 pub fn numbers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let seconds = || clock_gettime(ClockId::ThreadCPUTime).tv_sec;

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 fn count(more: isize) {
-    // The counters do not exist any more while the thread is destroyed.
+    // While the thread ends, the counters no longer exist.
     let _ = HELD.try_with(|held| {
         held.set(held.get().wrapping_add(more));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));

@@ -49,7 +49,7 @@ pub fn pool(bytes: &[u8]) {
 }
 
 trait Grows: Sized {
-    /// Whether the pool frees idle regions under its limit. The pools of the paper do not.
+    /// Whether the pool frees idle regions to allocate within its limit. `Buddy1` and `Buddy2` do not.
     const FREES_IDLE_REGIONS: bool = true;
 
     fn grow(self, _len: usize) -> Self {
@@ -69,7 +69,7 @@ impl<S: Storage, B> Grows for mpj_pool::strategy::PaperBlock<S, B> {
 
 impl<S: Storage> Grows for mpj_pool::strategy::UnpooledBlock<S> {}
 
-/// Sizes are spread over their logarithms, with some powers of two and their neighbours, and some that no pool has.
+/// Returns a length: of any magnitude, near a power of two, or one that no pool can allocate.
 fn len(input: &mut Input<'_>) -> usize {
     match input.below(8) {
         0..4 => (input.u32() as usize) >> (14 + input.below(18)),

@@ -10,8 +10,8 @@ use crate::sections::message;
 
 const LIMIT: usize = 2000;
 
-/// Passes messages with invalid fields to a receiver in any pieces: by `feed`, and through a non-blocking socket. It
-/// returns the same messages as a parser of all bytes, and no length field makes it allocate more memory than allowed.
+/// Passes messages with invalid fields to a receiver in any pieces: by `feed`, and through a non-blocking socket. The
+/// receiver returns the same messages as a second parser, and no length field makes it exceed the memory limit.
 pub fn receiver(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut wire = Vec::new();
@@ -24,7 +24,7 @@ pub fn receiver(bytes: &[u8]) {
 
     let choices = input.rest();
     let (fed, peak) = peak_memory::measure(|| feed(&wire, &mut Input::new(choices)));
-    // The memory of the pool is not counted, except for the creation of a region.
+    // Blocks of the pool are not counted, except if the pool creates a region for them.
     assert!(peak <= 4 * wire.len() + (256 << 10), "{peak} bytes for {}", wire.len());
     let (read, ended) = read(&wire, &mut Input::new(choices));
     assert!(fed.0.iter().map(Vec::as_slice).eq(taken.iter().copied()), "fed");
@@ -103,7 +103,7 @@ fn feed(mut bytes: &[u8], choices: &mut Input<'_>) -> (Vec<Vec<u8>>, End) {
     (got, if receiver.has_partial_message() { End::Truncated } else { End::AtBoundary })
 }
 
-/// A non-blocking socket.
+/// A simulated non-blocking socket.
 struct Socket<'a, 'b>(&'a [u8], &'a mut Input<'b>);
 
 impl Read for Socket<'_, '_> {

@@ -25,7 +25,7 @@ fn number(bytes: &[u8], big: bool) -> u128 {
     if big { bytes.iter().fold(0, digit) } else { bytes.iter().rev().fold(0, digit) }
 }
 
-/// Returns `None` if the message is invalid.
+/// Parses a message; returns `None` if it is invalid.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let head = bytes.get(..16)?;
     let big = match (&head[..5], head[5]) {
@@ -94,7 +94,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
         }
     }
     let whole = message.dynamic.is_some() == (head[6] == 1) && objects == message.records.len() as u128;
-    // `objects` is `u128`: the sum over all sections can exceed 64 bits.
+    // `objects` is a `u128` because the sum over all sections can exceed 64 bits.
     whole.then_some(message)
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn swapped(bytes: &[u8]) -> Vec<u8> {
     swapped
 }
 
-/// Returns the element size of a kind.
+/// Returns the element size of a kind in bytes.
 pub(crate) fn size(kind: u8) -> Option<usize> {
     const SIZES: [usize; 18] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 4, 8, 1, 4, 2, 2, 8, 16];
     SIZES.get(usize::from(kind).checked_sub(1)?).copied()

@@ -10,8 +10,8 @@ use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 use crate::input::Input;
 use crate::reference_parser;
 
-/// Writes to a buffer, and reads with the same or equivalent calls: in this process, from the bytes of the message, and
-/// from the same message in the other byte order. A model predicts the lengths.
+/// Writes to a buffer, and reads it with equivalent calls: the buffer itself, a copy of its bytes, and the same message
+/// in the other byte order. A model predicts the lengths.
 pub fn round_trip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let room = input.below(50);
@@ -233,7 +233,7 @@ impl Operation {
                 Self::Object((0..input.below(5)).map(|_| (input.u16(), "é".repeat(input.below(9)))).collect())
             }
             11 => {
-                // Sometimes more than one block of the dynamic part holds.
+                // Sometimes the value does not fit into one block of the dynamic part.
                 let factor = if input.below(16) == 0 { 700 } else { 1 };
                 Self::Fixed((0..input.below(5)).map(|_| vec![input.u32(); factor * input.below(9)]).collect())
             }

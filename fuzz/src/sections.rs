@@ -23,7 +23,7 @@ pub fn sections(bytes: &[u8]) {
     }
 }
 
-/// Returns a message of which a few fields were changed.
+/// Returns a message in which a few fields may be changed.
 pub(crate) fn message(input: &mut Input<'_>) -> Vec<u8> {
     let big = input.flag();
     let put = |bytes: &mut Vec<u8>, number: u64, width: usize| {

@@ -17,20 +17,20 @@ use crate::input::Input;
 
 const RANKS: u32 = 2;
 
-/// The cache lines in front of the cells of a ring, and the number of cells used first.
-const WORDS: usize = 4;
+/// The number of cache lines before the cells of a ring, and the number of cells that may be overwritten singly.
+const CONTROL_LINES: usize = 4;
 const CELLS: usize = 24;
 
-/// The tag of messages in exported blocks, and the number of words of the export table used first.
+/// The tag of messages in exported blocks, and the number of words of the export table that may be overwritten.
 const EXPORT_TAG: i32 = 9;
 const EXPORT_WORDS: usize = 8;
 
 const ROUNDS: usize = 60;
 
-/// The maximum number of words overwritten at once.
+/// More words than are overwritten at once.
 const BURST: usize = 300;
 
-/// The number of passes after which no further progress is possible.
+/// The number of progress passes after which the ranks have nothing left to do.
 const PASSES: usize = 40;
 
 struct Rank {
@@ -99,7 +99,7 @@ fn is_whole(viewed: &ViewedMessage) -> bool {
 struct Scene {
     ranks: [Rank; 2],
     view: SegmentView,
-    /// The offsets of the control blocks, and those of the ring and the export words of each rank.
+    /// The offsets of the control blocks and ring locations, and those of the rings and the export words of each rank.
     control_words: Range<usize>,
     rings: Vec<[Range<usize>; 2]>,
 }
@@ -155,21 +155,21 @@ impl Scene {
         }
     }
 
-    /// Overwrites one word: a counter or label in most cases.
+    /// Overwrites one word: in most cases a count or the first word of a cell.
     fn overwrite(&self, input: &mut Input<'_>) {
         let [ring, exported] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
             0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
-            1 => ring.start + input.below(WORDS) * 64,
+            1 => ring.start + input.below(CONTROL_LINES) * 64,
             // The words that assign the pieces of a cooperative copy.
-            2 => ring.start + (WORDS - 1) * 64 + input.below(8) * 8,
-            3..6 => ring.start + (WORDS + input.below(CELLS)) * 64,
-            6 => ring.start + (WORDS + input.below(CELLS)) * 64 + input.below(8) * 8,
+            2 => ring.start + (CONTROL_LINES - 1) * 64 + input.below(8) * 8,
+            3..6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64,
+            6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64 + input.below(8) * 8,
             7 => ring.start + input.below(ring.len() / 8) * 8,
             _ => exported.start + input.below(EXPORT_WORDS) * 8,
         };
         let word = self.view.ptr_at(at, 8).expect("inside").cast::<AtomicU64>();
-        // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
+        // SAFETY: `ptr_at` has checked the range, and the word is aligned; the ranks use it as an atomic, or copy it.
         let word = unsafe { word.as_ref() };
         let old = word.load(Ordering::Relaxed);
         let new = match input.below(5) {
@@ -203,7 +203,7 @@ impl Scene {
 /// Two ranks exchange messages through one segment, and some of its words are overwritten. Nothing crashes, and every
 /// pass ends. If no word is overwritten, all messages arrive. Otherwise, a message arrives or fails, or one rank
 /// detects the damage and reports the other: no message waits for ever. When a rank learns of the other's death, it
-/// completes its pending operations. It reports no rank but the other.
+/// completes its pending operations. A rank reports only the other one.
 pub fn segment(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scene = scene();

@@ -16,7 +16,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 const HEADER: usize = 4096;
 
 /// Creates a file like a segment, with some fields changed, and attaches it as a segment of a pool or of a job.
-/// Accepted memory has the claimed length, and every byte of it is accessible.
+/// Accepted memory has the claimed length, and its first and last bytes are accessible.
 pub fn shared(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let job = input.flag();
@@ -34,7 +34,7 @@ pub fn shared(bytes: &[u8]) {
     let mut header = header(job, len);
     for _ in 0..input.below(4) {
         let (at, value) = (input.below(if job { 72 } else { 40 }), input.edge().to_le_bytes());
-        // The words of the header, then those of the job's plan.
+        // The words of the header, then those of the job's layout.
         let (at, width) = if at < 40 { (at / 4 * 4, 8) } else { (HEADER + (at - 40) / 4 * 4, 4) };
         header[at..at + width].copy_from_slice(&value[..width]);
     }
@@ -62,7 +62,7 @@ pub fn shared(bytes: &[u8]) {
             assert_eq!(view.ptr_at(offset, count).is_some(), inside);
             for at in [0, view.size() - 1] {
                 let byte = view.ptr_at(at, 1).expect("inside");
-                // SAFETY: `at` vouches for the byte, and nothing else has the file.
+                // SAFETY: `ptr_at` has checked the range, and nothing else has the file.
                 unsafe { byte.write_volatile(7) };
                 // SAFETY: as above.
                 assert_eq!(unsafe { byte.read_volatile() }, 7);
@@ -73,7 +73,7 @@ pub fn shared(bytes: &[u8]) {
 
 static JOB: LazyLock<Segment> = LazyLock::new(|| Segment::create(2, &Config::default()).expect("memory"));
 
-/// Returns the header, and the plan of a job, of a valid file.
+/// Returns the beginning of a valid file: its header and, for a job, the layout of the segment.
 fn header(job: bool, len: u64) -> Vec<u8> {
     static GOOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
         // SAFETY: the duplicate is only read, and no rank uses the memory.

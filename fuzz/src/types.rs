@@ -6,10 +6,10 @@ use mpj_datatypes::{
 use crate::input::Input;
 use crate::model::{Model, Spec};
 
-/// Trees with longer lists of bytes are skipped.
+/// The approximate length of the longest list of bytes that is tested.
 const MAX_BYTES: usize = 3000;
 
-/// Builds a datatype and the list of its bytes; packs, unpacks, queries, validates and converts it in pieces.
+/// Builds a datatype and the list of its bytes. Packing, unpacking, queries and validation agree with the list.
 pub fn types(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((spec, count)) = choose(&mut input, MAX_BYTES) else { return };
@@ -27,7 +27,7 @@ pub fn types(bytes: &[u8]) {
     }
 }
 
-/// Chooses a tree and a number of items whose list of bytes is short enough.
+/// Chooses a datatype and a number of items; returns `None` if their list of bytes might be too long.
 pub(crate) fn choose(input: &mut Input<'_>, most: usize) -> Option<(Spec, usize)> {
     let spec = tree(input, 3);
     // A few items, or enough for kernels to work in tiles.
@@ -192,7 +192,7 @@ fn rebuilt(datatype: &Datatype) -> Datatype {
     envelope.build().expect("valid arguments")
 }
 
-/// Returns the origin, and a slice that contains all bytes of the model, each different from its neighbours.
+/// Returns the origin, and memory that contains all bytes of the model, each different from its neighbours.
 fn memory(model: &Model) -> (usize, Vec<u8>) {
     let (low, high) = model.touched();
     let (low, high) = (low.min(0), high.max(0));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-/// Short inputs find errors that long ones would mask.
+/// Runs a target on random inputs. Short inputs find errors that long ones would mask.
 fn run(name: &str, cases: u32) {
     let target = mpj_fuzz::target(name).unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };

@@ -1,4 +1,4 @@
-//! Replays the corpus: inputs that cover the code, and every input that ever failed.
+//! Replays the corpus: inputs that cover the code, and inputs that once failed.
 
 use std::path::Path;
 

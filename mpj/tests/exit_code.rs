@@ -45,10 +45,10 @@ fn program(mode: &str) -> ExitCode {
         // All the other ranks panic because of the errors that the first panic causes.
         "panics" => mpj::run_with(four, |world| -> Result<(), String> {
             assert_ne!(world.rank(), 1, "the first");
-            wait_for_others(&world).expect("the others are there");
+            wait_for_others(&world).expect("all ranks arrive");
             Ok(())
         }),
-        // A caught panic is printed, and so is the panic that fails the job, also in a second job.
+        // The message of a caught panic and that of the panic that fails the job are printed, also in a second job.
         "caught" | "twice" => {
             let once = || {
                 mpj::run_with(four, |world| {
@@ -76,9 +76,9 @@ fn program(mode: &str) -> ExitCode {
             wait_for_others(&world)
         }),
         "abort-on" => {
-            let faces = ThreadBoot::ranks(4);
-            let registry = faces[0].registry();
-            mpj::run_on(faces, &registry, |world| match world.rank() {
+            let boots = ThreadBoot::ranks(4);
+            let registry = boots[0].registry();
+            mpj::run_on(boots, &registry, |world| match world.rank() {
                 1 => {
                     world.abort(7, "enough");
                     Ok(())
@@ -87,8 +87,7 @@ fn program(mode: &str) -> ExitCode {
             })
         }
         "unwound" => mpj::run_with(Launch::threads(2), |world| drop_panics_in_call(&world)),
-        // A panic of a rank aborts the process although another rank has failed before. In this case no panic is
-        // silenced.
+        // A panic in a blocking call aborts the process even if another rank has failed before, and is printed.
         "unwound-late" => mpj::run_with(Launch::threads(3), |world| {
             let pair = world.split(Some(u32::from(world.rank() == 2)), 0)?.expect("a color");
             if world.rank() == 2 {
@@ -101,9 +100,9 @@ fn program(mode: &str) -> ExitCode {
         }),
         "ring" => mpj::run_with(four, |world| ring(&world)),
         "ring-on" => {
-            let faces = ThreadBoot::ranks(3);
-            let registry = faces[0].registry();
-            mpj::run_on(faces, &registry, |world| ring(&world))
+            let boots = ThreadBoot::ranks(3);
+            let registry = boots[0].registry();
+            mpj::run_on(boots, &registry, |world| ring(&world))
         }
         "busy" => mpj::run_with(Launch::threads(2), |world| {
             if world.rank() == 1 {
@@ -154,7 +153,7 @@ fn drop_panics_in_call(world: &mpj::Intracomm) -> mpj::Result<()> {
     let keep: mpj::raw::KeepAlive = Arc::new(Grenade);
     let buf = mpj::raw::Buf::slice(big);
     // SAFETY: the bytes are never freed.
-    #[expect(unsafe_code, reason = "the raw face, as only it takes such a buffer")]
+    #[expect(unsafe_code, reason = "only the raw interface accepts a `KeepAlive`")]
     let send = unsafe { mpj::raw::isend(world.as_raw(), buf, 1, 1, mpj::raw::Mode::Standard, Some(keep))? };
     drop(send);
     world.sendrecv(&[0u8], 1, 2, &mut [0u8], 1, 3).map(drop)
@@ -186,8 +185,8 @@ fn check() -> ExitCode {
     for (mode, jobs) in [("caught", 1), ("twice", 2)] {
         let (output, text) = run(mode);
         assert_eq!(output.status.code(), Some(101), "{mode}: {text}");
-        for told in ["and is caught", "the cause"] {
-            assert_eq!(text.matches(told).count(), jobs, "{mode}: {text}");
+        for message in ["and is caught", "the cause"] {
+            assert_eq!(text.matches(message).count(), jobs, "{mode}: {text}");
         }
     }
     for mode in ["unwound", "unwound-late"] {
@@ -203,10 +202,10 @@ fn check() -> ExitCode {
 }
 
 fn invalid_parameters_are_rejected_without_a_launcher() {
-    let there = "available: smdev, shmdev, ibvdev, niodev (MPJ_DEVICES or mpjrun --devices selects devices)";
+    let known = "available: smdev, shmdev, ibvdev, niodev (MPJ_DEVICES or mpjrun --devices selects devices)";
     for (name, value, why) in [
-        ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {there}")),
-        ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {there}")),
+        ("MPJ_DEVICES", "foo", format!("no device is named 'foo'; {known}")),
+        ("MPJ_DEVICES", "smdv", format!("no device is named 'smdv' (did you mean smdev?); {known}")),
         ("MPJ_DEVICES", "smdev,", "MPJ_DEVICES=smdev, is not auto, or names separated by commas".to_owned()),
         ("MPJ_DEVICES", "niodev", "no device could be opened: niodev: needs a job key".to_owned()),
         ("MPJ_SPIN_US", "fast", "MPJ_SPIN_US=fast is not a number".to_owned()),
@@ -224,9 +223,9 @@ fn invalid_parameters_are_rejected_without_a_launcher() {
     assert_eq!((output.status.code(), &*text), (Some(0), ""));
 }
 
-/// Runs the program as a process of another launcher. It must fail, and not run as several jobs of one rank.
+/// Runs the program as a process of another launcher. It must fail, unless `MPJ_LAUNCHER=none`.
 fn process_of_another_launcher_is_rejected() {
-    let below = |launcher| {
+    let run_with_launcher = |launcher| {
         let mut command = command("good");
         command.envs([
             ("OMPI_COMM_WORLD_SIZE", "3"),
@@ -235,10 +234,10 @@ fn process_of_another_launcher_is_rejected() {
         ]);
         output(&mut command)
     };
-    let (refused, text) = below("auto");
+    let (refused, text) = run_with_launcher("auto");
     assert_eq!((refused.status.code(), text.lines().count()), (Some(1), 1), "{text}");
     assert!(text.contains("Open MPI's mpirun") && text.contains("mpjrun -n 3"), "{text}");
-    let (alone, text) = below("none");
+    let (alone, text) = run_with_launcher("none");
     assert_eq!((alone.status.code(), &*text), (Some(0), ""));
 }
 
@@ -276,10 +275,9 @@ fn time_limits() {
     );
 }
 
-/// Signals print the table after the ranks have started to wait. SIGINT then ends the program, unless it was ignored at
-/// the start.
+/// SIGQUIT and SIGINT print the table of waits. SIGINT then ends the program, unless it was ignored at the start.
 fn signals() {
-    // A shell starts background jobs with SIGINT ignored, and this test may run in one.
+    // A shell starts background jobs with SIGINT ignored, and this test might run in one.
     let with = |option: &str| {
         let mut env = Command::new("env");
         env.arg(option).arg(std::env::current_exe().expect("this test")).env(MODE, "ring");
@@ -287,8 +285,8 @@ fn signals() {
     };
     let (status, text) = signalled(&mut with("--default-signal=INT"), &["-QUIT", "-INT"]);
     assert_eq!(status.signal(), Some(2), "{text}");
-    for told in ["mpj: SIGQUIT; what the ranks wait for:\n", "mpj: interrupted; what the ranks wait for:\n"] {
-        assert!(text.contains(told), "{text}");
+    for line in ["mpj: SIGQUIT; what the ranks wait for:\n", "mpj: interrupted; what the ranks wait for:\n"] {
+        assert!(text.contains(line), "{text}");
     }
     assert_eq!(text.matches("  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0").count(), 2, "{text}");
     let (status, text) = signalled(&mut with("--ignore-signal=INT"), &["-INT", "-KILL"]);

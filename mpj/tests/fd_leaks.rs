@@ -1,23 +1,23 @@
-//! A job releases all its resources. This is the only test in its file because it counts the descriptors of the
+//! A job closes all its file descriptors. This is the only test in its file because it counts the descriptors of the
 //! process.
 
-fn open() -> usize {
+fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 /// Runs two ranks. Rank 1 sends a message that arrives at rank 0 unexpected, and leaves before or after rank 0.
-fn run(first: usize) {
+fn run(first_to_leave: usize) {
     let outcome = mpj::threads(2, |world| {
         if world.rank() == 1 {
             world.send(&[1u8; 8], 0, 0)?;
-            if first == 0 {
+            if first_to_leave == 0 {
                 world.recv(&mut [0u8], 0, 1)?;
             }
         } else {
             std::thread::sleep(std::time::Duration::from_millis(2));
             world.probe(1, 0)?;
             world.recv(&mut [0u8; 8], 1, 0)?;
-            if first == 0 {
+            if first_to_leave == 0 {
                 world.send(&[0u8], 1, 1)?;
             }
         }
@@ -26,7 +26,7 @@ fn run(first: usize) {
     outcome.unwrap();
 }
 
-/// Runs two ranks, of which one fails, by an error or a panic, while collectives are pending.
+/// Runs two ranks. Rank 0 returns an error or panics while collectives are pending.
 fn fail(panics: bool) {
     let outcome = mpj::threads(2, |world| {
         let sum = world.iallreduce(vec![1u64; 100_000], vec![0u64; 100_000], mpj::Op::Sum)?;
@@ -47,14 +47,14 @@ fn fail(panics: bool) {
 fn jobs_leak_no_descriptor() {
     for panics in [false, true] {
         fail(panics);
-        let before = open();
+        let before = open_descriptors();
         (0..20).for_each(|_| fail(panics));
-        assert_eq!(open(), before, "20 jobs in which a rank fails");
+        assert_eq!(open_descriptors(), before, "20 jobs in which a rank fails");
     }
     for first in [0, 1] {
         run(first);
-        let before = open();
+        let before = open_descriptors();
         (0..100).for_each(|_| run(first));
-        assert_eq!(open(), before, "100 jobs in which rank {first} leaves first");
+        assert_eq!(open_descriptors(), before, "100 jobs in which rank {first} leaves first");
     }
 }

@@ -1,6 +1,6 @@
-//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. Every
-//! copy of a message needs memory, so this test detects every copy. It is the only test in its file because it counts
-//! for the whole process.
+//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. So this
+//! test detects every copy of a message into new memory. It is the only test in its file because it counts for the
+//! whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -58,7 +58,7 @@ fn counters() -> [usize; 3] {
 
 const ROUNDS: usize = 50;
 
-/// Returns the memory that a round needs, without that of the first rounds. Only the caller may run meanwhile.
+/// Returns the memory that a round needs, after three rounds that are not counted. No other thread may run meanwhile.
 fn memory_per_round(mut round: impl FnMut()) -> MemoryUse {
     (0..3).for_each(|_| round());
     let before = counters();
@@ -91,7 +91,7 @@ fn average(before: [usize; 3], after: [usize; 3]) -> MemoryUse {
     MemoryUse { calls, heap, pool }
 }
 
-/// More than an operation's bookkeeping needs, and about a hundredth of the message.
+/// Number of bytes that an operation's bookkeeping does not exceed. It is much less than a message has.
 const LITTLE: usize = 4 << 10;
 
 fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
@@ -105,7 +105,7 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
 fn objects() {
     let value: Vec<u64> = (0..60_000u64).map(|at| at * at * at).collect();
     let encoding = memory_per_round(|| drop(encoded(&value)));
-    // In one piece, as it arrives.
+    // Decode a message in one piece, because a received message is in one piece.
     let bytes = encoded(&value).to_vec();
     let len = bytes.len();
     let mut message = Buffer::from_bytes(global().alloc(len).expect("room"), &bytes).expect("a message");

@@ -1,5 +1,5 @@
-//! Extracts the hand-written declarations of `ibvdev` from its sources, so that `tests/abi.rs` can see their private
-//! parts.
+//! Copies the hand-written declarations of `ibvdev` from its sources, so that `tests/abi.rs` can access their private
+//! fields.
 
 use std::path::Path;
 use std::{env, fs};

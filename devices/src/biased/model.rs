@@ -1,10 +1,10 @@
-//! Models of the owner of a bias and other threads that lock the value, in every order.
+//! Models of the owner of a bias and other threads that lock the same value.
 
 use loom::thread;
 
 use super::*;
 
-/// Two values that are changed one after the other. Loom detects concurrent accesses.
+/// A lock and two counters that it protects. Loom reports concurrent accesses to the counters.
 struct Pair(Mutex<()>, UnsafeCell<(u32, u32)>);
 
 // SAFETY: the lock is held during each access, which is what the models check.

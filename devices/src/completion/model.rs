@@ -1,4 +1,4 @@
-//! Models of the two handles on two threads, in every order.
+//! Models of the two handles of an operation on different threads.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use loom::thread;
 
 use super::*;
 
-/// Returns how many nodes this thread caches.
+/// Returns the number of nodes that this thread caches.
 fn cached_nodes() -> usize {
     SPARES.with(|spares| spares.borrow().len())
 }
 
-/// One thread completes `times` operations while another passes their completions to `read`. Every outcome is dropped,
-/// and one thread caches the node, once.
+/// Completes `times` operations, each on a new thread, while this thread passes the completion to `read`. Every outcome
+/// is dropped, and one thread caches the node, once.
 fn completes_concurrently(times: usize, read: fn(Completion, &Outcome)) {
     loom::model(move || {
         let cause: Arc<str> = "a model".into();
@@ -88,13 +88,13 @@ fn two_threads_see_the_outcome() {
     loom::model(|| {
         let (completer, completion) = pair();
         let completion = loom::sync::Arc::new(completion);
-        let looker = {
+        let reader = {
             let completion = loom::sync::Arc::clone(&completion);
             thread::spawn(move || completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)))
         };
         let other = thread::spawn(move || completer.complete(Err(Fault::Freed)));
         assert!(completion.outcome().is_none_or(|seen| *seen == Err(Fault::Freed)));
-        assert!(looker.join().unwrap());
+        assert!(reader.join().unwrap());
         other.join().unwrap();
         assert_eq!(completion.outcome(), Some(&Err(Fault::Freed)));
     });

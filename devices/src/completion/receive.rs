@@ -1,4 +1,4 @@
-//! Receives: the memory to receive into is described in the node of the operation.
+//! Receives. The node of the operation contains the description of the memory to receive into.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -8,8 +8,8 @@ use crate::buf::{Buf, BufError};
 use crate::data_path::DataPath;
 use crate::message::{Envelope, KeepAlive, Target};
 
-/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion;
-/// it is not moved with the handle.
+/// The [`Completer`] of a receive, with the target to receive into. The target stays in the node until the completion
+/// or [`into_parts`](Self::into_parts); a move of the handle does not move it.
 pub(crate) struct RecvCompleter(Completer);
 
 /// A receive that is not posted yet.
@@ -20,8 +20,8 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Creates a receive into the memory that `buf` describes, by `path` if one is given. A target of contiguous
-    /// primitives is written in place, field by field.
+    /// Creates a receive into the memory that `buf` describes, by `path` if one is given. If the memory
+    /// consists of contiguous primitives, the target is written to its node field by field.
     ///
     /// # Errors
     /// As [`Target::new`].
@@ -75,17 +75,17 @@ impl RecvCompleter {
         node.target.with_mut(|target| unsafe { &mut *target.cast::<Target>() })
     }
 
-    /// Completes the receive. The target is dropped before.
+    /// Drops the target, and then completes the receive.
     #[inline]
     pub(crate) fn complete(self, outcome: Outcome) {
         let mut this = ManuallyDrop::new(self);
-        // The owner of the memory may panic in its destructor: the receive then fails with [`Fault::Cancelled`].
+        // If the destructor of the memory's owner panics, the receive fails with `Fault::Cancelled`.
         let completer = Completer(this.0.0);
         this.drop_target();
         completer.complete(outcome);
     }
 
-    /// Completes the receive with a message that has arrived. The target is dropped before.
+    /// Drops the target, and then completes the receive with a message that has arrived.
     #[inline]
     pub(crate) fn complete_with(self, message: &Envelope) {
         let mut this = ManuallyDrop::new(self);
@@ -112,7 +112,7 @@ impl RecvCompleter {
         self.0.id()
     }
 
-    /// Drops the target, before the outcome is stored and only once.
+    /// Drops the target. It is called once, before the outcome is stored.
     #[inline]
     fn drop_target(&mut self) {
         let target = self.target();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Config, ConfigError, PREFIX, Parameter, ParameterNames, Text};
 
-/// A file with more parameters.
+/// The path of a file that sets parameters which the environment does not set.
 pub const CONFIG_FILE: Text = Text {
     name: "CONFIG_FILE",
     default: "",
@@ -13,11 +13,12 @@ pub const CONFIG_FILE: Text = Text {
     help: "file of lines MPJ_NAME=VALUE, for parameters that are not set otherwise; the same file for all ranks",
 };
 
-/// Reads the parameters of a file. Parameters of other programs are ignored, as those of the launcher are by ranks.
+/// Reads the parameters of a file. Unknown names are ignored: they may be parameters of another program, such as the
+/// launcher.
 ///
 /// # Errors
-/// The file cannot be read, or contains an invalid line, a value outside a parameter's range, a name that is similar to
-/// one of ours, or a reference to another file.
+/// The file cannot be read, or contains an invalid line, a value outside a parameter's range, a misspelt or former name
+/// of a parameter, or a reference to another file.
 pub(super) fn read(
     config: &mut Config,
     parameters: &[&'static dyn Parameter],

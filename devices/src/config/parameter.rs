@@ -15,7 +15,7 @@ pub enum Value {
 
 /// A run-time parameter: `MPJ_<NAME>` in the environment, `-x MPJ_<NAME>=VALUE` at the launcher.
 ///
-/// It is a constant in the module that uses it, and is listed in one table with all others.
+/// It is a constant in the module that uses it, and is listed in a [group](super::ParameterGroup).
 pub trait Parameter: Sync + fmt::Debug {
     /// Returns its name, in capitals, without the prefix.
     fn name(&self) -> &'static str;
@@ -86,7 +86,7 @@ pub struct Text {
     pub name: &'static str,
     /// Its default value.
     pub default: &'static str,
-    /// The kind of text, such as `an address`.
+    /// The form of the text for messages and help, such as `an address`.
     pub form: &'static str,
     /// Returns whether a text has that form.
     pub accepts: fn(&str) -> bool,
@@ -112,8 +112,8 @@ impl Parameter for Text {
     }
 
     fn read(&self, text: &str) -> Result<Value, String> {
-        let is_one = (self.accepts)(text);
-        if is_one { Ok(Value::Text(text.to_owned())) } else { Err(format!("is not {}", self.form)) }
+        let is_valid = (self.accepts)(text);
+        if is_valid { Ok(Value::Text(text.to_owned())) } else { Err(format!("is not {}", self.form)) }
     }
 }
 

@@ -1,9 +1,9 @@
-//! Detection of misspelt variables: otherwise a user would believe that the parameter is set.
+//! Detection of misspelt variables. Without it, a user would believe that the parameter is set.
 
 use super::{ConfigError, PREFIX, Parameter};
 
-/// The variables by which a launcher passes information to the processes of a job, and the one by which a test kills a
-/// rank.
+/// Variables that are not parameters: a launcher passes information to the processes of a job in the first three, and a
+/// test kills a rank with `KILL_AT`.
 const OTHERS: &[&str] = &["CONTROL", "RANK", "SIZE", "KILL_AT"];
 
 /// Former names of parameters, and their present names.
@@ -41,11 +41,12 @@ const RENAMED: &[(&str, &str)] = &[
     ("IBV_PKEY", "IBV_PKEY_INDEX"),
 ];
 
-/// Returns the name that was probably meant, if one is so similar that it is unlikely to be another word.
+/// Returns the name that was probably meant: the one that differs least from `typed`, if it differs by at most two
+/// typos, or one typo if `typed` has fewer than five letters.
 pub fn closest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let slips = if typed.len() < 5 { 1 } else { 2 };
+    let max_typos = if typed.len() < 5 { 1 } else { 2 };
     let distance = |name: &str| strsim::osa_distance(typed, name);
-    names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= slips)
+    names.into_iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= max_typos)
 }
 
 /// The names of parameters.
@@ -58,8 +59,8 @@ impl ParameterNames {
         ParameterNames(parameters.iter().map(|parameter| parameter.name()).collect())
     }
 
-    /// Returns `None` for the name of one of our variables, without the prefix; otherwise the name that was probably
-    /// meant, if any.
+    /// Returns `None` if `name`, which lacks the prefix, is a variable of this library; otherwise the name that was
+    /// probably meant, if any.
     pub fn unknown(&self, name: &str) -> Option<Option<&'static str>> {
         if self.0.contains(&name) || OTHERS.contains(&name) {
             return None;
@@ -68,8 +69,8 @@ impl ParameterNames {
         Some(renamed.or_else(|| closest_name(&name.to_uppercase(), self.0.iter().copied())))
     }
 
-    /// Rejects a set of variables if one is misspelt; `place` names the source of the variables in the message. A name
-    /// that is not similar to any of ours may belong to another program.
+    /// Rejects a set of variables if one has a misspelt or former name; `place` names the source of the variables in
+    /// the message. Any other unknown name is accepted, because it may belong to another program.
     pub(super) fn check(&self, place: &str, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
         for name in names {
             let meant = name.strip_prefix(PREFIX).and_then(|name| self.unknown(name)).flatten();

@@ -1,10 +1,10 @@
-//! A device that makes another device asynchronous: operations that the inner device executes at once complete late, in
-//! any order, even after the death of the peer.
+//! A device that makes another device asynchronous: most operations that the inner device executes at once complete
+//! late, in any order, even after the death of the peer.
 //!
-//! A seed determines whether the device supports noncontiguous memory, after how many polls of the inlet an operation is
-//! executed, and which of the due operations goes first. Until then no other code may touch the memory. The body of a
-//! zero-copy send must be unchanged when the operation completes, and so must the marker bytes that a started get writes
-//! to its destination. An engine that releases memory too early fails these checks.
+//! A seed determines whether the device supports noncontiguous memory, after how many polls of the inlet an operation
+//! is executed, and which of the due operations is next. Until then, the memory must not change: neither the body of a
+//! zero-copy send, nor the marker bytes that a started get has written to its destination. An engine that releases
+//! memory too early fails these checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ use crate::site::Site;
 /// The maximum number of bytes of one get.
 const GET_MAX: usize = 24_000;
 
-/// The size from which bodies are transferred by get: longer than the messages of a flood, shorter than
+/// The smallest size of bodies that are transferred by get: longer than the eager messages of a flood, shorter than
 /// [`Member::long`](super::Member::long).
 const GET_MIN: usize = 8200;
 
 /// The size from which memory outside of pools is registered; the tested sizes are on both sides of it.
 const REGISTER_MIN: usize = 100_000;
 
-/// The maximum number of polls that an operation waits.
+/// Each operation waits for fewer polls of the inlet than this.
 const MAX_DELAY: u64 = 40;
 
 /// The marker byte in memory that a get will write.
@@ -45,7 +45,7 @@ pub struct AsyncDriver {
 }
 
 impl AsyncDriver {
-    /// Wraps `inner` in a driver that is named `name`.
+    /// Wraps `inner`, whose device must execute each get at once, in a driver that is named `name`.
     pub fn new(name: &'static str, inner: Arc<dyn Driver>, seed: u64) -> Self {
         AsyncDriver { name, inner, seed }
     }
@@ -109,14 +109,14 @@ enum OpKind {
     Quiesce { peer: PeerId, memory: Registration },
 }
 
-/// An endpoint that the inlet uses, too.
+/// An endpoint that the inlet also uses.
 type SharedEndpoint = Arc<Mutex<Box<dyn Endpoint>>>;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A [`MemoryPart`] without a lifetime: it is used only until its operation completes.
+/// A [`MemoryPart`] without a lifetime. It is used only until its operation completes.
 #[derive(Debug)]
 struct OwnedPart {
     memory: MemoryDesc,
@@ -157,7 +157,7 @@ impl OwnedPart {
         let mut bytes = Vec::with_capacity(self.len);
         if let Some(chain) = self.memory.chain() {
             for piece in chain.range(self.at, self.len) {
-                // SAFETY: as below.
+                // SAFETY: the operation is not complete: its memory is readable.
                 #[expect(unsafe_code, reason = "see above")]
                 bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });
             }
@@ -165,7 +165,7 @@ impl OwnedPart {
         }
         let (base, count) = (self.memory.base(), self.memory.count());
         let room = &mut bytes.spare_capacity_mut()[..self.len];
-        // SAFETY: the operation is not complete: its memory is readable.
+        // SAFETY: as above.
         #[expect(unsafe_code, reason = "see above")]
         let packed = unsafe { self.memory.datatype().pack(base, count, self.at, room) };
         assert_eq!(packed, self.len, "the part is within its memory");
@@ -216,8 +216,8 @@ struct AsyncDevice {
     pending: Arc<Pending>,
 }
 
-// SAFETY: the inner device executes an operation when its token is reported, and not later; memory is quiesced when the
-// inner device reports that.
+// SAFETY: the inner device has executed an operation when its token is reported. Memory is reported as quiesced when
+// the inner device reports it.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for AsyncDevice {
     fn name(&self) -> &'static str {

@@ -33,7 +33,7 @@ fn data(rank: u32, tag: i32, len: usize) -> Vec<u8> {
     bytes(u64::from(rank + 1) << 40 | (tag as u64) << 32 | len as u64, len)
 }
 
-/// In 1 to 40 pieces, expected and unexpected.
+/// Messages in 1 to 40 pieces, expected and unexpected.
 pub(super) fn every_size_in_pieces(m: &Member) {
     for (tag, len) in (0..).zip(lengths(m)) {
         for (mode, pieces) in
@@ -52,7 +52,7 @@ pub(super) fn every_size_in_pieces(m: &Member) {
     }
 }
 
-/// Messages of more pieces than fit into one system call, and of more pieces than bytes.
+/// Among others, messages of more pieces than fit into one system call, and of more pieces than bytes.
 pub(super) fn many_pieces(m: &Member) {
     for (tag, (len, pieces)) in (0..).zip([(0, 3), (5, 100), (3000, 3000), (m.long(), 70), (m.long(), 5000)])
     {

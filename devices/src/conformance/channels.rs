@@ -1,4 +1,4 @@
-//! Contexts and groups.
+//! Contexts, groups, late joins, and freed channels.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub(super) fn freeing_a_channel_returns_credit(m: &Member) {
     let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
-        // Messages within the credit complete; the others use rendezvous and fail as freed.
+        // Messages within the credit are eager; the others use rendezvous, and their receivers refuse them.
         let sends: Vec<_> = (0..each).map(|_| channel.isend(m.next(), 1, vec![0u8; len])).collect();
         let posted = channel.irecv::<u8>(m.previous() as i32, 9, 1);
         m.barrier();

@@ -66,7 +66,7 @@ pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
 }
 
-/// All ranks close without having received each other's rendezvous messages.
+/// All ranks close without having received each other's long and synchronous messages.
 pub(super) fn pending_sends_fail_when_all_ranks_close(m: &Member) {
     let sends: Vec<_> = m
         .others()
@@ -89,7 +89,7 @@ pub(super) fn all_ranks_close_during_traffic(m: &Member) {
                 match outcome {
                     Ok(_) => (),
                     Err(Fault::Left { rank: None } | Fault::Cancelled) => return,
-                    // It had matched a message that its sender cancelled because this rank is closing.
+                    // The sender of the matched message has cancelled it or has left.
                     Err(Fault::SendCancelled { .. } | Fault::Left { rank: Some(_) }) => (),
                     Err(other) => panic!("{other}"),
                 }

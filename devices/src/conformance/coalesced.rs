@@ -1,4 +1,4 @@
-//! Sends in succession before their rank computes: no device delays them for long.
+//! Sends in succession by a rank that then computes: no device delays them for long.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::Member;
 use super::owned::bytes;
 use crate::Exit;
 
-/// The number of messages in succession: every device has space for them, unless it is configured to have very little.
+/// The number of messages in succession to each rank: a device with at least [`MIN_LIMIT`] has space for them.
 const MESSAGES: u64 = 4;
 
-/// A device with a lower limit has so little space that messages wait for it, which requires polling.
+/// With a lower limit, messages would wait for space, which requires polling. The cases then do nothing.
 const MIN_LIMIT: usize = 64;
 
 /// Makes no call of the engine until the other ranks have exited, which this rank learns from the roster.
@@ -21,7 +21,7 @@ fn compute(m: &Member) {
     }
 }
 
-/// Connects all ranks with each other, because messages that wait for a connection require polling, too.
+/// Connects all ranks with each other, because messages that wait for a connection also require polling.
 fn connect_all(m: &Member) {
     let sends: Vec<_> = m.others().map(|to| m.isend(to, 2, vec![1u8])).collect();
     m.others().for_each(|from| assert_eq!(m.recv::<u8>(from as i32, 2, 1).1, [1]));
@@ -29,7 +29,7 @@ fn connect_all(m: &Member) {
     m.barrier();
 }
 
-/// Rank 0 starts messages to all ranks and then computes; if `waits`, it waits for them first.
+/// Rank 0 starts messages to all other ranks and then computes; if `waits`, it waits for the sends first.
 fn start_sends_and_compute(m: &Member, waits: bool) {
     if m.limits().iter().any(|limit| *limit < MIN_LIMIT) {
         return;

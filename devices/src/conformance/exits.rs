@@ -13,16 +13,16 @@ fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
 }
 
 /// The tag of the messages that notify rank 0 that their sender has left the barrier.
-const GATHERED: i32 = 1 << 20;
+const PAST_BARRIER: i32 = 1 << 20;
 
-/// Makes rank 0 die after a barrier; its engine stays in memory. Returns whether this is rank 0.
+/// Makes rank 0 die when all ranks are past a barrier; its engine stays in memory. Returns whether this is rank 0.
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
         forget(Arc::clone(&m.engine));
         m.die();
     } else {
-        m.send(0, GATHERED, &[0u8]);
+        m.send(0, PAST_BARRIER, &[0u8]);
     }
     dies
 }
@@ -31,7 +31,7 @@ fn rank_0_dies(m: &Member) -> bool {
 fn rank_0_is_ready_to_die(m: &Member) -> bool {
     m.barrier();
     if m.rank == 0 {
-        m.others().for_each(|from| drop(m.recv::<u8>(from as i32, GATHERED, 1)));
+        m.others().for_each(|from| drop(m.recv::<u8>(from as i32, PAST_BARRIER, 1)));
     }
     m.rank == 0
 }
@@ -65,7 +65,7 @@ pub(super) fn death_fails_all_pending_operations(m: &Member) {
         scope.spawn(move || assert_dead(m.engine.mprobe(&m.world, probe(9), "mprobe"), "mprobe"));
         scope.spawn(move || {
             let any = Pattern { source: ANY_SOURCE, tag: 9 };
-            assert_dead(m.engine.probe(&m.world, any), "probe of anybody");
+            assert_dead(m.engine.probe(&m.world, any), "probe of any source");
         });
     });
     receives.into_iter().enumerate().for_each(|(i, receive)| match i {
@@ -141,13 +141,13 @@ pub(super) fn messages_sent_before_a_death_arrive(m: &Member) {
     assert_dead(m.irecv::<u64>(0, 1, 4).wait(m).0, "one more");
 }
 
-/// Receives of a dead rank's rendezvous messages complete, and their memory is not written afterwards.
+/// Receives of a dead rank's rendezvous messages succeed or fail, and their memory is not written afterwards.
 pub(super) fn returned_memory_is_not_written_after_a_death(m: &Member) {
     dies_while_others_receive(m);
 }
 
-/// If the dead rank's connections stay open in the middle of a message, as those of a disconnected host do, receives
-/// complete as well, and their memory is not written afterwards.
+/// As [`returned_memory_is_not_written_after_a_death`], but the dead rank's connections stay open in the middle of a
+/// message, as those of a disconnected host do.
 pub(super) fn death_with_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
         forget(Arc::clone(&m.engine));
@@ -170,7 +170,7 @@ fn dies_while_others_receive(m: &Member) {
         .flat_map(|i| m.others().map(move |from| (i, from)))
         .map(|(i, from)| (i, m.irecv::<u8>(from as i32, 1, len)))
         .collect();
-    m.send(0, GATHERED, &[0u8]);
+    m.send(0, PAST_BARRIER, &[0u8]);
     let mut back = Vec::new();
     for (i, receive) in receives {
         let (outcome, mut memory) = receive.wait(m);

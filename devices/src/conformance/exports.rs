@@ -91,7 +91,7 @@ fn message(m: &Member, from: u32, tag: i32) -> MatchedMessage {
 
 /// Returns whether the device for another rank of the channel lets that rank view memory of this one.
 fn can_view(m: &Member, to: u32) -> bool {
-    // With this path, messages are packed into another block first.
+    // With this path, messages are packed into a block that `shmdev` does not export.
     if m.engine.path == DataPath::Buffered
         && m.engine.devices.iter().any(|device| device.name() == ShmDriver::NAME)
     {
@@ -101,7 +101,7 @@ fn can_view(m: &Member, to: u32) -> bool {
     peer.and_then(|peer| m.engine.device_of(peer)).is_some_and(|device| device.caps().exports)
 }
 
-/// Receives a message as a view. If that is impossible, receives it otherwise and returns `None`.
+/// Receives a message as a view, and checks it. If that is impossible, discards the message and returns `None`.
 fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMessage> {
     match m.engine.recv_view(message(m, from, tag)) {
         Ok(viewed) => {
@@ -148,7 +148,7 @@ pub(super) fn blocks_are_viewed_in_place(m: &Member) {
     }
 }
 
-/// A message in a block can be received like any other message, also into another layout, and be rejected.
+/// A message in a block can be received like any other message, even into another layout, and can be rejected.
 pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
     let len = (m.long() + 4) & !3;
     let data = |rank: u32| bytes(u64::from(rank) + 1, len);
@@ -173,7 +173,7 @@ pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
     m.barrier();
 }
 
-/// The blocks that others view are not reused.
+/// Blocks that other ranks view are not reused after the close.
 pub(super) fn close_does_not_wait_for_viewed_blocks(m: &Member) {
     if m.rank == 0 {
         let sends: Vec<_> = m.others().map(|to| ExportedSend::start(m, to, 0, &bytes(3, m.long()))).collect();
@@ -215,7 +215,7 @@ pub(super) fn receiver_exits_with_a_viewed_block(m: &Member) {
         // A process may learn of its receiver's exit so late that the block has been returned.
         assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.long())));
     }
-    // Allocations that reuse free blocks are written to.
+    // Write to newly allocated blocks: the viewed block must not be among them.
     for _ in 0..4 {
         let mut block = m.engine.pool().alloc(m.long()).unwrap();
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
@@ -242,7 +242,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     if can_view {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
-    // Write to every block that can be allocated.
+    // Write to the block if it came back, and to a newly allocated one.
     for mut block in
         [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
     {
@@ -251,7 +251,7 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     }
 }
 
-/// Also if the send was cancelled while the receiver viewed the block.
+/// The owner sends even if its rank has tried to cancel the send of the block while the receiver viewed it.
 pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
     let data = bytes(4, m.long());
     match m.rank {
@@ -321,7 +321,7 @@ pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
                 assert!(!m.engine.cancel(&m.world, send.completion()));
                 assert_eq!(send.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
-            // Allocations that reuse free blocks are written to.
+            // Write to newly allocated blocks: the viewed block must not be among them.
             let mut block = m.engine.pool().alloc(m.long()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
             m.barrier();

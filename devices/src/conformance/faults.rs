@@ -1,4 +1,4 @@
-//! Faults of one receive: its memory is unchanged, its sender succeeds, and the next message arrives.
+//! Faults of one receive: its sender succeeds, and the next message arrives. Packed messages; synchronous sends.
 
 use mpj_datatypes::{Datatype, Primitive};
 
@@ -6,7 +6,7 @@ use super::Member;
 use super::owned::{Layout, bytes};
 use crate::{Content, Fault, Mode};
 
-/// Sends a message that its receive must reject, in both modes, unexpected and expected, and one that fits after each.
+/// Sends a message that its receive must reject, in both modes, expected and unexpected, and then one that fits.
 fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) {
     let from = if to == m.rank { m.rank } else { m.previous() };
     let post = || m.post(from as i32, 1, vec![0xaau8; 2 * len + 16], room.clone());
@@ -21,7 +21,7 @@ fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) 
             m.barrier();
             let (outcome, memory) = posted.unwrap_or_else(post).wait(m);
             judge(outcome.expect_err("the message does not fit"));
-            assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was touched");
+            assert!(memory.iter().all(|byte| *byte == 0xaa), "the target was written");
             assert!(m.recv::<u8>(from as i32, 1, len).1 == bytes(10, len), "the next message");
             bad.wait(m).unwrap();
             good.wait(m).unwrap();

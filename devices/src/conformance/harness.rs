@@ -1,4 +1,4 @@
-//! Runs a case with threads for ranks, and aborts it if it hangs.
+//! Runs a case with threads as ranks, and panics if it hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     ShmDriver, Site, SmDriver,
 };
 
-/// The time after which a case counts as stuck, far above what any case needs.
+/// The time after which a case counts as stuck. Every case needs far less.
 const LIVENESS: Duration = Duration::from_secs(if cfg!(miri) { 3600 } else { 60 });
 
 /// Returns the time limit on this machine. In the machine of `devices/check/rdma-vm` the processor is emulated, and
@@ -33,12 +33,12 @@ struct RankThread {
     config: Config,
 }
 
-/// Maps the job's memory once for each rank, as processes would.
+/// Maps the job's memory again, as the process of another rank would.
 fn attach(segment: &Segment, ranks: u32) -> Arc<Segment> {
-    // SAFETY: the duplicate is attached.
+    // SAFETY: the duplicate is only attached.
     #[expect(unsafe_code, reason = "see above")]
     let fd = unsafe { segment.descriptor() }.try_clone_to_owned();
-    // SAFETY: it is the duplicate.
+    // SAFETY: it is a duplicate of a segment's descriptor, and only segments write to the memory.
     #[expect(unsafe_code, reason = "see above")]
     let view = unsafe { Segment::attach(fd.unwrap(), ranks) };
     view.unwrap()
@@ -70,8 +70,8 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// Runs `case` on `ranks` threads, with the devices that `choose` selects from the available ones.
 ///
 /// # Panics
-/// If a rank panics, or if the case does not end in 60 seconds, or six times that on an emulated processor; the message
-/// names the ranks that are stuck.
+/// If a rank panics, or if the case does not end in 60 seconds (longer under Miri or on an emulated processor). The
+/// message names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
     let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
     let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());

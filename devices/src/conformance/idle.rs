@@ -6,10 +6,10 @@ use super::Member;
 use super::owned::{Sending, bytes, forget};
 use crate::{Exit, Fault, Group};
 
-/// The number of messages to the idle rank: more than any device has space for.
+/// The number of messages to the idle rank: enough to fill a ring and its fragments.
 const UNREAD: u64 = 300;
 
-/// Starts the messages to the idle rank; stops when that rank is known to have exited.
+/// Starts the messages to the idle rank, rank 1; stops at the first fault, which `is_end` must accept.
 fn send_unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
     let eager = m.limits()[0];
     let send = |i| match m.try_isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 })) {
@@ -37,12 +37,12 @@ fn without_rank_1(m: &Member) -> Member {
     m.join_also(61, group, m.rank - u32::from(m.rank > 1))
 }
 
-/// Rank 1 does not poll until the others have exchanged their messages, which it learns from the roster.
+/// Rank 1 does not poll before ranks from 2 on have exited. It learns of that from the roster.
 pub(super) fn rank_that_does_not_poll_does_not_block_others(m: &Member) {
     m.barrier();
     if m.rank == 1 {
-        let is_through = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
-        while !(2..m.size).all(is_through) {
+        let has_exited = |rank| m.roster().since(0).iter().any(|e| e.rank == rank && e.exit != Exit::Closing);
+        while !(2..m.size).all(has_exited) {
             m.roster().request_exits();
             std::thread::sleep(Duration::from_millis(1));
         }

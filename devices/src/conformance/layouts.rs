@@ -1,4 +1,4 @@
-//! Memory of every layout on either side.
+//! Strided, indexed and mixed layouts at the sender, the receiver or both.
 
 use mpj_datatypes::Datatype;
 
@@ -19,7 +19,7 @@ impl Comb {
         Datatype::of::<T>().vector(self.count, self.block, self.stride as isize).unwrap()
     }
 
-    fn names(self, times: usize) -> impl Iterator<Item = usize> {
+    fn positions(self, times: usize) -> impl Iterator<Item = usize> {
         let extent = (self.count - 1) * self.stride + self.block;
         let one =
             move || (0..self.count).flat_map(move |i| (0..self.block).map(move |j| i * self.stride + j));
@@ -27,7 +27,7 @@ impl Comb {
     }
 
     fn memory(self, times: usize) -> usize {
-        self.names(times).last().map_or(0, |last| last + 1)
+        self.positions(times).last().map_or(0, |last| last + 1)
     }
 }
 
@@ -35,7 +35,7 @@ fn items(rank: u32, salt: u64, len: usize) -> Vec<f64> {
     (0..len).map(|i| f64::from(rank) * 1e6 + salt as f64 * 1e4 + i as f64).collect()
 }
 
-/// Sends `times` of one comb to `to` and receives another comb, or a dense array, from `from`.
+/// Sends to `to`, and receives from `from`, the given number of items of a comb, and checks the received memory.
 fn exchange(m: &Member, to: u32, from: u32, send: (Comb, usize), recv: (Comb, usize), expected: bool) {
     let (out, into) = (send.0.memory(send.1), recv.0.memory(recv.1));
     let target = || (vec![-1.0f64; into], Layout::typed(recv.1, &recv.0.datatype::<f64>()));
@@ -60,7 +60,7 @@ fn exchange(m: &Member, to: u32, from: u32, send: (Comb, usize), recv: (Comb, us
     sending.wait(m).unwrap();
     let theirs = items(from, 3, out);
     let mut wanted = vec![-1.0; into];
-    for (at, source) in recv.0.names(recv.1).zip(send.0.names(send.1)) {
+    for (at, source) in recv.0.positions(recv.1).zip(send.0.positions(send.1)) {
         wanted[at] = theirs[source];
     }
     assert!(got == wanted, "{send:?} to {recv:?}, expected: {expected}");
@@ -99,34 +99,34 @@ pub(super) fn strided_to_self(m: &Member) {
             let memory = vec![-1.0; thick.memory(1)];
             let got = m.recv_into(m.rank as i32, 1, memory, Layout::typed(1, &thick.datatype::<f64>()));
             send.wait(m).unwrap();
-            for (at, source) in thick.names(1).zip(thin.names(1)) {
+            for (at, source) in thick.positions(1).zip(thin.positions(1)) {
                 assert_eq!(got[at], data[source]);
             }
         }
     }
 }
 
-/// Blocks of bytes with different lengths in any order, so that pieces end anywhere.
+/// Blocks of bytes with different lengths in descending order, so that pieces end anywhere.
 pub(super) fn indexed_blocks(m: &Member) {
     for scale in [1, m.long() / 16 + 1] {
         let blocks: Vec<(usize, isize)> =
             (0..4 * scale).map(|i| (1 + i % 7, ((4 * scale - 1 - i) * 9) as isize)).collect();
         let datatype = Datatype::of::<u8>().indexed(&blocks).unwrap();
-        let names: Vec<usize> =
+        let positions: Vec<usize> =
             blocks.iter().flat_map(|(len, at)| (0..*len).map(move |j| *at as usize + j)).collect();
         let memory = 4 * scale * 9;
         let ours = bytes(u64::from(m.rank) + 1, memory);
         let theirs = bytes(u64::from(m.previous()) + 1, memory);
-        let packed: Vec<u8> = names.iter().map(|at| theirs[*at]).collect();
+        let packed: Vec<u8> = positions.iter().map(|at| theirs[*at]).collect();
         let send = m.start(m.next(), 1, ours.clone(), Layout::typed(1, &datatype), Mode::Standard).unwrap();
-        assert!(m.recv::<u8>(m.previous() as i32, 1, names.len()).1 == packed, "scale {scale}");
+        assert!(m.recv::<u8>(m.previous() as i32, 1, positions.len()).1 == packed, "scale {scale}");
         send.wait(m).unwrap();
         // The same blocks on both sides.
         let send = m.start(m.next(), 2, ours, Layout::typed(1, &datatype), Mode::Synchronous).unwrap();
         let got = m.recv_into(m.previous() as i32, 2, vec![0xaa; memory], Layout::typed(1, &datatype));
         send.wait(m).unwrap();
         let mut wanted = vec![0xaa; memory];
-        names.iter().for_each(|at| wanted[*at] = theirs[*at]);
+        positions.iter().for_each(|at| wanted[*at] = theirs[*at]);
         assert!(got == wanted, "scale {scale}");
     }
 }

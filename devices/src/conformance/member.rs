@@ -18,11 +18,11 @@ const CONTROL: u64 = WORLD + 1;
 pub struct Member {
     /// The engine of the rank.
     pub engine: Arc<Engine>,
-    /// The channel; all ranks of the job at first.
+    /// The channel; after [`join`](Self::join), that of all ranks of the job.
     pub world: Arc<Channel>,
     /// This rank in the channel.
     pub rank: u32,
-    /// The ranks of the channel.
+    /// The number of ranks of the channel.
     pub size: u32,
     control: Arc<Channel>,
     dead: Arc<AtomicBool>,

@@ -1,19 +1,19 @@
-//! The conformance suite of devices: the guarantees to users of an [`Engine`](crate::Engine), whatever device moves its
+//! The conformance suite of devices: the guarantees that an [`Engine`](crate::Engine) gives, whatever device moves its
 //! frames.
 //!
-//! A [`Case`] is a function that each rank of a small job executes. It does not name a device and reads its limits from
-//! the engine. [`run_threads`] runs a case with threads as ranks. A runner with processes as ranks opens an engine,
-//! joins a [`Member`] and calls the case that [`find`] returns.
+//! A [`Case`] is a function that each rank of a small job executes. It reads the limits of the devices from the engine,
+//! and is the same for every device except in `exports`. [`run_threads`] runs a case with threads as ranks. A process
+//! as a rank opens an engine, joins as a [`Member`] and runs the case that [`find`] returns.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `order` | the order of messages, wildcards |
 //! | `sizes` `layouts` `chains` | every length and every layout of memory, content checked |
 //! | `unexpected` `pressure` | unexpected messages, probes, cancelled receives; floods |
-//! | `coalesced` | sends in succession before their rank computes |
+//! | `coalesced` | sends in succession by a rank that then computes |
 //! | `idle` | a rank that receives nothing does not block the others |
-//! | `faults` | faults of one receive |
-//! | `channels` | contexts, late joins, groups |
+//! | `faults` | faults of one receive; packed messages; synchronous sends |
+//! | `channels` | contexts, groups, late joins, freed channels |
 //! | `exits` `closing` | ranks that die; ranks that exit normally |
 //! | `exports` | blocks that receivers view in place |
 //! | `threads` `tasks` `model` | several threads of a rank; tasks that waits poll; random traffic |
@@ -53,7 +53,7 @@ pub(crate) use threads::thread_time;
 /// A test of one guarantee of a device: a function for each rank of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The name, without the module.
+    /// The name of the function, without its module.
     pub name: &'static str,
     /// The job sizes with which to run it.
     pub ranks: &'static [u32],

@@ -81,10 +81,10 @@ fn round(m: &Member, on: &[Member], seed: u64) {
     let plan = plan(m, seed, 400);
     let mut expected: Vec<Expected> = (0..3).map(|channel| Expected::new(&plan, m.rank, channel)).collect();
     let room = m.long() + 1000;
-    let mut anything = expected[0].all().len();
-    let mut exact: VecDeque<Planned> = expected[1].all().into();
+    let mut any_left = expected[0].all().len();
+    let mut exact_left: VecDeque<Planned> = expected[1].all().into();
     let mut posted: [Vec<(i32, Receiving<u8>)>; 2] = Default::default();
-    let mut probed = expected[2].all().len();
+    let mut probes_left = expected[2].all().len();
     let mut sends: Vec<(usize, Sending<u8>)> = Vec::new();
     let mut state = seed + u64::from(m.rank) * 77;
     let mut take_probed = |on: &Member, wait: bool| {
@@ -103,20 +103,19 @@ fn round(m: &Member, on: &[Member], seed: u64) {
         sends.push((planned.channel, send(member, planned.to, planned.tag, data)));
         state = random(state | 1);
         match state >> 20 & 3 {
-            0 if anything > 0 => {
-                anything -= 1;
+            0 if any_left > 0 => {
+                any_left -= 1;
                 posted[0].push((ANY_TAG, on[0].irecv(ANY_SOURCE, ANY_TAG, room)));
             }
-            1 => {
-                posted[1].extend(exact.pop_front().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room))))
-            }
-            2 if probed > 0 && take_probed(&on[2], false) => probed -= 1,
+            1 => posted[1]
+                .extend(exact_left.pop_front().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room)))),
+            2 if probes_left > 0 && take_probed(&on[2], false) => probes_left -= 1,
             _ => (),
         }
     }
-    posted[0].extend((0..anything).map(|_| (ANY_TAG, on[0].irecv(ANY_SOURCE, ANY_TAG, room))));
-    posted[1].extend(exact.into_iter().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room))));
-    (0..probed).for_each(|_| assert!(take_probed(&on[2], true)));
+    posted[0].extend((0..any_left).map(|_| (ANY_TAG, on[0].irecv(ANY_SOURCE, ANY_TAG, room))));
+    posted[1].extend(exact_left.into_iter().map(|p| (p.tag, on[1].irecv(p.from as i32, p.tag, room))));
+    (0..probes_left).for_each(|_| assert!(take_probed(&on[2], true)));
     for (channel, receives) in posted.into_iter().enumerate() {
         for (tag, receive) in receives {
             let (envelope, got) = on[channel].received(receive);

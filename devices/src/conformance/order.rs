@@ -4,7 +4,7 @@ use super::owned::bytes;
 use super::{Member, Receiving};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Started};
 
-/// The length of message `i` of a pair: most are short, some are at and beyond the eager limit.
+/// Returns the length of message `i` of a pair: most are short, some are at and beyond the eager limit.
 fn length(m: &Member, i: u64) -> usize {
     let limits = m.limits();
     match i % 97 {
@@ -37,7 +37,7 @@ pub(super) fn messages_of_each_pair_arrive_in_order(m: &Member) {
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));
 }
 
-/// Sends `(sequence, rank)` pairs to rank 0, which receives them by `pattern` and checks each sender's order.
+/// All other ranks send numbered messages to rank 0, which receives them by `pattern` and checks each sender's order.
 fn funnel(m: &Member, pattern: impl Fn(u64) -> (i32, i32), tag: impl Fn(u64) -> i32) {
     const MESSAGES: u64 = 400;
     if m.rank > 0 {
@@ -85,11 +85,10 @@ pub(super) fn receives_match_in_posting_order(m: &Member) {
     ];
     let receives: Vec<_> = patterns.iter().map(|(source, tag)| m.irecv::<u64>(*source, *tag, 1)).collect();
     m.barrier();
-    // The tags in the order sent, and the receive that each message must match.
     for (i, tag) in [1, 2, 1, 2, 1, 2, 1].into_iter().enumerate() {
         m.send(m.next(), tag, &[i as u64]);
     }
-    // 0: tag 1 → receive 0; 1: tag 2 → 2; 2: tag 1 → 1; 3: tag 2 → 3; 4: tag 1 → 4; 5: tag 2 → 6; 6: tag 1 → 5.
+    // The message that each receive must get.
     let expected = [0, 2, 1, 3, 4, 6, 5];
     for (receive, message) in receives.into_iter().zip(expected) {
         assert_eq!(m.received(receive).1, [message]);
@@ -132,7 +131,7 @@ pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
     }
     assert_eq!(unmatched.len(), posted.len(), "some receives of one tag have no message left");
     posted.into_iter().for_each(|(_, receive)| cancel(m, receive));
-    // A closing rank would fail the pending receives of others before they are cancelled.
+    // If a rank closed earlier, it would fail the pending receives of others before they are cancelled.
     m.barrier();
     for tag in unmatched.into_iter().rev() {
         assert_eq!(m.recv::<i32>(from, tag, 1).1, [tag]);

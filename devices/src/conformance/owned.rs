@@ -9,11 +9,11 @@ use mpj_datatypes::{Datatype, Equivalent, Primitive, Receivable};
 use super::Member;
 use crate::{Buf, ChainSegment, Envelope, Fault, KeepAlive, Source, Started, Target};
 
-/// The types of items that cases send.
+/// A type of items that cases send.
 pub trait Item: Receivable + Send + Sync + PartialEq + fmt::Debug + Default {}
 impl<T: Receivable + Send + Sync + PartialEq + fmt::Debug + Default> Item for T {}
 
-/// The description of a buffer's items for the engine.
+/// The description of a buffer's items: their number and their type.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) count: usize,
@@ -48,7 +48,7 @@ pub struct Sending<T> {
 }
 
 impl Sending<u8> {
-    /// Starts a send of bytes that are stored in pieces, the last piece first; the boundaries ascend.
+    /// Starts a send of bytes that are stored in pieces, the last piece first. The boundaries in `cuts` ascend.
     pub(super) fn in_pieces(
         bytes: &[u8],
         cuts: &[usize],
@@ -85,7 +85,7 @@ impl<T: Item> Sending<T> {
         Ok(Sending { started: send(source.expect("a case's sizes are small"))?, data })
     }
 
-    /// Returns whether it is complete.
+    /// Returns whether the operation is complete.
     pub fn has_ended(&self) -> bool {
         match &self.started {
             Started::Done(_) => true,
@@ -93,7 +93,7 @@ impl<T: Item> Sending<T> {
         }
     }
 
-    /// Returns whether it has failed.
+    /// Returns whether the send has failed.
     pub fn has_failed(&self) -> bool {
         matches!(&self.started, Started::Pending(completion) if matches!(completion.outcome(), Some(Err(_))))
     }
@@ -133,7 +133,7 @@ impl<T: Item> Receiving<T> {
         Receiving { started: recv(target.expect("a case's sizes are small")), memory }
     }
 
-    /// Returns whether it is complete.
+    /// Returns whether the operation is complete.
     pub fn has_ended(&self) -> bool {
         match &self.started {
             Ok(Started::Pending(completion)) => completion.outcome().is_some(),

@@ -8,7 +8,7 @@ use super::Member;
 use super::owned::bytes;
 use crate::Pattern;
 
-/// All ranks flood rank 0, which sleeps, then accepts as much as the credit allows, then receives.
+/// All other ranks flood rank 0, which sleeps, then accepts as much as the credit allows, then receives.
 fn flood(m: &Member, messages: u64, len: usize) {
     let before = mpj_pool::global().stats().live_bytes;
     m.barrier();

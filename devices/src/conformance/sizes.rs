@@ -49,7 +49,7 @@ pub(super) fn every_size_synchronous(m: &Member) {
     }
 }
 
-/// Empty messages, of any type, in any mode.
+/// Empty messages of several types, in both modes, and to the rank itself.
 pub(super) fn zero_length(m: &Member) {
     for to in m.others() {
         m.send::<u8>(to, 1, &[]);

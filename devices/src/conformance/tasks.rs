@@ -8,7 +8,7 @@ use super::Member;
 use super::owned::Receiving;
 use crate::{Pattern, ProgressTask};
 
-/// The number of times that the token is relayed.
+/// The last value of the token, which begins at 1.
 const ROUNDS: u64 = 50;
 
 /// The tags of the token, and of the message that the ranks wait for.
@@ -33,7 +33,7 @@ impl Relay {
         relay
     }
 
-    /// Relays the token if it has arrived, and waits until it is sent. Returns whether this rank gets it no more.
+    /// Relays the token if it has arrived, and waits until it is sent. Returns whether this rank will not get it again.
     fn pass_on(&self, receiving: &mut Option<Receiving<u64>>) -> bool {
         let m = &self.member;
         while receiving.as_ref().is_some_and(Receiving::has_ended) {
@@ -61,10 +61,10 @@ impl ProgressTask for Relay {
     }
 }
 
-/// Waits for the last token of a rank, then notifies the next rank.
+/// Waits until the relay of this rank has ended, and then notifies the next rank.
 fn wait_for_last_token(m: &Member, relay: &Relay) {
     if m.rank != 0 {
-        // Only this wait polls the relay.
+        // This wait must poll the relay: the message comes only after the previous rank's relay has ended.
         m.recv::<u8>(m.previous() as i32, LAST, 1);
     }
     m.engine.wait_until(|| relay.has_ended.load(Ordering::SeqCst).then_some(()));
@@ -73,7 +73,7 @@ fn wait_for_last_token(m: &Member, relay: &Relay) {
     }
 }
 
-/// All ranks but one only wait for an unrelated message.
+/// All ranks except rank 0 only wait for an unrelated message while the token goes around.
 pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
     for _ in 0..10 {
         let relay = Relay::start(m);
@@ -87,7 +87,7 @@ pub(super) fn unrelated_wait_polls_tasks(m: &Member) {
     }
 }
 
-/// Several threads wait and test, but not for the relay.
+/// Several threads wait and make progress, so each of them may poll the relay.
 pub(super) fn one_thread_polls_a_task_at_a_time(m: &Member) {
     let relay = Relay::start(m);
     m.barrier();
@@ -128,7 +128,7 @@ impl ProgressTask for WaitingTask {
     }
 }
 
-/// The condition of `wait_until` may itself probe for messages; the probe does not poll a task whose step waits.
+/// The condition of `wait_until` may itself probe for messages. The wait still completes a task whose step waits.
 pub(super) fn wait_whose_condition_probes_polls_tasks(m: &Member) {
     let task = Arc::new(WaitingTask {
         member: m.clone(),

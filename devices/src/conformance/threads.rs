@@ -51,7 +51,7 @@ pub(super) fn receive_and_probe_wait_in_two_threads(m: &Member) {
             let (first, second) = if i % 2 == 0 { (1, 2) } else { (2, 1) };
             m.send(m.next(), first, &vec![i; first as usize]);
             if i % 10 == 0 {
-                // Long enough for both to fall asleep.
+                // Long enough for both threads to fall asleep.
                 std::thread::sleep(Duration::from_millis(3));
             }
             m.send(m.next(), second, &vec![i; second as usize]);
@@ -84,7 +84,7 @@ pub(super) fn self_sends_wake_a_sleeping_thread(m: &Member) {
             }
         }
     });
-    // 60 sleeps of 5 ms, and not 60 sleep timeouts of 100 ms: each sleeper was woken.
+    // This is less than 60 sleep timeouts of 100 ms: sleepers were woken.
     let enough = Duration::from_secs(if cfg!(miri) { 3600 } else { 4 });
     assert!(begun.elapsed() < enough, "sleepers are not woken: {:?}", begun.elapsed());
 }
@@ -129,11 +129,11 @@ pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
     };
     let soon = (0..WAKES).filter(|i| wake(*i)).count();
     assert!(soon > WAKES as usize / 2, "receivers are woken {soon} times");
-    // A rank that has finished exits.
+    // A rank that has finished closes, which would fail the receives of others.
     m.barrier();
 }
 
-/// Long messages of a rank to itself match receives that another thread posts before, after, and while they are packed.
+/// Long messages of a rank to itself match receives that another thread posts before, after, or while they are packed.
 pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
     const ROUNDS: u64 = 60;
     let me = m.rank as i32;

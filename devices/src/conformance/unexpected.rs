@@ -75,7 +75,7 @@ pub(super) fn mprobe_removes_the_message(m: &Member) {
     }
 }
 
-/// A cancelled receive gets no message and does not touch its memory; its message matches the next receive.
+/// A cancelled receive gets no message, and its memory is unchanged. The message matches the next receive.
 pub(super) fn cancel_removes_an_unmatched_receive(m: &Member) {
     let from = m.previous() as i32;
     let receives: Vec<_> = [(from, 1), (ANY_SOURCE, 1), (from, ANY_TAG), (from, 1)]

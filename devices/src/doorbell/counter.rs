@@ -1,5 +1,5 @@
-//! A counter that replaces the eventfd in models. It has no time limit: a sleep that is never ended is an error in a
-//! model.
+//! A counter that replaces the eventfd in models. A wait has no time limit, so loom reports a sleep that nothing ends
+//! as a deadlock.
 
 use std::io;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::sys::BorrowedFd;
 #[derive(Debug)]
 pub(super) struct EventFd {
     count: Mutex<u64>,
-    news: Condvar,
+    signalled: Condvar,
 }
 
 impl EventFd {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(EventFd { count: Mutex::new(0), news: Condvar::new() })
+        Ok(EventFd { count: Mutex::new(0), signalled: Condvar::new() })
     }
 
     pub(super) fn signal(&self) {
         *lock(&self.count) += 1;
-        self.news.notify_all();
+        self.signalled.notify_all();
     }
 
     pub(super) fn wait(&self, _also: &[BorrowedFd<'_>], _limit: Duration) {
         let mut count = lock(&self.count);
         while *count == 0 {
-            count = self.news.wait(count).expect("models end at a panic");
+            count = self.signalled.wait(count).expect("models end at a panic");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A model of a sleeping owner and ringing threads. Both fences are full ones, since loom has no others.
+//! A model of a sleeping owner and ringing threads. Both fences are full, because loom has no `membarrier`.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use loom::thread;
 
 use super::Doorbell;
 
-/// Several threads write their work and ring; the owner sleeps until it has seen all of it.
-fn rings(ringers: u32, times: u32) {
+/// Several threads write their work and ring; the owner sleeps repeatedly until it has seen all of it.
+fn owner_sees_all_work(ringers: u32, times: u32) {
     loom::model(move || {
         let bell = Arc::new(Doorbell::new().unwrap());
-        let news: Arc<Vec<AtomicU32>> = Arc::new((0..ringers).map(|_| AtomicU32::new(0)).collect());
+        let work: Arc<Vec<AtomicU32>> = Arc::new((0..ringers).map(|_| AtomicU32::new(0)).collect());
         let threads: Vec<_> = (0..ringers as usize)
             .map(|me| {
-                let (bell, news) = (Arc::clone(&bell), Arc::clone(&news));
+                let (bell, work) = (Arc::clone(&bell), Arc::clone(&work));
                 thread::spawn(move || {
                     for time in 1..=times {
-                        news[me].store(time, Ordering::Relaxed);
+                        work[me].store(time, Ordering::Relaxed);
                         bell.ring();
                     }
                 })
             })
             .collect();
-        let seen = || news.iter().map(|news| news.load(Ordering::Relaxed)).sum::<u32>();
+        let seen = || work.iter().map(|work| work.load(Ordering::Relaxed)).sum::<u32>();
         let mut known = 0;
         while known < ringers * times {
             // The model has no time limit: a lost ring is an endless sleep.
@@ -37,10 +37,10 @@ fn rings(ringers: u32, times: u32) {
 
 #[test]
 fn no_ring_is_lost() {
-    rings(1, 2);
+    owner_sees_all_work(1, 2);
 }
 
 #[test]
-fn no_ring_of_two_is_lost() {
-    rings(2, 1);
+fn no_ring_of_two_threads_is_lost() {
+    owner_sees_all_work(2, 1);
 }

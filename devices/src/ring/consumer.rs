@@ -84,8 +84,8 @@ struct StreamedFrame {
 #[derive(Debug)]
 struct BodyPtr(*mut u8);
 
-// SAFETY: the thread that takes frames writes through the pointer, whichever thread that is; `Landing::Into` promises
-// the memory to the device, not to a thread.
+// SAFETY: any thread that calls `Consumer::receive` may write through the pointer: `Landing::Into` promises the memory
+// to the device, not to a thread.
 unsafe impl Send for BodyPtr {}
 
 impl Consumer {
@@ -105,8 +105,8 @@ impl Consumer {
         Consumer { ring, reading }
     }
 
-    /// Reads the next cell, and hands its frame to `handler` once the frame is complete; returns whether there was a
-    /// cell.
+    /// Reads the next cell, and passes to `handler` a frame that it completes, or a part of a streamed body. Returns
+    /// whether there was a cell.
     #[inline]
     pub(crate) fn receive(&mut self, handler: &mut impl FrameHandler) -> Result<bool, Malformed> {
         let Consumer { ring, reading } = self;
@@ -124,7 +124,7 @@ impl Consumer {
         Ok(true)
     }
 
-    /// Returns whether a body has begun and not landed.
+    /// Returns whether a streamed body has begun and not landed.
     pub(crate) fn is_in_stream(&self) -> bool {
         self.reading.streamed.is_some()
     }
@@ -226,7 +226,7 @@ impl ReadState {
             return Err(Malformed::Body { kind: header.kind, head: header.head, length: header.length });
         };
         let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
-        // SAFETY: the index came to us through the ring, and we return the fragment only below.
+        // SAFETY: the sender filled `len` bytes before it sent the cell, and we return the fragment only below.
         let body = unsafe { self.fragments.received(index, len) }?;
         handler.frame(head, body);
         self.return_fragment(ring);
@@ -276,12 +276,12 @@ impl ReadState {
         if written == 0 || written > missing {
             return Err(Malformed::Order { kind: header.kind, missing: missing as usize });
         }
-        // SAFETY: the index came to us through the ring, and we return the fragment only below.
+        // SAFETY: the sender filled these bytes before it sent the cell, and we return the fragment only below.
         let bytes = unsafe { self.fragments.received(*index, *taken + written) }?;
         let bytes = &bytes[*taken as usize..];
         match to {
             // SAFETY: the sink gave `len` bytes to this device until the body has landed; `taken` of them are written,
-            // and `bytes` is no longer than the rest.
+            // and `bytes` has at most the length of the rest.
             Some(BodyPtr(to)) => unsafe {
                 copy::copy(bytes.as_ptr(), to.wrapping_add(*taken as usize), bytes.len());
             },

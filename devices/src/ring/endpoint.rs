@@ -9,16 +9,16 @@ use super::{ExitCheck, FragmentPool, Malformed, PeerNotifier, Producer};
 use crate::copy;
 use crate::device::{Body, Endpoint, PostError};
 
-/// Longest body that is split over a few cells rather than wait for a fragment to come back.
+/// Longest body, in bytes, that is split over a few cells if it would have to wait for a fragment to come back.
 const MAX_SPLIT: usize = 4 * INLINE;
 
 /// Bytes of a streamed body that are announced at a time. The sender announces them and then writes the next ones, so
 /// both ranks copy at the same time, and the receiver reads from the sender's cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
-/// Longest body of short pieces that is assembled on the stack first. The receiver was the last to read the fragment,
-/// so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together; many short
-/// stores, of which some touch two lines, do not.
+/// Most bytes of a body of short pieces that are assembled on the stack first. The receiver was the last to read the
+/// fragment, so its lines come from the receiver's cache. Stores of consecutive whole lines wait for them together;
+/// many short stores, of which some touch two lines, do not.
 const STACK_PACK: usize = STREAM_CHUNK;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct RingEndpoint<B> {
     notifier: B,
 }
 
-/// A frame for which no fragment was free, and how much of its body was sent.
+/// A frame that got no fragment, and the number of bytes of its body that were sent.
 #[derive(Debug)]
 struct SplitSend {
     head: Option<Vec<u8>>,
@@ -51,7 +51,7 @@ impl<B: PeerNotifier> RingEndpoint<B> {
         self.notifier.notify_receiver();
     }
 
-    /// Sends more of the split frame while cells are free; returns whether some of it is left.
+    /// Sends more of the split frame while cells are free; returns whether a part of it is left.
     #[cold]
     fn continue_split(&mut self) -> Result<bool, Malformed> {
         let Some(split) = &mut self.split else { return Ok(false) };
@@ -78,7 +78,7 @@ impl<B: PeerNotifier> RingEndpoint<B> {
     }
 
     /// Announces a frame before all of it is written. Returns `false`, and sends nothing, if the body cannot be packed
-    /// in ranges, no fragment is free, or there are too few cells to announce every chunk.
+    /// in ranges, if it gets no fragment, or if there are too few cells to announce every chunk.
     fn post_streamed(&mut self, head: &[u8], body: &Body<'_>) -> Result<bool, Malformed> {
         let len = body.len();
         let chunks = len.div_ceil(STREAM_CHUNK);

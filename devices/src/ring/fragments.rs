@@ -1,15 +1,15 @@
-//! Fragments: the memory for bodies that do not fit in a cell. The sender owns them, and one receiver at a time holds
-//! each.
+//! Fragments: the memory for bodies that do not fit in a cell. The sender owns them, and at most one receiver at a time
+//! holds each of them.
 //!
 //! # Which peer gets a fragment
-//! All peers of a rank share its fragments, and a fragment comes back only when its receiver has polled. A receiver
-//! that does not poll must not stop the traffic of the others:
+//! All peers of a rank share its fragments, and a live receiver returns a fragment only when it polls. A receiver that
+//! does not poll must not stop the traffic of the others:
 //!
 //! * the last eighth of the fragments goes only to peers that hold none;
 //! * if a peer holds no fragment and none is free, its frame is split over the cells of its ring (`endpoint`), which
 //!   each pair has for itself. This is slower, but depends on no other peer;
-//! * if a peer holds fragments, its frame waits for one of them, unless the frame is so short that a few cells are
-//!   enough.
+//! * if a peer holds fragments and gets no other, its frame waits for one of them, unless a few cells are enough for
+//!   the frame.
 //!
 //! # How fragments come back
 //! A receiver returns fragments in the order in which it received them, so it only counts them, in its own ring. All
@@ -42,9 +42,9 @@ const RESERVE: u32 = 8;
 ///
 /// # Invariants
 /// 1. `base` points to [`bytes`](Self::bytes) bytes that live as long as `_owner`.
-/// 2. The sender writes a fragment only while it is not `outstanding` in any [`PeerFragments`]. From then on the
-///    receiver that it was sent to reads it, until that receiver has counted it as returned (release). The sender reads
-///    that count (acquire) before it writes the fragment again.
+/// 2. The sender writes bytes of a fragment only between its allocation and the cell that announces these bytes. From
+///    then on the receiver reads them, until it has counted the fragment as returned (release). The sender reads that
+///    count (acquire), or knows that the receiver has stopped reading, before it allocates the fragment again.
 pub(crate) struct FragmentMemory {
     base: NonNull<u8>,
     count: u32,
@@ -52,7 +52,7 @@ pub(crate) struct FragmentMemory {
     _owner: Owner,
 }
 
-// SAFETY: invariant 2 gives each fragment one writer or one reader at a time, handed over with release and acquire.
+// SAFETY: invariant 2 gives each byte one writer or one reader at a time, handed over with release and acquire.
 unsafe impl Send for FragmentMemory {}
 // SAFETY: as above.
 unsafe impl Sync for FragmentMemory {}
@@ -81,11 +81,11 @@ impl FragmentMemory {
         use mpj_pool::{Pool, RawBuffer};
         let block = mpj_pool::global().alloc(FragmentMemory::bytes(count, size))?;
         let base = block.as_ptr();
-        // SAFETY: the block is ours, and the fragments keep it alive.
+        // SAFETY: the block is ours, and the fragments keep it alive. Callers make one `FragmentPool`.
         Ok(unsafe { FragmentMemory::at(base, count, size, Arc::new(std::sync::Mutex::new(block))) })
     }
 
-    /// Makes fragments for a model; the pool would outlive the model.
+    /// Makes fragments for a model, which the global pool would outlive.
     #[cfg(loom)]
     pub(crate) fn new(count: u32, size: u32) -> Result<Self, AllocError> {
         let block = vec![0u8; FragmentMemory::bytes(count, size)];
@@ -120,13 +120,13 @@ impl FragmentMemory {
         if len as usize > self.size {
             return Err(Malformed::Size { len, fragment: self.size });
         }
-        // SAFETY: the index was checked against invariant 1; by the caller's contract the bytes are filled and, by
-        // invariant 2, not written by anyone.
+        // SAFETY: index and length were checked, so invariant 1 covers the bytes. By the caller's contract they are
+        // filled, and by invariant 2 nobody writes them.
         Ok(unsafe { std::slice::from_raw_parts(self.start(index), len as usize) })
     }
 }
 
-/// Checks whether the process of a peer has exited, and so reads no memory any more.
+/// Checks whether the process of a peer has exited, so that it cannot read memory any more.
 pub(crate) struct ExitCheck(Box<dyn Fn() -> bool + Send>);
 
 impl ExitCheck {
@@ -170,7 +170,7 @@ struct PeerFragments {
     /// Indices of the fragments that were sent and not reclaimed, in the order in which they were sent.
     outstanding: VecDeque<u32>,
     reclaimed: u64,
-    /// Number of fragments that the peer had returned when its count was last read.
+    /// Number of fragments that the peer had returned when its count was last read, at least `reclaimed`.
     returned: u64,
     /// Whether all fragments were reclaimed because the peer does not read any more. From then on its count is ignored.
     has_stopped_reading: bool,
@@ -309,7 +309,8 @@ impl PoolState {
         }
     }
 
-    /// Reclaims the fragments that all peers have returned. If none is free then, requests a wake-up from this peer.
+    /// Reclaims the fragments that all peers have returned, and takes one for peer `to`. If that fails and `to` holds
+    /// fragments, requests a wake-up from `to`.
     #[cold]
     fn reclaim_all(&mut self, to: usize) -> Result<Option<u32>, Malformed> {
         let PoolState { free, peers, .. } = &mut *self;
@@ -324,7 +325,7 @@ impl PoolState {
             return Ok(None);
         }
         peer.ring.request_wakeup();
-        // The loop above ignored impossible counts. One of this peer is an error here.
+        // The loop above ignored impossible counts. Here, an impossible count of this peer is an error.
         peer.read_returned()?;
         Ok(peer.pop_returned())
     }
@@ -363,7 +364,7 @@ impl PeerFragments {
         }
         // SYNC ring-receiver-closed (acquire)
         self.has_stopped_reading |= self.ring.receiver_closed().load(Ordering::Acquire) != 0;
-        // A system call, made only for a peer that was reported dead and holds fragments.
+        // A system call, made only for a peer that has died or left and holds fragments.
         self.has_stopped_reading = self.has_stopped_reading || (self.is_released && (self.exit.0)());
         if self.has_stopped_reading {
             self.reclaimed += self.outstanding.len() as u64;

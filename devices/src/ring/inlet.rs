@@ -4,7 +4,7 @@ use super::consumer::FrameHandler;
 use super::{Consumer, Malformed, PeerNotifier};
 use crate::device::{Landing, PeerId, Sink};
 
-/// Cells that are read from one ring before the next ring is polled.
+/// Most cells that are read from one ring before the next ring is polled.
 pub(crate) const CELLS_PER_POLL: usize = 64;
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct RingReceiver<B> {
     consumer: Consumer,
     /// Wakes the sender when it waits for room.
     notifier: B,
-    /// Whether the ring is not read any more, because of a malformed cell or the death of the sender.
+    /// Whether the ring is not read any more, because of an invalid value or the death of the sender.
     is_closed: bool,
 }
 
@@ -53,7 +53,7 @@ impl<B: PeerNotifier> RingReceiver<B> {
         }
     }
 
-    /// Reports a peer as lost if it has died within a body, and stops reading its ring.
+    /// If `peer` is the sender and has died within a streamed body, reports it as lost and stops reading its ring.
     pub(crate) fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
         if self.from == peer && self.consumer.is_in_stream() && !self.is_closed {
             self.is_closed = true;

@@ -1,8 +1,8 @@
-//! The errors that one side of a ring can find in the values of the other.
+//! The invalid values that one side of a ring can find.
 
 use std::fmt;
 
-/// A value in a ring that a correct peer never writes. Nothing more is read from that ring.
+/// A value in a ring that a correct peer never writes. It ends the connection to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Malformed {
     /// A cell's sequence number is neither the next one nor that of the previous round.
@@ -11,15 +11,15 @@ pub(crate) enum Malformed {
     Check { found: u16, right: u16 },
     /// The kind of a cell is unknown.
     Kind { kind: u8 },
-    /// Head and body are together longer than a cell.
+    /// The head and the bytes after it are together longer than a cell.
     Length { head: u8, length: u8 },
-    /// The length does not fit the kind of the cell.
+    /// The lengths do not fit the kind of the cell.
     Body { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
-    /// A body is longer than a fragment, or empty.
+    /// A body is longer than a fragment or empty, or its part that is already written is empty or is all of it.
     Size { len: u32, fragment: usize },
-    /// The cell does not continue the body that was begun, or no body was begun.
+    /// The cell does not continue the body that was begun, continues it too far, or finds none begun.
     Order { kind: u8, missing: usize },
     /// The count of cells consumed or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },

@@ -36,7 +36,7 @@ pub(super) enum CellKind {
 /// between its check and its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CellHeader {
-    /// The position of the frame plus 1, modulo 2^32.
+    /// The position of the cell plus 1, modulo 2^32.
     pub(super) seq: u32,
     pub(super) kind: u8,
     /// Bytes of the head.
@@ -118,9 +118,9 @@ pub(super) struct CacheLine {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<CacheLine>() == 64);
 
-/// Number of lines before the cells. The receiver writes the first two; the next two change rarely. So both sides never
-/// write constantly to one line, nor to one pair of lines that is fetched together.
-const WORDS: usize = 4;
+/// Number of lines before the cells. The receiver often writes the first two; both sides write the next two, but
+/// rarely. So no two lines that are fetched together are often written by different sides.
+const WORD_LINES: usize = 4;
 const CONSUMED: usize = 0;
 const RETURNED: usize = 1;
 const SENDER_WAITING: usize = 2;
@@ -133,8 +133,8 @@ const RECEIVER_CLOSED: usize = 3;
 ///    is not `p + 1`. It belongs to the receiver from the moment when the receiver reads `seq == p + 1` (acquire) until
 ///    the receiver stores `consumed > p` (release).
 /// 2. There is one [`Producer`](super::Producer) and one [`Consumer`](super::Consumer) for the memory of a ring.
-/// 3. `lines` points to `WORDS + mask + 1` lines, which live as long as `_owner`. They were zero at first, except for
-///    the bytes of the cells.
+/// 3. `lines` points to `WORD_LINES + mask + 1` lines, which live as long as `_owner`. They were zero at first, except
+///    for the bytes of the cells.
 /// 4. The bytes of line `RECEIVER_CLOSED` hold a [`SharedCopy`].
 pub(crate) struct Ring {
     lines: NonNull<CacheLine>,
@@ -173,7 +173,7 @@ unsafe impl Sync for Lines {}
 
 impl Ring {
     pub(crate) const fn bytes(cells: u32) -> usize {
-        (WORDS + cells as usize) * 64
+        (WORD_LINES + cells as usize) * 64
     }
 
     /// Makes a ring over memory.
@@ -192,13 +192,13 @@ impl Ring {
 
     pub(crate) fn new(cells: u32) -> Self {
         let line = |at| {
-            let byte = if at < WORDS { MaybeUninit::new(0) } else { MaybeUninit::uninit() };
+            let byte = if at < WORD_LINES { MaybeUninit::new(0) } else { MaybeUninit::uninit() };
             CacheLine { word: AtomicU64::new(0), bytes: UnsafeCell::new([byte; INLINE]) }
         };
-        let lines = std::sync::Arc::new(Lines((0..WORDS + cells as usize).map(line).collect()));
+        let lines = std::sync::Arc::new(Lines((0..WORD_LINES + cells as usize).map(line).collect()));
         let base = NonNull::from(&*lines.0).cast::<u8>();
-        // SAFETY: the lines are ours, zero where invariant 3 requires it, and kept alive by the owner; the caller that
-        // makes the two ends ensures invariant 2.
+        // SAFETY: the lines are ours, zero where invariant 3 requires it, and kept alive by the owner. Callers pass a
+        // power of two, and make only one end of each kind (invariant 2).
         unsafe { Ring::at(base, cells, lines) }
     }
 
@@ -217,7 +217,7 @@ impl Ring {
 
     #[inline]
     pub(super) fn cell(&self, position: u64) -> &CacheLine {
-        self.line(WORDS + (position as u32 & self.mask) as usize)
+        self.line(WORD_LINES + (position as u32 & self.mask) as usize)
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! ```text
 //!  one cell, 64 B
 //!  0              8                                   64 B
-//!  │ header word  │ head, then the body; or the head, then the fragment's index and the length, u32 each
+//!  │ header word  │ head, then the body or up to three numbers, u32 each (`CellKind`)
 //!
 //!  header word
 //!  0          32      36      42        48            64 bits
@@ -13,8 +13,8 @@
 //! ```
 //! The sender fills a cell and then stores the header word, whose `seq` is its position + 1 (release). A message of up
 //! to 56 bytes, head included, thus costs one cache line. The receiver stores its position in `consumed`, on a line of
-//! its own, once every few cells. The sender reads that line only when its own count says that the ring may be full. In
-//! the same way the receiver counts in `returned` the fragments that it returns.
+//! its own, once every quarter of the ring. The sender reads that line only when its own count shows too few free
+//! cells. The receiver counts in `returned` the fragments that it returns.
 //!
 //! A ring is in memory of this process (`smdev`) or in a segment that processes share (`shmdev`). Every value that a
 //! decision depends on is read once and then checked. A value that a correct peer never writes ends the connection to

@@ -1,7 +1,7 @@
 //! Models of a ring and of the fragments that go through it: two or three threads, every interleaving.
 //!
-//! loom tracks accesses to the bytes of a cell. It does not track fragments, whose memory is raw, so each model keeps
-//! one watched cell for each fragment.
+//! loom tracks accesses to the bytes of a cell. It does not track fragments, whose memory is raw, so models with
+//! fragments keep one watched cell for each.
 
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -136,7 +136,7 @@ impl Scene {
     }
 }
 
-/// One fragment is used again and again: it has one owner at a time, and a sender that waits for it is woken.
+/// One fragment is used twice: it has one owner at a time, and a sender that waits for it is woken.
 #[test]
 fn a_fragment_has_one_owner() {
     loom::model(|| {
@@ -151,7 +151,7 @@ fn a_fragment_has_one_owner() {
                     let mut is_sent = || match scene.send(&mut producer, slot, frame) {
                         FragmentGrant::Fragment(_) => true,
                         FragmentGrant::Retry => false,
-                        FragmentGrant::Exhausted => panic!("it is this peer that holds it"),
+                        FragmentGrant::Exhausted => panic!("this peer holds the fragment"),
                     };
                     while !is_sent() {
                         heavy_fence();
@@ -194,12 +194,12 @@ fn peer_exits(is_released: bool) {
         }
         // Either the peer still holds the fragment, or the fragment has come back.
         let first_try = scene.send(&mut to_other, other, 2);
-        assert_ne!(first_try, FragmentGrant::Retry, "the other holds nothing that it could return");
+        assert_ne!(first_try, FragmentGrant::Retry, "the other peer holds no fragment that it could return");
         leaver.join().unwrap();
         if first_try == FragmentGrant::Exhausted {
             assert!(
                 matches!(scene.send(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
-                "it has come back"
+                "the fragment has come back"
             );
         }
         assert!(scene.receive(&mut at_other, 2));
@@ -228,7 +228,7 @@ fn two_peers_never_hold_the_same_fragment() {
                 let (mut producer, slot, consumer) = scene.peer();
                 thread::spawn(move || {
                     let FragmentGrant::Fragment(index) = scene.send(&mut producer, slot, 1) else {
-                        panic!("there is one for each")
+                        panic!("there is a fragment for each peer")
                     };
                     assert_eq!(held.fetch_or(1 << index, Ordering::Relaxed) & 1 << index, 0);
                     consumer

@@ -10,7 +10,7 @@ use crate::prefetch;
 use crate::sync::atomic::Ordering;
 
 /// How many cells ahead a cell's line is prefetched. Without the prefetch, every locked instruction after a send waits
-/// until the line has come from the receiver's core (a fifth of a small message between far cores).
+/// until the line has come from the receiver's core: a fifth of the time of a small message between far cores.
 const WRITE_AHEAD: u64 = 4;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Producer {
         self.position - self.consumed >= self.ring.cells()
     }
 
-    /// Returns whether there is a free cell. If not, the receiver wakes this rank when there is one, provided that this
+    /// Returns whether there is a free cell. If not, the receiver wakes this rank when it frees one, provided that this
     /// method is called again after a [heavy fence](crate::fence::heavy_fence).
     ///
     /// # Errors
@@ -60,8 +60,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends a head and a body that follow each other in one cell. For this method and the next ones, the caller has
-    /// seen [`has_room`](Self::has_room) return true. `head.len() + len ≤ INLINE`.
+    /// Sends a head and a body that follow each other in one cell, so `head.len() + len ≤ INLINE`. The callers of all
+    /// `send_` methods have checked that there are free cells.
     #[inline]
     pub(crate) fn send_inline(&mut self, head: &[u8], len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) {
         self.publish(head, CellKind::Inline, len, &[], fill);
@@ -84,9 +84,9 @@ impl Producer {
         Ok(self.position + cells - self.consumed <= self.ring.cells())
     }
 
-    /// Sends a head whose body of `len` bytes is still being written to fragment `index`; `there` bytes are written.
-    pub(crate) fn send_stream_head(&mut self, head: &[u8], index: u32, len: u32, there: u32) {
-        self.send_numbers(head, CellKind::StreamHead, [index, len, there]);
+    /// Sends a head whose body of `len` bytes is still being written to fragment `index`; `written` bytes are there.
+    pub(crate) fn send_stream_head(&mut self, head: &[u8], index: u32, len: u32, written: u32) {
+        self.send_numbers(head, CellKind::StreamHead, [index, len, written]);
     }
 
     pub(crate) fn send_stream_data(&mut self, more: u32) {

@@ -7,14 +7,14 @@
 //!   claims the first       ■ ■ ■ ■ . . ■ ■   claims the last, and counts it when it is copied
 //!   when all are claimed, waits for the pieces that the sender has claimed
 //! ```
-//! The receiver never waits for a sender that does not poll: such a sender has claimed no piece.
+//! The receiver waits only for claimed pieces, so never for a sender that does not poll during the copy.
 
 use std::ops::Range;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The copies that one rank makes out of the memory of another, one after the other. It fits into a line after the
-/// line's word.
+/// The copies that one rank makes out of the memory of another, one after the other. It fits into a cache line of a
+/// ring, after the line's word.
 ///
 /// # Invariants
 /// As long as both sides are correct:
@@ -25,14 +25,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct SharedCopy {
     /// The unclaimed pieces: the first (low half), and the one after the last (high half).
     unclaimed: AtomicU64,
-    /// Number of pieces that the sender has finished (low half), and how often it failed to copy its pieces (high
-    /// half).
+    /// Number of pieces that the sender has finished, copied or not (low half), and how often it failed to copy its
+    /// pieces (high half).
     helped: AtomicU64,
     /// Describes the copy; the user of this type defines the words.
     words: [AtomicU64; 5],
 }
 
-/// The side from which pieces are claimed.
+/// The end from which pieces are claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Front,
@@ -50,7 +50,7 @@ impl SharedCopy {
         self.unclaimed.store(u64::from(pieces) << 32, Ordering::Release);
     }
 
-    /// No piece can be claimed any more.
+    /// Withdraws all unclaimed pieces.
     pub(crate) fn close(&self) {
         self.unclaimed.store(0, Ordering::Relaxed);
     }
@@ -79,8 +79,7 @@ impl SharedCopy {
                 Side::Front => (first..first + count, unclaimed + u64::from(count)),
                 Side::Back => (last - count..last, unclaimed - (u64::from(count) << 32)),
             };
-            // SYNC copy-pieces-open (acquire): a copy that was opened meanwhile may have the same value, and is a different
-            // one.
+            // SYNC copy-pieces-open (acquire): the value can be that of another copy, which was opened meanwhile.
             match self.unclaimed.compare_exchange_weak(unclaimed, rest, Ordering::Acquire, Ordering::Acquire)
             {
                 Ok(_) => return Some(taken),

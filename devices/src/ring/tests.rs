@@ -1,4 +1,4 @@
-//! Tests of a ring between two threads.
+//! Tests of rings and fragments: both ends are in this process, in most tests on one thread.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ fn pool(count: u32) -> Arc<FragmentPool> {
 
 /// Makes a ring to a new peer of the owner of `pool`.
 fn peer(pool: &Arc<FragmentPool>) -> (TestEndpoint, Consumer, Arc<Ring>) {
-    peer_until(pool, ExitCheck::never())
+    peer_with_exit_check(pool, ExitCheck::never())
 }
 
-fn peer_until(pool: &Arc<FragmentPool>, exit: ExitCheck) -> (TestEndpoint, Consumer, Arc<Ring>) {
+fn peer_with_exit_check(pool: &Arc<FragmentPool>, exit: ExitCheck) -> (TestEndpoint, Consumer, Arc<Ring>) {
     let ring = Arc::new(Ring::new(CELLS));
     let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(pool.memory()));
     (TestEndpoint::new(Arc::clone(&ring), Arc::clone(pool), Awake, exit), consumer, ring)
@@ -78,8 +78,8 @@ fn receive_all(consumer: &mut Consumer, mut next: u32) -> u32 {
 }
 
 #[test]
-fn frames_of_every_form_keep_order_and_content_across_threads() {
-    // Another peer holds the only fragment half of the time, so half of the long bodies are split.
+fn inline_fragment_and_split_frames_keep_order_and_content_across_threads() {
+    // Another peer holds the only fragment for the first half of the frames, so the long bodies there are split.
     let pool = pool(1);
     let (mut endpoint, mut consumer, _) = peer(&pool);
     let (mut other, mut idle, _) = peer(&pool);
@@ -123,15 +123,15 @@ fn full_ring_has_room_after_the_receiver_publishes_its_position() {
         assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     }
     assert!(rx.sender_waits(), "the sender has requested a wake-up");
-    assert!(!rx.sender_waits(), "it was log");
+    assert!(!rx.sender_waits(), "the request is reported once");
     assert_eq!(tx.has_room(), Ok(true));
 }
 
 #[test]
 fn impossible_count_of_returned_fragments_breaks_a_waiting_sender() {
     let pool = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
-    let (mut liar, _reads, ring) = peer(&pool);
-    let (mut other, _reads_too, _) = peer(&pool);
+    let (mut liar, _consumer, ring) = peer(&pool);
+    let (mut other, _other_consumer, _) = peer(&pool);
     post(&mut liar, 0, 300).unwrap();
     while post(&mut other, 0, 300).is_ok() {}
     assert_eq!(post(&mut liar, 0, 300), Err(PostError::Again));
@@ -145,7 +145,7 @@ fn peer_that_does_not_poll_cannot_take_the_reserved_fragments() {
     let (mut endpoint, mut consumer, _) = peer(&pool);
     let sent = (0..).take_while(|i| post(&mut endpoint, *i, 300).is_ok()).count();
     assert_eq!(sent, 14, "all but the last eighth");
-    // Each of two others gets one, as often as it returns it.
+    // Each of two other peers gets a fragment again whenever it has returned the last one.
     let mut others = [peer(&pool), peer(&pool)];
     for round in 0..20 {
         for (endpoint, consumer, _) in &mut others {
@@ -167,7 +167,7 @@ fn short_frames_do_not_wait_for_fragments() {
     let (mut endpoint, mut consumer, _) = peer(&pool);
     // Two go in fragments; each further one takes three cells, until the ring is full.
     let sent = (0..).take_while(|i| post(&mut endpoint, *i, 100).is_ok()).count() as u32;
-    assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is on its way");
+    assert_eq!(sent, 2 + (CELLS - 2) / 3 + 1, "the last one is sent in part");
     assert!(endpoint.has_unflushed());
     assert_eq!(receive_all(&mut consumer, 0), sent - 1);
     assert!(!endpoint.flush().unwrap());
@@ -201,7 +201,7 @@ fn fragments_for_another_after(
     end: impl FnOnce(&mut TestEndpoint, Consumer) -> Option<Consumer>,
 ) -> usize {
     let pool = pool(16);
-    let (mut endpoint, consumer, _) = peer_until(&pool, ExitCheck::new(move || has_exited));
+    let (mut endpoint, consumer, _) = peer_with_exit_check(&pool, ExitCheck::new(move || has_exited));
     while post(&mut endpoint, 0, 300).is_ok() {}
     let _held = end(&mut endpoint, consumer);
     let (mut other, _consumer, _) = peer(&pool);
@@ -240,10 +240,10 @@ fn fragments_of_a_dead_peer_come_back_when_its_process_exits_later() {
     let exit = Arc::clone(&has_exited);
     let pool = pool(16);
     let (mut endpoint, _consumer, _) =
-        peer_until(&pool, ExitCheck::new(move || exit.load(Ordering::Relaxed)));
+        peer_with_exit_check(&pool, ExitCheck::new(move || exit.load(Ordering::Relaxed)));
     while post(&mut endpoint, 0, 300).is_ok() {}
     endpoint.peer_gone();
-    let (mut other, _reads, _) = peer(&pool);
+    let (mut other, _other_consumer, _) = peer(&pool);
     assert_eq!((0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 1);
     has_exited.store(true, Ordering::Relaxed);
     assert_eq!((1..).take_while(|i| post(&mut other, *i, 300).is_ok()).count(), 13);
@@ -254,7 +254,8 @@ fn closed_peer_is_not_reported_as_malformed() {
     for has_exited in [false, true] {
         let pool = pool(8);
         let exit = ExitCheck::new(move || has_exited);
-        let ((mut endpoint, consumer, _), (mut other, _reader, _)) = (peer_until(&pool, exit), peer(&pool));
+        let ((mut endpoint, consumer, _), (mut other, _other_consumer, _)) =
+            (peer_with_exit_check(&pool, exit), peer(&pool));
         while post(&mut endpoint, 0, 300).is_ok() {}
         drop(consumer);
         // The fragments come back for another peer before this rank learns that the first has left.
@@ -269,17 +270,17 @@ fn closed_peer_is_not_reported_as_malformed() {
 #[test]
 fn released_peer_that_lives_on_returns_no_fragment_of_another_peer() {
     let pool = pool(8);
-    // The name by which the peer's process is found was overwritten, so `ExitCheck` is wrong.
-    let (mut endpoint, mut accused, _) = peer_until(&pool, ExitCheck::new(|| true));
+    // `ExitCheck` wrongly reports an exit, as if the name of the peer's socket was overwritten.
+    let (mut endpoint, mut accused, _) = peer_with_exit_check(&pool, ExitCheck::new(|| true));
     while post(&mut endpoint, 0, 300).is_ok() {}
     endpoint.peer_gone();
     // All of its fragments go to another peer.
     let (mut other, mut consumer, _) = peer(&pool);
     let sent = (0..).take_while(|i| post(&mut other, *i, 300).is_ok()).count();
     assert_eq!(sent, 7);
-    // The accused peer goes on, and returns the fragments that it once held.
+    // The accused peer continues, and returns the fragments that it held before.
     while accused.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap() {}
-    assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "nothing was taken from under the other");
+    assert_eq!(post(&mut other, 7, 300), Err(PostError::Again), "the other peer keeps its fragments");
     assert_eq!(receive_all(&mut consumer, 0), 7);
 }
 
@@ -488,11 +489,11 @@ impl FrameHandler for FrameCollector {
     }
 }
 
-/// The size of fragments that are longer than one chunk of a streamed body.
+/// The size in bytes of fragments that are longer than one chunk of a streamed body.
 const LONG: u32 = 1 << 16;
 
 #[test]
-fn long_bodies_are_read_while_they_are_written() {
+fn streamed_bodies_arrive_complete_and_in_order() {
     let pool = Arc::new(FragmentPool::new(Arc::new(FragmentMemory::new(4, LONG).unwrap()), &Bias::new()));
     let (mut endpoint, mut consumer, _) = peer(&pool);
     let lengths = [LONG as usize, 100, 8193, 0, 8192, 40_000, 16_384, 65_535];
@@ -512,7 +513,7 @@ fn long_bodies_are_read_while_they_are_written() {
             }
         }
     });
-    assert!(collector.begun > 50, "{} bodies were read in parts", collector.begun);
+    assert!(collector.begun > 50, "{} bodies were streamed", collector.begun);
     for (i, ((head, received), sent)) in (0u64..).zip(collector.frames.iter().zip(&bodies)) {
         assert_eq!(head, &i.to_le_bytes());
         assert!(received == sent, "message {i} of {} bytes", sent.len());
@@ -552,60 +553,60 @@ unsafe impl Sink for RecordingSink {
 fn abort_body_reports_a_peer_that_died_within_a_body() {
     let (mut tx, rx) = pair();
     let (mut log, mut receiver) = (RecordingSink::default(), RingReceiver::new(PeerId(3), rx, Awake));
-    let mut now = |receiver: &mut RingReceiver<Awake>| {
+    let mut drain = |receiver: &mut RingReceiver<Awake>| {
         receiver.drain(&mut log);
         std::mem::take(&mut log.0)
     };
     tx.send_inline(&[1; 8], 5, |room| room.fill(MaybeUninit::new(0)));
     tx.send_stream_head(&[1; 8], 1, 100, 50);
-    assert_eq!(now(&mut receiver), ["P3: 5 bytes", "P3: begins 100 bytes"]);
+    assert_eq!(drain(&mut receiver), ["P3: 5 bytes", "P3: begins 100 bytes"]);
     let mut others = RecordingSink::default();
     receiver.abort_body(PeerId(2), &mut others);
-    assert!(others.0.is_empty(), "it is another's");
+    assert!(others.0.is_empty(), "rank 2 is not the sender of this ring");
     receiver.abort_body(PeerId(3), &mut others);
     receiver.abort_body(PeerId(3), &mut others);
     assert_eq!(others.0, ["P3: it died in the middle of a message"]);
     tx.send_stream_data(50);
-    assert!(now(&mut receiver).is_empty(), "nothing is read any more");
+    assert!(drain(&mut receiver).is_empty(), "nothing is read any more");
 }
 
-/// Streamed bodies whose fragment does not exist, that are longer than a fragment, that are complete at once, that
-/// continue too far, or that do not continue.
+/// Streamed bodies that name no existing fragment, are longer than a fragment, begin with no bytes or all of them, or
+/// continue with no bytes, too many, or another cell; and a continuation without a beginning.
 #[test]
 fn malformed_streamed_body_is_an_error() {
-    let log = |write: &dyn Fn(&mut Producer)| {
+    let error_of = |write: &dyn Fn(&mut Producer)| {
         let (mut tx, mut rx) = pair();
         write(&mut tx);
         let mut collector = FrameCollector::default();
         loop {
             match rx.receive(&mut collector) {
                 Ok(true) => assert!(collector.frames.is_empty(), "a frame that nobody sent"),
-                Ok(false) => panic!("it makes sense"),
+                Ok(false) => panic!("the cells were accepted"),
                 Err(why) => return why.to_string(),
             }
         }
     };
     let cell = |what: &str| format!("it wrote a malformed cell: {what}");
-    assert_eq!(log(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
-    for (len, there) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
-        let why = log(&|tx| tx.send_stream_head(&[1; 8], 1, len, there));
-        assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{there} bytes");
+    assert_eq!(error_of(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
+    for (len, written) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
+        let why = error_of(&|tx| tx.send_stream_head(&[1; 8], 1, len, written));
+        assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{written} bytes");
     }
     for more in [0, 51, u32::MAX] {
-        let why = log(&|tx| {
+        let why = error_of(&|tx| {
             tx.send_stream_head(&[1; 8], 1, 100, 50);
             tx.send_stream_data(more);
         });
         assert_eq!(why, cell("cell kind 5 with 50 bytes of a body missing"));
     }
-    assert_eq!(log(&|tx| tx.send_stream_data(1)), cell("cell kind 5 with 0 bytes of a body missing"));
+    assert_eq!(error_of(&|tx| tx.send_stream_data(1)), cell("cell kind 5 with 0 bytes of a body missing"));
     for other in [
         (|tx: &mut Producer| tx.send_inline(&[1; 8], 0, |_| ())) as fn(&mut Producer),
         |tx| tx.send_fragment(&[1; 8], 0, 10),
         |tx| tx.send_stream_head(&[1; 8], 0, 10, 5),
         |tx| tx.send_split_head(&[1; 8], 10),
     ] {
-        let why = log(&|tx| {
+        let why = error_of(&|tx| {
             tx.send_stream_head(&[1; 8], 1, 100, 50);
             other(tx);
         });

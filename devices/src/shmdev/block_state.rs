@@ -9,9 +9,9 @@
 //!  revokes:    EXPORTED ──► 0
 //!              COPYING ──► REVOKED      ···►  stops:       REVOKED ──► 0
 //! ```
-//! Each transition except the first is one compare and exchange. So only one side changes a word that is `EXPORTED` or
-//! `COPYING`. An owner that revokes a block knows whether its receiver still reads it. A receiver whose block was
-//! revoked during the copy knows that it has received nothing. `model.rs` has loom check the transitions.
+//! Each transition except the first is one compare and exchange. So if both sides change a word that is `EXPORTED` or
+//! `COPYING`, one of them fails. An owner that revokes a block knows whether its receiver still reads it. A receiver
+//! whose block was revoked during the copy knows that it has received nothing. `model.rs` checks the transitions.
 
 use super::slot_ids::ID_END;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ impl<'a> BlockState<'a> {
         }
     }
 
-    /// Resets the word, in whatever state the block is.
+    /// Resets the word, whatever state it holds, when the owner frees the slot.
     pub(super) fn clear(&self) {
         self.at.store(0, Ordering::Relaxed);
     }
@@ -93,8 +93,8 @@ impl<'a> BlockState<'a> {
         self.at.compare_exchange(self.word(EXPORTED), taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns an acquired block; returns whether the receiver had it until now. If not, the bytes that were read are
-    /// not a message: the owner has revoked the block, or has given this rank up and reused the word.
+    /// Gives an acquired block back; returns whether it was still acquired. If not, the bytes that were read are not a
+    /// message: the owner has revoked the block, or took this rank for exited and reused the word.
     pub(super) fn give_back(&self, from: BlockUse) -> bool {
         let (now, then) = if from == BlockUse::View { (VIEWED, RETURNED) } else { (COPYING, EXPORTED) };
         let exchange = |now, then| {

@@ -1,11 +1,11 @@
-//! Single copies (cross memory attach): a receiver has the kernel copy a message out of the memory of its sender.
+//! Single copies (cross memory attach): the kernel copies a message out of the sender's memory for the receiver.
 //!
 //! A sender *exposes* memory under a number, which is in the sender's table for as long as the memory may be read. The
-//! receiver copies the memory and then the number, in one system call. If the number was still in the table, the copy
-//! is the message. Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender that
-//! revokes memory never waits for a reader.
+//! receiver copies the memory and then the number. If the number was still in the table, the copy is the message.
+//! Otherwise the sender has revoked the memory meanwhile, and may have written to it. So a sender that revokes memory
+//! never waits for a reader.
 //!
-//! A process that has got the process id of one that has died has other numbers, or no table.
+//! If another process has got the process id of a dead rank, it has other numbers, or no table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl ShmExposedTable {
         })
     }
 
-    /// Returns `None` if the memory is not contiguous, or if all slots are in use.
+    /// Exposes memory. Returns `None` if the memory is not contiguous, or if all slots are in use.
     pub(super) fn expose(self: &Arc<Self>, memory: &MemoryDesc) -> Option<ShmExposure> {
         let base = memory.contiguous()?.expose_provenance() as u64;
         let number = self.numbers.alloc()?;
@@ -85,8 +85,8 @@ impl ShmExposure {
         self.number
     }
 
-    /// Replaces the number in the slot, which no peer knows, by the checksum of `what` and the number. Returns `what`
-    /// and the number.
+    /// Replaces the number in the slot, which no peer knows yet, by the checksum of `what` and the number. Returns
+    /// `what` and the number.
     pub(super) fn publish_checksum(&self, what: [u64; 4]) -> [u64; 5] {
         let [a, b, c, d] = what;
         let words = [a, b, c, d, self.number];
@@ -101,7 +101,7 @@ impl ShmExposure {
         Registration::new(self, bytes)
     }
 
-    /// Revokes the memory: a receiver that reads it from now on detects that.
+    /// Revokes the memory: a receiver whose read ends after this call detects that.
     pub(super) fn revoke(&self) {
         if let Some(slot) = self.exposed.slots.get(slot_of(self.number)) {
             slot.store(0, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Drop for ShmExposure {
     }
 }
 
-/// Returns a checksum of the words. It is not 0, and other words are very unlikely to have the same.
+/// Returns a checksum of the words. It is never 0, and different words very rarely have the same checksum.
 fn sum(words: [u64; 5]) -> u64 {
     let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     words.into_iter().fold(1, mix) | 1
@@ -232,8 +232,8 @@ impl PeerMemory {
     pub(super) fn has_hazard(&self, number: u64, process: Option<&sys::Process>) -> bool {
         match self.word(self.numbers.wrapping_add(8 * SLOTS as u64)) {
             Ok(writing) => writing == number,
-            // The table exists for as long as the rank writes. So the rank has exited, even if its process id now
-            // belongs to another process.
+            // The table exists for as long as the rank writes. So the rank does not write any more, even if its process
+            // id now belongs to another process.
             Err(sys::Errno::FAULT) => false,
             Err(_) => process.is_some_and(sys::Process::is_running),
         }
@@ -273,8 +273,8 @@ impl PeerMemory {
         match unsafe { sys::read_process(self.process, &pieces) } {
             Ok(copied) if copied == to.len + 8 && found == number => Ok(OpStatus::Done),
             Ok(copied) if copied == to.len + 8 => Err(PostError::Revoked),
-            // Some of the memory is not mapped, or the system denies access. The engine then has the sender send the
-            // message in frames.
+            // Some of the memory is not mapped, or the system denies access. The engine then requests the message in
+            // frames.
             Ok(_) | Err(_) => Err(PostError::Unsupported),
         }
     }

@@ -1,19 +1,19 @@
-//! The control block of a rank: the words by which the other ranks of the host notify it.
+//! The control block of a rank: the words by which the other ranks of the host notify it, and its card.
 //!
 //! # How a rank is notified
 //! A sender writes a frame to its ring and then reads the *state* of the receiver: one load, of a line that rarely
-//! changes. If the state is 0, the sender does nothing more. Two bits of the state concern it:
+//! changes. If neither of these two bits is set, the sender does nothing more:
 //!
-//! * [`ASLEEP`]: the sender clears the bit and then wakes the rank. A sender that finds the bit cleared wakes nobody.
-//!   So there is one wake-up for each sleep, and a socket never holds more datagrams than its owner went to sleep.
-//! * [`USES_BITMAP`]: the receiver has more rings than it wants to poll. The sender sets its bit in the *ready bits*
-//!   before it checks whether the receiver sleeps. The receiver takes all bits at once, and then sees the frames that
-//!   were written before a bit was set.
+//! * [`ASLEEP`]: the sender clears the bit and then wakes the rank. A sender that finds the bit cleared does not wake
+//!   it. So other ranks send at most one datagram for each sleep that the rank begins.
+//! * [`USES_BITMAP`]: the receiver has many rings, and normally polls only those whose bits are set. The sender sets
+//!   its bit in the *ready bits* before it checks whether the receiver sleeps. The receiver takes all bits at once, and
+//!   then sees the frames that were written before a bit was set.
 //!
 //! In any state, the ready bits also announce rare events: a new ring, and a requested card that has been published.
 //!
 //! No wake-up is lost, by the pattern of `ring/README.md`. The sender writes its frame (or its bit), executes a light
-//! fence, and reads the state. The receiver changes its state, executes a heavy fence, and polls everything once more.
+//! fence, and reads the state. The receiver changes its state, executes a heavy fence, and polls once more.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -27,12 +27,12 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 const ASLEEP: u32 = 1;
 /// The owner was woken while it was awake: it must not sleep the next time.
 const WOKEN: u32 = 2;
-/// The owner polls only the rings whose ready bits are set.
+/// Senders set their ready bits: the owner normally polls only the rings whose bits are set.
 const USES_BITMAP: u32 = 4;
 
 /// Words of the longest card that fits.
-const CARD: usize = 62;
-/// The value of `card_len` if the card does not fit and must be obtained in another way.
+const CARD_WORDS: usize = 62;
+/// The value of `card_len` if the card does not fit. Other ranks must obtain it in another way.
 const TOO_LONG: u32 = u32::MAX;
 
 /// All senders read it, so it is on a line of its own.
@@ -47,7 +47,7 @@ struct ControlWords {
     card_len: AtomicU32,
     /// The name of the socket that the rank sleeps on; 0 before it has opened the device.
     wakeup_name: AtomicU64,
-    card: [AtomicU64; CARD],
+    card: [AtomicU64; CARD_WORDS],
 }
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ControlWords>() == 9 * LINE);
@@ -62,8 +62,8 @@ pub(super) enum StoredCard {
 /// The control words of one rank.
 ///
 /// # Invariants
-/// 1. `words`, `ready` and `card_waiters` point to memory that was zero at first. `ready` and `card_waiters` have one bit for each
-///    rank. All three live as long as `_owner`, and all processes use them only by atomic operations.
+/// 1. `words`, `ready` and `card_waiters` point to memory that was zero at first. `ready` and `card_waiters` have one
+///    bit for each rank. All three live as long as `_owner`, and all processes use them only by atomic operations.
 pub(super) struct ControlBlock {
     words: NonNull<ControlWords>,
     ready: NonNull<[AtomicU64]>,
@@ -119,17 +119,17 @@ impl ControlBlock {
     #[cfg(all(test, loom))]
     pub(super) fn for_model(ranks: u32) -> Self {
         type Bits = Box<[AtomicU64]>;
-        struct Own(ControlWords, Bits, Bits);
+        struct Memory(ControlWords, Bits, Bits);
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect::<Bits>();
         let [is_claimed, card_len, state] = std::array::from_fn(|_| AtomicU32::new(0));
         let card = std::array::from_fn(|_| AtomicU64::new(0));
-        let words_ =
+        let control_words =
             ControlWords { state: State(state), is_claimed, card_len, wakeup_name: AtomicU64::new(0), card };
-        let own = std::sync::Arc::new(Own(words_, zeros(words(ranks)), zeros(words(ranks))));
-        let Own(at, ready, card_waiters) = &*own;
+        let memory = std::sync::Arc::new(Memory(control_words, zeros(words(ranks)), zeros(words(ranks))));
+        let Memory(at, ready, card_waiters) = &*memory;
         let (at, ready, card_waiters) =
             (NonNull::from(at), NonNull::from(&**ready), NonNull::from(&**card_waiters));
-        ControlBlock { words: at, ready, card_waiters, _owner: own }
+        ControlBlock { words: at, ready, card_waiters, _owner: memory }
     }
 
     #[inline]
@@ -143,8 +143,8 @@ impl ControlBlock {
         &self.words().state.0
     }
 
-    /// Claims the control block, once for the life of the job, because each ring must have only one producer and one
-    /// consumer. Returns whether it was free.
+    /// Claims the control block, once in the life of the job, because each ring must have only one producer and one
+    /// consumer. Returns whether the control block was free.
     pub(super) fn claim(&self, wakeup_name: u64) -> bool {
         let is_free = self.words().is_claimed.swap(1, Ordering::Relaxed) == 0;
         if is_free {
@@ -201,7 +201,7 @@ impl ControlBlock {
     }
 
     /// Announces that the owner is about to sleep. Afterwards the owner executes a heavy fence and polls once more.
-    /// Returns whether the owner was woken meanwhile and must not sleep.
+    /// Returns whether the owner was woken while it was awake and must not sleep.
     pub(super) fn prepare_sleep(&self) -> bool {
         let next = |state| Some(state & USES_BITMAP | ASLEEP);
         self.state()
@@ -236,7 +236,7 @@ impl ControlBlock {
     }
 
     pub(super) fn has_room_for(card: &[u8]) -> bool {
-        card.len() <= 8 * CARD
+        card.len() <= 8 * CARD_WORDS
     }
 
     /// Publishes the owner's card; returns the ranks that have requested it.
@@ -266,7 +266,7 @@ impl ControlBlock {
         // SYNC stored-card (acquire)
         match words.card_len.load(Ordering::Acquire) {
             0 => None,
-            len if len as usize <= 8 * CARD => {
+            len if len as usize <= 8 * CARD_WORDS => {
                 let bytes = words.card.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
                 Some(StoredCard::Inline(bytes.take(len as usize).collect()))
             }
@@ -274,8 +274,8 @@ impl ControlBlock {
         }
     }
 
-    /// Requests that the owner notify `waiter` when its card is published. The waiter must check for the card once more
-    /// afterwards.
+    /// Requests that the owner notify `waiter` when the owner's card is published. Afterwards the waiter must check for
+    /// the card once more.
     pub(super) fn add_card_waiter(&self, waiter: u32) {
         let (word, bit) = bit_of(waiter);
         // SAFETY: invariant 1.

@@ -1,11 +1,11 @@
-//! Single copies that two processes make together. The receiver has the kernel read pieces of the sender's memory, from
-//! the front. The sender, while it polls, has the kernel write pieces to the receiver's memory, from the back.
+//! Single copies that two processes make together. For the receiver, the kernel reads pieces of the sender's memory,
+//! from the front. For a sender that polls, the kernel writes pieces to the receiver's memory, from the back.
 //!
 //! ```text
 //!   receiver                                          sender
 //!   exposes the destination under a number
 //!   opens the pieces, notifies the sender ──────────► claims the last pieces
-//!   reads the first pieces                            checks its own number and the receiver's, and writes the pieces
+//!   reads the first pieces                            checks its number and the receiver's checksum; writes the pieces
 //!   spins for a moment, or completes later ◄───────── counts them
 //! ```
 //! A piece that the sender has claimed may be written to the receiver's memory until the sender has counted it, or has
@@ -30,7 +30,7 @@ const MAX_CLAIM: u32 = 16;
 /// How often the receiver polls for the sender's pieces before it leaves the copy to be completed later.
 const SPINS: u32 = 2_000;
 
-/// Returns how many of the `left` pieces to claim at once: many, because each system call has its price, and fewer near
+/// Returns how many of the `left` pieces to claim at once: many, because each system call has a cost, and fewer near
 /// the end, where the two ranks wait for each other.
 fn pieces_per_claim(left: u32) -> u32 {
     (left / 2).clamp(MAX_CLAIM / 2, MAX_CLAIM)
@@ -43,8 +43,8 @@ pub(super) struct ShmCoopCopy {
     /// The memory of this rank's peers, by index.
     peers_memory: Mutex<Vec<Option<PeerMemory>>>,
     pending_writes: PendingWrites,
-    /// Whether senders are asked to help. That requires a core for each rank: otherwise a sender might be descheduled
-    /// in the middle of a piece while the receiver waits for it.
+    /// Whether senders are notified of copies, to help. That requires a core for each rank: otherwise a sender might be
+    /// descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct PeerCopies {
     pub(super) index: u32,
     /// Whether one of them is pending.
     pub(super) has_pending: AtomicBool,
-    /// Whether the peer has failed to write a piece. It is not notified of further copies.
+    /// Whether a cooperative copy has failed at the peer or was overwritten: the peer gets no further notifications.
     pub(super) help_failed: AtomicBool,
 }
 
@@ -125,7 +125,7 @@ impl ShmCoopCopy {
         let (mut mine, mut outcome, mut must_fail) = (0, Ok(OpStatus::Done), false);
         while let Some(taken) = pieces.claim(Side::Front, pieces_per_claim) {
             if taken.start != mine || taken.end > all {
-                // The word was overwritten.
+                // The word of the unclaimed pieces was overwritten.
                 pieces.close();
                 must_fail = true;
                 break;
@@ -134,7 +134,7 @@ impl ShmCoopCopy {
             if outcome.is_ok() {
                 let (begin, end) = (taken.start as usize * PIECE, to.len.min(taken.end as usize * PIECE));
                 let part = MemoryPart { at: to.at + begin, len: end - begin, ..to };
-                // SAFETY: the caller's promise; the pieces are ours.
+                // SAFETY: the caller's promise; this side has claimed the pieces.
                 outcome = unsafe { peer_memory.copy(key, at + begin as u64, part) };
             }
         }
@@ -188,12 +188,12 @@ impl ShmCoopCopy {
         let (to, from) = (to.checked_add(at)?, from.checked_add(at)?);
         self.exposed.with_hazard(theirs, || {
             // These checks fail for words that were overwritten, for memory that was revoked, and for another process
-            // that has the id of one that has died.
+            // that has got the id of a dead process.
             if !self.exposed.is_exposed(number) || !peer_memory.checksum_matches(words) {
                 return None;
             }
-            // SAFETY: the receiver has exposed that memory for this, and waits while this rank announces that it
-            // writes.
+            // SAFETY: the receiver has exposed that memory for this, and does not reuse it while this rank announces
+            // that it writes.
             unsafe { peer_memory.write(to, from, len) }?;
             self.exposed.is_exposed(number).then_some(())
         })
@@ -263,7 +263,7 @@ pub(super) mod tests {
         fn copy(&self, key: &RemoteKey, to: &mut [u8], notify: impl FnOnce()) -> Result<OpStatus, PostError> {
             let memory = memory(to);
             let part = memory.part(0, memory.bytes(), None);
-            // SAFETY: the memory stays, and nobody else uses it, until the tests have seen the end of a copy.
+            // SAFETY: the memory stays, and nobody else uses it, until the copy has ended.
             unsafe { self.receiver.copy(self.peer_memory, &self.copies, (key, 0), part, OP, notify) }
         }
 
@@ -287,7 +287,7 @@ pub(super) mod tests {
         for len in [1, MIN_COOP, MIN_COOP + 1, 100_001, 1 << 20] {
             for helps in [0, 1, 3, 1000] {
                 let mut pair = Pair::new(len);
-                let (_shown, key) = pair.expose();
+                let (_exposed, key) = pair.expose();
                 let mut to = vec![0; len];
                 let mut helped = 0;
                 let moved = pair.copy(&key, &mut to, || helped = (0..helps).filter(|_| pair.help()).count());
@@ -301,7 +301,7 @@ pub(super) mod tests {
     #[test]
     fn copy_completes_later_if_the_sender_has_yet_to_write_its_pieces() {
         let mut pair = Pair::new(100_001);
-        let (_shown, key) = pair.expose();
+        let (_exposed, key) = pair.expose();
         let (mut to, mut next) = (vec![0; 100_001], vec![0; 100_001]);
         let mut taken = 0..0;
         assert_eq!(pair.copy(&key, &mut to, || taken = pair.claim()), Ok(OpStatus::InProgress));
@@ -320,7 +320,7 @@ pub(super) mod tests {
     #[test]
     fn sender_that_cannot_write_is_not_notified_again() {
         let mut pair = Pair::new(100_001);
-        let (_shown, key) = pair.expose();
+        let (_exposed, key) = pair.expose();
         pair.sender.set_peer_memory(0, None);
         let mut to = vec![0; 100_001];
         assert_eq!(pair.copy(&key, &mut to, || assert!(pair.help())), Err(PostError::Unsupported));
@@ -347,7 +347,7 @@ pub(super) mod tests {
     #[test]
     fn words_without_their_checksum_are_refused() {
         let mut pair = Pair::new(100_001);
-        let (_shown, key) = pair.expose();
+        let (_exposed, key) = pair.expose();
         for wrong in 0..5 {
             let mut to = vec![0; 100_001];
             let mut words = [0; 5];
@@ -369,10 +369,10 @@ pub(super) mod tests {
 
     #[test]
     fn pending_write_fails_when_its_peer_has_died_and_is_not_writing() {
-        // Whether its death is known before the copy is pending, or after; and whether it writes then.
+        // Whether the death is known before the copy is pending, and whether the sender writes at that time.
         for (is_gone_before, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut pair = Pair::new(100_001);
-            let (_shown, key) = pair.expose();
+            let (_exposed, key) = pair.expose();
             let mut to = vec![0; 100_001];
             let mut words = [0; 5];
             let copy = |words: &mut [u64; 5], to: &mut [u8]| {
@@ -393,7 +393,7 @@ pub(super) mod tests {
             assert_eq!(moved, Ok(OpStatus::InProgress));
             pair.receiver.pending_writes.peer_gone(1);
             if writes {
-                assert_eq!(pair.reap(), [], "it may write yet");
+                assert_eq!(pair.reap(), [], "the sender might still write");
                 pair.sender.exposed.writing().store(0, Ordering::SeqCst);
             }
             assert_eq!(pair.reap(), [(OP, false)]);
@@ -404,7 +404,7 @@ pub(super) mod tests {
     #[test]
     fn close_waits_for_a_write_in_progress() {
         let mut pair = Pair::new(100_001);
-        let (_shown, key) = pair.expose();
+        let (_exposed, key) = pair.expose();
         let mut to = vec![0; 100_001];
         let mut number = 0;
         let call = || {
@@ -429,7 +429,7 @@ pub(super) mod tests {
     fn overwritten_piece_counts_are_refused() {
         for (taken, written) in [(2, 25), (0, 1000)] {
             let mut pair = Pair::new(100_001);
-            let (_shown, key) = pair.expose();
+            let (_exposed, key) = pair.expose();
             let mut to = vec![0; 100_001];
             let pieces = pair.ring.shared_copy();
             let moved = pair.copy(&key, &mut to, || {

@@ -63,7 +63,7 @@ impl Endpoint for ShmEndpoint {
     ) -> Result<OpStatus, PostError> {
         if PeerBlocks::is_block_key(key) {
             let run = to.contiguous().ok_or(PostError::Unsupported)?;
-            // SAFETY: the caller's promise: it is all of `to`.
+            // SAFETY: the caller's promise; `run` has all `to.len` bytes of `to`.
             return unsafe { self.peer_blocks.copy(key, at, run, to.len) };
         }
         let peer_memory = self.peer_memory.ok_or(PostError::Unsupported)?;
@@ -103,7 +103,7 @@ mod tests {
         if crate::cores::is_oversubscribed(&Config::default(), 2) {
             drop(writeln!(
                 std::io::stderr(),
-                "SKIPPED: a peer is asked to help with copies only if it has a core"
+                "SKIPPED: a sender helps with copies only if there is a core for each rank"
             ));
             return;
         }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(moved, Ok(OpStatus::InProgress));
         let mut sink = RecordingSink::default();
         inlet.progress(&mut sink);
-        assert_eq!(sink.0, [], "it may write yet");
+        assert_eq!(sink.0, [], "the sender might still write");
         endpoint.peer_gone();
         inlet.progress(&mut sink);
         assert_eq!(sink.0, [(OP, false)]);

@@ -2,10 +2,9 @@
 //!
 //! For each exported block there is a word in the owner's pool, which holds the number of the export and the state of
 //! the block (`block_state`). The owner does not reuse the block until its receiver has returned it, even if the
-//! operation has ended otherwise or the device is closed ([`ORPHANS`]). A receiver that has left, or was reported dead,
-//! may still read the block, and so may other ranks of its process. So the block also comes back when the receiver's
-//! wake-up socket is closed, which the receiver keeps open while it reads any block. A receiver that finds another
-//! number in the word is too late.
+//! operation has failed or the device is closed ([`ORPHANS`]). A receiver that has left, or was reported dead, may
+//! still read the block. It keeps its wake-up socket open while it reads any block, so the block also comes back when
+//! that socket is closed. If a receiver finds another number in the word, it cannot acquire the block.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,7 +45,7 @@ pub(super) struct ExportedBlock {
     _returned: Vec<OrphanedBlock>,
 }
 
-/// A block whose operation has ended before its receiver has returned it.
+/// A block that its receiver has not returned, although its operation has ended.
 #[derive(Debug)]
 struct OrphanedBlock {
     exports: Arc<BlockExports>,
@@ -55,8 +54,8 @@ struct OrphanedBlock {
     _keep: KeepAlive,
 }
 
-/// Blocks that are still read although their operations have ended. A rank searches its own blocks here when it exports
-/// another one, and also those of ranks of this process whose device is closed.
+/// Blocks that are still read although their operations have ended. A rank that exports a block removes from here those
+/// that were returned: its own, and those of ranks of this process whose device is closed.
 static ORPHANS: std::sync::Mutex<Vec<OrphanedBlock>> = std::sync::Mutex::new(Vec::new());
 static ORPHAN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -81,7 +80,7 @@ impl BlockExports {
         self.space.as_ref().ok_or(none)?.make(len)
     }
 
-    /// Returns `None` if the memory is not contiguous memory of the pool, or all slots are in use.
+    /// Exports memory. Returns `None` if it is not contiguous memory of the pool, or if all slots are in use.
     pub(super) fn export(self: &Arc<Self>, memory: &MemoryDesc, keep: &KeepAlive) -> Option<Registration> {
         self.space.as_ref()?;
         let (run, len) = (memory.contiguous()?, memory.bytes());
@@ -114,12 +113,12 @@ impl BlockExports {
         self.block_state(number).is_none_or(|block_state| block_state.try_revoke())
     }
 
-    /// Revokes a block; returns whether no rank reads it any more, because it was returned or its receiver is gone.
+    /// Revokes a block; returns whether no rank reads it any more, or its receiver is gone.
     fn is_returned(&self, number: u64, receiver: Option<u32>, is_gone: impl FnOnce(u32) -> bool) -> bool {
         self.try_revoke(number) || receiver.is_some_and(is_gone)
     }
 
-    /// From now on any rank of this process may drop the orphaned blocks of this one that were returned.
+    /// Lets every rank of this process drop those orphaned blocks of this rank that were returned.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
@@ -128,7 +127,7 @@ impl BlockExports {
     #[cold]
     fn reclaim_orphans(self: &Arc<Self>) -> Vec<OrphanedBlock> {
         let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Check each receiver only once: that is a system call.
+        // Check each receiver only once, because the check is a system call.
         let mut gone = HashMap::new();
         let is_returned = |one: &mut OrphanedBlock| {
             let segment = &one.exports.segment;
@@ -153,9 +152,9 @@ impl BlockExports {
 }
 
 impl ExportedBlock {
-    /// Revokes the block from its receiver, the index of a rank of this host. If the receiver views the block, it has
-    /// received the message and goes on ([`is_received`](Self::is_received) returns true). If it copies the block, the
-    /// copy fails when it ends. In both cases the block is kept until the receiver returns it.
+    /// Revokes the block from `receiver`, the index of a rank of this host. If the receiver views the block, it has
+    /// received the message ([`is_received`](Self::is_received) returns true). If it copies the block, the copy fails
+    /// when it ends. In both cases the block is kept until the receiver returns it or is gone.
     pub(super) fn revoke(&self, receiver: Option<u32>) {
         let _is_returned = self.exports.try_revoke(self.number);
         if let Some(receiver) = receiver {
@@ -208,7 +207,7 @@ mod tests {
     use crate::config::Config;
     use crate::device::{OpStatus, PostError};
 
-    /// Makes the exports of rank 0, and what rank 1 sees of them.
+    /// Makes the exports of rank 0, and rank 1's access to them.
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
         let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
         let holder = segment.open_rank(1).unwrap();
@@ -267,13 +266,13 @@ mod tests {
         assert_eq!(copy(&peer_blocks, &whole, 0, &mut to), Err(PostError::Revoked));
         drop(view);
         assert!(exported.record::<ExportedBlock>().unwrap().is_received());
-        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "it is returned");
+        assert_eq!(peer_blocks.view(&whole, 200).unwrap_err(), PostError::Revoked, "the block was returned");
         drop(exported);
         assert_eq!(holders(&block), 1);
     }
 
     #[test]
-    fn a_block_that_is_looked_at_is_kept_until_it_is_returned() {
+    fn viewed_block_is_kept_until_it_is_returned() {
         let (exports, peer_blocks) = pair();
         let block = block(&exports, &[7; 100]);
         let exported = exports.export(&block.memory, &block.keep).unwrap();
@@ -282,7 +281,7 @@ mod tests {
         drop(exported);
         let again = |_| exports.export(&block.memory, &block.keep).unwrap();
         drop((0..3).map(again).collect::<Vec<_>>());
-        assert_eq!(holders(&block), 2, "it is viewed");
+        assert_eq!(holders(&block), 2, "the block is viewed");
         assert_eq!(view.bytes(), [7; 100]);
         drop(view);
         // The next export finds the block returned.
@@ -306,7 +305,7 @@ mod tests {
         assert!(!exported.record::<ExportedBlock>().unwrap().is_received());
         drop(exported);
         drop(exports.export(&block.memory, &block.keep).unwrap());
-        assert_eq!(holders(&block), 2, "the receiver reads it");
+        assert_eq!(holders(&block), 2, "the receiver reads the block");
         assert!(!block_state.give_back(BlockUse::Copy), "it has received nothing");
         drop(exports.export(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 1);
@@ -336,7 +335,7 @@ mod tests {
         exported.record::<ExportedBlock>().unwrap().revoke(Some(0));
         drop(exported);
         assert_eq!(holders(&block), 1);
-        // Another block uses its word by now, and keeps it.
+        // Another block uses the same word now, and the drop of the view does not change it.
         let other = exports.export(&block.memory, &block.keep).unwrap();
         drop(view);
         assert!(peer_blocks.view(&key(&other, 0, 100), 100).is_ok());
@@ -353,7 +352,7 @@ mod tests {
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));
         drop(exported);
         drop(exports.export(&block.memory, &block.keep).unwrap());
-        assert_eq!(holders(&block), 2, "it is viewed");
+        assert_eq!(holders(&block), 2, "the block is viewed");
         drop(view);
         drop(exports.export(&block.memory, &block.keep).unwrap());
         assert_eq!(holders(&block), 1);

@@ -1,8 +1,8 @@
 //! The receiver's side of exported blocks; `exports` is the owner's side.
 //!
 //! A key names a block by the number of its export and its offset in the pool of its owner. Both come from a peer.
-//! Before any byte is read, the offset is checked to be in that pool, and the state word of the number to say that the
-//! block is exported.
+//! Before any byte is read, the receiver checks that the bytes are in that pool, and that the state word of the number
+//! says `EXPORTED`.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::segment_layout::STATE_BYTES;
 use super::slot_ids::{ID_END, slot_of};
 use crate::device::{OpStatus, PostError, RemoteKey, View};
 
-/// Marks the number in a key of a block. In the keys of `cma` the number is less than `ID_END`.
+/// The bit of the number in a key that marks the key of a block. The numbers in the keys of `cma` are below `ID_END`.
 const BLOCK_KEY_BIT: u64 = 1 << (u64::BITS - 1);
 const _: () = assert!(ID_END <= BLOCK_KEY_BIT);
 
@@ -55,7 +55,7 @@ pub(super) struct PeerBlocks {
 #[derive(Debug)]
 struct BlockGuard {
     segment: Arc<Segment>,
-    /// The owner sees by its socket that this rank might still read.
+    /// Keeps open the socket of this rank, by which the owner sees that the rank might still read.
     _holder: Arc<LocalRank>,
     index: u32,
     number: u64,
@@ -64,7 +64,7 @@ struct BlockGuard {
 }
 
 impl BlockGuard {
-    /// Returns the block to its owner; returns whether the receiver had it until now.
+    /// Gives the block back to its owner; returns false if the owner has revoked or reused it.
     fn give_back(&mut self) -> bool {
         let at = self.segment.block_states(self.index).get(slot_of(self.number));
         !std::mem::replace(&mut self.is_returned, true)

@@ -1,7 +1,7 @@
 //! The receiving side for all processes that have sent to this rank.
 //!
 //! With few senders a rank polls the rings of all of them. With more, it makes each sender set a bit when it writes
-//! (`control_block`), and polls only the rings whose bits are set.
+//! (`control_block`), and normally polls only the rings whose bits are set.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::device::{Inlet, PeerId, Sink};
 use crate::fence;
 use crate::ring::{self, CELLS_PER_POLL, Consumer, Ring, RingReceiver};
 
-/// The largest number of rings that are all polled.
+/// The largest number of rings of which each is polled; above it, senders set ready bits.
 const MAX_POLLED: usize = 8;
 
 #[derive(Debug)]
@@ -26,8 +26,7 @@ pub(super) struct ShmInlet {
     senders: Vec<Sender>,
     /// Whether senders set their ready bits.
     uses_bitmap: bool,
-    /// One bit for each ring that might have frames: its sender has set its ready bit, and the ring was not found empty
-    /// since.
+    /// One bit for each ring that might have frames, by the index of its sender.
     nonempty: Vec<u64>,
 }
 
@@ -41,7 +40,7 @@ struct IncomingRing {
 }
 
 impl IncomingRing {
-    /// Hands out frames, and helps with a copy; returns the number of cells and of copies.
+    /// Passes frames to the sink, and helps with a copy. Returns the number of cells read, and 1 if it has helped.
     #[inline]
     fn poll(&mut self, coop_copy: &ShmCoopCopy, sink: &mut dyn Sink) -> (usize, usize) {
         let cells = self.receiver.drain(sink);
@@ -101,7 +100,7 @@ impl ShmInlet {
         rings
     }
 
-    /// Opens the ring from a rank unless it is open; returns whether there is a ring.
+    /// Opens the ring from a rank unless it is open already; returns whether it is open.
     fn open_ring(&mut self, from: u32, sink: &mut dyn Sink) -> bool {
         let Some(sender) = self.senders.get_mut(from as usize) else { return false };
         match sender {
@@ -144,7 +143,7 @@ impl ShmInlet {
         }
         if self.rings.len() > MAX_POLLED {
             self.control_block.enable_bitmap();
-            // Without a heavy fence, senders might not see the new state. Then go on polling all rings.
+            // Without a heavy fence, senders might not see the new state. In that case, continue to poll all rings.
             self.uses_bitmap = fence::heavy_fence();
             // A sender that has not seen the new state has set no bit.
             self.mark_all_nonempty();
@@ -180,8 +179,8 @@ impl ShmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. When `ShmCoopCopy` completes a copy, its
-// memory was written or is not written any more; when the inlet is dropped, no peer writes any more.
+// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. When `ShmCoopCopy` completes a copy,
+// nobody writes to its memory any more; when the inlet is dropped, no peer writes to any memory of this rank.
 unsafe impl Inlet for ShmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

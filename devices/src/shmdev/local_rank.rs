@@ -8,8 +8,8 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, Wakeup};
 
-/// Called once with a rank's card when it is published, on any thread, or with `None` if the card must be obtained in
-/// another way.
+/// Called with a rank's card when it is published, on any thread, or with `None` if the card must be obtained in
+/// another way. Dropped without a call if the card never comes.
 pub(super) type CardCallback = Box<dyn FnOnce(Option<Vec<u8>>) + Send>;
 
 pub(super) struct LocalRank {
@@ -70,7 +70,7 @@ impl LocalRank {
     fn clear_asleep(&self) {
         self.is_armed.store(false, Ordering::Relaxed);
         self.control_block.clear_asleep();
-        // A datagram in this socket counts against the quota of its sender, which could then not wake other ranks.
+        // An unread datagram takes room in the send buffer of its sender, which needs that room to wake other ranks.
         self.wakeup.clear();
     }
 
@@ -84,7 +84,7 @@ impl LocalRank {
 
     pub(super) fn request_card(&self, of: u32, control_block: ControlBlock, then: CardCallback) {
         let mut requests = lock(&self.card_requests);
-        // Count the request before it is made: a thread that is notified of the card must see that one was requested.
+        // Count the request before it is made: a thread that is notified of the card must see that there is a request.
         self.open_requests.store(requests.len() + 1, Ordering::Relaxed);
         control_block.add_card_waiter(self.index);
         requests.push((of, control_block, then));

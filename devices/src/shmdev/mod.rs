@@ -1,9 +1,9 @@
 //! `shmdev`: processes of one host, through one segment of shared memory.
 //!
 //! As in `smdev`, a short message is one cache line in the ring of the pair, and longer messages go through fragments,
-//! with two copies that overlap. If the system allows it, a message longer than a fragment is copied once, by the
-//! kernel, on the cores of both ranks at once. `README.md` in this folder explains how two ranks connect, how much
-//! memory they need, and which of the two ways is faster when.
+//! with two copies. If the system allows it, the kernel copies a contiguous message above the eager limit once; a
+//! sender that waits makes a part of this copy. `README.md` in this folder explains how two ranks connect, how much
+//! memory they need, and how long the two ways take.
 //!
 //! Within the segment a rank is identified by its *index* among the ranks of its host; elsewhere by its world rank.
 
@@ -72,7 +72,7 @@ pub const SHM_FRAGMENTS: Number = Number {
     help: "fragments per rank for messages in transit; fewer by default above 8 ranks; read by mpjrun",
 };
 
-/// The memory of a shmdev rank for its rings.
+/// The memory of a shmdev rank for its rings, in KiB.
 pub const SHM_RING_KIB: Number = Number {
     name: "SHM_RING_KIB",
     default: 0,
@@ -80,7 +80,7 @@ pub const SHM_RING_KIB: Number = Number {
     help: "KiB per rank for the rings to its peers; short rings always fit; 0: enough for long ones; read by mpjrun",
 };
 
-/// The address space of a shmdev rank for the blocks of its pool.
+/// The address space of a shmdev rank for the blocks of its pool, in MiB.
 pub const SHM_POOL_MIB: Number = Number {
     name: "SHM_POOL_MIB",
     default: 1024,
@@ -88,7 +88,7 @@ pub const SHM_POOL_MIB: Number = Number {
     help: "MiB of address space per rank for blocks of World::pool(); less by default above 64 ranks; read by mpjrun",
 };
 
-/// The size from which on the kernel copies the messages of shmdev.
+/// The size in bytes from which the kernel copies the messages of shmdev.
 pub const SHM_SINGLE_COPY_MIN: Number = Number {
     name: "SHM_SINGLE_COPY_MIN",
     default: 0,
@@ -96,7 +96,7 @@ pub const SHM_SINGLE_COPY_MIN: Number = Number {
     help: "bytes from which the kernel copies a message from one memory to the other; 0: above MPJ_SHM_EAGER_LIMIT",
 };
 
-/// Most bytes that the kernel copies in one call, during which the rank does nothing else.
+/// Most bytes of one [`get`](Endpoint::get), during which the rank does nothing else.
 const MAX_CMA_COPY: usize = 1 << 20;
 
 /// Returns the sizes of bodies that the kernel copies. By default these are the bodies above the eager limit.
@@ -217,8 +217,8 @@ impl Drop for ShmDevice {
 
 // SAFETY: `PeerMemory` and `PeerBlocks` copy all bytes or return an error. `PeerMemory` detects whether the memory was
 // revoked meanwhile; `PeerBlocks` acquires a block before it reads. A block that is viewed or copied from is kept until
-// the receiver returns it. If a peer writes to the destination, `ShmCoopCopy` reports the get as complete only when the
-// peer does not write any more.
+// the receiver returns it or its process has exited. If a peer writes to the destination, `ShmCoopCopy` reports the get
+// as complete only when the peer does not write any more.
 unsafe impl Device for ShmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -276,8 +276,8 @@ unsafe impl Device for ShmDevice {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        let full = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
-        self.exposed.expose(memory).map(ShmExposure::register).ok_or(full)
+        let refused = RegisterError { call: "register", errno: sys::NOT_SUPPORTED };
+        self.exposed.expose(memory).map(ShmExposure::register).ok_or(refused)
     }
 
     fn pack_key(&self, memory: &Registration, at: usize, len: usize) -> Option<RemoteKey> {

@@ -78,7 +78,7 @@ impl Owner {
         self.poll(u64::MAX);
     }
 
-    /// Polls some of the rings; returns whether one had changed.
+    /// Polls the rings with a bit in `rings`; returns whether one had changed.
     fn poll(&mut self, rings: u64) -> bool {
         let mut moved = false;
         let count = self.seen.len();
@@ -95,7 +95,7 @@ impl Owner {
         self.poll(rings)
     }
 
-    /// Receives until the messages add up to `most`.
+    /// Receives until the last messages of all senders add up to `most`.
     fn receive(&mut self, most: u32) {
         while self.seen.iter().sum::<u32>() < most {
             if !self.pass() {
@@ -191,8 +191,8 @@ struct Block {
     memory: loom::cell::UnsafeCell<u64>,
 }
 
-/// A receiver copies from a block, more than once, and views it. The owner revokes it meanwhile, and writes to it as
-/// soon as it may. loom reports a read of the bytes written then.
+/// A receiver copies from a block twice, or copies from it and then views it. The owner revokes it meanwhile, and
+/// writes to it as soon as it may. loom reports a read of the bytes written then.
 #[test]
 fn block_is_written_only_when_nobody_uses_it() {
     for uses in [[BlockUse::Copy, BlockUse::Copy], [BlockUse::Copy, BlockUse::View]] {
@@ -236,7 +236,7 @@ fn block_is_written_only_when_nobody_uses_it() {
                     has_received, is_viewed,
                     "a revoked copy has received nothing, and a view has received the message"
                 );
-                assert!(state.try_revoke(), "it is not in use any more");
+                assert!(state.try_revoke(), "the receiver has given the block back");
                 write();
             }
         });

@@ -1,5 +1,5 @@
-//! The copies in which the sender has claimed pieces ([`coop_copy`](super::coop_copy)) that it has yet to write. The
-//! receive buffer stays exposed until then, and the inlet reports the end of the copy.
+//! The copies in which the sender has claimed pieces ([`coop_copy`](super::coop_copy)) and not finished them. The
+//! receive buffer stays exposed until the copy ends, and the inlet reports the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -20,10 +20,10 @@ pub(super) struct PendingWrites {
 #[derive(Debug, Default)]
 struct PendingState {
     copies: Vec<PendingWrite>,
-    /// The peers that have left or died, by index. A copy that waits for one of them fails as soon as the peer does not
-    /// write.
+    /// The indices of the peers that have left or died. A copy that waits for one of them fails as soon as the peer
+    /// does not write.
     gone: Vec<u32>,
-    /// Whether the same holds for all peers, because this rank closes.
+    /// Whether the copies of all peers fail in this way, because this rank closes.
     is_closed: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// Revokes the destination; returns whether the sender is not writing to it now, and so never will.
+    /// Revokes the destination. Returns true if the sender is not writing to it now; then it never will.
     fn try_give_up(&self) -> bool {
         self.exposure.revoke();
         !self.peer_memory.has_hazard(self.exposure.number(), self.process.as_ref())
@@ -53,7 +53,7 @@ impl PendingWrite {
 }
 
 impl PendingWrites {
-    /// Stores a copy to be completed later, unless the sender has finished its pieces by now.
+    /// Stores a copy to be completed later, unless the copy has ended by now.
     #[cold]
     pub(super) fn defer(&self, new: PendingWrite) -> Result<OpStatus, PostError> {
         new.copies.has_pending.store(true, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl PendingWrites {
         }
     }
 
-    /// Completes the copies whose senders have finished; returns how many.
+    /// Completes the copies that have ended; returns their number.
     #[inline]
     pub(super) fn reap(&self, sink: &mut dyn Sink) -> usize {
         match self.count.load(Ordering::Acquire) {
@@ -92,7 +92,7 @@ impl PendingWrites {
         count
     }
 
-    /// Removes the copies that have ended, of those for which `is_meant` returns true, and returns their outcomes.
+    /// Removes the copies that have ended and for which `is_meant` returns true. Returns their outcomes.
     fn take_ended(
         &self,
         state: &mut PendingState,
@@ -144,7 +144,7 @@ impl PendingWrites {
         }
     }
 
-    /// Prevents all peers from writing to this rank's memory any more. Waits for those that write at this moment.
+    /// Prevents all peers from writing to this rank's memory. Waits for writes that are in progress.
     pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
         let mut round = 0;

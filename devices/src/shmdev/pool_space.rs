@@ -1,4 +1,4 @@
-//! Storages for a rank's own pool, in its part of the segment, where every rank of the host can read the blocks.
+//! Storages for a rank's own pool. They are in the segment, so that every rank of the host can read the blocks.
 //!
 //! No other rank makes storages there, so the list of free ranges is not in shared memory. A range is backed by memory
 //! for as long as there is a storage over it.
@@ -16,7 +16,7 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug)]
 pub(super) struct PoolSpace {
     segment: Arc<Segment>,
-    /// The range of the state words of exported blocks. It is backed by memory from the first storage on.
+    /// The range of the state words of exported blocks. It is backed by memory once a storage has been made.
     words: Range<usize>,
     /// In ascending order; no two ranges touch.
     free: Mutex<Vec<Range<usize>>>,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_without_a_pool_has_no_space() {
+    fn missing_pools_and_too_long_storages_are_refused() {
         assert!(space(0).is_none());
         for len in [2 << 20, usize::MAX] {
             assert!(space(1).unwrap().make(len).is_err(), "{len}");

@@ -1,12 +1,12 @@
 //! Allocates a rank's rings out of its lines of the segment, at first contact and for the life of the job.
 //!
-//! No other rank allocates from these lines, so the allocator's state is not in shared memory. The first peers get long
-//! rings, each at most a quarter of the lines to spare (the last three peers a larger part). The lines of one shortest
-//! ring are reserved for each peer without a ring.
+//! No other rank allocates from these lines, so the allocator's state is not in shared memory. The lines of one
+//! shortest ring are reserved for each peer without a ring. The first peers get longer rings, each at most a quarter of
+//! the other lines (the last three peers a larger part).
 
 use super::segment_layout::{CELLS, RingLocation, SegmentLayout, lines};
 
-/// A ring gets at most one in `PARTS` of the lines to spare, or one in `peers` if fewer peers are left.
+/// A longer ring gets at most 1 / `PARTS` of the lines that are not reserved, or 1 / `peers` if fewer peers are left.
 const PARTS: u32 = 4;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl RingAllocator {
         RingAllocator { next: 0, end: layout.lines, peers: layout.ranks.saturating_sub(1) }
     }
 
-    /// Returns `None` if there are too few lines for even the shortest ring.
+    /// Allocates the lines of the next ring. Returns `None` if they are too few even for the shortest ring.
     pub(super) fn alloc(&mut self) -> Option<RingLocation> {
         let (least, most) = CELLS.into_inner();
         let left = self.end - self.next;
@@ -56,8 +56,8 @@ mod tests {
         let mut next = 0;
         let take = || {
             let location = ring_allocator.alloc()?;
-            assert_eq!(location.line, next, "one behind the other");
-            assert_eq!(RingLocation::of(location.word(), layout.lines), Some(location), "inside");
+            assert_eq!(location.line, next, "the rings are adjacent");
+            assert_eq!(RingLocation::of(location.word(), layout.lines), Some(location), "the ring is inside");
             next += lines(location.cells);
             Some(location.cells)
         };
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn first_of_many_peers_get_longer_rings_and_every_peer_gets_one() {
+    fn every_peer_gets_a_ring_and_the_first_ring_is_long_enough() {
         for (ranks, first) in [(32, 256), (64, 128), (128, 64), (256, 32), (512, 16), (2000, 4)] {
             let rings = rings(ranks, &Config::default());
             assert_eq!(rings.len(), ranks as usize - 1, "{ranks} ranks");

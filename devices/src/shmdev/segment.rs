@@ -10,11 +10,11 @@
 //!  by pair:   RingLocation  4 B            location of the ring from s to this rank, once there is one
 //!  by rank:   rings         64 B × lines   in which the rank makes its rings (`ring_alloc`)
 //!             fragments     32 KiB × fragments
-//!  by rank:   pool          1 GiB or less  state words of exported blocks, and the blocks (`exports`)
+//!  by rank:   pool          by default at most 1 GiB: state words of exported blocks, and the blocks (`exports`)
 //! ```
 //! The launcher reserves the memory before the rings, to which any rank may write before the owner has opened the
 //! device. A rank reserves its own part when it opens the device. It is then the first to write there, so the memory is
-//! near its own processor. Its pool has memory only for the blocks that it has allocated.
+//! near its own processor. Its pool has memory only for the storages that it has made.
 //!
 //! All offsets except those of rings follow from the layout. The sender of a ring stores its location in one word. The
 //! receiver reads that word once and checks that the ring is among the lines of that sender.
@@ -37,14 +37,14 @@ use crate::ring::{FragmentMemory, Ring};
 use crate::sync::{Mutex, lock};
 use crate::sys::{BorrowedFd, OwnedFd, SegmentView, SharedStorage, Wakeup};
 
-/// Why the memory of a job could not be made or used.
+/// The reason why the memory of a job could not be made or used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SegmentError {
     /// The storage could not be made or attached.
     Storage(StorageError),
-    /// The memory was made for another job.
+    /// The layout is invalid, or the memory was made for another job.
     Plan {
-        /// The property that does not match.
+        /// The property that is wrong.
         why: &'static str,
     },
 }
@@ -75,8 +75,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes the memory of a job that has `ranks` ranks on this host. On return, the part that ranks may write before
-    /// its owner has opened the device is backed by memory. Each rank reserves the rest of its memory when it opens the
+    /// Makes the memory of a job that has `ranks` ranks on this host. On return, the part to which other ranks may
+    /// write before a rank has opened the device is backed by memory. Each rank reserves its own part when it opens the
     /// device.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Segment {
     pub fn create(ranks: u32, config: &Config) -> Result<Self, SegmentError> {
         let layout = SegmentLayout::new(ranks, config);
         layout.check(ranks)?;
-        // If a file must not be as long as all pools together, make the segment without pools.
+        // If the file cannot be that long, for example because of `ulimit -f`, make the segment without pools.
         let (layout, memory) = match SharedStorage::create_unbacked(layout.bytes()) {
             Ok(memory) => (layout, memory),
             Err(_) => {
@@ -101,13 +101,13 @@ impl Segment {
     /// Attaches the segment of a descriptor.
     ///
     /// # Errors
-    /// The descriptor is not of such a segment, or it is of another job's.
+    /// The descriptor does not refer to a segment, or refers to that of another job.
     ///
     /// # Safety
-    /// From the call on, for as long as anything exists that was made of the segment (a device, a message in it), the
-    /// memory is written only through segments that it is attached as, in this process and in others: ranks read there
-    /// the memory that other ranks have exported. The memory may have any contents at first. A descriptor from
-    /// [`descriptor`](Self::descriptor) is valid if the caller of that method has kept the promise made there.
+    /// As long as the segment or a value made from it (a device, a message) exists, the memory is written only through
+    /// [`Segment`]s, in this process and in others: ranks read memory there that other ranks have exported. The memory
+    /// may have any contents at first. A descriptor from [`descriptor`](Self::descriptor) is valid if the caller of
+    /// that method has kept the promise made there.
     ///
     /// ```compile_fail,E0133
     /// # use std::os::fd::OwnedFd;
@@ -119,7 +119,7 @@ impl Segment {
         let view = SharedStorage::attach(fd).map_err(SegmentError::Storage)?;
         let short = SegmentError::Plan { why: "it is too short" };
         let layout = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
-        // SAFETY: `ptr_at` vouches for a line of memory; the launcher wrote the layout before it passed the memory on.
+        // SAFETY: `ptr_at` vouches for an aligned line, and any bytes are a `SegmentLayout`. `check` follows.
         let layout = unsafe { layout.read() };
         layout.check(ranks)?;
         view.ptr_at(0, layout.bytes()).ok_or(short)?;
@@ -151,8 +151,8 @@ impl Segment {
     /// Returns the descriptor to pass to the ranks.
     ///
     /// # Safety
-    /// It and every duplicate of it are passed on, attached ([`attach`](Self::attach), here or in another process) or
-    /// read from, and used for nothing else.
+    /// The descriptor and its duplicates are only passed on, attached ([`attach`](Self::attach), here or in another
+    /// process) or read from.
     pub unsafe fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.borrow_fd() }
@@ -227,13 +227,13 @@ impl Segment {
         lock(&self.local_ranks).get(&index)?.upgrade()
     }
 
-    /// Returns whether there is still a process in which the rank has opened the device, or in which exported blocks
-    /// are read in its name.
+    /// Returns whether the rank's wake-up socket exists, which its device and its views of exported blocks keep open;
+    /// true if that cannot be determined.
     pub(super) fn is_alive(self: &Arc<Self>, index: u32) -> bool {
         Wakeup::exists(self.control_block(index).wakeup_name())
     }
 
-    /// Returns whether the rank has opened the device and no process is left in which it has. A rank that has not
+    /// Returns whether the rank has opened the device and is no longer [alive](Self::is_alive). A rank that has not
     /// opened the device may still do so, and then reads its rings.
     pub(super) fn has_exited(self: &Arc<Self>, index: u32) -> bool {
         self.control_block(index).wakeup_name() != 0 && !self.is_alive(index)
@@ -309,12 +309,13 @@ impl Segment {
 
     fn ring(self: &Arc<Self>, from: u32, location: RingLocation) -> Arc<Ring> {
         let at = self.at(self.layout.rings(from).start + location.line as usize * LINE);
-        // SAFETY: invariants 1 and 2: the lines are the sender's, zero at first, and live as long as the segment.
+        // SAFETY: invariants 1 and 2: the lines are the sender's, zero at first, and live as long as the segment. The
+        // number of cells is a power of two, and each rank makes only one end of a ring.
         Arc::new(unsafe { Ring::at(at, location.cells, Arc::clone(self) as _) })
     }
 
     /// Stores the location of the ring from one rank to another, and returns the ring; returns `None` if there is one
-    /// already. The lines were the sender's to allocate.
+    /// already. The sender has allocated the lines.
     pub(super) fn publish_ring(
         self: &Arc<Self>,
         from: u32,
@@ -390,12 +391,12 @@ impl Segment {
     pub(super) fn fragments(self: &Arc<Self>, index: u32) -> FragmentMemory {
         self.assert_index(index);
         let at = self.at(self.layout.fragments(index));
-        // SAFETY: invariants 1 and 2: the fragments are that rank's, and live as long as the segment.
+        // SAFETY: invariants 1 and 2: the fragments live as long as the segment, and only that rank allocates them.
         unsafe { FragmentMemory::at(at, self.layout.fragments, self.layout.fragment, Arc::clone(self) as _) }
     }
 }
 
-// SAFETY: the memory is used only through atomics, rings and fragments, which are made for sharing.
+// SAFETY: the memory is used only through atomics, rings, fragments and exported blocks, which are made for sharing.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}

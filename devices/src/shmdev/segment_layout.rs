@@ -24,7 +24,7 @@ const _: () = assert!(*FRAGMENT_SIZES.start() <= FRAGMENT && FRAGMENT <= *FRAGME
 /// Cells of the shortest and of the longest ring.
 pub(super) const CELLS: RangeInclusive<u32> = 4..=256;
 
-/// Number of fragments of all ranks together by default, and the fewest that a rank gets by default. A rank gets at
+/// Number of fragments that all ranks share by default. Each gets an equal part, but at least [`MIN_FRAGMENTS`] and at
 /// most the default of `SHM_FRAGMENTS`.
 const TOTAL_FRAGMENTS: u32 = 1024;
 const MIN_FRAGMENTS: u32 = 4;
@@ -59,9 +59,9 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// Returns the layout for `ranks` ranks of one host. With more ranks, each has fewer fragments and fewer lines for
-    /// long rings, unless their number is set. There are always lines for a shortest ring to every other rank: a rank
-    /// without a ring to a peer could not reply to it, and the peer would wait for ever.
+    /// Returns the layout for `ranks` ranks of one host. If there are many, each has fewer fragments and fewer lines
+    /// for long rings, unless these sizes are set. There are always lines for a shortest ring to every other rank: a
+    /// rank without a ring to a peer could not reply to it, and the peer would wait for ever.
     pub(super) fn new(ranks: u32, config: &Config) -> Self {
         let fragments = match config.number(&SHM_FRAGMENTS) as u32 {
             set if config.is_set(&SHM_FRAGMENTS) => set,
@@ -123,13 +123,13 @@ impl SegmentLayout {
         LINE + index as usize * ControlBlock::bytes(self.ranks)
     }
 
-    /// The offset of the word that holds the location of the ring from one rank to another.
+    /// Returns the offset of the word that holds the location of the ring from one rank to another.
     pub(super) fn ring_word(&self, from: u32, to: u32) -> usize {
         let row = (self.ranks as usize * 4).next_multiple_of(LINE);
         self.control_block(self.ranks) + to as usize * row + from as usize * 4
     }
 
-    /// The range of a rank's part, in whole pages. The rank itself is the first to write there.
+    /// Returns the range of a rank's part, in whole pages. The rank itself is the first to write there.
     pub(super) fn rank_area(&self, index: u32) -> Range<usize> {
         let part = (self.lines as usize * LINE).next_multiple_of(PAGE) + self.fragment_bytes();
         let start = self.ring_word(0, self.ranks).next_multiple_of(PAGE) + index as usize * part;
@@ -149,18 +149,18 @@ impl SegmentLayout {
         FragmentMemory::bytes(self.fragments, self.fragment).next_multiple_of(PAGE)
     }
 
-    /// The bytes that are reserved once all ranks have opened the device.
+    /// Returns the number of bytes that are reserved once all ranks have opened the device.
     pub(super) fn reserved(&self) -> usize {
         self.rank_area(self.ranks).start
     }
 
-    /// The range of a rank's pool, empty without pools: first the state words of the exported blocks, then the blocks.
+    /// Returns the range of a rank's pool, empty without pools: first the state words, then the blocks.
     pub(super) fn pool(&self, index: u32) -> Range<usize> {
         let start = self.reserved() + index as usize * self.pool as usize;
         start..start + self.pool as usize
     }
 
-    /// The bytes of the segment, including the pools, which have memory only where they are used.
+    /// Returns the length of the segment in bytes, including the pools, which have memory only where they are used.
     pub(super) fn bytes(&self) -> usize {
         self.pool(self.ranks).start
     }
@@ -178,7 +178,7 @@ impl RingLocation {
         self.line << 4 | self.cells.trailing_zeros()
     }
 
-    /// Unpacks the word of a sender that has `room` lines. Returns `None` if the ring does not fit into them.
+    /// Unpacks the word of a sender that has `room` lines. Returns `None` for a ring that a sender cannot have.
     pub(super) fn of(word: u32, room: u32) -> Option<Self> {
         let location = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
         let fits = CELLS.contains(&location.cells) && location.line + lines(location.cells) <= room;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segment_grows_little_faster_than_the_ranks() {
+    fn reserved_memory_stays_small_with_many_ranks() {
         let mib = |ranks| SegmentLayout::new(ranks, &Config::default()).reserved() >> 20;
         for (ranks, most) in [(2, 8), (8, 36), (16, 36), (64, 42), (128, 48), (256, 72), (512, 208)] {
             assert!(mib(ranks) <= most, "{ranks} ranks: {} MiB", mib(ranks));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_sizes_hold_for_any_number_of_ranks() {
+    fn configured_sizes_are_used_but_every_rank_has_lines_for_short_rings() {
         let mut config = Config::default();
         config.set(&SHM_FRAGMENTS, 50).unwrap();
         config.set(&SHM_RING_KIB, 3).unwrap();

@@ -1,12 +1,12 @@
-//! Allocates ids (numbers), each of which names one of a fixed count of slots.
+//! Allocates ids: numbers that each name one of a fixed number of slots.
 
 use crate::sync::{Mutex, lock};
 
-/// Number of slots, and so of ids that exist at one time.
+/// Number of slots, and so the maximum number of ids that are allocated at a time.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
 
-/// Ids are less than this, and not 0.
+/// All ids are below this number, and none is 0.
 pub(super) const ID_END: u64 = 1 << 61;
 
 pub(super) fn slot_of(number: u64) -> usize {
@@ -29,7 +29,7 @@ impl SlotIds {
         SlotIds(Mutex::new(Free { next: following(seed), slots }))
     }
 
-    /// Returns `None` if all slots are in use.
+    /// Allocates an id; returns `None` if all slots are in use.
     pub(super) fn alloc(&self) -> Option<u64> {
         let mut free = lock(&self.0);
         let slot = free.slots.pop()?;
@@ -43,10 +43,10 @@ impl SlotIds {
     }
 }
 
-/// Returns the upper bits of the id after the one with the upper bits `number`; they are never 0.
-fn following(number: u64) -> u64 {
+/// Returns the value of the counter after `counter`, which is never 0.
+fn following(counter: u64) -> u64 {
     let most = (ID_END >> SLOT_BITS) - 1;
-    number % most + 1
+    counter % most + 1
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! A long copy that two threads make together.
+//! Long copies that two threads make together.
 //!
 //! One core can have only a limited number of cache lines in flight. Two cores have twice the number, and the sender
 //! finds the lines that it has written in its own cache.
@@ -29,13 +29,13 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 ///
 /// # Invariants
 /// While a piece of a copy is unclaimed, or is claimed and not yet copied, the words of the `SharedCopy` hold the
-/// addresses and the length of that copy, which is valid.
+/// addresses and the length of that copy, which are valid.
 #[derive(Debug, Default)]
 pub(super) struct SmCoopCopy(SharedCopy);
 
 impl SmCoopCopy {
-    /// Copies `len` bytes; `notify` notifies the owner of `from` that it may help. Returns the number of pieces that the
-    /// owner has copied.
+    /// Copies `len` bytes; `notify` notifies the owner of `from` that it may help. Returns how many pieces the owner
+    /// has copied.
     ///
     /// # Safety
     /// `len` bytes at `from` may be read and do not change. `len` bytes at `to` may be written, and nobody else uses
@@ -46,7 +46,7 @@ impl SmCoopCopy {
         notify();
         let mut mine = 0;
         while let Some(piece) = self.0.claim(Side::Front, |_| 1) {
-            // SAFETY: we have claimed the piece; the invariant.
+            // SAFETY: we have claimed the piece, and do not count it.
             unsafe { self.copy_piece(piece.start) };
             mine += 1;
         }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::sync::atomic::Ordering;
 
-    /// Makes copies of many lengths, with or without a helper that polls all the time.
+    /// Makes copies of many lengths, with or without a helper that polls all the time. Returns how often it helped.
     fn copies(with_help: bool) -> u32 {
         let (coop, over) = (SmCoopCopy::default(), AtomicBool::new(false));
         let mut helped = 0;

@@ -17,7 +17,7 @@ pub(super) struct SmEndpoint {
     pub(super) mailbox: Arc<Mailbox>,
     /// The copies out of the peer's memory.
     pub(super) copies: Arc<SmCoopCopy>,
-    /// Whether the peer is asked to help with these copies.
+    /// Whether the peer is notified of these copies, to help.
     pub(super) wants_help: bool,
 }
 
@@ -83,10 +83,10 @@ impl Endpoint for SmEndpoint {
         let no_help = to.bidirectional || !self.wants_help;
         let copy = |from: *const u8, to: *mut u8, len| {
             if no_help || len < coop_copy::MIN_COOP {
-                // SAFETY: `get` has checked both. They belong to buffers of different ranks.
+                // SAFETY: `SmExposedTable::get` vouches for `from`, the caller for `to`.
                 return unsafe { std::ptr::copy(from, to, len) };
             }
-            // SAFETY: as above; this call has the endpoint, and so its copies, to itself.
+            // SAFETY: as above, and the provenance of both is exposed. Only this endpoint copies through `copies`.
             unsafe { self.copies.copy(from.addr(), to.addr(), len, || self.mailbox.notify()) };
         };
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! Memory that a rank exposes to a peer: for one copy or, if there is a `keep`, to be viewed.
+//! Memory that a rank exposes to a peer, to be copied and, if there is a `keep`, to be viewed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -104,7 +104,7 @@ impl SmExposedTable {
         Ok(unsafe { View::new(base, len, keep) })
     }
 
-    /// Returns whether an entry has been viewed, or copied as a whole: its receiver has the message.
+    /// Returns whether an entry has been viewed or completely copied: its receiver has the message.
     pub(super) fn is_received(&self, number: u64) -> bool {
         let is_copied = |entry: &Exposed| entry.copied > 0 && entry.copied >= entry.memory.bytes();
         let is_received = |entry: &Exposed| entry.is_viewed || is_copied(entry);
@@ -126,7 +126,7 @@ impl SmExposedTable {
         }
     }
 
-    /// Revokes an entry. If it has readers, the last of them calls `then` when it ends.
+    /// Revokes an entry. If it has readers, the last of them calls `then` when its copy has ended.
     pub(super) fn quiesce(&self, number: u64, then: impl FnOnce() + Send + 'static) -> QuiesceStatus {
         match lock(&self.table).entries.get_mut(&number) {
             Some(entry) => {
@@ -155,8 +155,8 @@ impl SmExposedTable {
         run: impl FnOnce(*const u8, *mut u8, usize),
     ) -> Result<(), PostError> {
         let from = self.add_reader(number, at, to.len)?;
-        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader, and `add_reader` has
-        // checked the length; the caller vouches for `to`.
+        // SAFETY: invariant 1 keeps the source readable while this thread counts as a reader. `add_reader` has checked
+        // the length. The caller vouches for `to`.
         let copied = unsafe { copy(from.part(at, to.len, None), to, run) };
         let len = if copied.is_ok() { to.len } else { 0 };
         if self.remove_reader(number, len) { copied } else { Err(PostError::Revoked) }
@@ -169,7 +169,7 @@ impl SmExposedTable {
         Ok(entry.memory.clone())
     }
 
-    /// Ends a read that has copied `len` bytes; returns whether the entry was still valid. If it was revoked meanwhile,
+    /// Ends a read that has copied `len` bytes; returns whether the entry is still valid. If it was revoked meanwhile,
     /// its owner may have reported that the message was not received.
     fn remove_reader(&self, number: u64, len: usize) -> bool {
         let mut table = lock(&self.table);

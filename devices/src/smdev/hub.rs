@@ -21,7 +21,7 @@ pub struct Hub {
     exposed: SmExposedTable,
 }
 
-/// Where other ranks leave rings and notices for one rank.
+/// The rings and notifications that other ranks deliver to one rank.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     bell: OnceLock<Arc<Doorbell>>,
@@ -31,11 +31,11 @@ pub(super) struct Mailbox {
     queued: Mutex<Option<SmInletQueue>>,
 }
 
-/// Items that come to a rank by another way than a ring.
+/// The items that reach a rank outside of its rings.
 #[derive(Debug, Default)]
 pub(super) struct SmInletQueue {
     pub(super) rings: Vec<RingReceiver<SmNotifier>>,
-    /// The state of the copies that these peers make out of this rank's memory.
+    /// The state of the copies that the senders of these rings make out of this rank's memory.
     pub(super) copies: Vec<Arc<SmCoopCopy>>,
     /// Operations whose memory no peer accesses any more.
     pub(super) quiesced: Vec<OpToken>,
@@ -73,8 +73,8 @@ impl Hub {
         Ok(Arc::clone(mailbox))
     }
 
-    /// Gives `to` the receiving side of a ring, and the state of the copies out of its memory that it may help with. If
-    /// `to` has left, both are dropped. Returns its mailbox.
+    /// Delivers to `to` the receiving side of a ring, and the state of the copies out of its memory, with which it may
+    /// help. If `to` has left, both are dropped. Returns the mailbox of `to`.
     pub(super) fn deliver(
         &self,
         to: PeerId,
@@ -117,7 +117,7 @@ impl Mailbox {
         self.deliver(|queue| queue.quiesced.push(op));
     }
 
-    /// Notifies the rank that a copy out of its memory has begun. It sees this when it polls; it is not woken.
+    /// Notifies the rank that a copy out of its memory has begun. The rank is not woken, and helps when it polls.
     pub(super) fn notify(&self) {
         // SYNC hub-delivered (release)
         self.delivered.fetch_add(1, Ordering::Release);

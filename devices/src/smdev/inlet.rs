@@ -1,4 +1,4 @@
-//! The receiving side for all threads that send to this rank, and the help with copies that they make out of its
+//! The receiving side for all ranks that send to this one, and this rank's help with copies that they make out of its
 //! memory.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl SmInlet {
         quiesced.len() + self.help()
     }
 
-    /// Copies at most one piece of each copy, because frames wait to be polled.
+    /// Helps with at most one piece of each copy, because the rings must be polled, too. Returns the number of pieces.
     fn help(&mut self) -> usize {
         let helped = self.copies.iter().filter(|copy| copy.help()).count();
         self.has_helped = helped > 0;
@@ -50,7 +50,7 @@ impl Drop for SmInlet {
     }
 }
 
-// SAFETY: a ring writes where the sink says and no further, see `ring::consumer`. No operation is left in progress.
+// SAFETY: a ring writes only where the sink says (`ring::consumer`). Only quiesces are in progress; each comes once.
 unsafe impl Inlet for SmInlet {
     #[inline]
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

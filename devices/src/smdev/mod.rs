@@ -1,9 +1,9 @@
 //! `smdev`: ranks that are threads of one process.
 //!
-//! A short message is one cache line in the [ring](crate::ring) of the pair. Up to the eager limit the body goes
-//! through a fragment. Above it the bytes are copied once, from the sender's buffer to the receiver's, whatever the
+//! A short message is one cache line in the [ring](crate::ring) of the pair. A longer body goes through a fragment, up
+//! to the eager limit. Above it the bytes are copied once, from the sender's buffer to the receiver's, whatever the
 //! layouts of the two ([`get`](crate::device::Endpoint::get)). The receiver makes this copy. If both buffers are
-//! contiguous, the sender helps with it while it polls.
+//! contiguous, a sender that polls can help with it.
 
 mod coop_copy;
 mod endpoint;
@@ -57,8 +57,8 @@ pub const SM_FRAGMENTS: Number = Number {
     help: "fragments per rank for messages in transit, 16 KiB each",
 };
 
-/// Most bytes of one copy out of the peer's memory, during which locks are held.
-const COPY: usize = 1 << 20;
+/// Most bytes of one [`get`](Endpoint::get), during which locks are held.
+const MAX_GET: usize = 1 << 20;
 
 /// The driver of `smdev`.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ unsafe impl Driver for SmDriver {
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
         let frames = Caps::frames(config.size(&SM_EAGER_LIMIT), FRAGMENT as usize);
-        let get = Some(SizeRange { max: COPY, ..SizeRange::ANY });
+        let get = Some(SizeRange { max: MAX_GET, ..SizeRange::ANY });
         let caps = Caps { get, noncontiguous: true, exports: true, ..frames };
         let inlet = Box::new(inlet::SmInlet::new(Arc::clone(&mailbox)));
         let wants_help = !cores::is_oversubscribed(config, hub.ranks());
@@ -111,12 +111,12 @@ struct SmDevice {
     mailbox: Arc<Mailbox>,
     fragments: Arc<FragmentPool>,
     caps: Caps,
-    /// Whether senders are asked to help with copies. That requires a core for each rank: otherwise a sender might be
+    /// Whether senders are notified of copies, to help. That requires a core for each rank: otherwise a sender might be
     /// descheduled in the middle of a piece while the receiver waits for it.
     wants_help: bool,
 }
 
-// SAFETY: `SmExposedTable` copies all bytes or returns an error, and counts the readers of each entry.
+// SAFETY: `SmExposedTable` copies all bytes or returns an error, counts readers, and keeps viewed memory alive.
 unsafe impl Device for SmDevice {
     fn name(&self) -> &'static str {
         NAME
@@ -158,7 +158,7 @@ unsafe impl Device for SmDevice {
         _region: Option<&Region>,
         _access: Access,
     ) -> Result<Registration, RegisterError> {
-        // SAFETY: the caller's promise: `SmExposure` revokes the entry before the last copy of the registration is gone.
+        // SAFETY: the caller's promise: the drop of the last registration revokes the entry (`SmExposure`).
         let number = unsafe { self.hub.exposed().expose(memory.clone(), None) };
         let bytes = memory.bytes();
         Ok(Registration::new(SmExposure { hub: Arc::clone(&self.hub), number, bytes }, bytes))

@@ -33,7 +33,7 @@ pub(super) enum EventKind {
     Finish(Flow),
     Instant,
     Count,
-    /// Not an event, but the name of its thread.
+    /// Not an event, but the name of its thread, in `why`.
     Thread,
 }
 
@@ -46,12 +46,12 @@ pub(super) struct TraceEvent {
     pub(super) name: [&'static str; 2],
     pub(super) category: &'static str,
     pub(super) args: Args,
-    /// A text from other code.
+    /// A text that must be quoted, such as the reason of a failure.
     pub(super) why: Option<Box<str>>,
 }
 
 impl TraceEvent {
-    /// Writes it as a line of an array, with a comma at the end.
+    /// Writes the event as a line of an array, with a comma at the end.
     pub(super) fn write(&self, rank: u32, names: &Names, out: &mut String) {
         let TraceEvent { at, kind, thread, name: [first, second], category, why, .. } = self;
         match kind {
@@ -115,7 +115,7 @@ impl std::fmt::Display for Micros {
     }
 }
 
-/// Writes the name of a rank as a line of an array, with a comma at the end.
+/// Writes the name and the position of a rank as two lines of an array, each with a comma at the end.
 pub(super) fn name_rank(rank: u32, about: &str, out: &mut String) {
     put(
         out,

@@ -1,7 +1,7 @@
 //! The files of a trace: each rank writes its own part, and the parts are joined when all ranks have ended.
 //!
 //! A part is a JSON array with an event on each line. If its rank was killed, the end of the array is missing, and
-//! perhaps the end of the last line. Readers of traces and the join accept that.
+//! perhaps the end of the last line. [`TraceFiles::join`] and Perfetto accept such a part.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
@@ -66,8 +66,8 @@ impl RankFile {
     }
 }
 
-/// The file of a whole job, into which its ranks' parts are joined when all have ended. While it exists, another job
-/// cannot use the file.
+/// The file of a whole job, into which its ranks' parts are joined when all have ended. While this value exists, no
+/// other job can be traced to the file.
 #[derive(Debug)]
 pub struct TraceFiles {
     path: PathBuf,
@@ -81,13 +81,13 @@ impl TraceFiles {
     /// # Errors
     /// A sentence that explains why the job is not traced.
     pub fn begin(path: &Path, size: u32) -> Result<Self, String> {
-        // A rank may start in another directory, and this process may change its directory. Values of parameters are
-        // texts.
+        // A rank may start in another directory, and this process may change its directory. The path stays as it is if
+        // the absolute one is not UTF-8, because a parameter is a text.
         let path =
             std::path::absolute(path).ok().filter(|path| path.to_str().is_some()).unwrap_or(path.into());
         let refuse =
             |why: &dyn std::fmt::Display| format!("the job is not traced: {}: {why}", path.display());
-        // It is emptied only after it is locked.
+        // The file is emptied only after it is locked.
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -95,7 +95,7 @@ impl TraceFiles {
             .open(&path)
             .map_err(|e| refuse(&e))?;
         file.try_lock().map_err(|e| refuse(&why_not_ours(e)))?;
-        // A file that cannot be truncated, such as a pipe, keeps no old contents.
+        // A file that cannot be truncated, such as a pipe, has no old contents.
         let _ = file.set_len(0);
         for rank in 0..size {
             match std::fs::remove_file(rank_path(&path, rank)) {
@@ -111,7 +111,7 @@ impl TraceFiles {
         &self.path
     }
 
-    /// Joins the parts, and removes them; returns the waiting times of the ranks.
+    /// Joins the parts and removes them; returns the waiting times of the ranks.
     ///
     /// # Errors
     /// A sentence that explains why the trace is incomplete; the parts are kept then.
@@ -131,19 +131,19 @@ impl TraceFiles {
     fn copy(&self, summary: &mut Summary) -> std::io::Result<()> {
         let mut out = BufWriter::new(&self.file);
         out.write_all(b"[")?;
-        let mut end: &[u8] = b"\n";
+        let mut separator: &[u8] = b"\n";
         for rank in 0..self.size {
             let lines = match File::open(rank_path(&self.path, rank)) {
                 Ok(file) => BufReader::new(file),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let mut text = String::new();
                     name_rank(rank, " (no trace)", &mut text);
-                    copy_events(&mut text.as_bytes(), &mut end, &mut out, summary)?;
+                    copy_events(&mut text.as_bytes(), &mut separator, &mut out, summary)?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            copy_events(lines, &mut end, &mut out, summary)?;
+            copy_events(lines, &mut separator, &mut out, summary)?;
         }
         out.write_all(b"\n]\n")?;
         out.flush()
@@ -157,10 +157,10 @@ fn why_not_ours(error: TryLockError) -> String {
     }
 }
 
-/// Copies the complete lines that contain events; `end` is written before the next one.
+/// Copies the complete lines that contain events, each after `separator`.
 fn copy_events(
     mut lines: impl BufRead,
-    end: &mut &[u8],
+    separator: &mut &[u8],
     out: &mut impl Write,
     summary: &mut Summary,
 ) -> std::io::Result<()> {
@@ -168,9 +168,9 @@ fn copy_events(
     while lines.read_until(b'\n', &mut line)? > 0 {
         if let Some(event) = line.strip_suffix(b"\n").filter(|event| event.starts_with(b"{")) {
             summary.add(event);
-            out.write_all(end)?;
+            out.write_all(separator)?;
             out.write_all(event.strip_suffix(b",").unwrap_or(event))?;
-            *end = b",\n";
+            *separator = b",\n";
         }
         line.clear();
     }

@@ -2,24 +2,24 @@
 //!
 //! ```text
 //!   engine ── waits, messages, moves, ends ──┐
-//!   mpj ───── collectives ───────────────────┴─► Trace (one a rank) ─► FILE.rankN ─► TraceFiles::join ─► FILE
-//!                                                events in a buffer     JSON, a line   by the launcher, or the process
-//!                                                                       an event       that hosts all ranks
+//!   mpj ───── collectives, blocking sends ───┴─► Trace (per rank) ───► FILE.rankN ─► TraceFiles::join ─► FILE
+//!                                                events in a buffer     JSON: a line   by the launcher, or the process
+//!                                                                       per event      that hosts all ranks
 //! ```
 //! * `event` defines the events and their format, `files` the files, `summary` the table of waits.
-//! * A rank is a process of the trace, and its threads are threads. A period is a slice on the thread that spent it,
-//!   and slices of a thread nest. A message is a flow from the slice in which its first frame was posted to the device
-//!   to the slice in which it had arrived: an eager one with its frame, a rendezvous one with the last byte of its
-//!   body.
-//! * Both sides identify a flow by the pair of ranks and the message's number among all messages of that pair, which
-//!   they count. As frames of a pair keep their order, the number need not be sent.
+//! * A rank is a process of the trace, and its threads are threads of that process. A period of a thread is a slice,
+//!   and slices of a thread nest. A message is a flow from the slice in which the sender posted its first frame to the
+//!   device to the slice in which it had arrived: an eager message with its frame, a rendezvous message with the last
+//!   byte of its body.
+//! * A flow is identified by sender, receiver and the number of the message between these two. Both sides count the
+//!   messages. Because frames of a sender keep their order, the number need not be sent.
 //! * Times are those of the host's monotonic clock, which all processes of a host share. Hosts have different clocks.
-//! * The buffer is written when it is full, and at the end. A thread of its own also writes it twice a second, because
-//!   a rank that computes or waits may record nothing for a long time. So the trace of a rank that was killed lacks at
-//!   most its last second.
+//! * The buffer is written when it is full, and at the end. A separate thread also writes it twice a second, because a
+//!   rank that computes or waits may record nothing for a long time. So a rank that is killed usually loses less than a
+//!   second of its trace.
 //!
-//! A rank that is not traced has no [`Trace`]. Its cost is the test of a pointer for each message at either side, for
-//! each wait that does not complete at once, and for each collective.
+//! A rank that is not traced has no [`Trace`]. Its only cost is the test of a pointer at each place that would record
+//! an event.
 
 mod event;
 mod files;
@@ -48,7 +48,7 @@ pub const TRACE: Text = Text {
     default: "",
     form: "a file",
     accepts: |_| true,
-    help: "the file to trace the job in, for ui.perfetto.dev; empty for no trace",
+    help: "file for the trace of the job, to open at ui.perfetto.dev; empty for no trace",
 };
 
 /// The maximum number of events of a rank in a trace.
@@ -65,8 +65,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 const COUNTER_INTERVAL_NS: u64 = 10_000_000;
 
-/// The minimum time between two events of a thread: smaller differences are lost in readers that store microseconds as
-/// floating point.
+/// The minimum time in nanoseconds between two results of [`Trace::now`] on a thread. Readers that store microseconds
+/// as floating point lose smaller differences.
 const TICK: u64 = 10;
 
 /// A moment of the host's clock, in nanoseconds.
@@ -74,15 +74,15 @@ const TICK: u64 = 10;
 pub struct Timestamp(u64);
 
 thread_local! {
-    /// The number of this thread and the time of its last event: two events of a thread never have the same time, so
-    /// that slices nest.
+    /// The number of this thread and its last timestamp. A thread never gets the same timestamp twice, so that its
+    /// slices nest.
     static THREAD: (u32, Cell<u64>) = (sys::thread_id(), const { Cell::new(0) });
 }
 
 /// The recorder of one rank.
 pub struct Trace {
     rank: u32,
-    /// It has a lock of its own: the thread that writes it periodically must not revoke the engine's bias.
+    /// It has an ordinary lock, because the thread that writes it periodically must not revoke the engine's bias.
     buffer: Arc<Mutex<TraceBuffer>>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Flow {
 struct TraceBuffer {
     file: RankFile,
     events: Vec<TraceEvent>,
-    /// The number of events that may still be recorded, and of those that were left out.
+    /// The number of events that may still be recorded, and the number of those that were left out.
     events_left: u64,
     dropped: u64,
     is_closed: bool,
@@ -136,7 +136,7 @@ impl Trace {
         };
         let buffer = Arc::new(Mutex::new(buffer));
         let weak = Arc::downgrade(&buffer);
-        // Without this thread, more events of a rank that is killed are lost.
+        // If the thread cannot be started, a rank that is killed loses more events.
         let _ =
             std::thread::Builder::new().name("trace".into()).spawn(move || flush_periodically(&weak, rank));
         Some(Box::new(Trace { rank, buffer }))
@@ -150,19 +150,19 @@ impl Trace {
         lock(&self.buffer)
     }
 
-    /// Returns the current time, which is later than that of this thread's last event.
+    /// Returns the current time, which is at least a tick later than this thread's last timestamp.
     pub fn now(&self) -> Timestamp {
         let now = sys::monotonic_ns();
         let later = |(_, last): &(u32, Cell<u64>)| {
             last.set(now.max(last.get() + TICK));
             last.get()
         };
-        // A thread that is ending has no such record.
+        // A thread that is ending has no last timestamp.
         Timestamp(THREAD.try_with(later).unwrap_or(now))
     }
 
-    /// Records a collective call that ends now: its name, the number of items that this rank contributed or received,
-    /// and whether it has failed.
+    /// Records a collective call that ends now: its name, channel, number of items that this rank contributed or
+    /// received, and whether it has failed.
     pub fn collective(
         &self,
         begun: Timestamp,
@@ -180,8 +180,7 @@ impl Trace {
         self.slice(begun, ["", call], "collective", &args);
     }
 
-    /// Records a blocking send that ends now: its name, the receiver's rank in the channel, and whether it has failed.
-    /// failed.
+    /// Records a blocking send that ends now. `to` is the receiver's rank in the channel.
     #[cold]
     pub fn send(
         &self,
@@ -212,7 +211,7 @@ impl Trace {
         self.record(begun, EventKind::Slice { end: self.now() }, name, category, args);
     }
 
-    /// Records a slice that ends now, and that a message starts or ends in it.
+    /// Records a slice that ends now, and the start or end of a message in it.
     pub(crate) fn slice_with_flow(
         &self,
         begun: Timestamp,
@@ -222,7 +221,7 @@ impl Trace {
     ) {
         self.slice(begun, ["", name], "message", args);
         let kind = if flow.from == self.rank { EventKind::Start(flow) } else { EventKind::Finish(flow) };
-        // The earliest time inside of the slice, whose begin and end are at least a tick apart.
+        // This time is inside the slice, because its begin and end are at least a tick apart.
         self.record(Timestamp(begun.0 + TICK / 2), kind, ["", ""], "message", &[]);
     }
 
@@ -270,12 +269,12 @@ impl Trace {
         );
     }
 
-    /// Counts a message to `to`, in the order in which the first frames are posted to the device.
+    /// Counts a message to `to`. Calls are in the order in which the first frames are posted to the device.
     pub(crate) fn count_sent(&self, to: u32) -> Flow {
         Flow { from: self.rank, to, order: next(&mut self.buffer().sent, to) }
     }
 
-    /// Counts a message from `from`, in the order in which the first frames arrive.
+    /// Counts a message from `from`. Calls are in the order in which the first frames arrive.
     pub(crate) fn count_arrived(&self, from: u32) -> Flow {
         Flow { from, to: self.rank, order: next(&mut self.buffer().arrived, from) }
     }
@@ -285,7 +284,7 @@ impl Trace {
         self.buffer().rendezvous.insert((flow.from, context, op), flow.order);
     }
 
-    /// Removes and returns such a message when its body has arrived, or will not arrive.
+    /// Removes and returns such a message, because its body has arrived or will not arrive.
     pub(crate) fn take_expected_body(&self, from: u32, context: u64, op: u64) -> Option<Flow> {
         let order = self.buffer().rendezvous.remove(&(from, context, op))?;
         Some(Flow { from, to: self.rank, order })
@@ -346,7 +345,7 @@ impl Trace {
 }
 
 impl Drop for Trace {
-    /// Writes as much as possible if the rank has not exited normally.
+    /// Writes the remaining events if the trace was not closed.
     fn drop(&mut self) {
         let _ = self.close();
     }
@@ -409,7 +408,7 @@ impl fmt::Debug for Trace {
 mod tests {
     use super::*;
 
-    /// Threads read the clock before they take the lock: a thread may see the record of one that read the clock later.
+    /// Threads read the clock before they take the lock, so a recorded time can be later than this thread's reading.
     #[test]
     #[cfg_attr(miri, ignore = "Miri lets no test make a file")]
     fn late_clock_reading_records_no_counters() {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The maximum number of ranks with a line of their own.
-const RANKS: usize = 64;
+/// The maximum number of ranks for which each rank has a line.
+const MAX_RANK_LINES: usize = 64;
 
-/// The maximum number of calls that are named for a rank.
-const CALLS: usize = 4;
+/// The maximum number of calls that a line names.
+const MAX_NAMED_CALLS: usize = 4;
 
 /// The waiting times of the ranks of a job, collected while the parts of its trace are joined.
 #[derive(Debug, Default)]
@@ -19,21 +19,22 @@ pub struct Summary {
 /// Times in microseconds.
 #[derive(Debug, Default)]
 struct Rank {
-    /// The begin of its first event, and the end of its last one.
+    /// The earliest begin and the latest end of its events.
     span: Option<(f64, f64)>,
+    /// The threads that have waited.
     threads: BTreeSet<u32>,
     waits: BTreeMap<String, f64>,
 }
 
 impl Rank {
-    /// Returns the total time of its threads.
+    /// Returns the time of the rank, multiplied by the number of its threads that have waited.
     fn time(&self) -> f64 {
         self.span.map_or(0.0, |(begin, end)| end - begin) * self.threads.len().max(1) as f64
     }
 }
 
 impl Summary {
-    /// Adds a line of a part, which contains one event in the format of this crate.
+    /// Adds a line of a part. Lines that are not events in the format of this crate are ignored.
     pub(super) fn add(&mut self, line: &[u8]) {
         let Ok(line) = std::str::from_utf8(line) else { return };
         let number = |key| field(line, key).and_then(|number| number.parse::<f64>().ok());
@@ -62,14 +63,14 @@ fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 impl fmt::Display for Summary {
-    /// Writes a line for each rank, and one for the total.
+    /// Writes a line for each rank, unless there are too many, and a line for the total.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} events; how long each rank waited, and in which calls:", self.events)?;
         write!(f, "\n  {:>5}  {:>9}  {:>6}  in", "rank", "time", "waited")?;
         let mut all = Rank::default();
         let mut time = 0.0;
         for (number, rank) in &self.ranks {
-            if self.ranks.len() <= RANKS {
+            if self.ranks.len() <= MAX_RANK_LINES {
                 write_line(f, &number.to_string(), rank.time(), &rank.waits)?;
             }
             time += rank.time();
@@ -93,7 +94,7 @@ fn write_line(
     let sum = |calls: &[(&String, f64)]| calls.iter().fold(0.0, |sum, (_, waited)| sum + waited);
     let waited = sum(&calls);
     write!(f, "\n  {rank:>5}  {:>7.2} s  {:>4.0} %  ", time / 1e6, share(waited))?;
-    let (named, others) = calls.split_at(calls.len().min(CALLS));
+    let (named, others) = calls.split_at(calls.len().min(MAX_NAMED_CALLS));
     let mut parts: Vec<String> =
         named.iter().map(|(call, waited)| format!("{call} {:.0} %", share(*waited))).collect();
     if !others.is_empty() {

@@ -3,16 +3,16 @@
 use mpj_devices::config::{self, Config};
 use mpj_devices::conformance::{Case, Member, run_threads};
 
-/// Ranks that send to rank 0, one after the other.
+/// The number of ranks that send to rank 0, one after the other.
 const SENDERS: u32 = 10;
-/// The messages that one of them sends before rank 0 receives them: more than its largest credit allows.
+/// The number of messages that a rank sends before rank 0 receives them: more than its largest credit allows.
 const MESSAGES: usize = 100;
 const LEN: usize = 4000;
-/// The credit of a peer when it has grown from 64 KiB, and credit that might not have been granted again yet.
+/// The credit in bytes that a peer reaches from 64 KiB, and the part that might not have been granted again yet.
 const GROWN: u64 = 320 << 10;
 const ON_ITS_WAY: u64 = 48 << 10;
 
-/// Bursts of `MESSAGES` until the credit has grown.
+/// The number of bursts of `MESSAGES` messages after which the credit has grown.
 const ROUNDS: usize = 12;
 
 fn rendezvous_bytes(m: &Member) -> u64 {
@@ -45,7 +45,7 @@ fn credit_of_each_sender_grows(m: &Member) {
     for from in m.others() {
         for _ in 0..=ROUNDS {
             m.send(from, 0, &[0u8]);
-            // All messages have been sent eagerly or by rendezvous.
+            // When this message arrives, the whole burst has been started.
             m.recv::<u8>(from.cast_signed(), 2, 1);
             for _ in 0..MESSAGES {
                 assert!(m.recv::<u8>(from.cast_signed(), 1, LEN).1.iter().all(|byte| *byte == from as u8));

@@ -1,4 +1,4 @@
-//! An engine that is dropped without `close`, as when its rank panics, leaves its peers no pointer into its memory.
+//! An engine that is dropped without `close`, as when its rank panics. Its peers no longer access its memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,7 @@ fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     let receive = receiver.recv(&from, pattern, target.unwrap());
     roster.report(0, Exit::Died("its thread has ended".into()));
     let outcome = receive.and_then(|started| receiver.wait(started));
-    assert!(outcome.is_err(), "a message from memory that is no longer its own");
+    assert!(outcome.is_err(), "a message was received from memory that its sender has given back");
     assert!(received.lock().unwrap().iter().all(|byte| *byte == 0));
     receiver.close();
 }

@@ -7,7 +7,7 @@ fn runs(runs: &[(u32, u32)]) -> Result<Hosts, HostsError> {
     Hosts::from_runs(runs.iter().map(|(host, len)| (HostId(*host), *len)))
 }
 
-/// Makes runs in which each new host has the next free number.
+/// Generates runs in which each new host has the next free number.
 fn any_runs() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop::collection::vec((any::<u32>(), 1u32..9), 0..40).prop_map(|raw| {
         let mut count = 0;
@@ -105,7 +105,7 @@ fn adjacent_runs_of_one_host_are_merged() {
 }
 
 #[test]
-fn map_of_many_ranks_takes_no_more_memory() {
+fn map_of_four_billion_ranks_has_two_runs() {
     let hosts = runs(&[(0, u32::MAX - 1), (1, 1)]).unwrap();
     assert_eq!(hosts.runs().count(), 2);
     assert_eq!(hosts.ranks_of(HostId(0)).rank(u32::MAX - 2), Some(u32::MAX - 2));

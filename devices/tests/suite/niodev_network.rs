@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mpj_devices::config::Config;
 use mpj_devices::{Doorbell, Driver, JobKey, NioDriver, Site};
 
-/// Runs a test of this file in a new network namespace with no interface up. Returns `None` if that is not permitted.
+/// Runs a test of this file in a new network namespace with no interface up. Returns `None` if that is impossible.
 fn in_a_new_network(test: &str) -> Option<String> {
     let unshare = |what: &[&str]| {
         let ran = Command::new("unshare").args(["--map-root-user", "--net"]).args(what).output().ok()?;

@@ -1,5 +1,5 @@
-//! A rank may compute for any time between two polls. On niodev, too, it is not reported dead, nothing is lost, and
-//! messages that were reported as sent arrive.
+//! Ranks on niodev that compute for seconds between two polls: they are not reported dead, and all messages arrive. A
+//! peer that does not listen fails the sends to it.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A rank can open a device only once: each of its rings has one sending and one receiving side.
+//! A rank can open smdev or shmdev only once, because each of its rings has one sending and one receiving side.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn smdev_is_opened_once() {
     assert_opened_once("smdev", &opens([0, 0, 1].map(rank)));
 }
 
-/// Another process has its own mapping of the memory.
+/// Each open has its own mapping of the memory, as in another process.
 #[test]
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, &Config::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Words of the shared memory are overwritten while ranks sleep: each rank detects and reports the damage, or is not
-//! affected.
+//! Words of the shared memory are overwritten. A rank detects and reports the damage, or no rank is affected: no rank
+//! sleeps for ever.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 #![allow(unsafe_code, reason = "words of a mapping are written by address")]
 
@@ -16,12 +16,12 @@ use mpj_devices::{
 };
 use mpj_pool::{SegmentView, SharedStorage};
 
-/// An upper bound on the time to detect damage: ranks verify the shared memory once a second.
-const LIVENESS: Duration = Duration::from_secs(60);
+/// The time within which every rank must return. A waiting rank verifies the shared memory about once a second.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The bytes of a line, and the lines before the cells of a ring.
+/// The bytes of a cache line, and the number of lines with control words before the cells of a ring.
 const LINE: usize = 64;
-const WORDS: usize = 4;
+const CONTROL_LINES: usize = 4;
 
 /// The ranks of a job, and the memory that they share.
 struct Job {
@@ -53,18 +53,18 @@ impl Job {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         let word = self.view.ptr_at(at, 8).unwrap().cast::<AtomicU64>();
-        // SAFETY: `at` vouches for the word, which is aligned; the ranks use it as an atomic, or copy it.
+        // SAFETY: `ptr_at` has checked the range, and the word is aligned; the ranks use it as an atomic, or copy it.
         unsafe { word.as_ref() }
     }
 
-    /// Returns a word of the first ring that a rank has made.
+    /// Returns a word of the first ring in the part of a rank.
     fn ring(&self, rank: usize, line: usize, word: usize) -> &AtomicU64 {
         let (_, rings) = self.memory.words();
         self.word(rings[rank][0].start + line * LINE + 8 * word)
     }
 
-    /// Runs `part` on each rank until all have returned. A rank that returns is then dead for the others, as if its
-    /// process had exited.
+    /// Runs `part` on each rank and `meanwhile` on this thread, until all have returned. A rank that returns is
+    /// reported dead, as if its process had exited.
     fn run(
         &self,
         part: impl Fn(&Member) -> Result<(), Fault> + Sync,
@@ -83,7 +83,7 @@ impl Job {
             meanwhile();
             let mut outcomes = vec![None; self.members.len()];
             while outcomes.iter().any(Option::is_none) {
-                let Ok((rank, outcome)) = ends.recv_timeout(LIVENESS) else {
+                let Ok((rank, outcome)) = ends.recv_timeout(DETECTION_TIMEOUT) else {
                     let stuck: Vec<_> =
                         (0..outcomes.len()).filter(|rank| outcomes[*rank].is_none()).collect();
                     // Fail the waits of these ranks, so that the scope ends.
@@ -99,7 +99,7 @@ impl Job {
     }
 
     /// Lets two ranks wait for each other; returns the cause of the first reported death.
-    fn find(&self) -> String {
+    fn first_cause(&self) -> String {
         let wait = |m: &Member| m.irecv::<u8>(1 - m.rank as i32, 1, 8).wait(m).0.map(drop);
         let outcomes = self.run(wait, || ());
         assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
@@ -110,7 +110,7 @@ impl Job {
     }
 }
 
-fn sent() -> Job {
+fn job_after_send() -> Job {
     let job = Job::new(2);
     let sent = job.members[0].isend(1, 1, vec![7u8; 8]);
     while !sent.has_ended() {
@@ -119,8 +119,8 @@ fn sent() -> Job {
     job
 }
 
-fn received() -> Job {
-    let job = sent();
+fn job_after_receive() -> Job {
+    let job = job_after_send();
     let receive = job.members[1].irecv::<u8>(0, 1, 8);
     while !receive.has_ended() {
         job.members[1].engine.progress();
@@ -131,23 +131,23 @@ fn received() -> Job {
 
 #[test]
 fn sender_detects_a_cell_that_was_set_back() {
-    let job = sent();
-    // The first cells contain the frame that binds the channel, and the message.
+    let job = job_after_send();
+    // These cells include the frame that binds the channel, and the message.
     for cell in 0..4 {
-        job.ring(0, WORDS + cell, 0).store(0, Ordering::Relaxed);
+        job.ring(0, CONTROL_LINES + cell, 0).store(0, Ordering::Relaxed);
     }
-    let why = job.find();
+    let why = job.first_cause();
     assert!(why.contains("overwritten: the sequence number of a cell is 0, and 1 was written"), "{why}");
 }
 
 #[test]
 fn receiver_detects_a_changed_head() {
-    let job = sent();
-    // The tag of each of these frames.
+    let job = job_after_send();
+    // Bit 40 of the second word is in the tag of the frame.
     for cell in 0..4 {
-        job.ring(0, WORDS + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
+        job.ring(0, CONTROL_LINES + cell, 1).fetch_xor(1 << 40, Ordering::Relaxed);
     }
-    let why = job.find();
+    let why = job.first_cause();
     assert!(why.contains("checksum"), "{why}");
 }
 
@@ -156,31 +156,31 @@ fn changed_counts_are_detected_by_their_writer() {
     for (line, what) in
         [(0, "count of cells taken"), (1, "count of fragments returned"), (3, "receiver has closed")]
     {
-        let job = received();
+        let job = job_after_receive();
         job.ring(0, line, 0).store(1, Ordering::Relaxed);
-        let why = job.find();
+        let why = job.first_cause();
         assert!(why.contains("was overwritten: the ") && why.contains(what), "{why}");
     }
 }
 
 #[test]
 fn sender_detects_a_changed_ring_location() {
-    let job = sent();
+    let job = job_after_send();
     let (control_words, _) = job.memory.words();
-    // The ring locations are the last words: four bytes for each pair of ranks.
+    // The ring locations are in the last two lines: a line for each receiver, with four bytes for each sender.
     for at in (control_words.end - 2 * LINE..control_words.end).step_by(8) {
         job.word(at).store(0, Ordering::Relaxed);
     }
-    let why = job.find();
+    let why = job.first_cause();
     assert!(why.contains("overwritten: the location of the ring to it is 0x0"), "{why}");
 }
 
-/// A rank without a ring for its reply reports that: the message waits for its reply at both ends.
+/// Rank 1 cannot make the ring for its reply and reports rank 0. Without that, both ranks would wait for ever.
 #[test]
 fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     let job = Job::new(2);
     let (control_words, _) = job.memory.words();
-    // The row of rank 0. The second half of its first word is the location of the ring from rank 1.
+    // The row of rank 0. The upper half of its first word is the location of the ring from rank 1.
     job.word(control_words.end - 2 * LINE).store(1 << 32, Ordering::Relaxed);
     let outcomes = job.run(
         |m| match m.rank {
@@ -195,7 +195,7 @@ fn ring_location_written_before_the_ring_is_detected_by_its_sender() {
     assert!(why.contains("cannot be replied to: shmdev: already connected to"), "{why}");
 }
 
-/// Exchanges messages in which some ranks sleep, whichever words are overwritten.
+/// Exchanges messages around the ring of ranks until rank 0 sees `stop` or a call fails. Some ranks sleep at times.
 fn exchange(m: &Member, stop: &AtomicBool) -> Result<(), Fault> {
     for round in 0.. {
         if m.rank == 0 && stop.load(Ordering::Relaxed) {
@@ -246,8 +246,8 @@ fn bursts_of_writes_leave_no_rank_asleep() {
                 thread::sleep(Duration::from_millis(30));
                 for _ in 0..300 {
                     let [ring, _] = rings[random(rings.len())].clone();
-                    // A line of the whole ring, or of its words and first cells.
-                    let lines = if random(2) == 0 { ring.len() / LINE } else { WORDS + 40 };
+                    // A line of the whole ring, or of its control words and first 40 cells.
+                    let lines = if random(2) == 0 { ring.len() / LINE } else { CONTROL_LINES + 40 };
                     let at =
                         ring.start + random(lines) * LINE + if random(3) == 0 { 8 * random(8) } else { 0 };
                     let word = job.word(at);

@@ -1,5 +1,5 @@
-//! Which rank allocates the memory behind a segment: the launcher allocates the part that every rank writes to, and
-//! each rank its own part.
+//! The memory behind a segment: each rank allocates its own part, only ranks of its host and job can use it, and it is
+//! not reused while a peer may read it.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::fs::File;
@@ -82,7 +82,7 @@ fn card_of_another_segment_does_not_match() {
 #[derive(Debug, Default)]
 struct Bodies(Vec<Vec<u8>>);
 
-// SAFETY: no body is accepted.
+// SAFETY: no body is accepted: `begin` panics.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Sink for Bodies {
     fn frame(&mut self, _: PeerId, _: &[u8], body: &[u8]) {
@@ -104,7 +104,7 @@ unsafe impl Sink for Bodies {
     fn quiesced(&mut self, _: OpToken) {}
 }
 
-/// A rank that is falsely reported dead may still read the frames that it was sent, so their memory must not be
+/// A rank that is falsely reported dead may still read the frames that were sent to it, so their memory must not be
 /// reused.
 #[test]
 fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {

@@ -1,4 +1,4 @@
-//! Ranks that share memory: first contact, rings, and how they get each other's cards.
+//! Ranks that share memory: their connections, their rings, and the exchange of their cards.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use mpj_devices::{
     Site,
 };
 
-/// Ranks that each attach the memory separately, as processes do.
+/// The memory of a host. Each rank attaches it separately, as processes do.
 struct Host {
     memory: Segment,
     config: Config,
@@ -48,8 +48,8 @@ struct Arrived {
     lost: Vec<u32>,
 }
 
-// SAFETY: no body is accepted.
-#[expect(unsafe_code, reason = "no body begins")]
+// SAFETY: bodies are accepted only in pieces.
+#[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Arrived {
     fn frame(&mut self, from: PeerId, head: &[u8], _body: &[u8]) {
         self.frames.push((from.0, head.to_vec()));
@@ -81,7 +81,7 @@ fn receive(inlet: &mut dyn Inlet) -> Vec<(u32, Vec<u8>)> {
 
 const NO_ADDRESS: Address = Address(Vec::new());
 
-/// The inlet polls few rings directly, and many by their ready bits.
+/// If there are many rings, the inlet finds those with frames by their ready bits.
 #[test]
 fn inlet_receives_from_many_peers() {
     const RANKS: u32 = 130;
@@ -171,7 +171,7 @@ fn request(segment: &Arc<Segment>, requester: u32, of: u32) -> Result<Reply, ()>
 fn requested_card_arrives_when_it_is_published() {
     let host = Host::new(100, Config::default());
     let (segment, mut requester) = host.open(70);
-    // The requester does not poll here, or the rank does not exist.
+    // Rank 71 does not poll this segment, and rank 100 does not exist.
     assert!(request(&segment, 71, 99).is_err() && request(&segment, 70, 100).is_err());
     let replies = [99, 99, 3, 5].map(|of| request(&segment, 70, of).unwrap());
     let (elsewhere, _opened) = host.open(99);
@@ -182,9 +182,9 @@ fn requested_card_arrives_when_it_is_published() {
     let [first, again, long, never] = replies;
     assert_eq!(first.try_recv(), Ok(Some(b"of 99".to_vec())));
     assert_eq!(again.try_recv(), Ok(Some(b"of 99".to_vec())));
-    assert_eq!(long.try_recv(), Ok(None), "it must be obtained in another way");
+    assert_eq!(long.try_recv(), Ok(None), "it is too long for the segment");
     assert!(never.try_recv().is_err());
-    // Now the card is available at once; the long one is not.
+    // Now a request for the card is answered at once; one for the long card is refused.
     assert_eq!(request(&segment, 70, 99).unwrap().try_recv(), Ok(Some(b"of 99".to_vec())));
     assert!(request(&segment, 70, 3).is_err());
 }

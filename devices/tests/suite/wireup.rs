@@ -14,7 +14,7 @@ use mpj_devices::{
 
 type Card = Vec<(String, Address)>;
 
-/// Cards that arrive when the test says so.
+/// A card exchange that answers a request only when the test calls `answer`.
 struct DelayedCards {
     inner: Arc<dyn CardExchange>,
     requests: Mutex<Vec<(u32, Callback<Card>)>>,
@@ -74,15 +74,15 @@ impl Job {
     }
 }
 
-/// Fails the test if it hangs.
-fn alive(test: impl FnOnce() + Send + 'static) {
+/// Runs a test; panics if it takes more than a minute.
+fn run_with_timeout(test: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         test();
         done.send(()).unwrap();
     });
     if over.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("hangs");
+        panic!("the test hangs");
     }
     thread.join().unwrap();
 }
@@ -93,7 +93,7 @@ fn data(at: usize) -> Vec<u8> {
     (0..LENGTHS[at % LENGTHS.len()]).map(|i| (i * 31 + at) as u8).collect()
 }
 
-/// Starts a message in the mode that belongs to `at`.
+/// Starts message number `at`. Every third message is synchronous.
 fn start(from: &Member, to: u32, at: usize) -> Sending<u8> {
     if at % 3 == 1 { from.issend(to, 5, data(at)) } else { from.isend(to, 5, data(at)) }
 }
@@ -107,7 +107,7 @@ fn receive(at: &Member, from: i32, message: usize) {
 #[test]
 fn messages_keep_their_order_across_the_wireup() {
     const MANY: usize = 300;
-    alive(|| {
+    run_with_timeout(|| {
         for before in [0, 1, 10, 150] {
             let job = Job::new(2);
             let [zero, one] = &job.ranks[..] else { unreachable!() };
@@ -135,7 +135,7 @@ fn messages_keep_their_order_across_the_wireup() {
 fn exit_fails_sends_to_an_unconnected_peer() {
     let died = || Exit::Died("killed".into());
     let dead = |fault: &Fault, who| matches!(fault, Fault::Dead { rank, .. } if *rank == who);
-    alive(move || {
+    run_with_timeout(move || {
         for (rank, end) in [
             (1, died()),
             (2, died()),
@@ -169,7 +169,7 @@ fn exit_fails_sends_to_an_unconnected_peer() {
 
 #[test]
 fn sends_to_an_unconnected_peer_can_be_cancelled() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let zero = &job.ranks[0];
         for (mode, len) in [(Mode::Standard, 8), (Mode::Synchronous, 8), (Mode::Standard, 1 << 20)] {
@@ -192,7 +192,7 @@ fn sends_to_an_unconnected_peer_can_be_cancelled() {
 #[test]
 fn sends_beyond_the_limit_to_an_unconnected_peer_are_refused() {
     const LIMIT: u64 = 1 << 20;
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let zero = &job.ranks[0];
         let send = |mode| {
@@ -216,7 +216,7 @@ fn sends_beyond_the_limit_to_an_unconnected_peer_are_refused() {
 
 #[test]
 fn cards_of_an_unreachable_peer_are_requested_again() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let other = vec![("pigeon".to_owned(), Address(Vec::new()))];
@@ -243,7 +243,7 @@ fn cards_of_an_unreachable_peer_are_requested_again() {
 
 #[test]
 fn cards_are_requested_again_for_a_reply() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let refused = start(zero, 1, 0);
@@ -263,7 +263,7 @@ fn cards_are_requested_again_for_a_reply() {
 
 #[test]
 fn peer_that_cannot_get_its_reply_is_reported() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let (sent, received) = (one.issend(0, 5, data(3)), zero.irecv::<u8>(1, 5, data(3).len()));
@@ -281,7 +281,7 @@ fn peer_that_cannot_get_its_reply_is_reported() {
 
 #[test]
 fn threads_that_connect_to_different_peers_do_not_wait_for_each_other() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(4);
         let [zero, one, two, three] = &job.ranks[..] else { unreachable!() };
         std::thread::scope(|threads| {
@@ -312,7 +312,7 @@ fn threads_that_connect_to_different_peers_do_not_wait_for_each_other() {
 
 #[test]
 fn close_waits_for_an_unconnected_peer_or_its_exit() {
-    alive(|| {
+    run_with_timeout(|| {
         for comes in [true, false] {
             let job = Job::new(2);
             let [zero, one] = &job.ranks[..] else { unreachable!() };
@@ -322,7 +322,7 @@ fn close_waits_for_an_unconnected_peer_or_its_exit() {
                 std::thread::sleep(Duration::from_millis(20));
                 assert!(
                     !closing.is_finished() && job.roster.event_count() == 0,
-                    "it leaves a message behind"
+                    "the rank has left before its message was sent"
                 );
                 if comes {
                     job.cards.answer(1);
@@ -338,7 +338,7 @@ fn close_waits_for_an_unconnected_peer_or_its_exit() {
 
 #[test]
 fn messages_arrive_before_the_exit_of_their_sender() {
-    alive(|| {
+    run_with_timeout(|| {
         let job = Job::new(2);
         let [zero, one] = &job.ranks[..] else { unreachable!() };
         let posted = zero.irecv::<u8>(1, 5, 1000);
@@ -349,7 +349,7 @@ fn messages_arrive_before_the_exit_of_their_sender() {
             assert_eq!(zero.received(posted).1, [1; 1000]);
             assert_eq!(zero.recv::<u8>(1, 6, 8).1, data(4));
             assert!(!confirmed.has_ended(), "the reply to an unconnected peer waits");
-            // The rank is closing and waits for replies, which must reach it.
+            // Rank 1 is closing and waits for replies, which must reach it.
             let long = zero.irecv::<u8>(1, 5, data(3).len());
             job.cards.answer(1);
             assert!(zero.received(long).1 == data(3));

@@ -11,11 +11,11 @@ use mpj::boot::wire::{FrameDecoder, ToLauncher, ToProcess, encode_frame};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// Maximum number of bytes that one call of `receive` reads. It is more than a socket buffer holds, so that all messages
-/// of an exited process are read, and small enough not to delay the other processes.
+/// Number of bytes after which `receive` returns. It is more than a socket buffer holds by default, so that all
+/// messages of an exited process are read, and small enough not to delay the other processes.
 const MAX_READ_PER_POLL: usize = 4 << 20;
 
-/// Maximum number of bytes that are queued for a process: far more than a stopped process can miss about other ranks.
+/// Number of queued bytes above which a process violates the protocol. A stopped process usually misses far less.
 const MAX_BACKLOG: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -23,13 +23,14 @@ pub(crate) struct Control {
     socket: UnixStream,
     frames: FrameDecoder,
     received: VecDeque<ToLauncher>,
-    /// Not sent yet; the process may be stopped.
+    /// Frames with unsent bytes; the process may be stopped.
     send_queue: VecDeque<Frame>,
     /// Number of unsent bytes in `send_queue`.
     backlog: usize,
     closed: bool,
 }
 
+/// One or more encoded messages, and a descriptor that is sent with the first byte.
 #[derive(Debug)]
 struct Frame {
     bytes: Vec<u8>,
@@ -50,7 +51,7 @@ impl Control {
         })
     }
 
-    /// Receives pending messages. More may remain in the socket after `MAX_READ_PER_POLL` bytes.
+    /// Receives pending messages. Others may remain in the socket after `MAX_READ_PER_POLL` bytes.
     ///
     /// # Errors
     /// The process sent bytes that are not a valid message.
@@ -76,7 +77,7 @@ impl Control {
         Ok(())
     }
 
-    /// Returns an error if the process does not read its messages. Messages beyond the limit are dropped.
+    /// Returns an error if more than `MAX_BACKLOG` bytes are queued; `send` then drops further messages.
     pub(crate) fn check_backlog(&self) -> Result<(), String> {
         match self.backlog > MAX_BACKLOG {
             true => Err(format!("it does not read its control socket ({} MiB pending)", MAX_BACKLOG >> 20)),
@@ -97,7 +98,7 @@ impl Control {
         self.closed.then(|| self.frames.torn()).flatten()
     }
 
-    /// Closes the connection: nothing more is received or sent.
+    /// Ends the use of the connection: nothing more is received or sent.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.received.clear();
@@ -108,7 +109,8 @@ impl Control {
     pub(crate) fn send(&mut self, message: &ToProcess, fd: Option<Rc<OwnedFd>>) {
         match encode_frame(message) {
             Ok(bytes) => self.send_frame(&bytes, fd),
-            // The process must not wait for a message that cannot be sent. No message of today is above the limit.
+            // No message exceeds the limit, because `messages` and `exits` bound values, causes and batches. If one did,
+            // the process must not wait for it.
             Err(_) => self.close(),
         }
     }
@@ -134,7 +136,7 @@ impl Control {
                     self.backlog -= sent;
                 }
                 Err(Errno::INTR) => continue,
-                // The socket buffer is full, or too many descriptors are in flight to processes that have not joined.
+                // The socket buffer is full, or other processes have not yet received too many descriptors.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return true,
                 Err(_) => {
                     self.send_queue.clear();
@@ -142,7 +144,6 @@ impl Control {
                     return false;
                 }
             }
-            // The descriptor was sent with the first byte.
             next.fd = None;
             if next.sent == next.bytes.len() {
                 self.send_queue.pop_front();

@@ -13,7 +13,7 @@ use crate::placement::SIMULATED_HOSTS;
 
 pub(crate) type Variable = (String, OsString);
 
-// Scripts that start a rank read these.
+// Wrapper scripts can read these variables.
 const RANK: &str = "MPJ_RANK";
 const SIZE: &str = "MPJ_SIZE";
 
@@ -53,7 +53,7 @@ impl Environment {
                 config.read(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
             }
         }
-        // Pass all variables at once, because `-x` may set the parameter file.
+        // Pass all variables at once, because `-x` can set the parameter file.
         let last = |name: &str| set.iter().rev().find(|(set, _)| set == name).map(|(_, value)| value.clone());
         let config = Config::from_vars(&parameters, |name| last(name).or_else(|| std::env::var_os(name)));
         Ok(Environment { config: config.map_err(|e| e.to_string())?, set })
@@ -68,7 +68,7 @@ impl Environment {
     pub(crate) fn for_process(&self, first: u32, size: u32) -> impl Iterator<Item = Variable> {
         let identity =
             [(RANK, first), (SIZE, size)].map(|(name, number)| (name.to_owned(), number.to_string().into()));
-        // The ranks cannot count the cores of the job, because each of them may be bound to fewer.
+        // The ranks cannot count the cores of the job, because each of them might be bound to fewer.
         let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = (!self.config.is_set(&CORES))
             .then(|| (format!("{PREFIX}{}", CORES.name()), usable.to_string().into()));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn variables_are_set_or_passed_on() {
-        let home = std::env::var_os("PATH").unwrap();
+        let path = std::env::var_os("PATH").unwrap();
         let set = ["A=", "B=x=y", "PATH", "MPJ_SPIN_US=7", "MPJ_NIO_LISTEN_ADDRESS=::1", "MPJ_KILL_AT=x"]
             .map(String::from);
         let variables: Vec<_> = Environment::new(&set).unwrap().for_process(3, 8).collect();
@@ -119,7 +119,7 @@ mod tests {
         let wanted = [
             ("A", "".into()),
             ("B", "x=y".into()),
-            ("PATH", home),
+            ("PATH", path),
             ("MPJ_SPIN_US", "7".into()),
             ("MPJ_NIO_LISTEN_ADDRESS", "::1".into()),
             ("MPJ_KILL_AT", "x".into()),

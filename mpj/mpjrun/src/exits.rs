@@ -1,8 +1,8 @@
 //! Orderly exits, which are sent only to processes that request them.
 //!
-//! A process requests them when it waits for a rank that may have left; most processes never do. The reply is sent
-//! [`DELAY`] after the first exit that a requester does not know. A job that ends normally is over by then. Otherwise
-//! each requester gets at most one reply in that time, however many ranks leave.
+//! A process requests them when one of its ranks waits for a rank that might have left; most processes never do.
+//! `mpjrun` replies [`DELAY`] after some process has requested an exit that it does not know. Most jobs that end
+//! normally are over by then. However many ranks leave, each process gets at most one reply per [`DELAY`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 /// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// A message is complete when it has this many runs and contexts, so that it stays below the frame limit.
+/// No run is added to a message that has this many runs and contexts, so that it stays below the frame limit.
 const MAX_BATCH: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 pub(crate) struct OrderlyExits {
-    /// The ranks in the order of their exits; a rank that first closes and then leaves occurs twice.
+    /// The rank of each reported exit, in order; a rank that first closes and then leaves occurs twice.
     exits: Vec<u32>,
     /// By requesting process: how many entries of `exits` it was sent.
     sent_counts: HashMap<usize, usize>,
@@ -42,7 +42,7 @@ impl OrderlyExits {
         }
     }
 
-    /// Returns when the pending requests must be answered.
+    /// Returns when `mpjrun` must reply to the pending requests; `None` if it has nothing to report.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -72,7 +72,7 @@ impl OrderlyExits {
     }
 }
 
-/// Returns the messages with the latest exits of these ranks.
+/// Returns the messages with the latest exit of each of these ranks, except deaths.
 fn messages<'a>(ranks: &[u32], exit_of: impl Fn(u32) -> Option<&'a WireExit>) -> Vec<ToProcess> {
     let ranks: BTreeSet<u32> = ranks.iter().copied().collect();
     let mut runs: Vec<ExitRun> = Vec::new();
@@ -114,24 +114,24 @@ mod tests {
 
     #[test]
     fn processes_without_query_get_no_exits() {
-        let mut ends = OrderlyExits::default();
+        let mut exits = OrderlyExits::default();
         let now = Instant::now();
-        (0..RANKS).for_each(|rank| ends.add(rank, now));
-        assert_eq!(ends.due(), None);
-        assert!(ends.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
+        (0..RANKS).for_each(|rank| exits.add(rank, now));
+        assert_eq!(exits.due(), None);
+        assert!(exits.take_due(now + DELAY, |_| Some(&WireExit::Left)).is_empty());
     }
 
-    /// 64 ranks close and leave one after another while all processes request exits again and again.
+    /// All 64 ranks close, then all leave, one after another. Every process requests exits before each of them.
     #[test]
-    fn exits_are_batched_per_query() {
-        let mut ends = OrderlyExits::default();
+    fn each_process_gets_one_reply_per_delay() {
+        let mut exits = OrderlyExits::default();
         let begun = Instant::now();
         let (mut count, mut now) = (0, begun);
         for rank in (0..RANKS).chain(0..RANKS) {
-            (0..RANKS as usize).for_each(|process| ends.add_query(process, now));
-            ends.add(rank, now);
+            (0..RANKS as usize).for_each(|process| exits.add_query(process, now));
+            exits.add(rank, now);
             now += DELAY / 32;
-            let replies = ends.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
+            let replies = exits.take_due(now, |rank| if rank < RANKS { Some(&WireExit::Left) } else { None });
             assert!(
                 replies
                     .iter()
@@ -148,42 +148,42 @@ mod tests {
 
     #[test]
     fn each_exit_is_sent_once_and_only_the_latest_of_a_rank() {
-        let mut ends = OrderlyExits::default();
+        let mut exits = OrderlyExits::default();
         let mut last: HashMap<u32, WireExit> = HashMap::new();
         let now = Instant::now();
-        let mut end = |ends: &mut OrderlyExits, rank: u32, end: WireExit| {
-            last.insert(rank, end);
-            ends.add(rank, now);
+        let mut add_exit = |exits: &mut OrderlyExits, rank: u32, exit: WireExit| {
+            last.insert(rank, exit);
+            exits.add(rank, now);
             last.clone()
         };
-        let finishing = || WireExit::ClosingExcept(vec![7]);
-        end(&mut ends, 1, finishing());
-        end(&mut ends, 3, WireExit::Closing);
-        end(&mut ends, 3, WireExit::Left);
-        end(&mut ends, 5, WireExit::Closing);
-        end(&mut ends, 5, WireExit::Died("was killed".into()));
-        let known = end(&mut ends, 2, WireExit::Left);
-        ends.add_query(0, now);
-        assert_eq!(ends.due(), Some(now + DELAY));
-        assert!(ends.take_due(now, |rank| known.get(&rank)).is_empty(), "exits are collected first");
-        let all = ToProcess::OrderlyExits(vec![run(1, 1, finishing()), run(2, 2, WireExit::Left)]);
-        assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
-        ends.add_query(0, now);
-        assert_eq!(ends.due(), None, "there is no new exit");
-        let known = end(&mut ends, 1, WireExit::Closing);
+        let closing_except = || WireExit::ClosingExcept(vec![7]);
+        add_exit(&mut exits, 1, closing_except());
+        add_exit(&mut exits, 3, WireExit::Closing);
+        add_exit(&mut exits, 3, WireExit::Left);
+        add_exit(&mut exits, 5, WireExit::Closing);
+        add_exit(&mut exits, 5, WireExit::Died("was killed".into()));
+        let known = add_exit(&mut exits, 2, WireExit::Left);
+        exits.add_query(0, now);
+        assert_eq!(exits.due(), Some(now + DELAY));
+        assert!(exits.take_due(now, |rank| known.get(&rank)).is_empty(), "exits are collected first");
+        let all = ToProcess::OrderlyExits(vec![run(1, 1, closing_except()), run(2, 2, WireExit::Left)]);
+        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank)), [(0, all)]);
+        exits.add_query(0, now);
+        assert_eq!(exits.due(), None, "there is no new exit");
+        let known = add_exit(&mut exits, 1, WireExit::Closing);
         let new = ToProcess::OrderlyExits(vec![run(1, 1, WireExit::Closing)]);
-        assert_eq!(ends.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
-        assert!(ends.take_due(now + DELAY, |rank| known.get(&rank)).is_empty());
+        assert_eq!(exits.take_due(now + DELAY, |rank| known.get(&rank)), [(0, new)]);
+        assert!(exits.take_due(now + DELAY, |rank| known.get(&rank)).is_empty());
     }
 
     #[test]
     fn many_exits_are_split_into_messages_below_the_limit() {
         let contexts: Vec<u64> = (0..1 << 16).map(|i| u64::MAX - i).collect();
-        let finishing =
+        let closing_except =
             [WireExit::ClosingExcept(contexts.clone()), WireExit::ClosingExcept(contexts[1..].to_vec())];
         let ranks: Vec<u32> = (0..4).chain((10..100_000).step_by(2)).collect();
         let exit_of =
-            |rank: u32| if rank < 4 { finishing.get(rank as usize % 2) } else { Some(&WireExit::Left) };
+            |rank: u32| if rank < 4 { closing_except.get(rank as usize % 2) } else { Some(&WireExit::Left) };
         let messages = messages(&ranks, exit_of);
         let mut sent = 0;
         for message in &messages {

@@ -1,16 +1,17 @@
 //! Decides which ranks have failed, and in which order.
 //!
-//! A rank fails if it reports its own failure, its process exits abnormally, or another rank reports its death.
-//! Hundreds of reports can arrive at once, in any order, and one failure causes others. So reports are only queued on
-//! receipt. After all ready sockets have been read, `process_reports` handles them in this order:
+//! A rank fails if it reports its own failure, another rank reports its death, or its process violates the protocol,
+//! exits too early or exits with an error. Hundreds of reports can arrive at once, in any order, and one failure causes
+//! others. So reports are only queued on receipt. After all ready sockets have been read, `process_reports` handles
+//! them in this order:
 //!
-//! 1. Exits of processes that reported nothing. A killed process sends nothing, but may have caused the reports.
+//! 1. For the first failure only: exits of processes that reported nothing. A killed process might be the cause.
 //! 2. Reports of processes about their own ranks, and their exits, in the order of arrival.
 //! 3. Reports about other processes. A connection breaks *because* a rank failed, so the reported process's own
 //!    messages and exit status are the better explanation, and are read first.
 //!
-//! A rank that fails in a call because another rank has failed sends `FailedDueTo`, and may exit first. If the other
-//! rank fails, too, its failure is the root cause (`verdict`). A failure later than the grace period after
+//! If a call of a rank fails because of another rank, the rank sends `FailedDueTo`, and might exit before that rank. If
+//! both fail, the failure of the other rank is the root cause (`verdict`). A failure later than the grace period after
 //! `FailedDueTo` is independent.
 //!
 //! A process that exited with code 0 and never joined has failed only if another process joins, because `mpjrun` also
@@ -62,20 +63,20 @@ impl FailureReports {
         self.by_peers.push_back((rank, cause));
     }
 
-    /// Records that a call of `rank` failed because `first` had failed.
-    pub(crate) fn failed_due_to(&mut self, rank: u32, first: u32) {
-        self.causes.insert(rank, (first, Instant::now()));
+    /// Records that a call of `rank` failed because of `cause_rank`.
+    pub(crate) fn failed_due_to(&mut self, rank: u32, cause_rank: u32) {
+        self.causes.insert(rank, (cause_rank, Instant::now()));
     }
 
     /// Returns the rank that one of `ranks` named in `FailedDueTo` at most `max_age` ago.
     fn cause_of(&self, ranks: Range<u32>, max_age: Duration) -> Option<u32> {
         let causes = ranks.filter_map(|rank| self.causes.get(&rank));
-        causes.filter(|(_, at)| at.elapsed() <= max_age).map(|(first, _)| *first).next()
+        causes.filter(|(_, at)| at.elapsed() <= max_age).map(|(cause_rank, _)| *cause_rank).next()
     }
 }
 
 impl Job<'_> {
-    /// Records that a process has joined. A process that exits without having joined has failed from now on.
+    /// Records that a process has joined. From now on, a process that exits without having joined has failed.
     pub(crate) fn on_join(&mut self, index: usize) {
         self.processes[index].joined = true;
         self.reports.joined = true;
@@ -156,7 +157,7 @@ impl Job<'_> {
         }
     }
 
-    /// Queues the exits of processes that reported nothing in front of the reports of the others.
+    /// Queues the exits of processes that reported nothing before the reports of the others.
     fn collect_silent_exits(&mut self) {
         let own = std::mem::take(&mut self.reports.own);
         let reporting: HashSet<usize> = own.iter().map(|report| report.process).collect();
@@ -175,7 +176,7 @@ impl Job<'_> {
         matches!(self.phase, JobPhase::Terminating(_) | JobPhase::Killed) || self.stop_reason.is_some()
     }
 
-    /// Records a failure, unless `mpjrun` caused it or the process has already failed.
+    /// Records a failure, unless `mpjrun` caused it. A process keeps one failure: the one that explains most.
     fn record_failure(&mut self, report: FailureReport) {
         let FailureReport { process, ranks, kind } = report;
         let (text, abort) = (kind.text(), matches!(kind, FailureKind::Abort(..)));
@@ -191,8 +192,8 @@ impl Job<'_> {
             Some(earlier) if matches!(earlier.kind, FailureKind::ReportedByPeer(_)) => {
                 (earlier.kind, earlier.ranks) = (kind, ranks.clone());
             }
-            // The failure of `first`, a rank of this process, caused the recorded failure, so it replaces that.
-            Some(earlier) if earlier.caused_by.is_some_and(|first| ranks.contains(&first)) => {
+            // A rank of this report caused the failure that is recorded for its process.
+            Some(earlier) if earlier.caused_by.is_some_and(|cause_rank| ranks.contains(&cause_rank)) => {
                 (earlier.kind, earlier.ranks, earlier.caused_by) = (kind, ranks.clone(), caused_by);
             }
             Some(_) => {}
@@ -217,7 +218,7 @@ impl Job<'_> {
         ranks.for_each(|rank| self.record_exit(rank, WireExit::Died(text.clone())));
     }
 
-    /// Records a rank's exit. A death is sent to all processes; an orderly exit only to those that request it.
+    /// Records a rank's exit. A death is sent to all other processes, an orderly exit only to those that request it.
     pub(crate) fn record_exit(&mut self, rank: u32, end: WireExit) {
         let Some(replies) = self.kvs.record_exit(rank, &end) else { return };
         self.send_replies(replies);

@@ -1,5 +1,5 @@
-//! Options of other launchers. Those with the same meaning work; the others are rejected with a message that says what
-//! to use instead.
+//! Options of other launchers. `mpjrun` accepts their single dash, and rejects options that it does not have with a
+//! message that says what to use instead.
 
 use std::ffi::OsString;
 
@@ -55,7 +55,7 @@ const FOREIGN: &[ForeignOption] = &[
 /// Gives long options that begin with one dash (`-np 4`, `-dev niodev`) their second dash.
 ///
 /// # Errors
-/// The command line has an option of another launcher that `mpjrun` does not have.
+/// The command line has an option of another launcher that `mpjrun` does not have, or several programs (`:`).
 pub(crate) fn normalize_args(
     args: impl IntoIterator<Item = OsString>,
     mpjrun: &Command,
@@ -84,7 +84,7 @@ pub(crate) fn normalize_args(
                 foreign.instead
             ));
         }
-        // `-l -n 4`, `-ln 4`, `-n4`: the value is a separate argument if the option that takes it is the last letter.
+        // The value is a separate argument if its option is the last letter: `-ln 4`, but not `-n4`.
         let short = |letter| mpjrun.get_arguments().find(|option| option.get_short() == Some(letter));
         let taker = word.char_indices().find(|(_, letter)| short(*letter).is_some_and(takes_value));
         let value = taker.is_some_and(|(at, letter)| at + letter.len_utf8() == word.len());
@@ -99,7 +99,7 @@ pub(crate) fn normalize_args(
     Ok(out)
 }
 
-/// Returns the first argument of a program that is a long option of `mpjrun`, because it may be misplaced.
+/// Returns the first argument of a program that is a long option of `mpjrun`, and therefore might be misplaced.
 pub(crate) fn misplaced_option<'a>(args: &'a [OsString], mpjrun: &Command) -> Option<&'a str> {
     let is_ours = |arg: &&str| {
         let name = arg.strip_prefix("--").and_then(|name| name.split('=').next());

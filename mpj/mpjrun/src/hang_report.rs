@@ -1,5 +1,5 @@
 //! Reports of what each rank waits for. `mpjrun` requests them on a timeout, an interrupt or SIGQUIT. After the replies,
-//! or a second, it prints the table and handles the event that led to the request.
+//! or a second, it makes the table and handles the event. The table of a timeout is printed at the end of the job.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Job<'_> {
             Some(HangReport { until, reasons: vec![reason], expected, replies: BTreeMap::new() });
     }
 
-    /// If the query is complete or its time is over, prints the table and handles the events that led to the query.
+    /// If the query is complete or its time is over, makes the table and handles the events that led to the query.
     pub(crate) fn report_blocked(&mut self, now: Instant) {
         let Some(report) =
             self.hang_report.take_if(|report| report.replies.len() >= report.expected || report.until <= now)

@@ -37,10 +37,10 @@ pub(crate) const KILL_AFTER: Number = Number {
 /// How long ranks may take to exit after an interrupt before `mpjrun` prints that it waits for them.
 const INTERRUPT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// A second signal within this time is a duplicate of the first.
+/// The same SIGINT or SIGTERM within this time is a duplicate of the first.
 const SIGNAL_DEDUP: Duration = Duration::from_millis(100);
 
-/// How long `mpjrun` forwards remaining output after a second signal from the user.
+/// How long `mpjrun` at most forwards remaining output after a second signal from the user.
 const OUTPUT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct JobProcess {
     pub(crate) status: Option<ExitStatus>,
     /// The index of its failure in `Job::failures`.
     pub(crate) failure: Option<usize>,
-    /// Set when the process closes its control socket, which may be part of a normal exit: when and why it is killed.
+    /// If the process closed its control socket before its ranks left: when it is killed unless it has exited, and why.
     pub(crate) closed: Option<(Instant, String)>,
     /// Whether the event loop also waits until the socket is writable.
     blocked: bool,
@@ -74,6 +74,7 @@ pub(crate) struct Job<'a> {
     pub(crate) processes: Vec<JobProcess>,
     pub(crate) kvs: KvsServer,
     pub(crate) orderly_exits: OrderlyExits,
+    /// The id and the secret of the job.
     pub(crate) key: (u64, [u8; 32]),
     /// By host: the shared memory, if any. Created when the first process joins.
     pub(crate) segments: Vec<Option<Rc<OwnedFd>>>,
@@ -82,8 +83,9 @@ pub(crate) struct Job<'a> {
     pub(crate) phase: JobPhase,
     /// Why the job ends, if no rank has failed.
     pub(crate) stop_reason: Option<LaunchError>,
+    /// Each SIGINT and SIGTERM that was not a duplicate.
     interrupts: Vec<Signal>,
-    /// The terminating signals that `mpjrun` received.
+    /// Each SIGINT, SIGTERM and SIGHUP.
     received_signals: Vec<Signal>,
     /// The last SIGINT or SIGTERM that was not a duplicate, and when it came.
     interrupted: Option<(Signal, Instant)>,
@@ -94,16 +96,15 @@ pub(crate) struct Job<'a> {
     /// The statistics of the ranks that have left.
     pub(crate) stats: BTreeMap<u32, RankStats>,
     pub(crate) hang_report: Option<HangReport>,
-    /// Whether the interrupt was printed.
+    /// Whether the table after an interrupt was printed.
     pub(crate) is_interrupt_reported: bool,
 }
 
-// The kinds of epoll events, in the lower half of the token. The upper half is the index of the process.
+// The kinds of epoll events, in the low byte of the token. The upper half is the index of the process.
 const CONTROL: u64 = 0;
 const EXIT: u64 = 1;
 const SIGNAL: u64 = 2;
 
-/// Runs a job to its end.
 pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchError> {
     let system = |e: rustix::io::Errno| LaunchError::new(format!("cannot start the job: {e}"));
     let mut random = [0; 40];
@@ -167,7 +168,7 @@ impl Job<'_> {
         let spec = self.spec;
         let terminal = stdin::is_terminal();
         let spawner = Spawner::new(spec, traces, self.signals.original_mask(), terminal)?;
-        // A single process writes to the output itself, because no other lines can mix with its lines.
+        // A single process inherits the output of `mpjrun`, because no other lines can mix with its lines.
         let piped = spec.label || spec.process_ranks.len() > 1;
         let mut output = Output::default();
         for (index, ranks) in spec.process_ranks.iter().cloned().enumerate() {
@@ -308,7 +309,7 @@ impl Job<'_> {
                 self.received_signals.push(signal);
             }
             if matches!(signal, Signal::INT | Signal::TERM) {
-                // Programs such as timeout(1) signal both a job and its process group.
+                // Programs such as timeout(1) signal `mpjrun` both directly and through its process group.
                 if self
                     .interrupted
                     .is_some_and(|(earlier, at)| earlier == signal && at.elapsed() < SIGNAL_DEDUP)

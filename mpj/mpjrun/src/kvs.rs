@@ -17,13 +17,13 @@ type Requester = (usize, u64);
 /// The published keys, the pending gets and fences, and the exits of the ranks.
 #[derive(Debug)]
 pub(crate) struct KvsServer {
-    /// By rank; `None` while it runs.
+    /// By rank: its latest exit report; `None` before the first.
     exits: Vec<Option<WireExit>>,
     dead: Vec<u32>,
     values: HashMap<(u32, String), Vec<u8>>,
     pending_gets: HashMap<(u32, String), Vec<Requester>>,
     fence: Vec<Requester>,
-    /// The error of every further fence, after a rank has exited.
+    /// The error of every further fence, after a rank has left or died.
     fence_error: Option<String>,
 }
 
@@ -90,12 +90,12 @@ impl KvsServer {
         }
     }
 
-    fn release_fence(&mut self, met: Result<(), String>) -> Vec<Reply> {
-        let reply = |(to, id)| Reply { to, message: ToProcess::FenceDone { id, result: met.clone() } };
+    fn release_fence(&mut self, result: Result<(), String>) -> Vec<Reply> {
+        let reply = |(to, id)| Reply { to, message: ToProcess::FenceDone { id, result: result.clone() } };
         self.fence.drain(..).map(reply).collect()
     }
 
-    /// Returns how a rank exited; `None` while it runs.
+    /// Returns the latest exit report of a rank; `None` before the first.
     pub(crate) fn exit_of(&self, rank: u32) -> Option<&WireExit> {
         self.exits.get(rank as usize)?.as_ref()
     }

@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `main`, `foreign_options`, `params` | the command line, options of other launchers, and the list of parameters |
-//! | `spec`, `placement`, `environment` | assigns ranks and variables to processes and hosts, and validates them |
+//! | `spec`, `placement`, `environment` | check the options, and assign ranks and variables to processes and hosts |
 //! | `spawn` | starts one process, which is killed when `mpjrun` exits |
 //! | `job` | the event loop: processes, signals, deadlines |
 //! | `messages` | handles the messages from the processes |
@@ -29,7 +29,7 @@ mod messages;
 mod output;
 mod params;
 mod placement;
-#[allow(unsafe_code, reason = "signal masks")]
+#[allow(unsafe_code, reason = "signal masks and a signal descriptor")]
 mod signals;
 #[allow(unsafe_code, reason = "code that runs between fork and exec")]
 mod spawn;
@@ -49,8 +49,8 @@ use clap::{CommandFactory, Parser, ValueEnum};
 ///
 /// A rank is a process that calls mpj::run, or a thread of such a process. If a rank fails, calls of the other ranks return
 /// errors that name it. After a grace period the other ranks are terminated, and one line names the root cause. Ctrl-C
-/// prints what each rank waits for and terminates the job; a second Ctrl-C kills it. Ctrl-\ (SIGQUIT) prints what each rank
-/// waits for, and the job continues.
+/// prints what each rank waits for and interrupts the ranks; a second Ctrl-C kills them. Ctrl-\ (SIGQUIT) prints what each
+/// rank waits for, and the job continues.
 #[derive(Parser, Debug)]
 #[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
@@ -84,7 +84,7 @@ struct Cli {
     /// [default: MPJ_TIMEOUT, or no limit]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
-    /// Time the other ranks get after a failure to print their errors, before SIGTERM
+    /// Time that the other ranks get after a failure to end by themselves, before SIGTERM
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
     /// Time between SIGTERM and SIGKILL [default: MPJ_KILL_AFTER, or 2]
@@ -115,8 +115,8 @@ Exit codes:
   0        all ranks finished without error
   1 to 255 code of the first process that failed, or 128 + n if signal n killed it
   CODE     a rank called abort(CODE)
-  1        a process exited with 0 before its ranks had finalized, or without joining a job that
-           others joined; output could not be written; out of memory or processes
+  1        a process exited with 0 before its ranks had left the job, or without joining a job that
+           others joined; output could not be written; mpjrun failed, for example without memory
   2        invalid command line
   124      timeout
   126      PROGRAM cannot be executed
@@ -138,7 +138,7 @@ enum OnFailure {
     /// They are terminated
     #[value(alias = "end")]
     Terminate,
-    /// They continue; communicators with the failed rank return errors
+    /// They continue; calls on communicators with the failed rank return errors
     Continue,
 }
 

@@ -13,8 +13,8 @@ use rustix::process::Resource;
 use crate::job::Job;
 use crate::verdict::LaunchError;
 
-/// At least the size of the file in addition to the memory itself.
-const HEADER: u64 = 64 << 10;
+/// Upper bound of the bytes that a segment's file needs in addition to `Segment::needed`, without those of pools.
+const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
 impl Job<'_> {
     /// Creates the memory of every host when the first process joins, so that programs that never join cost nothing.
@@ -41,31 +41,31 @@ impl Job<'_> {
                 placement.host_suffix(host),
             ))
         };
-        *reserved += needed + HEADER;
-        if let Some(why) = why_unavailable(needed + HEADER, *reserved) {
+        *reserved += needed + MAX_FILE_OVERHEAD;
+        if let Some(why) = why_unavailable(needed + MAX_FILE_OVERHEAD, *reserved) {
             return Err(error(&why));
         }
         let mut config = config.clone();
         if !fits_address_space(Segment::mapped(size, &config) as u64) {
-            // Pool blocks that other ranks can read in place are an optimisation.
+            // Without pool blocks that other ranks can read in place, the job runs, but copies messages.
             config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
         }
         let segment =
             Segment::create(size, &config).map_err(|e| error(&format_args!("{e}; free some memory")))?;
-        // SAFETY: the duplicate is passed to the ranks, which attach it.
+        // SAFETY: the duplicate is only passed on to the processes, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| error(&e))?;
         Ok(Rc::new(fd))
     }
 }
 
-/// Returns whether processes may map `bytes` more bytes: at most a quarter of their address space.
+/// Returns whether `bytes` are at most a quarter of the limit of a process's address space.
 fn fits_address_space(bytes: u64) -> bool {
     let limit = rustix::process::getrlimit(Resource::As).current;
     limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
-/// Returns why a file of `size` bytes, or `needed` bytes of memory for all files, is unavailable, and what to do.
+/// If a file of `size` bytes or `needed` bytes of memory are unavailable, returns the reason, and what to do.
 fn why_unavailable(size: u64, needed: u64) -> Option<String> {
     let is_short = |left: &u64| *left < needed;
     if let Some(left) = available().filter(is_short) {
@@ -111,7 +111,7 @@ const V1: CgroupFiles = CgroupFiles {
 const V2: CgroupFiles =
     CgroupFiles { limit: "memory.max", used: "memory.current", cache: ["active_file", "inactive_file"] };
 
-/// Returns the folder of the memory cgroup of a process that has the least memory available, and how much that is.
+/// Returns the smallest number of available bytes in the memory cgroups of a process, and the folder of that cgroup.
 /// `root` is where cgroups are mounted, `membership` the text of `/proc/PID/cgroup`.
 fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     let mut groups = Vec::new();
@@ -120,7 +120,7 @@ fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let mut under = |root: PathBuf, names: &'static CgroupFiles| {
             let own = root.join(path.trim_start_matches('/'));
-            // In a container the path may be that of the host, and the process's own group is at the root.
+            // In a container the path can be that of the host, while the process's own group is at the root.
             let over = own.ancestors().take_while(|group| group.starts_with(&root));
             groups.extend(over.filter_map(|group| Some((cgroup_available(group, names)?, group.to_owned()))));
         };
@@ -134,7 +134,7 @@ fn tightest_cgroup(root: &Path, membership: &str) -> Option<(u64, PathBuf)> {
     groups.into_iter().min()
 }
 
-/// Returns the memory that is available below the limit of a cgroup; `None` if it has no limit.
+/// Returns the bytes that are available below the limit of a cgroup; `None` if it has no limit.
 fn cgroup_available(group: &Path, names: &CgroupFiles) -> Option<u64> {
     let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(names.limit)?, number(names.used)?);
@@ -212,7 +212,6 @@ mod tests {
             ],
         );
         assert_eq!(tree.tightest("4:cpu,memory:/a\n0::/\n"), Some((100, "memory".into())));
-        // In a container the path may be that of the host.
         assert_eq!(tree.tightest("4:memory:/docker/0123\n"), Some((100, "memory".into())));
         assert_eq!(tree.tightest("4:cpu:/a\n"), None);
     }

@@ -18,7 +18,7 @@ const _: () = assert!(2 * MAX_CAUSE_LEN < MAX_MESSAGE);
 /// How long a process may take to exit after its control socket was closed: an exiting process closes the socket first.
 const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(200);
 
-/// Maximum length in bytes of a version name in a message.
+/// Maximum length in bytes of the program's `mpj` version in an error message.
 const MAX_VERSION_LEN: usize = 40;
 
 impl Job<'_> {
@@ -52,7 +52,6 @@ impl Job<'_> {
         }
     }
 
-    /// Kills a process that violates the protocol.
     fn kill_for_violation(&mut self, index: usize, why: String) {
         let member = &mut self.processes[index];
         member.control.close();
@@ -60,7 +59,7 @@ impl Job<'_> {
         self.reports.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
-    /// Kills the processes that have closed their control sockets and did not exit in time.
+    /// Kills the processes that have closed their control sockets too early and did not exit in time.
     pub(crate) fn check_closed(&mut self) {
         let now = Instant::now();
         for index in 0..self.processes.len() {
@@ -72,7 +71,7 @@ impl Job<'_> {
         }
     }
 
-    /// Handles a message. Deaths are queued, and processed later.
+    /// Handles a message; deaths are queued, and processed later. Returns an error if it violates the protocol.
     fn handle_message(&mut self, index: usize, own: &Range<u32>, message: ToLauncher) -> Result<(), String> {
         match message {
             ToLauncher::Put { rank, .. }

@@ -36,7 +36,7 @@ pub(crate) struct OutputStatus {
     pub(crate) reader_closed: bool,
 }
 
-/// Maximum length in bytes of a line that is kept together. The parts of a longer line are forwarded as they arrive.
+/// Maximum length in bytes of a line that is kept together. A longer line is forwarded in parts.
 const MAX_LINE: usize = 1 << 20;
 
 /// After all processes of the job have exited, a pipe that another process holds open is read until it gives no
@@ -49,7 +49,6 @@ pub(crate) struct Output {
     streams: Vec<Stream>,
 }
 
-/// The thread that reads the pipes.
 #[derive(Debug)]
 pub(crate) struct OutputThread {
     thread: JoinHandle<()>,
@@ -89,7 +88,7 @@ impl Output {
 }
 
 impl OutputThread {
-    /// Waits until all output has been forwarded, or for `limit`.
+    /// Waits, at most for `limit`, until all output has been forwarded.
     pub(crate) fn drain(self, limit: Option<Duration>) -> OutputStatus {
         drop(self.job_ended_pipe);
         let status = match limit {
@@ -133,8 +132,9 @@ fn read_all(mut streams: Vec<Stream>, job_ended: OwnedFd) -> OutputStatus {
                 }
             }
         });
-        // If the reader of standard error has exited, close the pipes of the ranks, so that their writes fail, too.
-        // Standard output is read on until the ranks are terminated: a rank might report a failed write as its failure.
+        // If the reader of standard error has exited, close the pipes of the ranks, so that their writes also fail.
+        // Keep reading standard output until the ranks are terminated: a rank might report a failed write as its own
+        // failure.
         streams.retain(|stream| stream.to == StdStream::Out || !out.reader_closed[stream.to as usize]);
     }
     streams.iter_mut().for_each(|stream| stream.end(&mut out));
@@ -160,7 +160,7 @@ fn wait(streams: &[Stream], job_ended: Option<&OwnedFd>, limit: Option<Duration>
 }
 
 impl Stream {
-    /// Forwards complete lines and stores the start of the next line.
+    /// Forwards complete lines, and stores the start of the next line up to `MAX_LINE` bytes.
     fn push(&mut self, bytes: &[u8], out: &mut StdStreams) {
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         if complete == 0 && self.line.len() + bytes.len() <= MAX_LINE {
@@ -177,7 +177,7 @@ impl Stream {
         self.write(&lines, out);
     }
 
-    /// Forwards the last line, which has no line feed.
+    /// Forwards the last line if it has no line feed, and adds one.
     fn end(&mut self, out: &mut StdStreams) {
         if !self.line.is_empty() {
             self.line.push(b'\n');
@@ -218,7 +218,7 @@ impl StdStreams {
             Ok(()) => {}
             Err(Errno::PIPE) => {
                 if !std::mem::replace(&mut self.reader_closed[to as usize], true) && to == StdStream::Out {
-                    // Ends the job.
+                    // `Job::forward_signals` then ends the job.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::PIPE);
                 }
             }

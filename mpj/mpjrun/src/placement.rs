@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn placements_with_wrong_rank_count_are_rejected() {
+    fn invalid_placements_and_wrong_rank_counts_are_rejected() {
         for text in [
             "",
             ",",

@@ -18,7 +18,7 @@ const HANDLED: [Signal; 8] = [
     Signal::TSTP,
 ];
 
-/// The handled signals, which are blocked.
+/// A descriptor for the handled signals, which are blocked in this process.
 pub(crate) struct Signals {
     fd: OwnedFd,
     original_mask: SignalMask,
@@ -57,10 +57,10 @@ impl Signals {
     pub(crate) fn block() -> io::Result<Signals> {
         let ignored = ignored();
         let mut mask = SignalMask::empty();
-        // The Rust runtime ignores SIGPIPE. Here it says that the reader of the output has exited.
+        // `output` sends SIGPIPE to this process when the reader of standard output has exited.
         mask.add(Signal::PIPE);
         for signal in HANDLED {
-            // Signals that the parent process ignores (nohup) stay ignored, in the ranks too.
+            // Signals that were ignored at the start (nohup) stay ignored, also in the ranks.
             if ignored >> (signal.as_raw() - 1) & 1 == 0 {
                 mask.add(signal);
             }
@@ -69,7 +69,7 @@ impl Signals {
         // Exceeding the file size limit must be an error and not kill this process.
         blocked.add(Signal::XFSZ);
         let original_mask = blocked.set()?;
-        // SAFETY: the pointer is to an initialised set; −1 asks for a new descriptor.
+        // SAFETY: the pointer is to an initialised set; −1 requests a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
@@ -83,7 +83,7 @@ impl Signals {
         self.original_mask
     }
 
-    /// Unblocks the signals, so that they have their default effect on this process.
+    /// Restores the original mask, except that SIGXFSZ stays blocked. A signal can then end this process.
     pub(crate) fn unblock(&self) -> io::Result<()> {
         let mut blocked = self.original_mask;
         blocked.add(Signal::XFSZ);

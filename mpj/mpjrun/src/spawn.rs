@@ -21,7 +21,7 @@ use crate::spec::JobSpec;
 use crate::trace_files;
 use crate::verdict::LaunchError;
 
-/// A started process. It is reaped when the job is over, so that its id is not reused before.
+/// A started process. It is reaped when the job is over, so that its id is not reused earlier.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
@@ -39,8 +39,9 @@ pub(crate) enum ExitStatus {
 pub(crate) struct Spawner<'a> {
     spec: &'a JobSpec,
     traces: Option<&'a TraceFiles>,
-    mask: SignalMask,
-    limit: Option<Rlimit>,
+    original_mask: SignalMask,
+    /// The limit of file descriptors of the processes, if it was raised for `mpjrun`.
+    original_limit: Option<Rlimit>,
     pipe_stdin: bool,
 }
 
@@ -52,13 +53,13 @@ impl<'a> Spawner<'a> {
     pub(crate) fn new(
         spec: &'a JobSpec,
         traces: Option<&'a TraceFiles>,
-        mask: SignalMask,
+        original_mask: SignalMask,
         pipe_stdin: bool,
     ) -> Result<Self, LaunchError> {
         let processes = spec.process_ranks.len() as u64;
         let needed = OWN_DESCRIPTORS + 4 * processes;
         let now = rustix::process::getrlimit(Resource::Nofile);
-        let mut limit = None;
+        let mut original_limit = None;
         if now.current.is_some_and(|current| current < needed) {
             if now.maximum.is_some_and(|maximum| maximum < needed) {
                 return Err(LaunchError::new(format!(
@@ -71,12 +72,13 @@ impl<'a> Spawner<'a> {
             rustix::process::setrlimit(Resource::Nofile, raised).map_err(|e| {
                 LaunchError::new(format!("cannot raise the limit of file descriptors to {needed}: {e}"))
             })?;
-            limit = Some(now);
+            original_limit = Some(now);
         }
-        Ok(Spawner { spec, traces, mask, limit, pipe_stdin })
+        Ok(Spawner { spec, traces, original_mask, original_limit, pipe_stdin })
     }
 
-    /// Starts the process of these ranks. Returns it and the `mpjrun` end of its control socket.
+    /// Starts the process of these ranks, with pipes for its output if `piped`. Returns it and the `mpjrun` end of its
+    /// control socket.
     pub(crate) fn start(&self, ranks: Range<u32>, piped: bool) -> Result<(Process, UnixStream), LaunchError> {
         self.try_start(&ranks, piped).map_err(|e| spawn_error(&self.spec.program, &ranks, &e))
     }
@@ -101,7 +103,7 @@ impl<'a> Spawner<'a> {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let launcher = rustix::process::getpid();
-        let (mask, limit) = (self.mask, self.limit);
+        let (mask, limit) = (self.original_mask, self.original_limit);
         let of_process = |cores: &Vec<Cores>| Cores::joined(&cores[ranks.start as usize..ranks.end as usize]);
         let cores = self.spec.cores.as_ref().map(of_process);
         let before_exec = move || {
@@ -126,7 +128,7 @@ impl<'a> Spawner<'a> {
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // The job cannot kill the process, because it does not know it yet.
+            // `Job` does not contain the process yet, so it would not kill it.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         })?;
         Ok((Process { child, ranks: ranks.clone(), pid, pidfd }, ours))
@@ -190,10 +192,10 @@ impl Process {
         code.or_else(|| status.terminating_signal().map(ExitStatus::Signal))
     }
 
-    /// Sends a signal to the process and its children.
+    /// Sends a signal to the process group, or only to the process if it has left its group.
     pub(crate) fn signal(&self, signal: Signal) {
         if rustix::process::kill_process_group(self.pid, signal).is_err() {
-            // The process has left its group. If it has just exited, the signal is not needed.
+            // If the process has just exited, this also fails, and the signal is not needed.
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
         }
     }

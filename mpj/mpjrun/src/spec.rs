@@ -1,4 +1,4 @@
-//! The specification of a job: which process hosts which ranks, and how it is started.
+//! The specification of a job: which process hosts which ranks, and how the processes are started.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -42,14 +42,13 @@ pub(crate) struct JobSpec {
 const MAX_RANKS: u32 = 1 << 16;
 
 impl JobSpec {
-    /// Builds the specification from the command line and the environment.
     pub(crate) fn new(cli: Cli) -> Result<JobSpec, LaunchError> {
         let usage = |why: String| LaunchError { why, code: 2 };
         let size = cli.ranks.unwrap_or(0);
         if !(1..=MAX_RANKS).contains(&size) {
             return Err(usage(format!("-n {size}: expected 1 to {MAX_RANKS} ranks")));
         }
-        // These options set the parameter of the same meaning.
+        // Each of these options sets a parameter.
         let options: [(&str, &dyn Parameter, &Option<String>); 3] = [
             ("--data-path", &DATA_PATH, &cli.data_path),
             ("--bind", &BIND, &cli.bind),
@@ -76,7 +75,7 @@ impl JobSpec {
             )));
         }
         let placement = Placement::new(environment.config.text(&SIMULATED_HOSTS), size).map_err(usage)?;
-        // A device of the program may connect hosts, so only these two are rejected.
+        // A device of the program might connect hosts, so only these two are rejected.
         let within_host = [SmDriver::NAME, ShmDriver::NAME];
         let connects_hosts =
             |names: &Vec<String>| names.iter().any(|name| !within_host.contains(&name.as_str()));
@@ -128,7 +127,7 @@ impl JobSpec {
     }
 }
 
-/// Assigns ranks to processes in blocks of at most `per_process` ranks.
+/// Assigns ranks to processes, in blocks of at most `per_process` ranks on one host.
 fn process_ranks(placement: &Placement, per_process: u32) -> Vec<Range<u32>> {
     let blocks = |ranks: Range<u32>| {
         let block = move |first: u32| first..first.saturating_add(per_process).min(ranks.end);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_share_memory_with_those_of_their_host() {
+    fn only_hosts_that_need_a_segment_get_one() {
         let shared = |hosts: &str, more: &[&str]| {
             let set = format!("MPJ_SIMULATED_HOSTS={hosts}");
             let spec = spec(&[&["-n", "6", "-x", &set], more, &["p"]].concat()).unwrap();

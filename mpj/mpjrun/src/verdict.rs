@@ -1,4 +1,4 @@
-//! Selects the failure that counts, the exit code, and the message.
+//! Selects the root cause, the exit code and the message of a job.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,16 +25,15 @@ impl LaunchError {
     }
 }
 
-/// How a job ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     pub(crate) code: u8,
+    /// The message, if there is any.
     pub(crate) line: Option<String>,
     /// Whether a signal to `mpjrun` ended the job, and not a failure of a rank.
     pub(crate) is_interrupt: bool,
 }
 
-/// The first detected failure of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     /// Its index.
@@ -57,7 +56,7 @@ impl Failure {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FailureKind {
-    /// A rank reported its own failure. Its process is about to exit.
+    /// A rank reported its own failure. The exit status is not known yet.
     Reported(String),
     /// Another process reported the death of the rank. The exit status is not known yet.
     ReportedByPeer(String),
@@ -127,8 +126,8 @@ const PIPE: i32 = Signal::PIPE.as_raw();
 /// Failures within this time count as simultaneous, because exits are detected in an arbitrary order.
 pub(crate) const TIE: Duration = Duration::from_millis(50);
 
-/// Returns the earliest failure; among simultaneous ones an abort, or otherwise a death by signal. If another recorded
-/// failure caused it, returns that one.
+/// Returns the earliest failure; among simultaneous failures an abort, or otherwise a death by signal. If another
+/// recorded failure caused it, returns that one, unless that one names the death of the first as its cause.
 fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let first = failures.first()?;
     let tied = || failures.iter().take_while(|failure| failure.at.duration_since(first.at) <= TIE);
@@ -136,7 +135,7 @@ fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let signal =
         || tied().find(|failure| matches!(failure.kind, FailureKind::Exited(ExitStatus::Signal(_), _)));
     let mut cause = abort.or_else(signal).unwrap_or(first);
-    // At most one step per failure, because two failures may name each other as cause.
+    // At most one step per failure, because two failures can name each other as cause.
     for _ in failures {
         let failure_of = |rank: u32| failures.iter().find(|failure| failure.ranks.contains(&rank));
         match cause.caused_by.and_then(failure_of) {
@@ -208,7 +207,7 @@ pub(crate) fn verdict(
             Some(format!("the job was ended by signal {}, which mpjrun received", signal_name(signal)));
         return Verdict { code, line, is_interrupt: true };
     }
-    // Processes that fail with the same text, such as "no network", have a common cause, so they are named together.
+    // Processes that fail with the same text, such as "no network", have the same cause, so they are named together.
     let text = failure.kind.text();
     let (mut same, others): (Vec<&Failure>, Vec<&Failure>) =
         failures.iter().partition(|other| other.process == failure.process || other.kind.text() == text);
@@ -225,7 +224,7 @@ pub(crate) fn verdict(
         1 => line += "; 1 rank failed because of it",
         count => line += &format!("; {count} ranks failed because of it"),
     }
-    // Report failures with other causes, too, once for each text.
+    // Also report failures with other causes, once for each text.
     let mut texts: Vec<Vec<&Failure>> = Vec::new();
     for other in own {
         match texts.iter_mut().find(|known| known[0].kind.text() == other.kind.text()) {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn earliest_failure_counts_and_signals_win_ties() {
+    fn earliest_failure_counts_but_aborts_and_signals_win_ties() {
         let said = || FailureKind::Reported("returned an error: rank 1 is dead".into());
         let killed = || FailureKind::Exited(ExitStatus::Signal(9), "");
         assert_eq!(code(&[]), 0);

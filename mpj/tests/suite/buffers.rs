@@ -25,7 +25,7 @@ fn send_into<S: SendBuf, R: RecvBuf>(world: &World, send: S, mut recv: R, tag: i
 }
 
 fn by_reference(world: &World, send: &[u16], recv: &mut [u16]) -> mpj::Result<()> {
-    // References to references of any lifetime, as a beginner might write.
+    // References to references, as a beginner might write.
     pass(world, &send, &mut { recv }, 7).map(|_| ())
 }
 

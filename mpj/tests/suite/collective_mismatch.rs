@@ -1,5 +1,5 @@
-//! Ranks call different collectives, or a collective fails on one rank. Every rank gets an error, no rank hangs, and no
-//! rank receives data that was not sent.
+//! Ranks call different collectives, or a collective fails on one rank. Every rank gets an error from that call or a
+//! later one, no rank hangs, and no rank receives data that was not sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use mpj::{ErrorClass, Op, World};
 
 /// Runs programs, one after the other, on 2, 3 and 5 ranks.
 #[track_caller]
-fn each(programs: fn(usize) -> Vec<Program>) {
+fn play_on_all_sizes(programs: fn(usize) -> Vec<Program>) {
     for size in [2, 3, 5] {
         let outcome = job(size, |world| programs(size).iter().try_for_each(|program| play(&world, program)));
         if let Err(error) = outcome {
@@ -22,22 +22,22 @@ fn each(programs: fn(usize) -> Vec<Program>) {
 
 #[test]
 fn different_lengths_fail_on_every_rank() {
-    each(lengths);
+    play_on_all_sizes(lengths);
 }
 
 #[test]
 fn different_collectives_fail_on_every_rank() {
-    each(operations);
+    play_on_all_sizes(operations);
 }
 
 #[test]
 fn different_roots_fail_on_every_rank() {
-    each(roots);
+    play_on_all_sizes(roots);
 }
 
 #[test]
 fn invalid_arguments_on_one_rank_fail_on_every_rank() {
-    each(refusals);
+    play_on_all_sizes(refusals);
 }
 
 /// Returns the errors of all ranks, from the call or from the barrier after it, as texts.
@@ -49,17 +49,17 @@ fn errors_of_all(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + 
         comm.barrier()?;
         Ok::<_, mpj::Error>(failed.expect_err("an error on every rank").to_string())
     });
-    outcome.expect("nobody fails for good")
+    outcome.expect("every rank returns `Ok`")
 }
 
-/// Returns the cause in the error of a rank that only sends. The error comes from this call or, if the rank was faster,
-/// from the barrier.
+/// Returns an error without the name of the call: a rank that only sends gets the error from this call or from the
+/// barrier.
 fn cause_in(error: &str) -> &str {
     error.split_once(": ").expect("a call and why").1
 }
 
-/// Ranks choose different algorithms because their lengths are on either side of a limit. No rank waits for a message
-/// that is never sent.
+/// If the lengths are on either side of a limit, ranks choose different algorithms. No rank waits for a message that is
+/// never sent.
 #[test]
 fn different_algorithms_fail_on_every_rank() {
     // If the operation is not commutative, the algorithm is linear or recursive doubling. Otherwise it is linear or a
@@ -85,7 +85,7 @@ fn length_error_names_rank_call_and_lengths() {
         let len = [1000, 10][world.rank()];
         world.allreduce(&vec![1u32; len], &mut vec![0u32; len], Op::Sum)
     });
-    // Each rank has received the other's message, but may have received the other's error first.
+    // Each rank receives the other's message, but it might receive the other's error first.
     let short = "rank 1 sent 40 bytes, expected 4000";
     let long = "rank 0 sent 4000 bytes, expected 40";
     let says = |error: &str, own: &str, other: &str| {
@@ -132,7 +132,7 @@ fn user_op_never_sees_an_invalid_message() {
         }
         Ok::<_, mpj::Error>(seen)
     });
-    assert_eq!(outcome.expect("nobody fails for good"), vec![vec![0, 0]; 3]);
+    assert_eq!(outcome.expect("every rank returns `Ok`"), vec![vec![0, 0]; 3]);
 }
 
 /// Only the root has an error, and it continues. Every later result is right or an error, but never that of another
@@ -155,7 +155,7 @@ fn failed_call_does_not_mix_with_later_calls() {
         }
         Ok::<_, mpj::Error>(())
     });
-    outcome.expect("nobody fails for good");
+    outcome.expect("every rank returns `Ok`");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn rank_waiting_for_rejections_detects_exits() {
 fn failure_reaches_all_ranks_without_another_call() {
     let outcome = job(4, |world| {
         let rest = world.dup()?;
-        let told = AtomicUsize::new(0);
+        let errors = AtomicUsize::new(0);
         let outcome = match world.rank() {
             0 => world.gather(&[0u8; 3], &mut [0u8; 12], 0),
             3 => world.gather(&[0u8; 2], &mut [0u8; 0], 0).and_then(|()| world.barrier()),
@@ -210,7 +210,7 @@ fn failure_reaches_all_ranks_without_another_call() {
         };
         let error = outcome.expect_err("rank 3 sends less");
         assert!(error.to_string().contains("rank 3 sent 2 bytes, expected 3"), "{error}");
-        told.fetch_add(1, Ordering::SeqCst);
+        errors.fetch_add(1, Ordering::SeqCst);
         if world.rank() == 0 {
             // Make no call for a while; the others must return long before.
             std::thread::sleep(Duration::from_millis(1000));
@@ -222,10 +222,10 @@ fn failure_reaches_all_ranks_without_another_call() {
         }
         rest.barrier()
     });
-    outcome.expect("nobody fails for good");
+    outcome.expect("every rank returns `Ok`");
 }
 
-/// A value cannot be serialized, or a user's function panics. No rank waits for the rank that continues after it.
+/// A value cannot be serialized, or a user's function panics. No other rank waits for that rank, which continues.
 #[test]
 fn failing_user_code_on_one_rank_fails_on_every_rank() {
     #[derive(serde::Deserialize)]
@@ -236,7 +236,7 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
         }
     }
     let errors = errors_of_all(3, |world| {
-        world.bcast_object(Odd(world.rank() == 0), 0).map(|odd| assert!(!odd.0, "what came is another"))
+        world.bcast_object(Odd(world.rank() == 0), 0).map(|odd| assert!(!odd.0, "another value arrived"))
     });
     let refused = "bcast_object: the Serialize or Deserialize implementation returned an error";
     let other = format!("bcast_object: rank 0 failed in {refused}");
@@ -252,16 +252,16 @@ fn failing_user_code_on_one_rank_fails_on_every_rank() {
         });
         let why = format!("rank {who} failed in allreduce: a user function panicked");
         for error in errors {
-            // A rank that gets the failure notice cancels its messages. The cancellation may be seen before the notice.
+            // A rank that gets the failure notice cancels its messages. The others might detect that before the notice.
             let is_next = error.ends_with("cancelled its send after the match: the call failed there");
             assert!(error.contains(&why) || is_next, "{error}");
         }
     }
 }
 
-/// A program imitates an object broadcast, with fewer bytes than announced. No byte is read that was not received.
+/// Rank 0 imitates an object broadcast with plain broadcasts, and sends fewer bytes than it announces.
 #[test]
-fn undecodable_object_fails_bcast_everywhere() {
+fn imitated_object_broadcast_is_rejected() {
     let errors = errors_of_all(2, |world| {
         if world.rank() == 0 {
             world.bcast(&mut [4000usize], 0)?;
@@ -299,6 +299,6 @@ fn freeing_a_communicator_after_a_failure_keeps_the_cause() {
         world.barrier()?;
         Ok::<_, mpj::Error>(failed.expect_err("one rank has failed").to_string())
     });
-    let errors = outcome.expect("nobody fails for good");
+    let errors = outcome.expect("every rank returns `Ok`");
     assert!(errors[..2].iter().all(|error| error.contains("rank 2 failed in bcast")), "{errors:?}");
 }

@@ -1,4 +1,4 @@
-//! Compares collectives that move data with their definition, for every number of ranks, root, length and type.
+//! Compares collectives that move data with their definition, for several numbers of ranks, roots, lengths and types.
 
 use std::cell::Cell;
 
@@ -45,15 +45,15 @@ macro_rules! every_type {
 }
 
 every_type! {
-    bcast_gives_everybody_the_roots: bcast;
+    bcast_copies_the_data_of_the_root: bcast;
     gather_collects_at_the_root: gather;
-    scatter_deals_out: scatter;
-    allgather_collects_everywhere: allgather;
+    scatter_distributes_blocks: scatter;
+    allgather_collects_on_every_rank: allgather;
     alltoall_transposes: alltoall;
-    irregular_gathers_and_scatters: rooted_v;
-    irregular_allgather: allgatherv;
-    irregular_alltoall: alltoallv;
-    in_place_the_result_is_the_same: in_place;
+    gatherv_and_scatterv_use_the_layout: rooted_v;
+    allgatherv_uses_the_layout: allgatherv;
+    alltoallv_uses_the_layouts: alltoallv;
+    in_place_results_are_the_same: in_place;
 }
 
 fn bcast<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Result<()> {
@@ -137,7 +137,7 @@ fn rooted_v<T: Sample>(comm: &Intracomm, count: usize, root: usize) -> mpj::Resu
         }
         let mut mine = blanks::<T>(counts[me]);
         comm.scatterv(&all, c, d, &mut mine, root)?;
-        assert_eq!(mine, samples::<T>(me, turn, counts[me]), "scatterv is the way back");
+        assert_eq!(mine, samples::<T>(me, turn, counts[me]), "scatterv returns each block");
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ fn derived_types_move_columns() {
             }
             let mut back = blanks::<u32>(5 * size);
             world.alltoall(&View::new(&matrix, 0, &column, size)?, &mut back)?;
-            assert_eq!(back, samples::<u32>(me, 0, 5).repeat(size), "everybody has the same matrix");
+            assert_eq!(back, samples::<u32>(me, 0, 5).repeat(size), "every rank has the same matrix");
             let mut one = blanks::<u32>(5);
             world.scatter(&View::new(&matrix, 0, &column, size)?, &mut one, size - 1)?;
             assert_eq!(one, mine);
@@ -241,7 +241,7 @@ fn derived_types_move_columns() {
             assert_eq!(other, matrix);
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         };
-        job(size, transposed).expect("nobody fails");
+        job(size, transposed).expect("no rank fails");
     }
 }
 
@@ -329,14 +329,14 @@ fn invalid_values_in_the_own_buffer_fail_the_collective() {
     };
     for size in [1, 2, 3] {
         let calls = |world: World| {
-            let astray = Datatype::of::<char>().hindexed(&[(1, 1)])?;
+            let shifted = Datatype::of::<char>().hindexed(&[(1, 1)])?;
             // Bytes 1 to 4 are above the last char in either byte order.
             let (text, me) = (['\u{10ffff}'; 2], world.rank());
             let failed = Cell::new(0);
             let call = |collective: &Contribution<'_>| {
                 let mut got = vec!['x'; size];
                 let outcome = if me == 0 {
-                    collective(&world.dup()?, &View::new(&text, 0, &astray, 1)?, &mut got)
+                    collective(&world.dup()?, &View::new(&text, 0, &shifted, 1)?, &mut got)
                 } else {
                     collective(&world.dup()?, &['c'], &mut got)
                 };
@@ -360,15 +360,15 @@ fn invalid_values_in_the_own_buffer_fail_the_collective() {
             }
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         };
-        job(size, calls).expect("nobody fails for good");
+        job(size, calls).expect("every rank returns `Ok`");
     }
 }
 
 #[mpj::test(ranks = 1)]
 fn valid_chars_between_two_chars_are_contributed(world: World) -> mpj::Result<()> {
     let (text, mut got) = (['a', '\0'], ['x']);
-    let astray = Datatype::of::<char>().hindexed(&[(1, 1)]).expect("fits");
-    world.allgather(&View::new(&text, 0, &astray, 1).expect("inside"), &mut got)?;
+    let shifted = Datatype::of::<char>().hindexed(&[(1, 1)]).expect("fits");
+    world.allgather(&View::new(&text, 0, &shifted, 1).expect("inside"), &mut got)?;
     let between: [u8; 4] =
         std::array::from_fn(|at| u32::from('a').to_ne_bytes().get(at + 1).copied().unwrap_or(0));
     assert_eq!(Some(got[0]), char::from_u32(u32::from_ne_bytes(between)));

@@ -64,7 +64,7 @@ fn split_groups_by_color_and_orders_by_key(world: World) -> mpj::Result<()> {
         alone.barrier()?;
         assert_eq!((alone.rank(), alone.size()), (0, 1));
     }
-    assert!(world.split(None, 0)?.is_none(), "nobody takes part");
+    assert!(world.split(None, 0)?.is_none(), "no rank takes part");
     let refused = world.split(Some(1 << 31), 0).expect_err("no color");
     assert_eq!(refused.class(), ErrorClass::Arg);
     world.barrier()
@@ -137,11 +137,11 @@ fn communicators_can_be_created_and_dropped_repeatedly() {
             comm.sendrecv(&[round * 3 + world.rank() as u32], right, 1, &mut got, left, 1)?;
             assert_eq!(got[0], round * 3 + left as u32);
             if round % 2 == 0 {
-                comm.barrier()?; // half of them exit without waiting for each other
+                comm.barrier()?; // in the other rounds, the ranks free it without waiting for each other
             }
             comm.free()?;
         }
-        // Dropped, many at once, and used in a different order than they were created.
+        // Many communicators at once, used in the reverse order of their creation, and dropped.
         let many = (0..100).map(|_| world.dup()).collect::<mpj::Result<Vec<_>>>()?;
         for (at, comm) in many.iter().enumerate().rev() {
             let mut all = [0usize; 3];
@@ -173,7 +173,7 @@ fn message_may_arrive_before_its_communicator_exists(world: World) -> mpj::Resul
 
 /// MPI_THREAD_MULTIPLE: 2 ranks × 3 threads, each thread with its own communicator.
 #[test]
-fn threads_with_their_own_communicators() {
+fn threads_can_have_their_own_communicators() {
     let outcome = job(2, |world| {
         let comms = (0..3).map(|_| world.dup()).collect::<mpj::Result<Vec<_>>>()?;
         let (me, other) = (world.rank(), 1 - world.rank());
@@ -195,12 +195,12 @@ fn threads_with_their_own_communicators() {
         let threads: Vec<_> = comms.into_iter().enumerate().map(|c| thread::spawn(worker(c))).collect();
         threads.into_iter().try_for_each(|t| t.join().expect("does not panic"))
     });
-    outcome.expect("nobody fails");
+    outcome.expect("no rank fails");
 }
 
-/// 2 ranks × 3 threads that share one communicator and use different tags; one of them receives with wildcards.
+/// 2 ranks × 3 threads that share one communicator and use different tags; every third receive is from any source.
 #[test]
-fn threads_that_share_a_communicator() {
+fn threads_can_share_a_communicator() {
     let outcome = job(2, |world| {
         let (me, other) = (world.rank(), 1 - world.rank());
         thread::scope(|scope| {
@@ -234,16 +234,16 @@ fn threads_that_share_a_communicator() {
             threads.into_iter().try_for_each(|t| t.join().expect("does not panic"))
         })
     });
-    outcome.expect("nobody fails");
+    outcome.expect("no rank fails");
 }
 
 /// A send completes after its request is dropped, even if the communicator is dropped next.
 #[test]
 fn dropped_send_completes_after_its_communicator_is_dropped() {
-    for (len, spoken) in [(10usize, false), (1 << 20, false), (1 << 20, true)] {
+    for (len, connected) in [(10usize, false), (1 << 20, false), (1 << 20, true)] {
         job(2, move |world| {
             let sub = world.dup()?;
-            if spoken {
+            if connected {
                 if world.rank() == 1 {
                     sub.send(&[1u8], 0, 9)?
                 } else {
@@ -254,7 +254,7 @@ fn dropped_send_completes_after_its_communicator_is_dropped() {
                 drop(sub.isend(vec![7u8; len], 1, 0)?);
                 drop(sub);
                 world.barrier()?;
-                // Rank 0 does not leave before rank 1 has received it.
+                // Rank 0 does not leave before rank 1 has received the message.
                 return world.recv(&mut [0u8], 1, 5).map(drop);
             }
             world.barrier()?;
@@ -299,7 +299,7 @@ fn pending_operations_of_a_freed_communicator_complete(world: World) -> mpj::Res
                 for send in sends {
                     send.wait()?;
                 }
-                let failed = refused.wait().expect_err("nobody receives it");
+                let failed = refused.wait().expect_err("no rank receives it");
                 assert_eq!(failed.error().as_fault(), Some(&mpj::Fault::Refused { rank: 0 }), "{failed}");
                 world.recv(&mut blanks::<u8>(len), 0, 9)?;
                 drop(receives);

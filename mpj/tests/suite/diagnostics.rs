@@ -18,7 +18,7 @@ fn library() -> Option<PathBuf> {
 }
 
 /// Compiles an invalid program, and returns the compiler's messages; `None` without a compiler.
-fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
+fn compiler_messages(name: &str, items: &str, body: &str) -> Option<String> {
     let library = library()?;
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("diagnostics_{name}.rs"));
     let text = format!(
@@ -33,7 +33,7 @@ fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
         .arg(source)
         .output();
     let said = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
-    // No compiler, or one for another processor or of another version.
+    // The compiler is missing, or is for another processor or of another version.
     if said.is_empty() || ["E0461", "E0514", "E0463"].iter().any(|code| said.contains(code)) {
         drop(writeln!(std::io::stderr(), "SKIPPED: no compiler that reads {}: {said}", library.display()));
         return None;
@@ -42,55 +42,60 @@ fn complaint(name: &str, items: &str, body: &str) -> Option<String> {
 }
 
 #[track_caller]
-fn says(name: &str, items: &str, body: &str, parts: &[&str]) {
-    let Some(said) = complaint(name, items, body) else { return };
-    // Long notes may be wrapped.
+fn expect_error(name: &str, items: &str, body: &str, parts: &[&str]) {
+    let Some(said) = compiler_messages(name, items, body) else { return };
+    // The compiler might wrap long notes.
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts {
         assert!(words.contains(part), "no '{part}' in\n{said}");
     }
     let errors = said.lines().filter(|line| line.starts_with("error")).count();
-    assert_eq!(errors, 2, "one error, and that compilation is aborted:\n{said}");
+    assert_eq!(errors, 2, "one error, and the line that compilation is aborted:\n{said}");
 }
 
 #[test]
 fn vec_of_vecs_is_rejected_with_a_hint() {
     let body = "let mut rows: Vec<Vec<f64>> = vec![vec![0.0; 3]; 3]; world.recv(&mut rows, 0, 0)?;";
     let parts = ["`Vec<f64>` cannot be received", "a `Vec`, `String` or `Box` is a pointer", "`recv_object`"];
-    says("vecs", "", body, &parts);
+    expect_error("vecs", "", body, &parts);
 }
 
 #[test]
 fn text_is_rejected_with_two_ways_to_send_it() {
-    says("text", "", "world.send(\"hello\", 1, 0)?;", &["`.as_bytes()`", "`send_object`"]);
+    expect_error("text", "", "world.send(\"hello\", 1, 0)?;", &["`.as_bytes()`", "`send_object`"]);
 }
 
 #[test]
 fn rank_of_another_integer_type_is_rejected_with_the_conversion() {
     let body = "let r = 1i32; world.send(&[1.0], r, 0)?;";
-    says("dest", "", body, &["`i32` is not a rank to send to", "`r as usize`"]);
+    expect_error("dest", "", body, &["`i32` is not a rank to send to", "`r as usize`"]);
     let body = "let r = 1u32; world.recv(&mut [1.0], r, 0)?;";
-    says("source", "", body, &["`u32` is not a rank to receive from", "`r as usize`"]);
+    expect_error("source", "", body, &["`u32` is not a rank to receive from", "`r as usize`"]);
 }
 
 #[test]
 fn derive_without_repr_is_one_error() {
     let items = "#[derive(Clone, Copy, mpj::Datatype)]\npub struct P { pub x: f64 }";
     let body = "let mut p = P { x: 1.0 }; world.send(&p, 1, 0)?; world.recv(&mut p, 1, 0)?;";
-    says("repr", items, body, &["write #[repr(C)] above the structure"]);
+    expect_error("repr", items, body, &["write #[repr(C)] above the structure"]);
 }
 
 #[test]
 fn derive_of_an_enum_is_one_error() {
     let items = "#[derive(Clone, Copy, mpj::Datatype)]\n#[repr(u8)]\npub enum E { A, B }";
-    says("enum", items, "world.send(&E::A, 1, 0)?;", &["send its discriminant as an integer", "TryFrom"]);
+    expect_error(
+        "enum",
+        items,
+        "world.send(&E::A, 1, 0)?;",
+        &["send its discriminant as an integer", "TryFrom"],
+    );
 }
 
 #[test]
 fn derive_without_copy_is_one_error() {
     let items = "#[repr(C)]\n#[derive(mpj::Datatype)]\npub struct P { pub x: f64 }";
     let body = "let mut p = P { x: 1.0 }; world.send(&p, 1, 0)?; world.recv(&mut p, 1, 0)?;";
-    says(
+    expect_error(
         "copy",
         items,
         body,

@@ -9,7 +9,7 @@ use mpj::{ANY_SOURCE, ANY_TAG, Error, ErrorClass, Op, World};
 /// A call that waits for other ranks.
 type Wait = fn(&World) -> mpj::Result<()>;
 
-/// All calls in which ranks 0, 1 and 3 can wait for rank 2.
+/// Calls in which ranks 0, 1 and 3 can wait for rank 2.
 const WAITS: &[(&str, Wait)] = &[
     ("recv", |w| w.recv(&mut [0u8], 2, 0).map(|_| ())),
     ("recv any", |w| w.recv(&mut [0u8], ANY_SOURCE, ANY_TAG).map(|_| ())),
@@ -114,7 +114,7 @@ fn error_names_finalized_rank() {
                 return Ok(());
             }
             if name.ends_with("any") && world.rank() == 1 {
-                return Ok(()); // as long as another rank is left, it may still send
+                return Ok(()); // a receive from any rank fails only after all other ranks have left
             }
             match wait(&world) {
                 Err(error) if error.class() == ErrorClass::ProcAborted => Ok(()),
@@ -150,7 +150,7 @@ fn waiting_sends_fail_if_the_receiver_leaves() {
                 let sent = comm.isend(vec![7u8; 1 << 20], 2, 0);
                 sent.and_then(|sent| sent.wait().map(drop).map_err(Error::from))
             };
-            let error = sent.expect_err("nobody has received it");
+            let error = sent.expect_err("the message was not received");
             assert_eq!((error.class(), error.failed_rank()), (ErrorClass::ProcAborted, Some(2)), "{error}");
             if frees { world.send(&[0u8], 2, 9) } else { Ok(()) }
         });
@@ -198,7 +198,7 @@ fn abort_fails_all_ranks() {
 
 #[test]
 fn calls_on_a_world_after_its_job_fail() {
-    let worlds = job(2, Ok::<World, String>).expect("nobody fails");
+    let worlds = job(2, Ok::<World, String>).expect("no rank fails");
     for world in worlds {
         let other = 1 - world.rank();
         assert!(alive(|| world.recv(&mut [0u8], other, 0)).is_err());
@@ -214,7 +214,7 @@ fn calls_on_a_world_after_its_job_fail() {
 #[test]
 fn jobs_of_invalid_size_are_rejected() {
     for n in [0, (1 << 16) + 1, usize::MAX] {
-        let error = job(n, |_| Ok::<(), String>(())).expect_err("no number of ranks");
+        let error = job(n, |_| Ok::<(), String>(())).expect_err("not a valid number of ranks");
         assert_eq!(error.to_string(), format!("rank 0 cannot start {n} ranks: expected 1 to 65536"));
     }
 }
@@ -258,7 +258,7 @@ fn truncated_messages_are_errors(world: World) -> mpj::Result<()> {
             );
             let error = world.sendrecv(&[1u8], other, 9, &mut room, other, 3).expect_err("short");
             assert_eq!(short(&error), (ErrorClass::Truncate, "sendrecv"));
-            world.recv(&mut [0u8], other, 9)?; // the sending half took place
+            world.recv(&mut [0u8], other, 9)?; // the send of the `sendrecv` succeeded
             assert_eq!(
                 world.mprobe(other, 4)?.recv(&mut room).expect_err("short").class(),
                 ErrorClass::Truncate
@@ -326,8 +326,8 @@ fn out_of_range_arguments_are_rejected(world: World) {
         world.send(&[1u8], 0, -7).expect_err("refused").to_string(),
         "send: tag -7 is outside 0..=2147483647"
     );
-    assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG).expect("looks"), None, "nothing was sent by any of these");
-    world.barrier().expect("both are there");
+    assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG).expect("probes"), None, "no call has sent a message");
+    world.barrier().expect("both ranks arrive");
 }
 
 #[test]

@@ -90,7 +90,7 @@ mod arrays {
     }
 
     /// Whole arrays, every second column, transposed and reversed views: the received array has the sent elements at
-    /// the same indices. Into a view: elements outside the view are unchanged.
+    /// the same indices.
     #[mpj::test(ranks = 2)]
     fn ndarray_views_are_sent_in_index_order(world: World) -> mpj::Result<()> {
         let (mine, theirs, other) = (cube(world.rank()), cube(1 - world.rank()), 1 - world.rank());
@@ -135,8 +135,7 @@ mod arrays {
         Ok(())
     }
 
-    /// Views with too many elements to count are an error. Empty views, views with more dimensions than datatypes can
-    /// nest, and views of `bool`s are not.
+    /// The view has one element at every index, and more indices than a message can count.
     #[mpj::test(ranks = 2)]
     fn blocks_of_an_overflowing_view_are_its_first_element(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);
@@ -151,6 +150,8 @@ mod arrays {
         Ok(())
     }
 
+    /// Views with too many elements to count are an error. Empty views, views with more dimensions than datatypes can
+    /// nest, and views of `bool`s are not.
     #[mpj::test(ranks = 2)]
     fn views_of_any_shape_are_sent_or_rejected(world: World) -> mpj::Result<()> {
         let one = Array1::from_elem(1, 7u64);

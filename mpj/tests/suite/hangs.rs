@@ -1,4 +1,4 @@
-//! Tests that hang: they are ended, and the message says which rank waits in which call for which rank.
+//! A test that hangs is ended, and its message names the waiting ranks, their calls and the ranks that they wait for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use mpj::{ANY_SOURCE, ANY_TAG, Waitable, World};
 /// Returns the message of a test that must fail because its ranks wait longer than the limit.
 fn failure<O: TestResult>(ranks: usize, test: impl Fn(World) -> O + Send + Sync + 'static) -> String {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(ranks, Duration::from_secs(2), test)));
-    let panic = outcome.expect_err("it hangs");
+    let panic = outcome.expect_err("the test hangs");
     panic.downcast_ref::<String>().expect("a message").clone()
 }
 
@@ -84,7 +84,7 @@ fn report_distinguishes_exited_ranks_and_threads() {
         1 => std::thread::scope(|threads| {
             let waits = |tag| {
                 let world = world.clone();
-                move || world.recv(&mut [0u8], 1, tag).map(|_| ()).expect_err("nobody sends")
+                move || world.recv(&mut [0u8], 1, tag).map(|_| ()).expect_err("no rank sends")
             };
             threads.spawn(waits(1));
             threads.spawn(waits(2));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{job, ranks};
 use mpj::{Error, World};
 
-/// Number of messages to the rank that receives nothing: more than the credit allows.
+/// Number of messages to the rank that receives nothing.
 const UNREAD: usize = 200;
 
 /// Sends messages of many sizes from rank 0 to the last rank of `world`.
@@ -28,7 +28,7 @@ fn first_to_last(world: &World, fill: u8) -> mpj::Result<()> {
 /// that.
 #[test]
 fn busy_rank_does_not_block_others() {
-    let through = (Mutex::new(false), Condvar::new());
+    let exchange_done = (Mutex::new(false), Condvar::new());
     ranks(3, |world| {
         world.barrier()?;
         match world.rank() {
@@ -39,7 +39,7 @@ fn busy_rank_does_not_block_others() {
                 sends.into_iter().try_for_each(|send| send.wait().map(drop).map_err(Error::from))
             }
             1 => {
-                let waiting = through.1.wait_while(through.0.lock().unwrap(), |through| !*through);
+                let waiting = exchange_done.1.wait_while(exchange_done.0.lock().unwrap(), |done| !*done);
                 drop(waiting.unwrap());
                 (0..UNREAD).try_for_each(|i| {
                     let mut got = [0; 100];
@@ -50,8 +50,8 @@ fn busy_rank_does_not_block_others() {
             }
             _ => {
                 first_to_last(&world, 6)?;
-                *through.0.lock().unwrap() = true;
-                through.1.notify_all();
+                *exchange_done.0.lock().unwrap() = true;
+                exchange_done.1.notify_all();
                 Ok(())
             }
         }
@@ -59,7 +59,7 @@ fn busy_rank_does_not_block_others() {
 }
 
 #[test]
-fn credit_of_finalized_ranks_is_reclaimed() {
+fn messages_to_a_rank_that_leaves_do_not_block_others() {
     ranks(3, |world| {
         world.barrier()?;
         if world.rank() == 1 {
@@ -76,7 +76,7 @@ fn credit_of_finalized_ranks_is_reclaimed() {
 }
 
 #[test]
-fn credit_of_dead_ranks_is_reclaimed() {
+fn messages_to_a_dead_rank_do_not_block_others() {
     let outcome = job(3, |world| {
         let text = |e: Error| e.to_string();
         let rest = world.split(Some(u32::from(world.rank() == 1)), 0).map_err(text)?.unwrap();

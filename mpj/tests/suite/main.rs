@@ -1,5 +1,5 @@
-//! The tests of this crate that need no process of their own, in one program: shared code is compiled once, and tests
-//! that wait run at the same time.
+//! The tests of this crate that can share a process, in one program: shared code is compiled once, and tests that wait
+//! run at the same time.
 
 mod buffers;
 mod collective_mismatch;

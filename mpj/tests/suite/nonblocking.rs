@@ -25,8 +25,8 @@ fn nonblocking_results_equal_blocking_results() {
             for len in LENGTHS {
                 for root in 0..size {
                     let mine = samples::<u64>(world.rank(), 0, len);
-                    let (came, _) = world.ibcast(mine, root)?.wait()?;
-                    assert_eq!(came, samples::<u64>(root, 0, len));
+                    let (received, _) = world.ibcast(mine, root)?.wait()?;
+                    assert_eq!(received, samples::<u64>(root, 0, len));
                 }
                 let mine = samples::<u64>(world.rank(), 0, len);
                 let ((sent, sum), _) = world.iallreduce(mine, vec![0; len], Op::Sum)?.wait()?;
@@ -38,7 +38,7 @@ fn nonblocking_results_equal_blocking_results() {
     }
 }
 
-/// Starts every collective on this rank, each with different data, and checks the results.
+/// Starts every kind of collective on this rank, and checks the results after `wait`.
 fn start_all(
     world: &World,
     layouts: bool,
@@ -73,7 +73,7 @@ fn start_all(
         Collective::Allgather { send: &two, recv: recv(6), layout },
         Collective::Alltoall { send: &whole, layout, recv: recv(7), back: layout },
     ];
-    // SAFETY: the buffers live until all have been waited for.
+    // SAFETY: the buffers live until all requests have completed.
     let started = calls.map(|call| unsafe { raw::start(comm, call, None) });
     wait(started.into_iter().collect::<mpj::Result<_>>()?)?;
     let sum = sums(size, 0, 2 * size);
@@ -144,7 +144,7 @@ fn recv_progresses_collectives() {
             let bcast = world.ibcast(data, 0)?;
             let sum = world.iallreduce([1u32], [0u32], Op::Sum)?;
             if world.rank() == 1 {
-                // No rank has to wait for rank 1, which waits until all others have finished.
+                // Rank 1 makes progress only in these receives, until all other ranks have completed their collectives.
                 for _ in 0..size - 1 {
                     world.recv(&mut [0u8], mpj::ANY_SOURCE, 0)?;
                 }
@@ -229,10 +229,10 @@ fn finalize_waits_for_started_collectives() {
 }
 
 #[test]
-fn collective_missing_on_one_rank_fails() {
+fn rank_may_leave_with_a_collective_that_some_ranks_did_not_start() {
     for size in SIZES {
         ranks(size, |world| {
-            // Each rank has started a collective on a different communicator, and leaves.
+            // Even and odd ranks start a collective on different communicators, and leave.
             let (even, odd) = (world.dup()?, world.dup()?);
             let comm = if world.rank() % 2 == 0 { even } else { odd };
             drop(comm.iallreduce(vec![1u32; 10_000], vec![0u32; 10_000], Op::Sum)?);
@@ -256,7 +256,7 @@ fn collective_completes_after_communicator_is_freed() {
             }
             let sum = dup.iallreduce([me as u32], [0], Op::Sum)?;
             end(dup)?;
-            // The others begin after rank 0 has dropped its communicator.
+            // The others start the collective after rank 0 has dropped or freed its communicator.
             let others = if me == 0 { 1..size } else { 0..0 };
             others.into_iter().try_for_each(|other| world.send(&[0u8], other, 0))?;
             assert_eq!(sum.wait()?.0.1, [(size * (size - 1) / 2) as u32]);
@@ -289,7 +289,7 @@ fn errors_of_all(size: usize, call: impl Fn(&World) -> mpj::Result<()> + Send + 
         comm.barrier()?;
         Ok::<_, mpj::Error>(failed)
     });
-    outcome.expect("nobody fails for good")
+    outcome.expect("every rank returns `Ok`")
 }
 
 #[test]
@@ -361,9 +361,9 @@ fn user_op_may_wait_for_messages() {
         let other = 1 - world.rank();
         let inner = world.comm().clone();
         let op = Op::user(true, move |a: &u32, b: &u32| {
-            let mut came = [0u32];
-            inner.sendrecv(&[7u32], other, 3, &mut came, other, 3).expect("both fold");
-            a + b + came[0]
+            let mut received = [0u32];
+            inner.sendrecv(&[7u32], other, 3, &mut received, other, 3).expect("both fold");
+            a + b + received[0]
         });
         let sum = world.iallreduce([1u32], [0u32], op)?;
         let barrier = world.ibarrier()?;
@@ -373,19 +373,19 @@ fn user_op_may_wait_for_messages() {
     });
 }
 
-/// Each user function probes, which makes progress on the other collectives and so calls their functions, which probe,
-/// too.
+/// Each user function probes. A probe makes progress on the other collectives, and so calls their functions, which also
+/// probe.
 #[test]
 fn user_ops_of_several_collectives_may_probe() {
     ranks(2, |world| {
         let apart = world.dup()?;
-        let look = move |a: &u64, b: &u64| {
+        let probe_and_add = move |a: &u64, b: &u64| {
             for _ in 0..10 {
                 assert!(apart.iprobe(mpj::Source::Any, 7).is_ok_and(|found| found.is_none()));
             }
             a + b
         };
-        let op = Op::user(true, look);
+        let op = Op::user(true, probe_and_add);
         // All collectives have started on rank 0 before their messages arrive.
         if world.rank() == 1 {
             world.recv(&mut [0u8], 0, 0)?;
@@ -442,7 +442,7 @@ fn death_fails_pending_collectives() {
         first.wait().map_err(|e| e.to_string())?;
         past.fetch_add(1, Ordering::Relaxed);
         if world.rank() == 2 {
-            // A death fails the operations that others still wait for, even if the dead rank has done its part.
+            // Before all ranks have completed the barrier, the death could fail it, although rank 2 has done its part.
             while past.load(Ordering::Relaxed) < 3 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -532,5 +532,5 @@ fn dropped_requests_free_their_buffers() {
         world.barrier()?;
         Ok(())
     });
-    assert_eq!(Arc::strong_count(&memory), 1, "every operation has let go of it");
+    assert_eq!(Arc::strong_count(&memory), 1, "every operation has dropped its reference");
 }

@@ -121,5 +121,5 @@ fn unserializable_object_fails_the_send() {
         assert_eq!(world.iprobe(ANY_SOURCE, ANY_TAG)?, None);
         world.barrier()
     });
-    outcome.expect("nobody fails");
+    outcome.expect("no rank fails");
 }

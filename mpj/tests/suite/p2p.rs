@@ -7,10 +7,10 @@ use mpj::{
     ANY_SOURCE, ANY_TAG, Datatype, Equivalent, PROC_NULL, Primitive, Source, Tag, View, ViewMut, World,
 };
 
-type Any = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type TestResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Sends every kind of buffer with one element type from rank 0 to rank 1.
-fn kinds<T: Sample>(world: &World) -> mpj::Result<()> {
+/// Sends vectors, an array, a boxed and a shared slice with one element type from rank 0 to rank 1.
+fn send_buffer_kinds<T: Sample>(world: &World) -> mpj::Result<()> {
     for (tag, len) in [0, 1, 2, 7, 1000, 40_000].into_iter().enumerate() {
         let sent = samples::<T>(0, 0, len);
         let mut got = blanks::<T>(len + 3);
@@ -19,7 +19,7 @@ fn kinds<T: Sample>(world: &World) -> mpj::Result<()> {
             assert_eq!(status.bytes(), len * size_of::<T>());
             assert_eq!(status.count(&Datatype::of::<T>()), Some(len));
             assert_eq!(got[..len], sent);
-            assert_eq!(got[len..], blanks::<T>(3), "nothing is written behind the message");
+            assert_eq!(got[len..], blanks::<T>(3), "nothing is written after the message");
             let primitive = Datatype::of::<T>().single_primitive().filter(|_| len > 0);
             assert!(len == 0 || status.primitive() == primitive);
         }
@@ -40,9 +40,9 @@ fn kinds<T: Sample>(world: &World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn every_primitive_in_every_buffer(world: World) -> mpj::Result<()> {
+fn slices_arrays_and_boxes_of_every_type_arrive(world: World) -> mpj::Result<()> {
     macro_rules! all {
-        ($($type:ty),*) => {$( kinds::<$type>(&world)?; )*};
+        ($($type:ty),*) => {$( send_buffer_kinds::<$type>(&world)?; )*};
     }
     all!(
         u8, i8, u16, i16, u32, i32, u64, i64, u128, i128, usize, isize, f32, f64, bool, char, [i16; 3],
@@ -52,7 +52,7 @@ fn every_primitive_in_every_buffer(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn single_values(world: World) -> mpj::Result<()> {
+fn single_values_arrive(world: World) -> mpj::Result<()> {
     macro_rules! all {
         ($($type:ty),*) => {$(
             let mut got = <$type as Sample>::blank();
@@ -70,7 +70,7 @@ fn single_values(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 3)]
-fn blocking_sends_and_synchronous_sends(world: World) -> mpj::Result<()> {
+fn blocking_and_synchronous_sends_arrive(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in [0usize, 1, 6, 500, 5000, 300_000] {
         for synchronous in [false, true] {
@@ -94,7 +94,7 @@ fn blocking_sends_and_synchronous_sends(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 5)]
-fn sendrecv_around_a_ring(world: World) -> mpj::Result<()> {
+fn sendrecv_exchanges_messages_around_a_ring(world: World) -> mpj::Result<()> {
     let (me, n) = (world.rank(), world.size());
     for len in [0usize, 1, 1000, 200_000] {
         let mut got = blanks::<i32>(len);
@@ -131,7 +131,7 @@ fn wildcards_keep_each_senders_order(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn tags_select(world: World) -> mpj::Result<()> {
+fn receive_selects_by_tag(world: World) -> mpj::Result<()> {
     let tags = [0, 5, 5, i32::MAX, 1];
     if world.rank() == 0 {
         for (at, tag) in tags.into_iter().enumerate() {
@@ -160,7 +160,7 @@ fn probes_keep_and_matched_probes_remove_the_message(world: World) -> mpj::Resul
     assert_eq!(world.probe(ANY_SOURCE, 3)?, status, "a probe leaves the message");
     let taken = world.mprobe(0, 3)?;
     assert_eq!(taken.status(), status);
-    assert_eq!(world.probe(0, ANY_TAG)?.tag(), 4, "a taken message is gone for everybody else");
+    assert_eq!(world.probe(0, ANY_TAG)?.tag(), 4, "no other call finds a taken message");
     let mut exactly = vec![0u16; 3];
     assert_eq!(taken.recv(&mut exactly)?, status);
     assert_eq!(exactly, samples::<u16>(0, 3, 3));
@@ -216,7 +216,7 @@ fn proc_null_returns_immediately(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn views_are_derived_types_inside_slices(world: World) -> Any {
+fn views_are_derived_types_inside_slices(world: World) -> TestResult {
     let whole = samples::<i32>(0, 0, 60_000);
     // (type, offset, items): columns, backwards, indexed, and one that crosses the eager limit.
     let of = Datatype::of::<i32>();
@@ -283,8 +283,8 @@ fn views_outside_the_slice_or_of_mixed_types_are_rejected() {
     assert!(View::new(&pairs, 1, &pair.vector(2, 1, -1).expect("fits"), 1).is_ok());
     assert!(View::new(&pairs, 0, &pair.vector(2, 1, -1).expect("fits"), 1).is_err(), "below the slice");
     // A char that lies across two elements would leave both of them invalid.
-    let astride = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
-    assert!(ViewMut::new(&mut ['a'; 3], 0, &astride, 1).unwrap_err().mismatch);
+    let shifted = Datatype::of::<char>().hvector(1, 1, 0).and_then(|t| t.hindexed(&[(1, 2)])).expect("fits");
+    assert!(ViewMut::new(&mut ['a'; 3], 0, &shifted, 1).unwrap_err().mismatch);
 }
 
 #[mpj::test(ranks = 4)]

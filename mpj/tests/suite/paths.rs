@@ -1,5 +1,5 @@
 //! The received data are the same, whichever data paths the sender and the receiver use.
-#![allow(unsafe_code, reason = "bytes that are no values are sent by the erased face")]
+#![allow(unsafe_code, reason = "only the raw interface can send bytes that are not valid values")]
 
 use crate::common::SIZES;
 use mpj::pool::Pool;
@@ -23,7 +23,7 @@ fn received_data_do_not_depend_on_the_path(world: World) -> mpj::Result<()> {
         for len in SIZES {
             let sent = numbers(world.rank(), round, len);
             let mut room = vec![0u32; len + 1];
-            // Alternate between expected and unexpected messages.
+            // Either post the receive before the own send, or receive a message that is already unexpected.
             let status = if (round + len) % 2 == 0 {
                 let receive = world.with_path(receiver).irecv(vec![0u32; len + 1], left, 0)?;
                 world.with_path(sender).send(&sent, right, 0)?;
@@ -99,7 +99,7 @@ fn invalid_bytes_are_errors(world: World) -> mpj::Result<()> {
             if world.rank() == 0 {
                 let twos = vec![2u8; len];
                 let flags = Buf::read_only(twos.as_ptr(), len, Datatype::of::<bool>());
-                // SAFETY: the bytes stay unchanged; that they are not valid `bool`s is detected by the receiver.
+                // SAFETY: the bytes stay unchanged; the receiver detects that they are not valid `bool`s.
                 unsafe { raw::send(world.with_path(sender).as_raw(), flags, 1, 0, Mode::Standard) }?;
             } else {
                 let mut room = vec![true; len];

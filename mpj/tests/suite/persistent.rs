@@ -4,7 +4,7 @@ use crate::common::{job, ranks, samples};
 use mpj::{ErrorClass, Op, wait_all};
 
 const SIZES: [usize; 5] = [1, 2, 3, 4, 5];
-/// Eager, rendezvous, and long enough for the ring algorithm.
+/// Numbers of elements: two eager lengths, and one that uses rendezvous and the ring algorithm; 0 sends no data.
 const LENGTHS: [usize; 4] = [0, 3, 500, 20_000];
 const STARTS: usize = 4;
 
@@ -25,34 +25,34 @@ fn each_start_uses_the_current_data() {
             for len in LENGTHS {
                 let new = || vec![0u64; len];
                 let mut barrier = world.barrier_init()?;
-                let mut news = world.bcast_init(new(), last)?;
-                let mut at_root = world.reduce_init(new(), new(), Op::Sum, last)?;
-                let mut everywhere = world.allreduce_init(new(), new(), Op::Sum)?;
-                let mut upto = world.scan_init(new(), new(), Op::Sum)?;
+                let mut bcast = world.bcast_init(new(), last)?;
+                let mut reduce = world.reduce_init(new(), new(), Op::Sum, last)?;
+                let mut allreduce = world.allreduce_init(new(), new(), Op::Sum)?;
+                let mut scan = world.scan_init(new(), new(), Op::Sum)?;
                 let counts: Vec<usize> = (0..size).map(|rank| if rank == last { len } else { 0 }).collect();
                 let part = vec![0; counts[me]];
-                let mut dealt = world.reduce_scatter_init(new(), part, &counts, Op::Sum)?;
+                let mut reduce_scatter = world.reduce_scatter_init(new(), part, &counts, Op::Sum)?;
                 for start in 0..STARTS {
                     let mine = mine(me, start, len);
-                    news.buffers_mut().clone_from(&mine);
-                    for reduction in [&mut at_root, &mut everywhere, &mut upto] {
+                    bcast.buffers_mut().clone_from(&mine);
+                    for reduction in [&mut reduce, &mut allreduce, &mut scan] {
                         *reduction.buffers_mut() = (mine.clone(), vec![9; len]);
                     }
-                    dealt.buffers_mut().0.copy_from_slice(&mine);
+                    reduce_scatter.buffers_mut().0.copy_from_slice(&mine);
                     // All are pending at the same time, and are waited for in a different order.
-                    let met = barrier.start()?;
-                    let told = news.start()?;
-                    let (to_root, to_all) = (at_root.start()?, everywhere.start()?);
-                    let (first, some) = (upto.start()?, dealt.start()?);
+                    let barrier_run = barrier.start()?;
+                    let bcast_run = bcast.start()?;
+                    let (reduce_run, allreduce_run) = (reduce.start()?, allreduce.start()?);
+                    let (scan_run, reduce_scatter_run) = (scan.start()?, reduce_scatter.start()?);
                     let total = sum(size, start, len);
-                    assert_eq!(some.wait()?.1, total[..counts[me]]);
-                    assert_eq!(first.wait()?.1, sum(me + 1, start, len));
-                    assert_eq!(to_all.wait()?.1, total);
-                    assert_eq!(to_root.wait()?.1, if me == last { total } else { vec![9; len] });
-                    assert_eq!(*told.wait()?, self::mine(last, start, len));
-                    met.wait()?;
+                    assert_eq!(reduce_scatter_run.wait()?.1, total[..counts[me]]);
+                    assert_eq!(scan_run.wait()?.1, sum(me + 1, start, len));
+                    assert_eq!(allreduce_run.wait()?.1, total);
+                    assert_eq!(reduce_run.wait()?.1, if me == last { total } else { vec![9; len] });
+                    assert_eq!(*bcast_run.wait()?, self::mine(last, start, len));
+                    barrier_run.wait()?;
                 }
-                assert_eq!(news.into_buffers(), mine(last, STARTS - 1, len));
+                assert_eq!(bcast.into_buffers(), mine(last, STARTS - 1, len));
             }
             Ok(())
         });
@@ -122,8 +122,8 @@ fn each_start_uses_the_block_layouts() {
                         assert_eq!(alltoall.1[even(rank)], from);
                         assert_eq!(alltoallv.1[placed(rank)], from);
                     }
-                    let dealt = self::mine(last + 10 * me, start, len);
-                    assert_eq!((&scatter.1, &scatterv.1), (&dealt, &dealt));
+                    let scattered = self::mine(last + 10 * me, start, len);
+                    assert_eq!((&scatter.1, &scatterv.1), (&scattered, &scattered));
                 }
             }
             Ok(())
@@ -162,7 +162,7 @@ fn mismatched_start_fails_on_every_rank() {
         let errors = job(*size, |world| {
             // If one rank rejects the arguments at creation, all ranks get the error, at the latest when they start it.
             let refused = world.dup()?.bcast_init([0u8; 3], if world.rank() == 0 { 99 } else { 0 });
-            let refused = refused.and_then(|mut news| news.start()?.wait().map(drop));
+            let refused = refused.and_then(|mut bcast| bcast.start()?.wait().map(drop));
             let refused = refused.expect_err("a rank has no such root");
             assert!(refused.to_string().contains("root 99"), "{refused}");
             // The last rank has a different length, which is detected at the start.
@@ -182,9 +182,9 @@ fn mismatched_start_fails_on_every_rank() {
             // Do not leave before all ranks have their errors, because an error could otherwise name a rank that has
             // left.
             world.barrier()?;
-            Ok::<_, mpj::Error>((mismatch, grown.expect_err("a rank has one more")))
+            Ok::<_, mpj::Error>((mismatch, grown.expect_err("one rank has an element more")))
         });
-        for (mismatch, grown) in errors.expect("each rank goes on") {
+        for (mismatch, grown) in errors.expect("every rank returns `Ok`") {
             assert!(matches!(mismatch.class(), ErrorClass::Count | ErrorClass::Truncate), "{mismatch}");
             let why = "expected 4 × u32 as in the *_init call, found 5 × u32";
             assert!(grown.class() == ErrorClass::Buffer && grown.to_string().contains(why), "{grown}");

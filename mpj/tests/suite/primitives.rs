@@ -1,5 +1,5 @@
-//! Every primitive is complete: it can be sent and received as a single value, and it has a buffer section of the same
-//! name. If a primitive is added, the matches in this file no longer compile and so lead to this list.
+//! Every primitive with a Rust type can be sent and received as a single value, and has a buffer section of the same
+//! name; `usize` and `isize` have no section. If a primitive is added, the `match` in this file does not compile.
 
 use mpj::buffer::{Element, ElementKind};
 use mpj::{Equivalent, Primitive, RecvBuf, SendBuf, World};
@@ -50,7 +50,7 @@ fn every_primitive_is_a_buffer_and_a_section_kind(world: World) -> mpj::Result<(
             Primitive::F64 => row!(world, primitive, f64, 0.25),
             Primitive::Bool => row!(world, primitive, bool, true),
             Primitive::Char => row!(world, primitive, char, 'x'),
-            // Their width depends on the machine, so they have no section.
+            // The width of these types depends on the machine, so they have no section.
             Primitive::Usize => travels(&world, primitive, 10usize),
             Primitive::Isize => travels(&world, primitive, -11isize),
             // Message types without a Rust type.

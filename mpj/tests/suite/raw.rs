@@ -103,18 +103,18 @@ fn requests(world: World) -> mpj::Result<()> {
     // SAFETY: `room` is not accessed until the request has completed.
     let receiving = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 70_000, &bytes), other, 1, None) }?;
     while receiving.test()?.is_none() {}
-    assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays ended");
+    assert_eq!(receiving.test()?.map(|status| status.bytes()), Some(70_000), "it stays completed");
     assert!(!receiving.cancel() && !sending.cancel());
     sending.wait()?;
     assert_eq!((Arc::strong_count(&owned), room[69_999] as i32), (1, other));
     // SAFETY: `room` is not accessed until the request has completed.
-    let taken_back = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
-    assert!(taken_back.test()?.is_none() && taken_back.cancel());
-    assert_eq!(taken_back.wait().expect_err("cancelled").class(), ErrorClass::Request);
+    let cancelled = unsafe { raw::irecv(comm, Buf::new(room.as_mut_ptr(), 1, &bytes), other, 2, None) }?;
+    assert!(cancelled.test()?.is_none() && cancelled.cancel());
+    assert_eq!(cancelled.wait().expect_err("cancelled").class(), ErrorClass::Request);
     // SAFETY: the pointer is never written to, because no message comes from PROC_NULL.
-    let nobody =
+    let from_null =
         unsafe { raw::irecv(comm, Buf::new(std::ptr::null_mut(), 4, &bytes), PROC_NULL, ANY_TAG, None) }?;
-    assert_eq!(nobody.wait()?.bytes(), 0);
+    assert_eq!(from_null.wait()?.bytes(), 0);
     raw::barrier(comm)
 }
 
@@ -193,9 +193,9 @@ fn collectives(world: World) -> mpj::Result<()> {
                 BlockLayout::Uniform(len),
             )
         }?;
-        assert_eq!(back, of(me).repeat(size), "everybody has part {me} of the same");
+        assert_eq!(back, of(me).repeat(size), "all ranks sent the same blocks");
     }
-    // No predefined operation is one on mixed items.
+    // Predefined operations are not defined on mixed items.
     let (mine, mut sum) = (mixes(0, 1), mixes(0, 1));
     // SAFETY: as above.
     let refused = unsafe { raw::allreduce(comm, &from(&mine, &mixed), &to(&mut sum, &mixed), &Op::Sum) };
@@ -283,7 +283,7 @@ fn communicators(world: World) -> mpj::Result<()> {
     raw::barrier(comm)
 }
 
-/// Invalid bytes are never stored in a `bool` or `char`: the receive fails, and they are replaced with `false` or '\0'.
+/// A receive of invalid bytes into a `bool` or `char` fails, and replaces them with `false` or '\0'.
 #[mpj::test(ranks = 2)]
 fn invalid_values_are_detected(world: World) -> mpj::Result<()> {
     let comm = world.as_raw();

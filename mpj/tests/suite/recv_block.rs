@@ -8,19 +8,19 @@ use crate::common::{alive, forget, lent as programs};
 #[test]
 fn messages_are_read_in_place() {
     for ranks in [1, 2, 3, 5] {
-        let there = Mutex::new(Vec::new());
+        let in_place = Mutex::new(Vec::new());
         let outcome = alive(|| {
             mpj::threads(ranks, |world| {
                 programs::refusals(&world)?;
                 let found = programs::ring(&world)?;
-                there.lock().unwrap().push(found);
+                in_place.lock().unwrap().push(found);
                 Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
             })
         });
         outcome.unwrap_or_else(|error| panic!("{ranks} ranks: {error}"));
-        // Only rendezvous messages are read in place, three of each kind. A rank sends to itself by copies.
+        // Only rendezvous messages are read in place: three slices and three buffers. A rank sends to itself by copies.
         let wanted = if ranks == 1 { 0 } else { 6 };
-        assert_eq!(there.into_inner().unwrap(), vec![wanted; ranks], "{ranks} ranks");
+        assert_eq!(in_place.into_inner().unwrap(), vec![wanted; ranks], "{ranks} ranks");
     }
 }
 
@@ -36,7 +36,7 @@ fn received_block_outlives_sender_and_world() {
         })
     });
     outcome.unwrap();
-    let lent = kept.into_inner().unwrap().expect("rank 1 has kept it");
+    let lent = kept.into_inner().unwrap().expect("rank 1 has kept the block");
     assert!(lent.is_zero_copy() && programs::is_whole(&lent));
 }
 
@@ -45,9 +45,9 @@ fn received_block_outlives_sender_and_world() {
 fn sender_of_viewed_block_learns_of_receiver_exit(world: mpj::World) -> mpj::Result<()> {
     if world.rank() == 0 {
         let sending = world.isend(world.alloc_slice(1u8, 1 << 20)?, 1, 0)?;
-        let failed = sending.wait().expect_err("it never comes home");
+        let failed = sending.wait().expect_err("the block is never returned");
         assert_eq!(failed.error().failed_rank(), Some(1), "{failed}");
-        assert!(failed.into_parts().1.is_none(), "its receiver looks at it");
+        assert!(failed.into_parts().1.is_none(), "the receiver still holds the block");
         // The next allocations use other blocks.
         assert!(world.alloc_slice(2u8, 1 << 20)?.iter().all(|byte| *byte == 2));
     } else {

@@ -9,8 +9,9 @@ fn predefined() -> [Op; 10] {
     [Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor]
 }
 
-/// Returns the result of an operation on two elements; `None` if it is not defined.
+/// Defines the expected results of operations.
 trait Model: crate::common::Sample {
+    /// Returns the result of an operation on two elements; `None` if it is not defined.
     fn combine(op: &Op, a: Self, b: Self) -> Option<Self>;
 }
 
@@ -76,14 +77,13 @@ impl Model for char {
 /// Checks every predefined operation on one type: the result is right, or the call is rejected.
 fn every_op<T: Model>(comm: &Intracomm, count: usize) -> mpj::Result<()> {
     for op in predefined() {
-        // The products of floats stay exact; logical operations also get zeros.
         let part = |rank: usize| -> Vec<T> {
             let value = |at: usize| T::sample(rank, at);
             (0..count).map(|at| if at % 2 == 0 { value(at) } else { value((at + rank) % 2) }).collect()
         };
         if T::combine(&op, T::blank(), T::blank()).is_some() {
             let f = |a, b| T::combine(&op, a, b).expect("defined");
-            // Products of different factors would round in floats, so all factors are equal.
+            // Products of different factors would round in floats, so all ranks contribute the same value.
             let exact = |rank: usize| match (&op, T::PRIMITIVE) {
                 (Op::Prod, _) => vec![T::sample(0, 0); part(rank).len()],
                 _ => part(rank),
@@ -121,7 +121,7 @@ fn every_operation_on_every_type() {
     }
 }
 
-/// Integers of full width, and zeros, so that sums wrap and logical operations differ.
+/// Integers of full width, so that sums wrap, and zeros, so that the logical operations differ.
 #[test]
 fn integers_wrap_and_zeros_are_false() {
     ranks(5, |world| {

@@ -28,7 +28,7 @@ fn owned_requests_return_the_buffer(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn try_wait_returns_a_pending_request(world: World) -> mpj::Result<()> {
     if world.rank() == 1 {
-        world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has tested without success
+        world.recv(&mut [0u8; 0], 0, 1)?; // rank 0 has tested the pending receive
         world.send(&samples::<u32>(1, 0, 9), 0, 0)?;
         return Ok(());
     }
@@ -106,10 +106,10 @@ fn wait_any_serves_every_sender(world: World) -> mpj::Result<()> {
 #[mpj::test(ranks = 2)]
 fn cancelled_and_dropped_receives_take_no_message(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
-    let taken_back = world.irecv(vec![7u8; 100], other, 0)?;
-    assert!(taken_back.cancel());
-    assert!(!taken_back.cancel(), "only once");
-    let failed = taken_back.wait().expect_err("cancelled");
+    let cancelled = world.irecv(vec![7u8; 100], other, 0)?;
+    assert!(cancelled.cancel());
+    assert!(!cancelled.cancel(), "a receive can be cancelled only once");
+    let failed = cancelled.wait().expect_err("cancelled");
     assert_eq!(failed.error().class(), ErrorClass::Request);
     assert_eq!(failed.into_parts().1, Some(vec![7u8; 100]), "the buffer comes back untouched");
     drop(world.irecv([0u8; 100], ANY_SOURCE, ANY_TAG)?);
@@ -117,11 +117,11 @@ fn cancelled_and_dropped_receives_take_no_message(world: World) -> mpj::Result<(
     world.send(&[world.rank() as u8 + 5], other, 0)?;
     let mut got = [0u8];
     world.recv(&mut got, other, 0)?;
-    assert_eq!(got, [other as u8 + 5], "the message went to the only receive there was");
+    assert_eq!(got, [other as u8 + 5], "the only remaining receive gets the message");
     let done = world.irecv([0u8; 1], other, 1)?;
     world.send(&[9u8], other, 1)?;
     world.barrier()?;
-    assert!(!done.cancel(), "matched: too late to cancel");
+    assert!(!done.cancel(), "a matched receive cannot be cancelled");
     assert_eq!(done.wait()?.0, [9]);
     Ok(())
 }
@@ -132,7 +132,7 @@ fn dropped_send_completes(world: World) -> mpj::Result<()> {
         if world.rank() == 0 {
             drop(world.isend(samples::<i64>(0, 3, len), 1, 0)?);
             drop(world.issend(samples::<i64>(0, 4, len), 1, 0)?);
-            assert!(!world.isend([1u8], 1, 1)?.cancel(), "sends are not taken back");
+            assert!(!world.isend([1u8], 1, 1)?.cancel(), "sends cannot be cancelled");
         } else {
             let mut got = blanks::<i64>(len);
             for from in [3, 4] {
@@ -210,9 +210,9 @@ fn requests_outlive_their_world() {
         world.recv(&mut [0u8; 4], other, 7)?;
         Ok::<_, mpj::Error>((never, sent))
     });
-    for (never, sent) in outcomes.expect("nobody fails") {
+    for (never, sent) in outcomes.expect("no rank fails") {
         thread::sleep(Duration::from_millis(5));
-        assert!(alive(|| never.wait()).is_err(), "what nobody will ever send ends when its rank leaves");
+        assert!(alive(|| never.wait()).is_err(), "a pending receive fails when its rank leaves");
         assert!(alive(|| sent.wait()).is_ok());
     }
 }

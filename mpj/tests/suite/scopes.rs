@@ -38,7 +38,7 @@ fn scope_waits_for_forgotten_operations(world: World) -> mpj::Result<()> {
     let (me, other) = (world.rank(), 1 - world.rank());
     for len in SIZES {
         let mine = samples::<i16>(me, 0, len);
-        let mut parts = vec![blanks::<i16>(len); 100]; // more than the scope sweeps at once
+        let mut parts = vec![blanks::<i16>(len); 100]; // more operations than a scope has inline slots
         world.scope(|s| {
             for part in &mut parts {
                 std::mem::forget(s.irecv(part, other, 3)?);
@@ -80,7 +80,7 @@ fn panic_in_a_scope_completes_its_operations_and_unwinds() {
                 std::mem::forget(s.isend(&mine, other, 1));
                 let comes = s.irecv(&mut comes, other, 1).expect("starts");
                 comes.wait().expect("comes");
-                world.barrier().expect("the other one has it, too");
+                world.barrier().expect("the other rank has received its message");
                 std::panic::resume_unwind(Box::new("on purpose"));
             })
         }));

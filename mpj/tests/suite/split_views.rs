@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// Sends every view to read, and receives new bytes into every view to write, all at the same time.
+/// Sends every read view, and receives new bytes into every write view, all at the same time.
 fn exchange(world: &World, pieces: &SplitViews<u16>, written: &[Spec], read: &[Spec]) -> mpj::Result<()> {
     let mut slice: Vec<u16> = (0..LEN as u16).map(|i| 0x0101 * i).collect();
     let before: Vec<u8> = slice.iter().flat_map(|x| x.to_ne_bytes()).collect();
@@ -172,9 +172,9 @@ fn hostile_numbers_are_rejected_in_bounded_time() {
     assert!(SplitViews::<u8>::new(10, &[ViewSpec::new(usize::MAX, &byte, 1)], &[]).is_err());
     assert!(SplitViews::<u8>::new(10, &[ViewSpec::new(0, &byte, usize::MAX)], &[]).is_err());
     let endless = Datatype::of::<char>().hvector(1 << 60, 1, 0).expect("one char, for ever");
-    let astray = endless.hindexed(&[(1, 2)]).and_then(|astray| astray.hindexed(&[(1, 2)])).expect("fits");
+    let shifted = endless.hindexed(&[(1, 2)]).and_then(|shifted| shifted.hindexed(&[(1, 2)])).expect("fits");
     assert!(ViewMut::new(&mut ['a'; 2], 0, &endless, 1).is_ok());
-    assert!(ViewMut::new(&mut ['a'; 2], 0, &astray, 1).is_err());
+    assert!(ViewMut::new(&mut ['a'; 2], 0, &shifted, 1).is_err());
     assert!(SplitViews::<u64>::new(usize::MAX, &[ViewSpec::new(5, &Datatype::of::<u64>(), 1)], &[]).is_ok());
     // A char across two chars could be invalid.
     let across = Datatype::of::<char>().hvector(1, 1, 0).and_then(|c| Datatype::hindexed(&c, &[(1, 2)]));

@@ -53,7 +53,7 @@ fn long_messages_use_rendezvous_and_zero_copy(world: World) -> mpj::Result<()> {
 }
 
 #[mpj::test(ranks = 2)]
-fn unexpected_message_is_copied_twice(world: World) -> mpj::Result<()> {
+fn received_unexpected_message_is_counted(world: World) -> mpj::Result<()> {
     if world.rank() == 0 {
         world.send(&[1u8; 500], 1, 0)?;
         return world.barrier();
@@ -98,7 +98,7 @@ fn matched_message_of_a_freed_communicator_is_counted(
     Ok(world.barrier()?)
 }
 
-/// Overlapping items can be as many as a program says: more bytes than any memory has, and more than the counters hold.
+/// A view of overlapping items can have more bytes than any memory, and more than the counters can represent.
 #[mpj::test(ranks = 2)]
 fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (one, everywhere) = ([7u8], Datatype::of::<u8>().resized(0, 0)?);
@@ -118,7 +118,7 @@ fn messages_of_any_length_are_counted(world: World) -> Result<(), Box<dyn std::e
     }
     assert_eq!(world.stats().local.to_self, before.local.to_self);
     if world.rank() == 0 {
-        assert_eq!(now(&world).0.rendezvous.bytes, u64::MAX, "it stays there");
+        assert_eq!(now(&world).0.rendezvous.bytes, u64::MAX, "the counter saturates");
     }
     Ok(world.barrier()?)
 }

@@ -1,4 +1,4 @@
-//! The trace of a job of threads is one file that records its events.
+//! The trace of a job with one process is one file that records its events.
 //!
 //! Each test runs itself again in a separate process, with the variables that enable the trace.
 
@@ -78,7 +78,7 @@ fn one_file_has_waits_messages_and_collectives() {
         "{got:?}"
     );
     for rank in 0..3 {
-        // At least 8 messages of 2000 bytes are copied; the two long ones are counted as registered.
+        // The short messages are copied, 16,000 bytes or more in all. The two long messages are counted as registered.
         let copied = trace.counter(rank, "copies, bytes:", "all").unwrap();
         assert!(copied >= 8 * 2000, "{copied}");
         assert_eq!(trace.counter(rank, "smdev, bytes:", "registered"), Some(600_000));
@@ -166,9 +166,9 @@ fn events_beyond_the_limit_are_counted() {
         return;
     }
     let trace = Trace::read(&path);
-    let left_out = trace.events("events dropped (MPJ_TRACE_MAX_EVENTS)");
-    assert_eq!(left_out.len(), 2);
-    assert!(left_out.iter().all(|event| event["args"]["events"].as_u64() > Some(10)), "{left_out:?}");
+    let dropped = trace.events("events dropped (MPJ_TRACE_MAX_EVENTS)");
+    assert_eq!(dropped.len(), 2);
+    assert!(dropped.iter().all(|event| event["args"]["events"].as_u64() > Some(10)), "{dropped:?}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn unwritable_trace_file_is_reported_and_job_continues() {
     let lines = library_lines(&output);
     let is_told = |line: &String| line.contains("the job is not traced") && line.contains("No such file");
     assert!(lines.len() == 1 && is_told(&lines[0]), "{output:?}");
-    // Another process holds the file.
+    // This process, which is another one for the job, holds the lock of the file.
     let path = folder.0.join("job.json");
     let taken = std::fs::File::create(&path).unwrap();
     taken.lock().unwrap();

@@ -21,8 +21,8 @@ macro_rules! structure {
     };
 }
 
-// The signatures of these two types sum the same powers of the base, so they are equal. A field that is `bool` in one
-// type is a number in the other.
+// The signatures of these two types sum the same powers of the base, so they are equal. Many fields are `bool` in one
+// type and numbers in the other.
 structure! {
     One:
      0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
@@ -37,7 +37,7 @@ structure! {
 /// Returns whether every `bool` of the item is valid, and sets invalid ones to `false`.
 fn is_valid<T: mpj::Receivable>(item: &mut MaybeUninit<T>) -> bool {
     // SAFETY: the item is ours, and every test fills it.
-    #[expect(unsafe_code, reason = "a bool must not be looked at as one before it is known to be one")]
+    #[expect(unsafe_code, reason = "the bytes must be validated before they are read as a `bool`")]
     let found = unsafe { T::datatype().validate(item.as_mut_ptr().cast(), 1, size_of::<T>()) };
     found.is_ok()
 }
@@ -51,7 +51,7 @@ fn filled<T: mpj::Receivable>(byte: u8) -> T {
         item.as_mut_ptr().write_bytes(byte, 1);
     }
     is_valid(&mut item);
-    // SAFETY: it is valid now.
+    // SAFETY: all bytes are initialised, and `is_valid` has replaced invalid `bool`s.
     #[expect(unsafe_code, reason = "see above")]
     unsafe {
         item.assume_init()
@@ -60,10 +60,10 @@ fn filled<T: mpj::Receivable>(byte: u8) -> T {
 
 #[mpj::test(ranks = 1)]
 fn local_copy_rejects_invalid_bools(world: mpj::World) -> mpj::Result<()> {
-    assert_eq!(Datatype::of::<One>().signature(), Datatype::of::<Other>().signature(), "the trick works");
+    assert_eq!(Datatype::of::<One>().signature(), Datatype::of::<Other>().signature(), "equal signatures");
     let mut got = MaybeUninit::new(filled::<Other>(0));
     // SAFETY: it was made from a valid item, and a sound library keeps it valid.
-    #[expect(unsafe_code, reason = "an unsound one must not leave a reference to something else")]
+    #[expect(unsafe_code, reason = "if the library is unsound, the check below fails")]
     let outcome = world.allgather(&filled::<One>(7), unsafe { got.assume_init_mut() });
     assert!(is_valid(&mut got), "{outcome:?}, and bools that are neither true nor false");
     Ok(())

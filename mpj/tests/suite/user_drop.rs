@@ -122,7 +122,7 @@ fn detached_collective_may_drop_the_last_reference(world: mpj::World) -> mpj::Re
     Ok(())
 }
 
-/// Counts its drops, each of which panics.
+/// Counts its drops. A drop panics unless the thread is already panicking.
 struct Bomb(&'static AtomicU32);
 
 impl Drop for Bomb {
@@ -175,20 +175,20 @@ fn panic_payload_may_panic_when_dropped(world: mpj::World) -> mpj::Result<()> {
 
 /// An error that panics when it is formatted or dropped.
 struct Odd {
-    when_told: bool,
+    when_formatted: bool,
 }
 
 impl std::fmt::Display for Odd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        assert!(!self.when_told, "an error that cannot be told, as it should be here");
+        assert!(!self.when_formatted, "formatting this error panics on purpose");
         f.write_str("odd")
     }
 }
 
 impl Drop for Odd {
     fn drop(&mut self) {
-        if !self.when_told {
-            panic!("an error that cannot be dropped, as it should be here");
+        if !self.when_formatted {
+            panic!("dropping this error panics on purpose");
         }
     }
 }
@@ -202,7 +202,7 @@ fn rank_with_panicking_drop_is_reported_as_exited() {
             mpj::threads(3, |world| {
                 match (world.rank(), way) {
                     (1, 0) => std::panic::panic_any(Bomb(&LAST)),
-                    (1, _) => return Err(Odd { when_told: way == 1 }),
+                    (1, _) => return Err(Odd { when_formatted: way == 1 }),
                     _ => (),
                 }
                 let error = world.recv(&mut [0u8], 1, 0).expect_err("rank 1 sends nothing");

@@ -123,7 +123,7 @@ fn user_ops_on_padded_items_do_not_change_other_blocks(world: mpj::World) -> Tes
     for block in &blocks {
         let bytes = block.as_uninit().as_ptr().cast::<u8>();
         // SAFETY: the whole block was filled.
-        #[expect(unsafe_code, reason = "a block does not know that it was filled")]
+        #[expect(unsafe_code, reason = "a block does not record which bytes are initialised")]
         let bytes = unsafe { std::slice::from_raw_parts(bytes, 64) };
         assert_eq!(bytes, [0x55; 64], "an operation has written outside of its own block");
     }
@@ -136,14 +136,14 @@ fn user_ops_may_exchange_messages(world: mpj::World) -> Tested {
     for round in 0..5u64 {
         let inner = Arc::clone(&inner);
         let sum = Op::user(true, move |a: &u64, b: &u64| {
-            let inner = inner.lock().expect("nobody panics with it");
+            let inner = inner.lock().expect("no thread has panicked");
             let (rank, other) = (inner.rank() as u64, 1 - inner.rank());
             std::thread::sleep(Duration::from_millis(10 * rank));
-            let mut told = [0u64];
+            let mut received = [0u64];
             inner
-                .sendrecv(&[rank], other, 0, &mut told, other, 0)
-                .expect("the other is in its function, too");
-            assert_eq!(told[0], 1 - rank);
+                .sendrecv(&[rank], other, 0, &mut received, other, 0)
+                .expect("the other rank is also in its function");
+            assert_eq!(received[0], 1 - rank);
             a + b
         });
         let mut total = [0u64];

@@ -57,15 +57,15 @@ fn wait_some_returns_former_indices(world: World) -> mpj::Result<()> {
             open.push(s.irecv(buffer, 1 + at % 2, (at / 2) as i32)?);
             names.push(at);
         }
-        let mut looked = test_some(&mut open);
-        while !open.is_empty() || !looked.is_empty() {
-            for (place, outcome) in looked.iter_mut().rev().map(|(place, outcome)| (*place, outcome)) {
+        let mut completed = test_some(&mut open);
+        while !open.is_empty() || !completed.is_empty() {
+            for (place, outcome) in completed.iter_mut().rev().map(|(place, outcome)| (*place, outcome)) {
                 let at = names.remove(place);
                 let (buffer, status) = outcome.as_mut().expect("arrives");
                 assert_eq!((**buffer, status.source_rank()), ([1 + at % 2, at / 2], 1 + at % 2));
             }
             assert_eq!(names.len(), open.len());
-            looked = wait_some(&mut open);
+            completed = wait_some(&mut open);
         }
         Ok(())
     })
@@ -86,7 +86,7 @@ fn test_all_returns_no_pending_request(world: World) -> mpj::Result<()> {
         }
     };
     assert_eq!((place, outcome?.0), (1, [20]));
-    world.barrier()?; // both have seen the first
+    world.barrier()?; // both ranks have completed the receive with tag 2
     world.send(&[10u8], other, 1)?;
     let all = loop {
         match test_all(open) {
@@ -105,12 +105,12 @@ fn test_all_returns_no_pending_request(world: World) -> mpj::Result<()> {
 fn failures_are_returned_at_their_indices(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let receives = [world.irecv(vec![0u8; 4], other, 1)?, world.irecv(vec![0u8; 2], other, 2)?];
-    let taken_back = world.irecv([9u8; 4], other, 3)?;
-    assert!(taken_back.cancel());
+    let cancelled = world.irecv([9u8; 4], other, 3)?;
+    assert!(cancelled.cancel());
     world.send(&[5u8; 4], other, 1)?;
     world.send(&[6u8; 4], other, 2)?;
     let classes = |watch: mpj::RequestRef<'_>| watch.wait().map_err(|e| e.class());
-    assert_eq!(classes(taken_back.request_ref()), Err(mpj::ErrorClass::Request));
+    assert_eq!(classes(cancelled.request_ref()), Err(mpj::ErrorClass::Request));
     let outcomes: Vec<_> = wait_all(receives.iter().map(Waitable::request_ref).collect());
     assert_eq!(outcomes[0].as_ref().map(|s| s.bytes()).ok(), Some(4));
     assert_eq!(outcomes[1].as_ref().unwrap_err().class(), mpj::ErrorClass::Truncate);
@@ -153,7 +153,7 @@ fn wait_all_accepts_requests_of_two_ranks() {
             Ok::<(), mpj::Error>(())
         })
     });
-    outcome.expect("nobody fails");
+    outcome.expect("no rank fails");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn exit_of_a_rank_ends_every_wait() {
     assert_eq!(error.expect_err("rank 1 failed").rank(), 1);
 }
 
-/// The messages use rendezvous, so the receiver must reply with a CTS before the body arrives.
+/// The messages use rendezvous, so they complete only if both ranks make progress.
 #[mpj::test(ranks = 2)]
 fn loop_on_test_ends_when_the_operation_completes(world: World) -> mpj::Result<()> {
     const LEN: usize = 1 << 20;

@@ -15,7 +15,7 @@ fn pair(rank: impl Fn(&World, usize) -> Outcome + Send + Sync) {
 #[test]
 fn borrowed_and_owned_messages_arrive() {
     pair(|world, other| {
-        // In a ring cell, in a fragment, by a single copy, and by a copy that both ranks make.
+        // In a ring cell, in a fragment, and twice by a single copy, which both ranks can make together.
         for len in [1, 1 << 9, 20 << 10, 70 << 10] {
             let (mine, mut theirs) = (vec![world.rank() as u8 + 1; len], vec![0u8; len]);
             world.scope(|scope| {

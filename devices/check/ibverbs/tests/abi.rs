@@ -1,8 +1,8 @@
 //! Checks that the bindings that `ibvdev` declares by hand equal those that bindgen generates from
 //! `infiniband/verbs.h`.
 //!
-//! A declaration that is not compared does not compile: a field is missing in an exhaustive pattern, the type of an
-//! argument has no `Generated`, and an unused constant or type is dead code.
+//! The test does not compile if a declaration is not compared: its field is missing in an exhaustive pattern, the type
+//! of its argument has no `Generated`, or it is dead code.
 #![deny(dead_code)]
 
 mod abi {

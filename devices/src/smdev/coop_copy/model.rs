@@ -1,4 +1,4 @@
-//! Models of copies with and without help.
+//! Models of copies with a helper that comes at any time.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -20,9 +20,9 @@ fn copies_with_help<const N: usize>(tries: usize) {
             let (src, dst) = (from.as_ptr().expose_provenance(), to.as_mut_ptr().expose_provenance());
             // SAFETY: both have `N` bytes, and stay until the call returns; nobody else copies.
             helped += unsafe { coop.copy(src, dst, N, || ()) };
-            assert_eq!(to, from, "all of it when the call returns");
+            assert_eq!(to, from, "all bytes are copied when the call returns");
         }
-        assert_eq!(helper.join().unwrap(), helped, "no piece is helped with after that");
+        assert_eq!(helper.join().unwrap(), helped, "the helper has copied no other piece");
     });
 }
 

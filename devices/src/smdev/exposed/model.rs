@@ -41,7 +41,7 @@ fn reads_during_a_revoke(readers: usize) {
         // SAFETY: this is what the model checks: nobody reads the byte any more.
         unsafe { byte.write(NEW) };
         for reader in readers {
-            assert_ne!(reader.join().unwrap(), Some(NEW), "read after the owner had it back");
+            assert_ne!(reader.join().unwrap(), Some(NEW), "the byte was read after the owner had it back");
         }
         assert_eq!(read(&table, number), None);
         // SAFETY: made by `Box::into_raw` above.
@@ -79,7 +79,7 @@ fn last_reader_reports_the_quiesce() {
         if table.quiesce(number, write) == QuiesceStatus::Done {
             write();
         }
-        assert_ne!(reader.join().unwrap(), Some(NEW), "read after the owner had it back");
+        assert_ne!(reader.join().unwrap(), Some(NEW), "the byte was read after the owner had it back");
         assert_eq!(read(&table, number), None);
         table.revoke(number);
         // SAFETY: made by `Box::into_raw` above.

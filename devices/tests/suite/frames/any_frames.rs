@@ -44,8 +44,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Reorders the steps of a streaming peer so that they keep the order that [`mpj_devices::Sink`] requires of its
-/// device.
+/// Drops and completes steps so that they keep the call order that [`mpj_devices::Sink`] requires of a device.
 fn well_ordered(steps: Vec<Step>) -> Vec<Step> {
     let mut left: Option<usize> = None;
     let mut out = Vec::new();
@@ -86,7 +85,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn any_frames_at_all(steps in prop::collection::vec(any_step(), 1..40)) {
+    fn random_frames_fail_at_most_their_sender(steps in prop::collection::vec(any_step(), 1..40)) {
         let scene = scene();
         let strided = Datatype::of::<u8>().vector(100, 1, 2).unwrap();
         let any = Pattern { source: ANY_SOURCE, tag: 1 };

@@ -1,3 +1,5 @@
+//! The fixture of the tests: an engine above the fake device, and short methods to use both.
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -77,7 +79,7 @@ impl Bench {
         std::mem::take(&mut *lock(&self.wire.sent))
     }
 
-    /// Returns the operation numbers of the frames of this kind that were sent to `to`.
+    /// Takes all sent frames; returns the words `op` and `extra` of those of this kind to `to`.
     pub(crate) fn ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
         let ours = |(peer, head, _): &Sent| *peer == to && head[0] == kind;
         self.sent()
@@ -110,12 +112,12 @@ impl Bench {
         self.engine.send(channel, to, 1, source.unwrap(), mode, Coalesce::Allowed)
     }
 
-    pub(crate) fn send_from(&self, to: u32, data: &[u8], leave: Coalesce) -> mpj_devices::Sent {
+    pub(crate) fn send_from(&self, to: u32, data: &[u8], coalesce: Coalesce) -> mpj_devices::Sent {
         // SAFETY: the message is sent at once: it is short, and there is room.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
         let (channel, mut source) = (&self.world, source.unwrap());
-        self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, leave).unwrap()
+        self.engine.send_from(channel, to, 1, &mut source, Mode::Standard, coalesce).unwrap()
     }
 
     /// Posts a receive of `count` items into memory with 64 guard bytes on either side.
@@ -145,12 +147,12 @@ impl Bench {
         self.roster.first_death().map(|event| event.rank)
     }
 
-    /// Checks that rank 2 can still communicate on a channel without rank 1.
+    /// Checks that a message of rank 2 still arrives, on a channel without rank 1.
     pub(crate) fn assert_others_communicate(&self) {
         let rest = self.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         let posted = self.post(&rest, Pattern { source: 1, tag: 1 }, Datatype::primitive(BYTES), 5, 5);
         self.play([Step::Frame(2, bind(40, REST, 1), vec![]), Step::Frame(2, eager(40), b"hello".to_vec())]);
-        let (outcome, memory) = posted.finish().expect("the others go on");
+        let (outcome, memory) = posted.finish().expect("the message of rank 2 arrives");
         assert_eq!((outcome.map(|e| e.bytes), memory), (Ok(5), b"hello".to_vec()));
     }
 }
@@ -176,9 +178,9 @@ impl Posted {
             Ok(Started::Pending(completion)) => completion.outcome()?.clone(),
             Err(fault) => Err(fault),
         };
-        let memory = Arc::into_inner(self.memory).expect("an ended receive holds its memory");
+        let memory = Arc::into_inner(self.memory).expect("a completed receive still holds its memory");
         let mut memory = memory.into_inner().unwrap();
-        let guard = |bytes: &[u8]| assert!(bytes.iter().all(|b| *b == 0xaa), "a write outside");
+        let guard = |bytes: &[u8]| assert!(bytes.iter().all(|b| *b == 0xaa), "a write outside of the buffer");
         guard(&memory[..64]);
         guard(&memory[memory.len() - 64..]);
         memory.truncate(memory.len() - 64);

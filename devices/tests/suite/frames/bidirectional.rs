@@ -1,5 +1,5 @@
-//! The engine marks gets from a peer as bidirectional while that peer fetches a body too: such a peer has no time to
-//! help.
+//! The engine marks gets from a peer as bidirectional while that peer also fetches a body, and so cannot help with the
+//! copy.
 
 use mpj_devices::{Mode, Started};
 

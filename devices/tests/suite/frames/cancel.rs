@@ -1,5 +1,5 @@
-//! Operations that are cancelled: unmatched operations complete at once, matched ones run to completion, and each
-//! peer learns the true outcome.
+//! Cancelled operations: unmatched operations complete at once, matched ones run to completion, and a peer that
+//! requests a cancelled body gets a NACK.
 
 use mpj_devices::{ANY_SOURCE, Completion, Exit, Fault, Mode, Pattern, Started};
 

@@ -149,7 +149,7 @@ fn refused_message_fails() {
     bench.engine.close();
 }
 
-/// A channel may be freed again by another handle, even if other channels were joined in between.
+/// A second `free` of a channel has no effect on channels that were joined in between.
 #[test]
 fn wire_id_names_one_channel_at_a_time() {
     let bench = bench();

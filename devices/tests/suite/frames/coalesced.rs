@@ -76,7 +76,7 @@ fn started_synchronous_message_can_be_coalesced() {
     assert_eq!(bodies(&bench, 1), [7]);
 }
 
-/// Frames other than messages are sent at once, such as the reply to a synchronous message that has matched.
+/// Frames other than messages are not delayed, for example the reply to a synchronous message that has matched.
 #[test]
 fn replies_are_not_coalesced() {
     let bench = bench();

@@ -1,5 +1,5 @@
-//! Credit limits the bytes of unexpected messages from a peer: a peer that exceeds it is reported, and a slow one is
-//! not.
+//! Credit limits the bytes of eager messages that a peer has outstanding. A peer that exceeds its credit is reported
+//! dead. Credit moves from idle to busy peers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,7 +61,7 @@ fn peer_that_exceeds_its_credit_is_reported() {
             }
         }
         let held = mpj_pool::global().stats().live_bytes.saturating_sub(before);
-        // The credit of 8 MiB, and what the tests beside this one hold.
+        // The credit of 8 MiB, and the memory of tests that run at the same time.
         assert!(held < 24 << 20, "{held} bytes are held for one peer");
         assert_eq!(bench.death(), Some(1));
         let cause = cause(&bench);
@@ -93,7 +93,7 @@ fn credit_can_be_used_to_the_last_byte_and_is_granted_again() {
         credit += granted(&bench);
         assert!(credit > CREDIT_BYTES / 2);
     }
-    // Messages that match a posted receive also use credit, until it is granted again.
+    // Messages that match a posted receive also use credit, which is granted again.
     for _ in 0..5000 {
         let posted = bench.post_bytes(1, EAGER_LIMIT);
         if credit < EAGER_LIMIT as u64 + EACH {
@@ -129,7 +129,7 @@ fn busy_peer_is_granted_more_while_the_budget_lasts() {
     }
     let all = (128 + 512) << 10;
     assert!((all - 64 * 1024..=all).contains(&most), "{most} bytes");
-    // Another peer began with its own part, and there is nothing left to grow.
+    // Another peer has its initial credit, and its credit cannot grow.
     assert_eq!(bench.death(), None);
     let two = |len: usize| Step::Frame(2, eager(0), vec![1; len]);
     for _ in 0..(128 << 10) / cost {
@@ -199,7 +199,7 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
 }
 
 /// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
-fn small() -> Bench {
+fn small_budget() -> Bench {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     bench_of(&config)
@@ -229,7 +229,7 @@ impl Busy {
         Busy { rank, channel, number, source, credit: 128 << 10, recalled: Vec::new() }
     }
 
-    /// Sends as much as the credit allows, and receives it. Returns the bytes that were sent at once.
+    /// Sends as much as the credit allows, and receives it. Returns the credit before.
     fn send(&mut self, bench: &Bench) -> u64 {
         let cost = EAGER_LIMIT as u64 + EACH;
         let (credit, messages) = (self.credit, self.credit / cost);
@@ -298,7 +298,7 @@ impl Two {
         }
     }
 
-    /// Lets the second peer send; returns the most bytes that it sent at once.
+    /// Lets the second peer send `times` times; returns the largest credit that it had.
     fn max_burst(&mut self, bench: &Bench, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
@@ -311,10 +311,10 @@ impl Two {
 
 #[test]
 fn returned_credit_is_granted_to_another_peer() {
-    let bench = small();
+    let bench = small_budget();
     let mut two = Two::play(&bench);
     let most = two.max_burst(&bench, 20);
-    assert!(most <= 128 << 10, "it might not have arrived yet: {most}");
+    assert!(most <= 128 << 10, "the first peer has not returned its credit yet: {most}");
     assert_eq!(two.idle.recalled.len(), 1, "no peer is recalled twice");
     two.idle.give_back(&bench, 512 << 10);
     let (most, all) = (two.max_burst(&bench, 20), (128 + 512) << 10);
@@ -329,7 +329,7 @@ fn returned_credit_is_granted_to_another_peer() {
 
 #[test]
 fn peer_that_returns_nothing_is_recalled_again_later() {
-    let bench = small();
+    let bench = small_budget();
     let mut two = Two::play(&bench);
     for times in 2..5 {
         two.idle.give_back(&bench, 0);
@@ -344,7 +344,7 @@ fn peer_that_returns_nothing_is_recalled_again_later() {
 #[test]
 fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
     for returned in [None, Some(0), Some(100 << 10), Some(512 << 10)] {
-        let bench = small();
+        let bench = small_budget();
         let mut two = Two::play(&bench);
         if let Some(bytes) = returned {
             two.idle.give_back(&bench, bytes);
@@ -362,16 +362,16 @@ fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
 fn peer_that_returns_too_much_credit_is_reported() {
     // Credit that was not recalled, and more than the peer has.
     for bytes in [0, 1, u64::MAX] {
-        let bench = small();
+        let bench = small_budget();
         bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, bytes), vec![])]);
         assert_eq!(bench.death(), Some(1), "{bytes}");
     }
-    let bench = small();
+    let bench = small_budget();
     let mut two = Two::play(&bench);
     two.idle.credit = u64::MAX;
     two.idle.give_back(&bench, (512 << 10) + 1);
     assert_eq!(bench.death(), Some(1), "more than was recalled");
-    let bench = small();
+    let bench = small_budget();
     let two = Two::play(&bench);
     for _ in 0..two.idle.credit / (EAGER_LIMIT as u64 + EACH) {
         bench.play([eager_message(EAGER_LIMIT)]);
@@ -379,7 +379,7 @@ fn peer_that_returns_too_much_credit_is_reported() {
     assert_eq!(bench.death(), None);
     bench.play([Step::Frame(1, reply(CREDIT, 0, RETURN, 512 << 10), vec![])]);
     assert_eq!(bench.death(), Some(1), "credit that it has used");
-    let bench = small();
+    let bench = small_budget();
     bench.play([Step::Frame(1, reply(CREDIT, 0, 3, 1), vec![])]);
     assert_eq!(bench.death(), Some(1), "there is no such frame");
 }
@@ -404,7 +404,7 @@ fn recalled_credit_is_returned_once() {
     assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);
 }
 
-/// Replies would pile up at a peer that recalls credit again before it can have the reply, and does not read.
+/// Replies would accumulate without limit for a peer that recalls credit again before it can have the first reply.
 #[test]
 fn peer_that_recalls_without_pause_is_reported() {
     let bench = bench();

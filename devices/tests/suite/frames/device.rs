@@ -39,7 +39,7 @@ pub(crate) enum Gets {
     /// Not supported.
     #[default]
     None,
-    /// They fail half-way, because the memory was revoked.
+    /// Each writes half of its bytes and fails, because the memory was revoked.
     Fail,
     /// They are started, in pieces of [`PIECE`], and bodies from [`ZCOPY_MIN`] on are sent zero-copy. Their memory is
     /// registered.
@@ -53,7 +53,7 @@ pub(crate) enum Gets {
 pub(crate) struct StartedOp {
     pub(crate) token: u64,
     pub(crate) key: Vec<u8>,
-    /// The address of the first byte, in the peer's memory or in local memory, and the number of bytes.
+    /// The position of the first byte in the body, and the number of bytes.
     pub(crate) at: usize,
     pub(crate) len: usize,
     /// The address to which a get writes.
@@ -324,14 +324,14 @@ impl Endpoint for FakeEndpoint {
     }
 }
 
-/// Where the rest of a body goes.
+/// The destination of the rest of a body.
 #[derive(Debug)]
 enum Destination {
     Into(*mut u8, usize),
     Pieces,
 }
 
-/// Returns the byte that a get reads at an address of the peer's memory.
+/// Returns the byte that a get reads at a position of the body.
 pub(crate) fn fetched(at: usize) -> u8 {
     (at % 251) as u8
 }
@@ -343,7 +343,7 @@ struct FakeInlet {
     _noted: Noted,
 }
 
-// SAFETY: the pointers are valid until `landed` or `lost`, on any thread, as `Landing` says.
+// SAFETY: the pointers are valid until `landed` or `peer_lost`, on any thread, as `Landing` says.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Send for FakeInlet {}
 
@@ -363,7 +363,7 @@ unsafe impl Inlet for FakeInlet {
                         Landing::Pieces => Destination::Pieces,
                     };
                     let under = self.incoming.insert(*from, destination);
-                    assert!(under.is_none(), "one body a peer at a time");
+                    assert!(under.is_none(), "one body at a time from each peer");
                 }
                 Step::Bytes(from, bytes) => match self.incoming.get_mut(from) {
                     Some(Destination::Into(to, left)) => {

@@ -31,7 +31,7 @@ fn body(len: usize) -> Vec<u8> {
     (0..len).map(fetched).collect()
 }
 
-/// Returns a receive that has matched an RTS of `LEN` bytes, and the gets into it.
+/// Returns a receive that has matched an RTS of `LEN` bytes, and the pending gets into its memory.
 fn getting(bench: &Bench) -> (Posted, Vec<StartedOp>) {
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, rts(0, 5, LEN as u64), vec![1, 2, 3])]);
@@ -92,7 +92,7 @@ fn unexpected_rts_is_fetched_when_it_is_received() {
     bench.play([Step::Begin(1, rts(0, 5, 100), 20), Step::Bytes(1, vec![7; 15]), Step::Bytes(1, vec![8; 5])]);
     bench.play([Step::Landed(1)]);
     let posted = bench.post_bytes(1, 100);
-    let [StartedOp { token, key, .. }] = &ops(&bench)[..] else { panic!("one move") };
+    let [StartedOp { token, key, .. }] = &ops(&bench)[..] else { panic!("one get") };
     assert_eq!(key[..], [vec![7; 15], vec![8; 5]].concat(), "a key that was streamed");
     bench.play([Step::Completed(*token, true)]);
     assert_eq!(posted.finish().unwrap().1, body(100));
@@ -170,8 +170,8 @@ fn rejected_gets_are_retried() {
     bench.engine.close();
 }
 
-/// A receiver copies a few pieces of a long body in each pass, so that it has time for other work, and does not sleep
-/// between passes.
+/// Each pass copies at most 16 pieces of long bodies, so that there is time for other work. A waiting thread does not
+/// sleep between these passes.
 #[test]
 fn long_gets_post_a_few_pieces_per_pass() {
     const MANY: usize = 100;
@@ -186,7 +186,7 @@ fn long_gets_post_a_few_pieces_per_pass() {
     while pieces() < MANY + 2 {
         let before = pieces();
         assert!(bench.engine.progress() > 0, "a waiting thread would sleep");
-        // Each RTS also posts some pieces, once.
+        // In the first pass, each RTS also posts some pieces.
         let most = if passes == 0 { 3 * 16 } else { 16 };
         assert!((1..=most).contains(&(pieces() - before)), "{} pieces in pass {passes}", pieces() - before);
         passes += 1;
@@ -194,7 +194,7 @@ fn long_gets_post_a_few_pieces_per_pass() {
     assert!(passes > 3);
     assert_eq!(bench.ops(1, FIN), [(5, 0), (6, 0)]);
     for (posted, len) in posted.into_iter().zip(sizes) {
-        assert!(posted.finish().expect("no pass without a piece is needed").1 == body(len));
+        assert!(posted.finish().expect("the receive completes with its last piece").1 == body(len));
     }
     bench.engine.close();
 }
@@ -218,7 +218,7 @@ fn death_completes_a_receive_after_its_last_piece() {
     }
 }
 
-/// A device that never completes an op keeps its memory, and nothing else.
+/// A device that never completes an operation keeps the memory of that operation, but does not block `close`.
 #[test]
 fn operations_that_never_complete_do_not_block_close() {
     let bench = bench();

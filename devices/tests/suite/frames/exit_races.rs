@@ -44,7 +44,7 @@ fn nothing_is_posted_after_peer_gone() {
             |fault: &Fault| matches!(fault, Fault::Left { rank: Some(1) } | Fault::Dead { rank: 1, .. });
         assert!(names_the_exit(&fault), "{fault}");
         for send in pending {
-            let outcome = send.outcome().expect("it exits with its receiver");
+            let outcome = send.outcome().expect("it fails with its receiver");
             assert!(outcome.as_ref().is_err_and(names_the_exit), "{outcome:?}");
         }
         assert_eq!(bench.wire.posted_after_exit.load(Ordering::Relaxed), 0, "frames of round {round}");

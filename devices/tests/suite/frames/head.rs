@@ -28,7 +28,7 @@ pub(crate) fn bind(channel: u16, context: u64, rank: u32) -> Vec<u8> {
     head(BIND, 0, channel, rank.cast_signed(), [context, 0, 0, 0])
 }
 
-/// The short head of bytes with tag 1.
+/// The short head of an eager message of bytes with tag 1.
 pub(crate) fn eager(channel: u16) -> Vec<u8> {
     head(EAGER, BYTES as u8, channel, 1, [0; 4])[..8].to_vec()
 }

@@ -11,7 +11,7 @@ use super::scene::{Scene, frame, scene};
 type Steps = Vec<Step>;
 
 #[test]
-fn malformed_frames_end_their_sender() {
+fn sender_of_a_malformed_frame_is_reported_dead() {
     type Make = fn(&Scene) -> Steps;
     let cases: &[(&str, Make)] = &[
         ("no head", |_| vec![frame(vec![], 0)]),
@@ -121,7 +121,7 @@ fn excess_credit_grants_no_more_than_the_limit() {
 }
 
 #[test]
-fn absurd_rendezvous_lengths_allocate_nothing() {
+fn absurd_rendezvous_length_fails_only_its_receive() {
     for get in [false, true] {
         let bench = Bench::with(if get { Gets::Fail } else { Gets::None });
         let posted = bench.post_bytes(ANY_SOURCE, 100);
@@ -145,7 +145,7 @@ fn absurd_rendezvous_lengths_allocate_nothing() {
 }
 
 #[test]
-fn invalid_type_codes_match_nothing() {
+fn invalid_types_match_no_receive() {
     let real = || Datatype::primitive(Primitive::F64);
     let pair = Datatype::structure(&[(1, 0, Datatype::of::<i32>()), (1, 8, Datatype::of::<f64>())]).unwrap();
     for (code, words) in [

@@ -1,6 +1,6 @@
-//! The engine with a device whose peers are played by the test: frames that no honest peer sends, and bodies that
-//! arrive in pieces. The engine never panics and never writes outside of a buffer. It reports the offender, and the
-//! other peers continue.
+//! Tests of the engine with a fake device, by which the test plays the peers: frames that no honest peer sends, bodies
+//! in pieces, operations of the device, credit, channels, cancels and waits. The engine never panics and never writes
+//! outside of a buffer. It reports a peer that breaks the protocol, and communicates with the other peers.
 
 mod any_frames;
 mod bench;

@@ -1,5 +1,5 @@
-//! NACKs that arrive before the death that caused them: the fault names the dead rank, in whatever order the two
-//! arrive.
+//! NACKs that a death has caused: the fault of the operation names the dead rank, whether the engine learns first of
+//! the death or of the NACK.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ fn bench() -> (Bench, Arc<Channel>) {
     (bench, pair)
 }
 
-/// A NACK from a peer that knows of a death.
-fn after(dead: u32, context: u64, op: u64) -> Step {
+/// A refusal by rank 1, which knows of a death.
+fn refusal_after(dead: u32, context: u64, op: u64) -> Step {
     Step::Frame(1, head(NACK, 0, 0, 0, [context, u64::from(dead) + 1, op, 1]), vec![])
 }
 
@@ -54,7 +54,7 @@ fn refused_send_waits_for_the_death_that_the_refusal_names() {
             let (channel, context) = if in_pair { (&pair, PAIR) } else { (&bench.world, WORLD) };
             let send = pending(bench.send_on(channel, 1, vec![1; 50_000], mode));
             let op = last_op(&bench);
-            bench.play([after(2, context, op), after(2, context, op)]);
+            bench.play([refusal_after(2, context, op), refusal_after(2, context, op)]);
             assert_eq!(send.outcome(), None);
             bench.roster.report(2, died());
             bench.play([]);
@@ -74,7 +74,7 @@ fn refused_send_names_a_death_that_is_known_already() {
     bench.roster.report(3, died());
     bench.play([]);
     let [(named, of_named), (unnamed, of_unnamed)] = sends;
-    bench.play([after(3, PAIR, of_named), Step::Frame(1, refusal(PAIR, of_unnamed), vec![])]);
+    bench.play([refusal_after(3, PAIR, of_named), Step::Frame(1, refusal(PAIR, of_unnamed), vec![])]);
     assert_eq!(named.outcome(), Some(&Err(abandoned(1, 3))));
     assert_eq!(unnamed.outcome(), Some(&Err(abandoned(1, 3))));
     bench.engine.close();
@@ -86,7 +86,7 @@ fn refusal_that_names_an_impossible_rank_fails_the_send_at_once() {
         let (bench, pair) = bench();
         let send = pending(bench.send_on(&pair, 1, vec![1; 50_000], Mode::Standard));
         let op = last_op(&bench);
-        bench.play([after(nobody, PAIR, op)]);
+        bench.play([refusal_after(nobody, PAIR, op)]);
         assert_eq!(send.outcome(), Some(&Err(Fault::Refused { rank: 1 })), "{nobody}");
         bench.engine.close();
     }
@@ -119,7 +119,7 @@ fn rank_that_leaves_after_a_death_names_it_in_its_refusals() {
     assert_eq!(nacks, [head(NACK, 0, 0, 0, [PAIR, 3, 5, 1])]);
 }
 
-/// An operation that waits for a rank that has exited in good order also names the death.
+/// If a rank exits normally after a death, an operation that waits for that rank names the death.
 #[test]
 fn exit_of_a_peer_names_the_death_of_a_rank_outside_of_the_channel() {
     for exit in [Exit::Closing, Exit::Left] {

@@ -1,4 +1,4 @@
-//! A receive that fails half-way returns memory in which every `bool` and `char` is valid, whatever had been received.
+//! After a receive has failed half-way, every `bool` and `char` in its memory is valid, whatever bytes had arrived.
 
 use std::sync::Arc;
 
@@ -56,14 +56,14 @@ fn half() -> Vec<u8> {
 }
 
 #[test]
-fn death_after_a_piece() {
+fn death_after_a_piece_leaves_valid_memory() {
     let (bench, _sub, posted, mine) = rendezvous(Gets::None);
     bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000]), Step::Lost(1)]);
     assert_no_bad_bool(posted, |fault| matches!(fault, Fault::Dead { rank: 1, .. }));
 }
 
 #[test]
-fn cancel_after_a_piece() {
+fn cancel_after_a_piece_leaves_valid_memory() {
     let (bench, _sub, posted, mine) = rendezvous(Gets::None);
     bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
     bench.play([Step::Frame(1, nack(SUB, mine), vec![])]);
@@ -71,7 +71,7 @@ fn cancel_after_a_piece() {
 }
 
 #[test]
-fn engine_dropped_after_a_piece() {
+fn engine_drop_after_a_piece_leaves_valid_memory() {
     let (bench, sub, posted, mine) = rendezvous(Gets::None);
     bench.play([Step::Frame(1, reply(DATA, 1, mine, 0), vec![BAD; 1000])]);
     drop((bench, sub));
@@ -79,7 +79,7 @@ fn engine_dropped_after_a_piece() {
 }
 
 #[test]
-fn death_after_half_a_streamed_piece() {
+fn death_after_half_a_streamed_piece_leaves_valid_memory() {
     for then in [Step::Lost(1), Step::Landed(1)] {
         let (bench, _sub, posted, mine) = rendezvous(Gets::None);
         bench.play([Step::Begin(1, reply(DATA, 1, mine, 0), LEN / 2), Step::Bytes(1, half())]);
@@ -92,7 +92,7 @@ fn death_after_half_a_streamed_piece() {
 }
 
 #[test]
-fn get_that_fails_half_way() {
+fn get_that_fails_half_way_leaves_valid_memory() {
     let (bench, _sub, posted, _mine) = rendezvous(Gets::Fail);
     bench.roster.report(1, Exit::Died("elsewhere".into()));
     bench.play([]);
@@ -100,7 +100,7 @@ fn get_that_fails_half_way() {
 }
 
 #[test]
-fn engine_dropped_while_a_device_writes() {
+fn engine_drop_while_a_device_writes_leaves_valid_memory() {
     let (bench, sub) = bench(Gets::None);
     let shape = Datatype::primitive(Primitive::Bool);
     let posted = bench.post(&sub, Pattern { source: 1, tag: 1 }, shape, 500, 500);
@@ -109,10 +109,10 @@ fn engine_dropped_while_a_device_writes() {
     assert_no_bad_bool(posted, |_| true);
 }
 
-/// The connection of an honest peer breaks in the middle of a `char`: its first half, with the second half of the old
-/// content, would not be valid.
+/// The connection of an honest peer breaks within a `char`. The new first bytes would not be valid together with the
+/// old last bytes.
 #[test]
-fn connection_that_breaks_within_a_char() {
+fn connection_that_breaks_within_a_char_leaves_valid_memory() {
     let apart = Datatype::of::<char>().vector(100, 1, 2).unwrap();
     let body: Vec<u8> = std::iter::repeat_n(0x1d800u32.to_ne_bytes(), 100).flatten().collect();
     for (shape, count, stride) in [(Datatype::primitive(Primitive::Char), 100, 4), (apart, 1, 8)] {
@@ -133,9 +133,9 @@ fn connection_that_breaks_within_a_char() {
     }
 }
 
-/// Items of several primitives: the gaps and the memory after the last byte do not change.
+/// Items of several primitives: every `bool` and `char` is valid, and the gaps do not change.
 #[test]
-fn structures_with_a_bool() {
+fn connection_that_breaks_within_a_structure_leaves_valid_memory() {
     let pair =
         Datatype::structure(&[(1, 0, Datatype::of::<bool>()), (1, 4, Datatype::of::<char>())]).unwrap();
     let pairs = pair.resized(0, 8).unwrap();

@@ -1,4 +1,4 @@
-//! An engine with operations of every kind pending, and a peer that is about to misbehave.
+//! An engine with pending sends and receives, and a peer that is about to break the protocol.
 
 use mpj_devices::{Fault, Mode, Started};
 
@@ -10,12 +10,13 @@ pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
     Step::Frame(1, head, vec![7; body])
 }
 
-/// A bench whose peer has bound the world, with one pending operation of each kind.
+/// A bench whose peer has bound the world, with pending operations: a synchronous and a rendezvous send to rank 1, a
+/// posted receive, and a receive that waits for the data of a rendezvous message.
 pub(crate) struct Scene {
     pub(crate) bench: Bench,
     pub(crate) receive: Posted,
     pub(crate) rendezvous: Posted,
-    /// The engine's operation numbers: a synchronous send, a rendezvous send, a receive that waits for its data.
+    /// The engine's operation numbers of the two sends and of the receive that waits for its data.
     pub(crate) sync: u64,
     pub(crate) send: u64,
     pub(crate) recv: u64,

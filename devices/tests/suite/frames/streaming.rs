@@ -1,4 +1,4 @@
-//! A device that delivers a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `lost`.
+//! A device that delivers a body piece by piece, as sockets do: `begin`, `piece`, `landed`, `peer_lost`.
 
 use mpj_datatypes::Datatype;
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
@@ -113,7 +113,7 @@ fn streamed_bodies_count_as_copied() {
     for (i, part) in data(30_000).chunks(FRAGMENT).enumerate() {
         bench.play(streamed(3, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part));
     }
-    assert_copied(30_000, "that was asked for");
+    assert_copied(30_000, "by rendezvous");
     for posted in [posted, gathered, announced] {
         assert!(posted.finish().unwrap().0.is_ok());
     }
@@ -189,7 +189,7 @@ fn unexpected_body_of_a_lost_peer_is_dropped() {
     bench.assert_others_communicate();
 }
 
-/// While a device writes into a buffer, its receive does not complete, whichever rank dies meanwhile.
+/// While a device writes into a buffer, its receive does not complete, even if another rank dies.
 #[test]
 fn death_elsewhere_does_not_free_memory_in_use() {
     let bench = bench();

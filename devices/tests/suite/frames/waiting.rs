@@ -11,8 +11,8 @@ use super::device::lock;
 
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A wait condition may use the engine, as a collective does that cancels its receives. It is evaluated without any
-/// lock that this needs, even while another thread holds the progress lock.
+/// A wait condition may use the engine, for example to cancel receives. The engine evaluates it without a lock that
+/// this needs, even while another thread holds the progress lock.
 #[test]
 fn wait_condition_can_cancel_while_another_thread_waits() {
     let (send, done) = channel();
@@ -82,9 +82,9 @@ fn parked_thread_takes_over_a_released_progress_lock() {
             took < SOON
         })
     };
-    // On a busy machine whole tries are late, but hardly any is in time by chance.
+    // On a busy machine, all rounds of a try can be late. Most rounds are in time only if the thread is woken.
     let mostly_soon = || (0..ROUNDS).filter(|round| polls_soon(*round)).count() > ROUNDS / 2;
-    assert!((0..TRIES).any(|_| mostly_soon()), "in none of {TRIES} tries it polled soon more often than not");
+    assert!((0..TRIES).any(|_| mostly_soon()), "in each of {TRIES} tries most polls came late");
 }
 
 /// A thread that finds an endpoint full wakes another thread of its rank that sleeps. The sleeping thread has retried
@@ -119,11 +119,11 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
         let mostly_soon = || (0..ROUNDS).filter(|_| polls_soon()).count() > ROUNDS / 2;
         let is_woken = (0..TRIES).any(|_| mostly_soon());
         over.store(true, Ordering::SeqCst);
-        assert!(is_woken, "in none of {TRIES} tries it polled soon more often than not");
+        assert!(is_woken, "in each of {TRIES} tries most polls came late");
     });
 }
 
-/// Each poll by a sleeping thread is a wake-up, which costs a core far more than the poll.
+/// A sleeping thread must wake up for each poll, which costs far more than the poll.
 #[test]
 fn long_waits_of_several_threads_poll_rarely() {
     let (bench, over) = (Bench::new(), AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Tests collectives that do not match, between processes: every rank gets an error.
+//! Tests mismatched collectives between processes, and a rank that is far ahead of the others.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ fn rank_far_ahead_in_collectives_stays_in_step() {
 pub(crate) fn far_ahead(world: &World) -> Result<(), Error> {
     let begun = Instant::now();
     while world.rank() == 2 && begun.elapsed() < Duration::from_secs(4) {
-        // Probe for rank 1, because rank 0 may already have left.
+        // Probe for rank 1, because rank 0 might already have left.
         assert!(world.iprobe(1, 0)?.is_none());
         std::thread::sleep(Duration::from_micros(100));
     }

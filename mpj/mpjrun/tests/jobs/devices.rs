@@ -28,7 +28,7 @@ fn devices() -> impl Iterator<Item = &'static str> {
     })
 }
 
-// The steps of a body that is sent in frames, and the parameters that make any device send it so.
+// The steps of a body that is sent in frames, and the parameters with which every device sends long bodies in frames.
 const IN_PIECES: [KillPoint; 3] = [KillPoint::CtsSent, KillPoint::PieceSent, KillPoint::PieceLanded];
 const IN_FRAMES: &str = "-x MPJ_IBV_RDMA_READ_MIN=1099511627776 -x MPJ_SHM_SINGLE_COPY_MIN=1099511627776";
 

@@ -95,7 +95,7 @@ fn killed_rank() {
         kill(&[victim], "-KILL");
         let errors = job.lines(n - 1, "error: ");
         let took = at.elapsed();
-        // The documentation promises 2 s. A loaded machine gets three times that.
+        // The errors are expected within 2 s. A loaded machine gets three times that.
         assert!(took < 3 * Duration::from_secs(2), "{took:?}");
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);
@@ -109,7 +109,7 @@ fn root_cause() {
         run(how, "root-cause-exit")
             .expect(134, &["rank 2 (pid ", "SIGABRT", "; 3 ranks failed because of it"]);
     }
-    // Ranks of one process. Its exit code is its own: that of the first rank that failed.
+    // With all ranks in one process, the exit code is that of the process: the code of the rank that failed first.
     run("-n 4 --ranks-per-process 4", "root-cause").expect(1, &["rank 2 (pid ", ") panicked: over bcast"]);
 }
 

@@ -64,7 +64,7 @@ fn long_cause() {
 }
 
 fn without_joining() {
-    // The process exits before the others join, or while they join.
+    // The process exits before, while or after the others join.
     for (n, role) in [(2, "without-1"), (4, "without-1"), (4, "late-without-1"), (4, "without-late-1")] {
         let ended = run(&format!("-n {n}"), role);
         ended.expect(1, &["rank 1 (pid ", "exited with code 0 without joining the job", "mpj::run"]);
@@ -96,7 +96,7 @@ fn torn() {
         let at = if cut == 0 { String::new() } else { format!(", {at}") };
         ended.expect(1, &["rank 1 (pid ", &format!("exited with code 0 before leaving the job{at}")]);
     }
-    // The signal explains more than the truncated message.
+    // If the process was killed, the message names the signal and not the truncated message.
     raw("-n 2", "torn-kill:5").expect(128 + 9, &["rank 1 (pid ", "was killed by signal 9"]);
     // Invalid bytes in place of the rest of a message, and an impossible length.
     raw("-n 2", "garbage:5").expect(1, &["rank 1 (pid ", "violated the control protocol", "control message"]);

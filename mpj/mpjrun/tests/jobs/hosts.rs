@@ -60,7 +60,7 @@ fn each_pair() {
             assert_eq!(ended.code, Some(0), "{ended:#?}");
             let said: BTreeSet<&str> =
                 ended.out.iter().filter_map(|line| line.strip_prefix("pair ")).collect();
-            // The blocks of ranks begin anew at each change of the host.
+            // Each run of ranks on one host starts a new block of ranks.
             let process = |rank: usize| {
                 let begin =
                     (0..rank).rev().find(|other| host(*other) != host(rank)).map_or(0, |last| last + 1);
@@ -90,8 +90,7 @@ fn conformance_suite_passes_on_hosts() {
                 3 => "a:2,b",
                 _ => "a:1,b:1,a:1,c",
             };
-            // Cases take their message lengths from the open devices, so shmdev is requested for ranks without
-            // neighbours, too.
+            // Cases take their message lengths from the open devices, so request shmdev also on hosts with one rank.
             let args = "--devices shmdev,niodev --on-failure=continue";
             let mut command = mpjrun(&format!("{} {args}", on(hosts, ranks as usize)));
             command.arg(std::env::current_exe().unwrap()).args(["rank", &format!("case:{}", case.name)]);
@@ -125,7 +124,7 @@ fn killed() {
         let at = Instant::now();
         kill(&[victim], "-KILL");
         let errors = job.lines(ranks - 1, "error: ");
-        // The documentation promises 2 s. A loaded machine gets three times that.
+        // The errors are expected within 2 s. A loaded machine gets three times that.
         assert!(at.elapsed() < 3 * Duration::from_secs(2), "{:?}", at.elapsed());
         assert!(errors.iter().all(|line| line.contains("rank 1 has died")), "{errors:#?}");
         job.end().expect(137, &["rank 1 (pid ", &victim.to_string(), "SIGKILL"]);

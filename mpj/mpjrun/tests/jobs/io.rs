@@ -75,7 +75,7 @@ fn environment() {
 }
 
 fn long() {
-    // Longer than a pipe buffer, and than the longest line that mpjrun keeps together.
+    // The line is longer than a pipe buffer, and than the longest line that mpjrun keeps together.
     let ended = run_sh("-n 2", "[ $MPJ_RANK = 0 ] || exit 0; head -c 5000000 /dev/zero; printf '\\377\\n'");
     assert_eq!((ended.code, ended.out.len()), (Some(0), 1));
     assert_eq!(ended.out[0].chars().filter(|c| *c == '\0').count(), 5_000_000);
@@ -94,7 +94,7 @@ fn closed_output() {
     }
 }
 
-/// The job continues without its output, and its exit code reports the loss.
+/// The job continues without its output. Its exit code is 1 unless a rank fails.
 fn failed_writes() {
     let full = "cannot write to standard output: No space left on device";
     let ended = sh("exec $MPJRUN -n 3 $RANKS rank lines >/dev/full");

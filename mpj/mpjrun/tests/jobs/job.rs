@@ -106,7 +106,6 @@ impl Job {
         }
     }
 
-    /// Sends a signal twice in succession.
     pub(crate) fn signal_twice(&self, signal: &str) {
         kill(&[self.child.id(); 2], signal);
     }
@@ -194,7 +193,7 @@ pub(crate) fn kill(pids: &[u32], signal: &str) {
     assert!(status.success(), "kill {signal} {pids:?}");
 }
 
-/// Waits until a process has exited; it may still be a zombie.
+/// Waits until a process has exited, even if it is still a zombie.
 pub(crate) fn wait_for_exit(pid: u32, limit: Duration) {
     let start = Instant::now();
     while alive(pid) {

@@ -47,7 +47,6 @@ fn release_last_rank() {
 
 pub(crate) type Action = fn(&World) -> Result<(), Error>;
 
-/// Returns the action of a role.
 pub(crate) fn action_of(role: &str) -> Option<Action> {
     match role {
         "late-death-send" => Some(|world| death(world, |world| world.send(&[7u8], last(world), 0))),
@@ -218,11 +217,11 @@ fn never_joins() {
     }
 }
 
-/// Rank 0 sends to all others in turn, and runs out of descriptors.
+/// Rank 0 sends to all others in turn. With niodev, it runs out of descriptors.
 fn send_to_all(world: &World) -> Result<(), Error> {
     let others: Vec<usize> = (1..world.size()).collect();
     if world.rank() > 0 {
-        // Returns an error if rank 0 has left without having sent a message.
+        // The receive fails if rank 0 has left without having sent a message.
         return world.recv(&mut [0u8], 0, 0).map_or_else(|e| e.failed_rank().map(drop).ok_or(e), |_| Ok(()));
     }
     let failed: Vec<Error> = others.iter().filter_map(|other| world.send(&[7u8], *other, 0).err()).collect();

@@ -1,4 +1,4 @@
-//! Tests that parameters reach the ranks, and are checked before any process starts.
+//! Tests that parameters reach `mpjrun` and the ranks, and that invalid values are rejected.
 
 use mpj::{Error, Op, World};
 
@@ -13,12 +13,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("mpjrun_reads_its_parameters", mpjrun_reads_its_parameters),
     ("niodev_parameters_may_differ_between_ranks", niodev_parameters_may_differ_between_ranks),
     ("shmdev_parameters_may_differ_between_ranks", shmdev_parameters_may_differ_between_ranks),
-    ("every_parameter_is_listed", every_parameter_is_listed),
+    ("parameters_are_listed_once_and_in_groups", parameters_are_listed_once_and_in_groups),
 ];
 
 const COUNT: usize = 64;
 
-/// Calls the collectives that have several algorithms; prints how many messages allreduce sent.
+/// Calls the collectives that have a parameter for the algorithm; prints how many messages allreduce sent.
 pub(crate) fn algorithms(world: &World) -> Result<(), Error> {
     let (me, size) = (world.rank() as u64, world.size());
     let sent =
@@ -154,7 +154,7 @@ fn mpjrun_reads_its_parameters() {
     with("MPJ_KILL_AFTER", "soon", "-n 2").expect(2, &["MPJ_KILL_AFTER=soon is not a number"]);
 }
 
-fn every_parameter_is_listed() {
+fn parameters_are_listed_once_and_in_groups() {
     let ended = watch(&mut mpjrun("--params")).0.end();
     let parts = ended.out.split(String::is_empty).skip(1).map(|part| part.split_first().unwrap());
     let parts: Vec<(&String, &[String])> = parts.collect();

@@ -1,4 +1,4 @@
-//! The roles of ranks.
+//! The programs that the ranks of the tested jobs run, by role.
 
 use std::io::{BufRead, Write};
 use std::process::{Command, ExitCode};
@@ -18,14 +18,13 @@ pub(crate) fn say(text: &str) {
     out.flush().unwrap();
 }
 
-/// Longer than a process takes to start and exit.
+/// Longer than a process usually takes to start and exit.
 const LATE: Duration = Duration::from_millis(300);
 
 fn first_rank() -> String {
     std::env::var("MPJ_RANK").unwrap()
 }
 
-/// Runs a role. In most roles rank 1 fails.
 pub(crate) fn run_role(role: &str) -> ExitCode {
     match role {
         "exit7-before" => return ExitCode::from(7),
@@ -81,7 +80,7 @@ fn run_case(name: &str) -> ExitCode {
     })
 }
 
-/// Runs every step of the protocols repeatedly, unless a rank dies.
+/// Runs every step of the protocols repeatedly, until a rank dies.
 fn every_step(world: &World) -> Result<(), Error> {
     let outcome = exchanges(world);
     if let Err(error) = &outcome {
@@ -243,7 +242,7 @@ fn root_cause(role: &str, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 0 leaves at once. The other ranks wait for it in different ways, and print the errors.
+/// Rank 0 leaves at once. The other ranks wait for it in different ways, and get errors.
 fn left_behind(world: &World) {
     if world.rank() == 0 {
         return;
@@ -262,12 +261,12 @@ fn left_behind(world: &World) {
         },
     };
     assert!(failed.to_string().contains("left"), "{failed}");
-    // The documentation promises 2 s. A loaded machine gets three times that.
+    // The errors are expected within 2 s. A loaded machine gets three times that.
     assert!(began.elapsed() < Duration::from_secs(6), "after {:?}", began.elapsed());
     say(&format!("rank {} got the error", world.rank()));
 }
 
-/// Rank 1 leaves at once. Rank 0 occasionally tests a receive from rank 1, and each time completes a receive from rank 2.
+/// Rank 1 leaves at once. Rank 0 tests a receive from rank 1 at intervals. Each test also completes receives from rank 2.
 fn test_under_traffic(world: &World) -> Result<(), Error> {
     const INTERVAL: Duration = Duration::from_millis(50);
     match world.rank() {
@@ -313,7 +312,7 @@ fn on_failure_continue(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rank 1 dies with more unreceived messages than the credit allows. The others continue to exchange messages.
+/// Rank 1 dies with unreceived messages. The others continue to exchange messages.
 fn credit(world: &World) -> Result<(), Error> {
     let rest = world.split(Some(u32::from(world.rank() == 1)), 0)?.expect("each rank has a color");
     world.barrier()?;

@@ -1,4 +1,4 @@
-//! Ranks that use the control protocol without `mpj`: a job can have many of them, and they can send false messages.
+//! Ranks that implement the control protocol themselves: a job can have many of them, and they can send false messages.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,7 +14,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill
 /// How many failure reports each of two ranks sends.
 pub(crate) const REPORTS: usize = 50_000;
 
-/// How long the other ranks may fill their sockets while `mpjrun` is stopped.
+/// How long `mpjrun` is stopped, so that the other ranks can fill their sockets.
 const FILL: Duration = Duration::from_millis(500);
 
 pub(crate) fn run_role(role: &str) -> ExitCode {
@@ -134,7 +134,7 @@ impl RawRank {
         let size: u32 = std::env::var("MPJ_SIZE").unwrap().parse().unwrap();
         let report = || self.send(&[self.died("returned an error: simultaneous")]);
         if self.me + 1 == size {
-            // This rank may exit before the others, so it reports its death, too.
+            // This rank might exit before the others, so it also reports its death.
             stop_launcher(report);
         } else {
             wait_for_the_stop();
@@ -164,7 +164,7 @@ impl RawRank {
         while (&self.socket).write_all(&requests).is_ok() {}
     }
 
-    /// Requests 80 MB, which is more than mpjrun queues, and reads none of it.
+    /// Requests 80 MB, which is more than `mpjrun` queues, and reads nothing.
     fn request_and_not_read(&self) {
         let (rank, key) = (self.me, "k".to_owned());
         self.send(&[ToLauncher::Put { rank, key: key.clone(), value: vec![7; 1_000_000] }]);

@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn messages_are_read_in_place() {
-    // How many of the six long messages are read in place. The first may be sent before the ranks are connected.
+    // How many of the six long messages are read in place. The first might be sent before the ranks are connected.
     for (how, ranks, min, max) in [
         ("--devices shmdev", 2, 4, 6),
         ("--devices shmdev", 5, 4, 6),
@@ -95,7 +95,7 @@ pub(crate) fn run_ring(world: &World) -> Result<(), Error> {
 /// Far longer than a process takes to exit.
 const HANG_LIMIT: Duration = Duration::from_secs(20);
 
-/// The block that rank 1 still reads after its body has returned.
+/// The block that rank 1 still reads after its rank function has returned.
 pub(crate) static HELD: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
 pub(crate) fn run_leavers(world: &World) -> Result<(), Error> {
@@ -108,7 +108,7 @@ pub(crate) fn run_leavers(world: &World) -> Result<(), Error> {
 /// The block that rank 2 was reading when it failed.
 static HELD_BY_FAILED: Mutex<Option<mpj::ReceivedBlock>> = Mutex::new(None);
 
-/// Called after the rank has left.
+/// Checks the block that a rank has kept. Called after the rank has left.
 pub(crate) fn check_held() {
     if let Some(block) = HELD.lock().unwrap().take() {
         assert!(is_whole(&block));

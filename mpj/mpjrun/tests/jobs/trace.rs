@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("full_disk_is_not_a_failure", full_disk_is_not_a_failure),
 ];
 
-/// Exchanges messages, and is killed when their events have been written.
+/// Exchanges messages. Then rank 1 waits until their events have been written, and is killed.
 pub(crate) fn killed(world: &World) -> Result<(), Error> {
     exchange(world)?;
     if world.rank() == 1 {
@@ -124,7 +124,7 @@ fn full_disk_is_not_a_failure() {
     };
     assert_eq!((ended.code, count(&ended, 0), count(&ended, 1)), (Some(0), 1, 1), "{ended:#?}");
     assert_eq!(Trace::read(&path).ranks().len(), 2);
-    // A name that is close to that of the variable is rejected.
+    // A misspelt name of the variable is rejected.
     let mut command = mpjrun("-n 1 -x MPJ_TRCE=job.json true");
     watch(&mut command).0.end().expect(2, &["did you mean MPJ_TRACE?"]);
 }

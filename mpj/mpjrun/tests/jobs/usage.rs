@@ -9,7 +9,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("invalid_command_lines_are_rejected", invalid_command_lines),
     ("spellings_of_other_launchers_work", other_spellings),
     ("misspelt_variables_are_rejected", misspelt_environment),
-    ("params_and_help", params_and_help),
+    ("params_and_help_are_printed", params_and_help),
     ("missing_descriptors_are_reported_before_the_start", too_few_descriptors),
     ("missing_memory_is_reported", no_memory),
     ("file_size_limit_is_reported", file_size_limit),
@@ -65,7 +65,7 @@ fn invalid_command_lines() {
 }
 
 fn other_spellings() {
-    // If a program fails that got an option of mpjrun, a hint is printed.
+    // If a program that got an option of mpjrun fails, mpjrun prints a hint.
     let ended = watch(mpjrun("-n 2").args(["sh", "-c", "exit 7", "--timeout", "4"])).0.end();
     assert_eq!(ended.code, Some(7));
     let hint = "  --timeout was passed to the program: options of mpjrun precede its name";
@@ -187,7 +187,7 @@ fn another_version() {
     }
 }
 
-/// Without `mpjrun`, the program refuses to run under another launcher.
+/// Without `mpjrun`, the program runs under another launcher only with `MPJ_LAUNCHER=none`.
 fn another_launcher() {
     let slurm = "export SLURM_PROCID=1 SLURM_NTASKS=4";
     let ended = sh(&format!("{slurm}; exec $MPJRUN -n 2 $RANKS rank fine"));

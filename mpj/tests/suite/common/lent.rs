@@ -19,7 +19,7 @@ fn numbers(rank: usize, len: usize) -> impl Iterator<Item = u32> {
 pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
-    let mut there = 0;
+    let mut in_place = 0;
     for (tag, len) in (0..).zip(LENS) {
         let mut mine = world.alloc_slice(0u32, len)?;
         mine.iter_mut().zip(numbers(me, len)).for_each(|(place, number)| *place = number);
@@ -33,8 +33,8 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
             lent.try_as_slice::<u32>()?.iter().copied().eq(numbers(left, len)),
             "{len} numbers of rank {left}"
         );
-        there += usize::from(lent.is_zero_copy());
-        refuses_other_types(&lent, len);
+        in_place += usize::from(lent.is_zero_copy());
+        assert_other_types_are_rejected(&lent, len);
         std::thread::spawn(move || assert!(lent.iter().take(4).count() <= 4)).join().unwrap();
         let (mine, _) = sending.wait()?;
         assert!(mine.iter().copied().eq(numbers(me, len)));
@@ -48,7 +48,7 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
             }
             let sending = world.isend(message.commit(), right, tag)?;
             let (lent, _) = world.mprobe(left, tag)?.recv_block()?;
-            there += usize::from(lent.is_zero_copy());
+            in_place += usize::from(lent.is_zero_copy());
             let mut message = lent.try_into_buffer()?;
             assert!(message.view::<u32>()?.iter().copied().eq(numbers(left, len)));
             if has_object {
@@ -71,11 +71,11 @@ pub(crate) fn ring(world: &World) -> Result<usize, Failure> {
         sending.wait()?;
     }
     world.barrier()?;
-    assert_eq!(world.pool().stats().live_blocks, 0, "all blocks are home");
-    Ok(there)
+    assert_eq!(world.pool().stats().live_blocks, 0, "all blocks have been returned");
+    Ok(in_place)
 }
 
-fn refuses_other_types(lent: &mpj::ReceivedBlock, len: usize) {
+fn assert_other_types_are_rejected(lent: &mpj::ReceivedBlock, len: usize) {
     if len > 0 {
         assert_eq!(lent.try_as_slice::<f32>().unwrap_err().class(), ErrorClass::Type);
         assert_eq!(lent.try_as_slice::<u8>().unwrap_err().class(), ErrorClass::Type);
@@ -98,8 +98,8 @@ pub(crate) fn refusals(world: &World) -> Result<(), Failure> {
     assert_eq!(sending.wait()?.0.len(), LEN);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 4).unwrap_err().class(), ErrorClass::Count);
     assert_eq!(world.alloc_slice(0u64, usize::MAX / 64).unwrap_err().class(), ErrorClass::NoMem);
-    let far = world.recv_block(size, 0).unwrap_err();
-    assert!(far.class() == ErrorClass::Rank && far.call() == "recv_block", "{far}");
+    let no_rank = world.recv_block(size, 0).unwrap_err();
+    assert!(no_rank.class() == ErrorClass::Rank && no_rank.call() == "recv_block", "{no_rank}");
     Ok(())
 }
 

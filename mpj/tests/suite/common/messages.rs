@@ -24,7 +24,7 @@ pub(crate) const PROGRAMS: [(&str, Program); 6] = [
 /// two objects.
 type Content = (usize, Option<usize>);
 
-/// Short and long ones, in one or several pieces: the last has at least three chunks.
+/// Short and long contents, in one or several pieces. The last one has at least three chunks.
 const CONTENTS: [Content; 6] =
     [(0, None), (3, Some(0)), (1000, None), (70_000, None), (200, Some(40_000)), (5, Some(700_000))];
 
@@ -93,8 +93,8 @@ fn ring(world: &World) -> Result<(), Failure> {
         // An unexpected message is already in a block. Receiving it completes the synchronous send.
         let sending = world.issend(theirs, right, tag)?;
         let early = world.mprobe(left, tag)?;
-        let (mut far, _) = early.recv_buffer()?;
-        check(&mut far, (left + size - 1) % size, content)?;
+        let (mut second_left, _) = early.recv_buffer()?;
+        check(&mut second_left, (left + size - 1) % size, content)?;
         sending.wait()?;
 
         world.scope(|s| {
@@ -133,16 +133,16 @@ fn collectives(world: &World) -> Result<(), Failure> {
         let object = world.bcast_object(vec![me; 100_000 * root], root)?;
         assert_eq!(object, vec![root; 100_000 * root]);
     }
-    let few = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
+    let refused = world.scatter_buffers::<DefaultBlock>(&[], 0).map(drop);
     // If the cause is longer than the sender's eager limit, the other ranks get the failure without the text.
-    let is_told = |few: &mpj::Error| {
-        few.class() == ErrorClass::Count || few.to_string().ends_with("failed in a collective")
+    let is_told = |refused: &mpj::Error| {
+        refused.class() == ErrorClass::Count || refused.to_string().ends_with("failed in a collective")
     };
-    assert!(few.as_ref().is_err_and(is_told), "{few:?} on all ranks");
+    assert!(refused.as_ref().is_err_and(is_told), "{refused:?} on all ranks");
     Ok(())
 }
 
-/// Slices of slices, bytes in blocks, and the bytes of a message.
+/// Sends slices of slices, bytes in blocks, and the bytes of a message.
 fn pieces(world: &World) -> Result<(), Failure> {
     let (me, size) = (world.rank(), world.size());
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
@@ -205,11 +205,11 @@ fn limits(world: &World) -> Result<(), Failure> {
         let (long, _) = sending.wait()?;
 
         let sending = world.issend(long, right, 0)?;
-        let came = world.recv_buffer_in(&small, usize::MAX, left, 0);
+        let received = world.recv_buffer_in(&small, usize::MAX, left, 0);
         if content.1 == Some(700_000) {
-            assert_eq!(came.expect_err("more than a MiB").class(), ErrorClass::NoMem);
+            assert_eq!(received.expect_err("more than a MiB").class(), ErrorClass::NoMem);
         } else {
-            check(&mut came?.0, left, content)?;
+            check(&mut received?.0, left, content)?;
         }
         sending.wait()?;
         world.send(&last, right, 0)?;
@@ -222,7 +222,7 @@ fn limits(world: &World) -> Result<(), Failure> {
 struct Endless;
 
 // SAFETY: it is rejected before a byte of it is read.
-#[allow(unsafe_code, reason = "a type of somebody else's, with a wrong count")]
+#[allow(unsafe_code, reason = "a type of another crate, with a wrong count")]
 unsafe impl SendBuf for Endless {
     fn send_buf(&self) -> Buf {
         Buf::read_only(std::ptr::NonNull::<u64>::dangling().as_ptr().cast(), usize::MAX, Primitive::U64)
@@ -232,7 +232,7 @@ unsafe impl SendBuf for Endless {
 struct Segments(Vec<Vec<u8>>);
 
 // SAFETY: the segments are the vectors' bytes.
-#[allow(unsafe_code, reason = "a type of somebody else's")]
+#[allow(unsafe_code, reason = "a type of another crate")]
 unsafe impl SendBuf for Segments {
     fn send_buf(&self) -> Buf {
         Buf::chain(self.0.iter().map(|bytes| ChainSegment::from(bytes.as_slice())), Primitive::U8)
@@ -276,8 +276,8 @@ fn no_buffers(world: &World) -> Result<(), Failure> {
     let endless = world.send(&Endless, right, 0).expect_err("too much");
     assert_eq!(endless.class(), ErrorClass::Count, "{endless}");
     assert_eq!(world.isend(Endless, right, 0).expect_err("too much").class(), ErrorClass::Count);
-    let far = world.recv_buffer(size, 0).expect_err("no such rank");
-    assert!(far.class() == ErrorClass::Rank && far.call() == "recv_buffer", "{far}");
+    let no_rank = world.recv_buffer(size, 0).expect_err("no such rank");
+    assert!(no_rank.class() == ErrorClass::Rank && no_rank.call() == "recv_buffer", "{no_rank}");
     world.barrier()?;
     assert_eq!(world.iprobe(ANY_SOURCE, 0)?, None);
     world.barrier()?;
@@ -319,7 +319,7 @@ fn freed(world: &World) -> Result<(), Failure> {
         for send in sends {
             send.wait()?;
         }
-        let failed = refused.wait().err().ok_or("nobody receives it")?;
+        let failed = refused.wait().err().ok_or("no rank receives it")?;
         assert_eq!(failed.error().as_fault(), Some(&mpj::Fault::Refused { rank: right as u32 }), "{failed}");
         // A rank that has left the job does not send NACKs, so no rank leaves before this barrier.
         world.barrier()?;

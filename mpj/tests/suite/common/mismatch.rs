@@ -1,5 +1,5 @@
-//! Programs in which the ranks do not call the same collective. No rank hangs, no rank gets Ok together with wrong
-//! data, and unrelated communication continues. The same programs run as threads and under mpjrun.
+//! Programs in which the ranks call different collectives, or one collective with arguments that do not match. No rank
+//! hangs or gets `Ok` with wrong data, and other communication continues. Tests run them on threads and under `mpjrun`.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mpj::buffer::{Buffer, Reading};
 use mpj::pool::DefaultBlock;
 use mpj::{Intracomm, Op};
 
-/// Every rank must get an error within two seconds; this limit allows for a busy machine.
+/// Every rank is expected to get an error within two seconds. This limit allows for a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 macro_rules! kinds {
@@ -80,7 +80,7 @@ impl Call {
         let (me, size, Call { kind, count, root, wrong }) = (comm.rank(), comm.size(), *self);
         let (total, extra) = (count * size, usize::from(wrong));
         let at_root = me == root;
-        // An invalid root, or a buffer that is longer than the other.
+        // If `wrong`, the root is invalid, a buffer is too long, or a displacement is missing.
         let root_or_none = if wrong { size } else { root };
         let mine = items(me, 0, count);
         let everything = || (0..size).flat_map(|rank| items(rank, 0, count)).collect::<Vec<u32>>();
@@ -222,7 +222,7 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
     programs
 }
 
-/// Programs with different roots, so that all ranks may wait and none sends.
+/// Programs with different roots, in which it is possible that all ranks wait and no rank sends.
 pub(crate) fn roots(size: usize) -> Vec<Program> {
     let mut programs = Vec::new();
     let rooted = [BcastObject, BcastBuffer, GatherBuffers, ScatterBuffers];
@@ -258,7 +258,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     let began = Instant::now();
     let (outcome, is_right) = call.make(&comm);
     if outcome.is_ok() && !is_right {
-        return complain("Ok, and something else in the buffer".into());
+        return complain("Ok, but wrong data in the buffer".into());
     }
     // If all ranks make the same call, a rank that gets a message of another length fails before any rank completes the
     // next call.
@@ -278,7 +278,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     // The communicator stays disabled. If this rank rejected its arguments, its next call fails because the other ranks
     // made the call.
     if call.wrong {
-        comm.barrier().expect_err("the others have been told");
+        comm.barrier().expect_err("the others get the failure notice");
     }
     match comm.barrier() {
         Err(again) if again.to_string().contains("are disabled since") => (),

@@ -1,4 +1,4 @@
-//! Helpers shared by the rank tests: data that differs everywhere, and jobs under a watchdog.
+//! Helpers shared by the rank tests: data that varies by rank and position, and jobs under a watchdog.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod lent;
@@ -19,7 +19,7 @@ use mpj::{JobError, Receivable, RecvBuf, SendBuf, World};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Lengths of messages: eager, at the limit, and rendezvous.
+/// Numbers of elements. If an element has 8 bytes: eager up to the limit of `smdev`, just above it, and long.
 pub(crate) const SIZES: [usize; 5] = [0, 1, 2048, 2049, 300_000];
 
 pub(crate) const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
@@ -78,7 +78,8 @@ where
     }
 }
 
-/// An element type with a different value for every position, and a value that occurs at no position.
+/// An element type with values that vary by rank and position, and a `blank` value, which differs from all of these
+/// except for `bool`.
 pub(crate) trait Sample: Receivable + PartialEq + Debug + Send + Sync {
     fn sample(rank: usize, at: usize) -> Self;
 

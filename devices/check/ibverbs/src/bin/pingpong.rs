@@ -20,14 +20,14 @@ use ibverbs_sys::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_qp_type};
 type Failure = Box<dyn Error>;
 
 /// The sizes of `mpj-perf pingpong`, except 0: the crate cannot send without a scatter/gather element, and some
-/// adapters take an element of length 0 for 2 GiB.
+/// adapters interpret the length 0 of an element as 2 GiB.
 const SIZES: [usize; 17] = [
     1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
     4_194_304, 16_777_216,
 ];
 /// The argument of the process that replies.
 const REPLY: &str = "--reply";
-/// Polls after which a waiting process yields its core after each poll.
+/// The number of polls after which a waiting process yields its core after each poll.
 const SPINS: usize = 200;
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
@@ -94,7 +94,7 @@ fn lead(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Replies until the other process has closed the pipe or has measured all sizes.
+/// Replies to the messages of the other process, for all sizes.
 fn reply(most: &str) -> Result<(), Failure> {
     let most = most.parse()?;
     connected(most, std::io::stdout(), BufReader::new(std::io::stdin()), |end| {
@@ -118,7 +118,7 @@ struct End<'a, W, R> {
     from: R,
     /// Whether the completion of the last send is outstanding.
     sending: bool,
-    /// Whether a message has arrived for which no call has waited yet.
+    /// Whether a message has arrived that `wait_for_message` has not returned for.
     received: bool,
 }
 
@@ -209,7 +209,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
         line(&mut self.from)
     }
 
-    /// Sends a message, waits for the reply, and passes each round-trip time to `taken`.
+    /// Sends messages, waits for each reply, and passes each round-trip time to `taken`.
     fn lead(&mut self, bytes: usize, times: usize, mut taken: impl FnMut(Duration)) -> Result<(), Failure> {
         self.read_line()?;
         for _ in 0..times {
@@ -222,7 +222,7 @@ impl<W: Write, R: BufRead> End<'_, W, R> {
         Ok(())
     }
 
-    /// Waits for a message and sends one back.
+    /// Waits for messages and sends one back for each.
     fn reply(&mut self, bytes: usize, times: usize) -> Result<(), Failure> {
         self.post_receive(0..bytes)?;
         self.write_line("ready")?;

@@ -45,7 +45,7 @@ macro_rules! opaque {
 // Types that `ibvdev` has pointers to and does not read.
 opaque!(RawDevice = ibv_device, Pd = ibv_pd, Ah = ibv_ah);
 
-/// Compiles only if the type of a field is the generated one. The arguments are never called.
+/// Compiles only if the type of a field equals the generated type. The arguments are never called.
 fn same_type<S, F: Generated, T>(_: fn(*const S) -> *const F, _: fn(*const T) -> *const F::Type) {}
 
 fn size_of_field<S, F>(_: fn(*const S) -> *const F) -> usize {
@@ -60,8 +60,8 @@ macro_rules! field {
 }
 
 /// Each entry is `Ours is theirs { field: theirs, … }`. `begins` instead of `is` marks a struct of which `ibvdev`
-/// declares only the first fields. `field: first ..= last` is a field that spans several of theirs, or whose type is
-/// another one of the same size. A name in parentheses is the type that functions take.
+/// declares only the first fields. `field: first ..= last` is a field that spans several generated fields, or has
+/// another type of the same size. The name in parentheses is the type that functions take.
 macro_rules! layouts {
     ($($ours:ident $how:ident $theirs:ident $(($passed:ident))? {
         $($field:ident: $first:ident $(..= $last:ident)?),* $(,)?
