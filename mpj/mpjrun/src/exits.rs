@@ -12,7 +12,8 @@ use mpj::boot::wire::{ExitRun, ToProcess, WireExit};
 /// How long orderly exits are collected before they are sent.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// No run is added to a message that has this many runs and contexts, so that it stays below the frame limit.
+/// The most runs and contexts in a message of several runs, so that it stays below the frame limit. A run of its own
+/// stays below it because it came in a frame.
 const MAX_BATCH: usize = 1 << 14;
 
 #[derive(Debug, Default)]
@@ -86,15 +87,16 @@ fn messages<'a>(ranks: &[u32], exit_of: impl Fn(u32) -> Option<&'a WireExit>) ->
     }
     let (mut messages, mut next, mut weight) = (Vec::new(), Vec::new(), 0);
     for run in runs {
-        weight += match &run.exit {
+        let own = match &run.exit {
             WireExit::ClosingExcept(contexts) => 1 + contexts.len(),
             WireExit::Closing | WireExit::Left | WireExit::Died(_) => 1,
         };
-        next.push(run);
-        if weight >= MAX_BATCH {
+        if weight + own > MAX_BATCH && !next.is_empty() {
             messages.push(ToProcess::OrderlyExits(std::mem::take(&mut next)));
             weight = 0;
         }
+        weight += own;
+        next.push(run);
     }
     if !next.is_empty() {
         messages.push(ToProcess::OrderlyExits(next));
@@ -178,12 +180,15 @@ mod tests {
 
     #[test]
     fn many_exits_are_split_into_messages_below_the_limit() {
-        let contexts: Vec<u64> = (0..1 << 16).map(|i| u64::MAX - i).collect();
+        // The largest exit that a frame holds; 10 bytes for each context.
+        let contexts: Vec<u64> = (0..104_855).map(|i| u64::MAX - i).collect();
         let closing_except =
             [WireExit::ClosingExcept(contexts.clone()), WireExit::ClosingExcept(contexts[1..].to_vec())];
-        let ranks: Vec<u32> = (0..4).chain((10..100_000).step_by(2)).collect();
-        let exit_of =
-            |rank: u32| if rank < 4 { closing_except.get(rank as usize % 2) } else { Some(&WireExit::Left) };
+        let ranks: Vec<u32> = (0..8).chain((10..100_000).step_by(2)).collect();
+        let exit_of = |rank: u32| match rank {
+            1..5 => closing_except.get(rank as usize % 2),
+            _ => Some(&WireExit::Left),
+        };
         let messages = messages(&ranks, exit_of);
         let mut sent = 0;
         for message in &messages {

@@ -151,7 +151,8 @@ pub(crate) fn run(spec: &JobSpec, signals: &Signals) -> Result<Verdict, LaunchEr
     let stats = (!job.stats.is_empty()).then(|| stats_table(spec.size, &job.stats));
     stats.iter().chain(&trace).for_each(|table| print_line(table));
     match job.stop_reason {
-        Some(why) if job.failures.is_empty() => Err(why),
+        // With `continue`, failures were reported when they happened, and did not end the job.
+        Some(why) if job.failures.is_empty() || spec.continue_on_failure => Err(why),
         _ => {
             let status = |process: usize| job.processes[process].status;
             let verdict = verdict(&job.failures, &job.failed, status, &job.received_signals, output);
