@@ -1,4 +1,4 @@
-//! Tests the pictures, the lines and the errors of `mpj-perf`.
+//! Tests the pictures, the lines, the help and the errors of `mpj-perf`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -30,7 +30,7 @@ fn text(document: &roxmltree::Document<'_>) -> String {
     document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }
 
-/// Checks that a picture names its machine and date, and that everything is inside it.
+/// Checks that a picture names its machine and date, and that its texts, markers and curves are inside it.
 fn check(svg: &str) -> roxmltree::Document<'_> {
     let document = roxmltree::Document::parse(svg).expect("XML");
     let text: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
@@ -283,7 +283,7 @@ fn invalid_arguments_are_rejected_in_one_line() {
 }
 
 #[test]
-fn help_names_no_internals() {
+fn help_names_neither_peers_nor_c_files() {
     for arguments in [&["--help"][..], &["pingpong", "--help"], &["ddt", "--help"], &["pools", "--help"]] {
         let output = run(arguments);
         assert!(output.status.success());
@@ -293,7 +293,7 @@ fn help_names_no_internals() {
 }
 
 #[test]
-fn help_of_a_program_lists_its_options() {
+fn help_lists_options_of_its_program_and_not_of_others() {
     for (program, taken, not_taken) in [
         ("pingpong", &["-n ", "--bind", "--stats", "--svg"][..], &["--csv"][..]),
         ("tune", &["-n ", "--bind", "--stats"], &["--svg"]),

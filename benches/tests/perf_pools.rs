@@ -1,4 +1,4 @@
-//! Tests the output of `mpj-perf pools`, but no times.
+//! Tests the output of `mpj-perf pools`, but not the times.
 
 use std::process::Command;
 
@@ -21,10 +21,10 @@ fn lines_have_seven_fields_and_the_picture_is_xml() {
     for fields in &lines {
         let [bytes, ns, ratio] = [fields[4], fields[5], fields[6]].map(|field| field.parse::<f64>());
         assert!(bytes.is_ok_and(|bytes| bytes >= 64.0) && ns.is_ok_and(|ns| ns >= 0.0), "{fields:?}");
-        // Without comparators, no other pool of one size is measured.
+        // Without comparators, `fixed` measures only `magazine`, so it has no ratio.
         assert!(ratio.is_ok_and(|ratio| ratio > 0.0) || fields[1] == "fixed", "{fields:?}");
     }
-    // The six pools of the paper and the two of the default strategy, at all sizes.
+    // Four of the strategies, on both storages and at all sizes.
     for strategy in ["magazine", "buddy1", "buddy2", "unpooled"] {
         for storage in ["pages", "heap"] {
             let of = lines.iter().filter(|fields| fields[1..4] == ["one", strategy, storage]);
@@ -53,7 +53,7 @@ fn tables_name_contenders_and_sizes() {
 }
 
 #[test]
-fn memory_is_measured_in_a_separate_process() {
+fn memory_of_prints_live_and_resident_bytes() {
     let output = Command::new(env!("CARGO_BIN_EXE_mpj-perf"))
         .args(["pools", "--memory-of", "magazine,heap"])
         .output()

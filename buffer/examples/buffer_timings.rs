@@ -1,5 +1,5 @@
-//! Measures the operations of a buffer against the plain copy or loop that does the same:
-//! `cargo run --release -p mpj-buffer --example buffer_timings`. Both sides alternate; the fastest of 41 rounds counts.
+//! Compares the operations of a buffer with plain copies or loops: `cargo run --release -p mpj-buffer --example
+//! buffer_timings`. Both sides alternate, and the fastest of 41 rounds counts (of 21 in the first line).
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::cell::RefCell;
@@ -139,7 +139,7 @@ fn slices() {
             black_box(&mut block);
         };
         row("… in the other byte order", bytes, pair(bytes, write, copy));
-        // Both sides copy to the same place: a copy between addresses that end alike takes up to a third longer.
+        // Both sides copy to the same place: copies between addresses with equal low bits take up to a third longer.
         let back = RefCell::new(numbers(bytes / 8));
         let mut other = message(&mut Some(buffer(src.len())), |b| b.write(&src).expect("room"));
         let from = other.view::<f64>().expect("values");

@@ -1,5 +1,5 @@
 //! Tasks that send buffers to an echo server over TCP, with tokio: `cargo run -p mpj-buffer --example echo`.
-//! [`Receiver::read`] and `MessageReader::write_to` make non-blocking calls, and continue when the socket is ready.
+//! [`Receiver::read`] and `MessageReader::write_to` make non-blocking calls, which the tasks repeat.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::error::Error;

@@ -45,7 +45,7 @@ impl<R: RawBuffer> FilledRange<R> {
 
     /// Returns the address of the first spare byte, and the number of spare bytes.
     pub(crate) fn window(&self) -> (NonNull<u8>, usize) {
-        // SAFETY: invariant 1: within the allocation, or one past its end.
+        // SAFETY: invariant 1 and point 1 of `RawBuffer`: within the allocation, or one past its end.
         let at = unsafe { self.block.as_ptr().add(self.to) };
         (at, self.block.capacity() - self.to)
     }
@@ -81,7 +81,7 @@ impl<R: RawBuffer> FilledRange<R> {
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `RawBuffer` invariants 1 and 3: one live allocation of `capacity()` bytes; invariant 2 and `&self`
+        // SAFETY: points 1 and 3 of `RawBuffer`: one live allocation of `capacity()` bytes; its point 2 and `&self`
         // exclude writers. `MaybeUninit<u8>` needs neither a value nor alignment.
         let all = unsafe {
             core::slice::from_raw_parts(
@@ -89,7 +89,7 @@ impl<R: RawBuffer> FilledRange<R> {
                 self.block.capacity(),
             )
         };
-        // SAFETY: invariant 2.
+        // SAFETY: invariant 2 of this type.
         unsafe { all[self.from..self.to].assume_init_ref() }
     }
 
@@ -112,7 +112,7 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Appends the `count` bytes that `fill` writes, or nothing if they do not fit or `fill` panics or fails.
+    /// Appends the bytes that `fill` writes, at most `count`; nothing if `count` do not fit, or `fill` fails or panics.
     #[inline]
     pub(crate) fn push_with(
         &mut self,
@@ -122,7 +122,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.push_through(count, false, fill)
     }
 
-    /// As [`push_with`](Self::push_with), with each element swapped to the other byte order.
+    /// Appends as [`push_with`](Self::push_with) does, and reverses the bytes of each element.
     pub(crate) fn push_swapped(
         &mut self,
         count: usize,
@@ -149,7 +149,7 @@ impl<R: RawBuffer> FilledRange<R> {
         Ok(())
     }
 
-    /// Appends zeros, all or none. If `count` is 0, the block, which other threads may be reading, is not borrowed.
+    /// Appends zeros, all or none. Does not borrow the block if `count` is 0: other threads might be reading it.
     #[inline]
     pub(crate) fn push_zeros(&mut self, count: usize) -> Result<(), Overflow> {
         if count == 0 {
@@ -176,7 +176,7 @@ impl<R: RawBuffer> FilledRange<R> {
         self.to = self.to.min(self.from.saturating_add(len));
     }
 
-    /// Returns the next `count` bytes, or fewer if the block ends before. They do not count as initialised.
+    /// Returns the next `count` bytes, or fewer at the end of the block. They do not count as initialised.
     #[cfg(feature = "bytes")]
     pub(crate) fn spare(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
         let from = self.to;
@@ -187,8 +187,8 @@ impl<R: RawBuffer> FilledRange<R> {
 
     #[inline]
     fn all_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `RawBuffer` invariants 1 and 3 as in `bytes`; `&mut self` makes this the only view. The callers write
-        // only values into it, and `SpareWriter` only from `to` on, never `MaybeUninit::uninit()` below `to`.
+        // SAFETY: points 1 to 3 of `RawBuffer` as in `bytes`; `&mut self` makes this the only view. No caller writes an
+        // uninitialised byte below `to`.
         unsafe {
             core::slice::from_raw_parts_mut(
                 self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),

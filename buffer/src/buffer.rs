@@ -1,4 +1,4 @@
-//! `Buffer`: constructors, and the methods of both modes.
+//! `Buffer`: constructors, `set_pool`, and the methods of both modes.
 
 use core::fmt;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::validate::{self, CheckedMessage};
 use crate::write::Writing;
 use crate::{Element, FormatError, FromBlockError, Overflow};
 
-/// One message: a static part in the block `R`, and a dynamic part in blocks of [`mpj_pool::global`].
+/// One message: a static part in the block `R`, and a dynamic part in blocks of [`mpj_pool::global`], or of another
+/// pool ([`set_pool`](Buffer::set_pool)). A received message lies completely in `R`.
 ///
 /// `M` is the mode. A [`Writing`] buffer takes sections; [`commit`](Buffer::commit) makes it a [`Reading`] buffer,
 /// which returns them in the same order and can be sent; [`clear`](Buffer::clear) makes it a writing one again. A call
@@ -61,8 +62,8 @@ pub const fn message_start(headroom: usize) -> usize {
     headroom.saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// Returns the maximum number of bytes that a section of `count` elements adds to a message, header and padding
-/// included, or `None` on overflow. A block for a message needs [`MESSAGE_HEADER`] bytes more, and the headroom.
+/// Returns the length of a section of `count` elements with its header and the padding after it, or `None` on overflow.
+/// A block needs the sum over its sections, [`MESSAGE_HEADER`] bytes, and [`message_start`] bytes for headroom.
 pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
     let Some(payload) = count.checked_mul(size_of::<T>()) else { return None };
     let Some(padded) = payload.checked_next_multiple_of(ALIGN) else { return None };
@@ -118,7 +119,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             Ok(filled) => filled,
             Err((block, error)) => return Err(FromBlockError { block, error }),
         };
-        // `commit` stores the header. Zeros, so that the headroom does not expose old bytes of the pool.
+        // Zeros, so that the headroom does not expose old bytes of the pool. `commit` stores the message header.
         match block.push_zeros(headroom + MESSAGE_HEADER) {
             Ok(()) => Ok(Self { block, headroom, chain: Dynamic::default(), mode: Writing::new() }),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
@@ -153,10 +154,10 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Makes a message of a block into which a device has received it, without copying.
+    /// Makes a buffer of a block that contains a received message, without copying. Fills the headroom with zeros.
     ///
     /// # Errors
-    /// Returns the block if the bytes are not exactly one message. Every header is checked.
+    /// Returns the block if it is too small, or if the `len` bytes are not exactly one message. Checks every header.
     ///
     /// # Safety
     /// If `message_start(headroom) + len` is at most the capacity of `block`, the `len` bytes from
@@ -226,9 +227,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
 impl<R: RawBuffer, M> Buffer<R, M> {
     /// Discards the message and prepares the block for another one with the same headroom.
     ///
-    /// Frees the blocks of the dynamic part, except one of at most 160 KiB of the global pool, in which the next
-    /// message begins. The buffer keeps that block until it is dropped, or until [`into_block`](Self::into_block).
-    /// Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all freed.
+    /// Frees the blocks of the dynamic part, except one of at most 160 KiB of the global pool, which the buffer keeps
+    /// for the dynamic part of the next message. Blocks of a pool set by [`set_pool`](Buffer::set_pool) are all freed.
     #[inline]
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, headroom, chain, .. } = self;
@@ -250,19 +250,19 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     /// Returns the headroom in front of the message, for a device to write its header.
     pub fn headroom_mut(&mut self) -> &mut [u8] {
         match self.headroom {
-            // Other handles may be reading the block.
+            // Without a borrow: other threads might be reading the block.
             0 => &mut [],
             headroom => &mut self.block.bytes_mut()[..headroom],
         }
     }
 
-    /// Returns the key of the shared memory region of the static part, and the offset of the message in that region.
+    /// Returns the key of the shared memory region of the block, if it has one, and the offset of the message there.
     pub fn region_offset(&self) -> Option<(RegionKey, usize)> {
         let (key, block) = self.block.region_offset()?;
         Some((key, block.checked_add(message_start(self.headroom))?))
     }
 
-    /// Returns the memory region of the static part, which a device registers once for all blocks in it.
+    /// Returns the memory region of the block, if it has one. A device registers a region once for all its blocks.
     pub fn region(&self) -> Option<&Region> {
         self.block.region()
     }

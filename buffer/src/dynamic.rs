@@ -22,20 +22,20 @@ pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
 use crate::header::{RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, SectionHeader, align_up};
 
-/// A page, because most messages with objects hold few small ones.
+/// A page, because most messages with objects hold few small objects.
 const FIRST_CHUNK: usize = 4096;
 /// Chunk sizes double up to this.
 const MAX_CHUNK: usize = 4 << 20;
-/// Largest chunk: a value of 4 MiB with the headers before it. Larger values are split.
+/// Largest chunk: room for a slice of 4 MiB and the headers before it. Slices that exceed it are split.
 const MAX_WHOLE: usize = MAX_CHUNK + FIRST_CHUNK;
-/// Largest chunk that a cleared buffer keeps. Allocating and freeing a smaller block costs a tenth of copying its
-/// content, or more; a larger one, a few percent.
+/// Largest chunk that a cleared buffer keeps. Allocating and freeing a smaller block takes at least a tenth of the time
+/// of copying its content; for a larger block it takes a few percent.
 const MAX_KEPT: usize = 160 << 10;
 /// Unused bytes at the front of the first chunk, if its block has at least a page.
 ///
 /// Blocks begin at a page; large vectors at a page or 16 bytes after it. Without the offset a vector's destination
 /// would be 24 bytes into a page, slightly above its source modulo 4096. Loads would wait for unrelated stores with the
-/// same low address bits: the copy would take a sixth longer.
+/// same low address bits (4K aliasing), and the copy would take a sixth longer.
 const CHUNK_OFFSET: usize = 64;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct Chunk {
     bytes: FilledRange<ChunkBlock>,
 }
 
-/// The dynamic part of a buffer: a chain once it has been written to. One word, because most have no chain.
+/// The dynamic part of a buffer; `None` until it is first needed. One word, because most buffers have no chain.
 #[derive(Default, Debug)]
 pub(crate) struct Dynamic(Option<Box<Chain>>);
 
@@ -82,7 +82,7 @@ impl Dynamic {
         }
     }
 
-    /// Returns the bytes of the header and the complete records, 0 without records.
+    /// Returns the length of the header and the complete records in bytes; 0 without records.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |chain| chain.complete)
@@ -107,9 +107,9 @@ impl Dynamic {
 
 /// # Invariants
 /// 1. The chunks of `full` and `tail` in order are the chain: each starts where the one before ends.
-/// 2. Bytes `0..complete` are a section header and complete records. Bytes after them belong to a failed record; they
-///    are removed when the next record begins or the message is committed. Before the first record there is at most an
-///    empty chunk, kept from the previous message.
+/// 2. Bytes `0..complete` are a section header and complete records. Bytes after them belong to the current record or a
+///    failed one; those are removed when the next record begins or the message is committed. Before the first record
+///    there is at most an empty chunk, kept from the previous message.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
     full: Vec<Chunk>,
@@ -118,7 +118,7 @@ pub(crate) struct Chain {
     complete: usize,
     /// Why a push of the current record failed. Stored here because a codec may replace or drop the error.
     pub(crate) failure: Option<AllocError>,
-    /// Whether a panic left a writer of the current record; the bytes that it pushed are not counted.
+    /// Whether a writer of the current record panicked. The chain did not count the bytes that it had pushed.
     pub(crate) poisoned: bool,
     source: Option<Arc<dyn ChunkPool>>,
 }
@@ -128,8 +128,8 @@ impl Chain {
         self.tail.as_ref().map_or(0, |tail| tail.start + tail.bytes.len())
     }
 
-    /// Appends a record whose value `fill` pushes. `hint` is the value's approximate length, or 0. An error changes
-    /// nothing.
+    /// Appends a record whose value `fill` pushes. `hint` is the length of the value in bytes, or 0 if it is unknown.
+    /// After an error the records are unchanged.
     pub(crate) fn record<E: From<AllocError>>(
         &mut self,
         hint: usize,
@@ -146,7 +146,7 @@ impl Chain {
             self.push(&[0; RECORD_ALIGN][..padding])?;
         }
         let start = self.written();
-        // Stored once the length of the value is known.
+        // The length is stored below, when it is known.
         if let Err(error) = self.push_length(hint) {
             self.rollback();
             return Err(error.into());
@@ -162,8 +162,8 @@ impl Chain {
         result
     }
 
-    /// Reserves memory for the length of a value. If the value has `hint` bytes and fits one chunk of the global pool,
-    /// reserves memory for it too, so that whether it can be viewed does not depend on earlier messages.
+    /// Pushes a place for the length of a value. If the value has `hint` bytes, which fit one chunk of the global pool,
+    /// makes room for all of them, so that whether it can be viewed does not depend on earlier messages.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
         let needed = hint.saturating_add(RECORD_HEADER);
@@ -173,7 +173,7 @@ impl Chain {
         self.push(&[0; RECORD_HEADER])
     }
 
-    /// Begins the part, in the kept chunk if that holds `needed` bytes.
+    /// Pushes the header of the dynamic part, into the kept chunk if that has enough room.
     #[inline]
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
         // A value that will be split anyway fills whole chunks after the first.
@@ -187,14 +187,14 @@ impl Chain {
         self.push(&SectionHeader::dynamic_bytes(0))
     }
 
-    /// Discards all records, and frees all chunks except one of the global pool that is not too large. Chunks of
-    /// another pool are all freed, because that pool may be bounded.
+    /// Discards all records. Keeps one chunk of at most [`MAX_KEPT`] bytes if it is from the global pool, and frees the
+    /// others. Frees all chunks of another pool, because that pool might be bounded.
     #[inline(never)]
     fn clear(&mut self) {
         self.complete = 0;
-        let most = if self.source.is_none() { MAX_KEPT } else { 0 };
+        let max_kept = if self.source.is_none() { MAX_KEPT } else { 0 };
         while let Some(tail) = &mut self.tail {
-            if tail.bytes.capacity() <= most {
+            if tail.bytes.capacity() <= max_kept {
                 tail.start = 0;
                 tail.bytes.restart(CHUNK_OFFSET);
                 break;
@@ -225,7 +225,7 @@ impl Chain {
     pub(crate) unsafe fn assume_pushed(&mut self, count: usize) {
         if let Some(tail) = &mut self.tail {
             let end = tail.bytes.end() + count;
-            // SAFETY: the caller's promise, and the window begins at the end of the initialised bytes.
+            // SAFETY: the caller's promise; the window begins at the end of the initialised bytes of the tail.
             unsafe { tail.bytes.assume_filled(end) };
         }
     }
@@ -243,7 +243,6 @@ impl Chain {
                 return Ok(());
             }
             self.grow(later.len())?;
-            // Fill the new chunk.
             (now, later) = later.split_at(self.left().min(later.len()));
         }
     }
@@ -269,7 +268,7 @@ impl Chain {
         chunk.map(|chunk| chunk.bytes.bytes())
     }
 
-    /// Returns `len` bytes from `at` on, joined if several chunks hold them, or `None` if they end beyond the part.
+    /// Returns `len` bytes from `at` on, joined if several chunks hold them, or `None` if they end after the records.
     fn get(&self, at: usize, len: usize) -> Option<Cow<'_, [u8]>> {
         if let Some(whole) = self.get_whole(at, len) {
             return Some(Cow::Borrowed(whole));
@@ -351,7 +350,7 @@ impl Chain {
     }
 }
 
-/// Returns how many of `len` bytes the tail takes, which has `left` spare bytes and ends at `written`.
+/// Returns how many of `len` bytes to push into the tail, which ends at `written` and has `left` spare bytes.
 ///
 /// If only a small part of a long value fits, the tail takes just enough to reach a multiple of `RECORD_ALIGN`, so that
 /// the rest keeps its alignment: a copy between addresses that differ slightly in their low bits takes a fifth longer.

@@ -1,4 +1,4 @@
-//! Slices of primitives in the dynamic part, of any length; the static part only has their section header.
+//! Slices of primitives of any length, in the dynamic part; the static part contains only their section header.
 
 use mpj_pool::RawBuffer;
 
@@ -68,8 +68,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns a slice written by [`write_dynamic`](Buffer::write_dynamic), in place.
     ///
     /// # Errors
-    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (only
-    /// 8 bytes are guaranteed), not contiguous, or in the other byte order.
+    /// As [`read_dynamic`](Self::read_dynamic), and if the elements cannot be used in place: they are not aligned (they
+    /// begin at a multiple of 8 in the message), not contiguous, or in the other byte order.
     pub fn view_dynamic<T: Element>(&mut self) -> Result<&[T], ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let kind = T::KIND;
@@ -77,28 +77,28 @@ impl<R: RawBuffer> Buffer<R, Reading> {
             return Err(ReadError::ForeignOrder { kind });
         }
         let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
-        whole::<T>(bytes)?;
+        check_len::<T>(bytes)?;
         T::check(bytes, false).map_err(invalid::<T>)?;
         let view = bytemuck::checked::try_cast_slice(bytes).map_err(|_| ReadError::Misaligned { kind })?;
         self.mode.finish_record(value);
         Ok(view)
     }
 
-    /// Reads the next slice: `take` gets its bytes, and whether to swap them.
+    /// Reads the next slice. `take` gets its bytes, and whether the elements must be swapped.
     fn slice<T: Element, V>(
         &mut self,
         take: impl FnOnce(&[u8], bool) -> Result<V, ReadError>,
     ) -> Result<V, ReadError> {
         let value = self.next_value(SectionTag::slices::<T>())?;
         let bytes = self.range(value.at, value.len)?;
-        whole::<T>(&bytes)?;
+        check_len::<T>(&bytes)?;
         let taken = take(&bytes, self.mode.order.is_foreign())?;
         self.mode.finish_record(value);
         Ok(taken)
     }
 }
 
-fn whole<T: Element>(bytes: &[u8]) -> Result<(), ReadError> {
+fn check_len<T: Element>(bytes: &[u8]) -> Result<(), ReadError> {
     match bytes.len() % size_of::<T>() {
         0 => Ok(()),
         left => Err(ReadError::Codec(CodecError::Trailing { left })),

@@ -10,7 +10,7 @@ use crate::swap;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 #[repr(u8)]
-#[expect(missing_docs, reason = "each kind is named as its type")]
+#[expect(missing_docs, reason = "each kind is named after its type")]
 pub enum ElementKind {
     I8 = 1,
     U8 = 2,
@@ -127,10 +127,10 @@ impl fmt::Display for ElementKind {
     }
 }
 
-/// A primitive that sections store as in memory: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16` and
-/// `bf16` with feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
+/// A primitive that a section can contain: `i8` to `u128`, `f32`, `f64`, `bool`, `char`; `half`'s `f16` and `bf16` with
+/// feature `half`; `num_complex`'s `Complex32` and `Complex64` with feature `num-complex`.
 ///
-/// `usize` and `isize` are no elements, because their width depends on the machine: use `u64` and `i64`. The trait is
+/// `usize` and `isize` are not elements, because their width depends on the machine: use `u64` and `i64`. The trait is
 /// sealed, because a kind is part of the wire format. Structures are sent through `mpj-datatypes` or as objects.
 pub trait Element: private::WireElement + NoUninit + CheckedBitPattern {
     /// The kind on the wire.
@@ -143,7 +143,7 @@ pub(crate) mod private {
     /// Converts elements from and to wire bytes.
     #[expect(unnameable_types, reason = "seals `Element`")]
     pub trait WireElement: Sized {
-        /// Returns the index of the first invalid element as the error.
+        /// Checks all elements in `src`. The error is the index of the first invalid one.
         fn check(src: &[u8], swap: bool) -> Result<(), usize>;
 
         /// Returns the element with the bytes `src`; unspecified if [`check`](Self::check) would reject them.
@@ -239,7 +239,7 @@ impl Element for bool {
 
 impl WireElement for bool {
     fn check(src: &[u8], _swap: bool) -> Result<(), usize> {
-        // First without an early exit, many bytes at a time.
+        // Without an early exit, so that the loop vectorizes; the index is searched only after a failure.
         if src.iter().fold(0, |all, b| all | *b) <= 1 {
             return Ok(());
         }

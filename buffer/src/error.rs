@@ -1,4 +1,4 @@
-//! Error types. A failed operation leaves the buffer and the caller's slice unchanged.
+//! Error types. After an error of a write or read, the message and the caller's slice are unchanged.
 
 use mpj_pool::AllocError;
 pub use mpj_pool::Overflow;
@@ -7,9 +7,9 @@ use crate::ElementKind;
 
 mod text;
 
-/// The block that could not become a buffer, and why.
+/// A block in which no buffer could be made, and the reason.
 pub struct FromBlockError<R, E> {
-    /// The block, unchanged.
+    /// The block. The failed call might have overwritten its bytes.
     pub block: R,
     /// The reason.
     pub error: E,
@@ -23,7 +23,7 @@ pub enum IndexError {
     Index {
         /// Position of the index in the list.
         position: usize,
-        /// The index; larger ones than `i64::MAX` are reported as `i64::MAX`.
+        /// The index, at most `i64::MAX`: larger ones are clamped.
         index: i64,
         /// Length of the slice.
         len: usize,
@@ -43,7 +43,7 @@ pub enum IndexError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The message ends before a part that a header announces.
+    /// The message ends inside a header, a payload, a record or padding.
     Truncated {
         /// Offset of the part.
         at: u64,
@@ -52,9 +52,9 @@ pub enum FormatError {
         /// Bytes from that offset to the end.
         available: u64,
     },
-    /// The message is longer than its header announces.
+    /// The message is longer than its header, or the header of its dynamic part, announces.
     Trailing {
-        /// Length in the message header.
+        /// Length of the message that the header announces.
         total: u64,
         /// Bytes present.
         given: u64,
@@ -95,7 +95,7 @@ pub enum FormatError {
         /// The kind byte.
         kind: u8,
     },
-    /// The size of a section overflows.
+    /// The size of a section, or the total number of objects, overflows.
     TooLarge {
         /// Offset of the section header.
         at: u64,
@@ -129,7 +129,7 @@ pub enum FormatError {
 pub enum CodecError {
     /// The codec does not support this value or type.
     Unsupported,
-    /// The value's own `Serialize` or `Deserialize` returned an error.
+    /// The value's own `Serialize` or `Deserialize` returned an error, or caught a panic in a part of the value.
     Custom,
     /// The record ends within the value.
     Truncated,
@@ -188,9 +188,9 @@ pub enum ReadError {
     },
     /// The objects of the section have another schema.
     WrongSchema {
-        /// Hash that was requested.
+        /// Schema that was requested.
         expected: u8,
-        /// Hash in the section header.
+        /// Schema in the section header.
         found: u8,
     },
     /// The section has fewer unread elements than requested.
@@ -216,7 +216,7 @@ pub enum ReadError {
         /// Its index among the requested elements.
         index: usize,
     },
-    /// A view is impossible because the block is not aligned for the type; `read` works.
+    /// A view is impossible because the elements are not aligned for the type in memory; `read` works.
     Misaligned {
         /// Kind that was requested.
         kind: ElementKind,
@@ -240,7 +240,7 @@ pub enum ReadError {
         /// Elements that were written.
         found: usize,
     },
-    /// The codec rejected the record.
+    /// The codec rejected the record, or a slice ends inside an element.
     Codec(CodecError),
     /// The message is invalid.
     Format(FormatError),

@@ -12,33 +12,33 @@ pub const MESSAGE_HEADER: usize = 16;
 pub const SECTION_HEADER: usize = 16;
 /// Payloads begin at multiples of this, counted from the start of the message.
 pub const ALIGN: usize = 16;
-/// The format version: the newest that this build reads, and the one that it writes.
+/// The format version that this build writes, and the only one that it reads.
 pub const VERSION: u8 = 1;
 
 /// Records of the dynamic part begin at multiples of this.
 pub(crate) const RECORD_ALIGN: usize = 8;
-/// Bytes in front of each value in the dynamic part.
+/// Bytes of a record header: the length in front of each value in the dynamic part.
 pub(crate) const RECORD_HEADER: usize = 8;
 
+/// Offset of the count in a section header.
 pub(crate) const COUNT_AT: usize = 8;
 
 const MAGIC: [u8; 4] = *b"mpjb";
 const FLAG_DYNAMIC: u8 = 1;
-/// Kind byte of the dynamic part; not part of the API.
+/// Kind byte of the dynamic part, which is not an [`ElementKind`].
 const KIND_DYNAMIC: u8 = 33;
-/// Elements follow the section header.
-const IN_PLACE: u8 = 0;
-/// Elements are records in the dynamic part.
-const IN_RECORDS: u8 = 1;
-/// Bit of the encoding: elements have the other byte order than byte 5 of the message. Must be 0 for one-byte kinds.
-const SWAPPED: u8 = 2;
-
-/// Codec id of slices of primitives; their schema is their kind.
-const SLICES: u8 = 3;
+/// Encoding: the elements follow the section header.
+const ENCODING_IN_PLACE: u8 = 0;
+/// Encoding: the elements are records in the dynamic part.
+const ENCODING_IN_RECORDS: u8 = 1;
+/// Bit of the encoding: the elements have the byte order opposite to byte 5. Invalid for objects and one-byte kinds.
+const ENCODING_SWAPPED_BIT: u8 = 2;
+/// Codec id of the slices that `write_dynamic` writes. Their schema is the kind of their elements.
+const CODEC_SLICES: u8 = 3;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawMessage {
+struct RawMessageHeader {
     magic: [u8; 4],
     version: u8,
     order: u8,
@@ -49,18 +49,20 @@ struct RawMessage {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawSection {
+struct RawSectionHeader {
     kind: u8,
     encoding: u8,
     codec: u8,
     schema: u8,
-    element: [u8; 4],
+    element_size: [u8; 4],
     count: [u8; 8],
 }
 
-const _: () = assert!(size_of::<RawMessage>() == MESSAGE_HEADER && size_of::<RawSection>() == SECTION_HEADER);
+const _: () = assert!(
+    size_of::<RawMessageHeader>() == MESSAGE_HEADER && size_of::<RawSectionHeader>() == SECTION_HEADER
+);
 
-/// A message header with valid fields, except `total`, which is not checked yet.
+/// A parsed message header. `total` is not yet compared with the length of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageHeader {
     pub(crate) order: ByteOrder,
@@ -70,7 +72,7 @@ pub(crate) struct MessageHeader {
 
 impl MessageHeader {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
-        let Ok((raw, _)) = RawMessage::read_from_prefix(bytes) else {
+        let Ok((raw, _)) = RawMessageHeader::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
                 at: 0,
                 needed: MESSAGE_HEADER as u64,
@@ -96,7 +98,7 @@ impl MessageHeader {
 
     #[inline]
     pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER] {
-        zerocopy::transmute!(RawMessage {
+        zerocopy::transmute!(RawMessageHeader {
             magic: MAGIC,
             version: VERSION,
             order: ByteOrder::NATIVE.mark(),
@@ -115,11 +117,11 @@ pub struct Section {
     pub kind: ElementKind,
     /// Id of the codec that wrote its objects; 0 for primitives.
     pub codec: u8,
-    /// The codec's hash of the type of its objects; 0 if the codec has none.
+    /// The codec's hash of the type of its objects, or 0; for slices of `write_dynamic`, the kind of their elements.
     pub schema: u8,
     /// The byte order of its elements.
     pub byte_order: ByteOrder,
-    /// Number of elements; of unread elements if the section is from `peek`.
+    /// Number of elements. In the result of [`peek`](crate::Buffer::peek), the number of unread elements.
     pub count: u64,
 }
 
@@ -129,28 +131,28 @@ pub(crate) enum SectionHeader {
     Dynamic { len: u64 },
 }
 
-/// Kind, encoding, codec and schema in one word, as in the first four bytes of a section header.
+/// The first four bytes of a section header: kind, encoding, codec, schema. A parsed tag has no `ENCODING_SWAPPED_BIT`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SectionTag(u32);
 
 impl SectionTag {
-    /// The tag of no section.
+    /// No section; 0 is not a kind.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) const fn of<T: Element>() -> Self {
-        Self(u32::from_ne_bytes([T::KIND as u8, IN_PLACE, 0, 0]))
+        Self(u32::from_ne_bytes([T::KIND as u8, ENCODING_IN_PLACE, 0, 0]))
     }
 
     pub(crate) const fn swapped(self) -> Self {
-        Self(self.0 | u32::from_ne_bytes([0, SWAPPED, 0, 0]))
+        Self(self.0 | u32::from_ne_bytes([0, ENCODING_SWAPPED_BIT, 0, 0]))
     }
 
     pub(crate) const fn objects(codec: u8, schema: u8) -> Self {
-        Self(u32::from_ne_bytes([ElementKind::Object as u8, IN_RECORDS, codec, schema]))
+        Self(u32::from_ne_bytes([ElementKind::Object as u8, ENCODING_IN_RECORDS, codec, schema]))
     }
 
     pub(crate) const fn slices<T: Element>() -> Self {
-        Self::objects(SLICES, T::KIND as u8)
+        Self::objects(CODEC_SLICES, T::KIND as u8)
     }
 
     #[inline]
@@ -170,24 +172,24 @@ impl SectionTag {
         Section { kind: self.kind(), codec: self.codec(), schema: self.schema(), byte_order, count }
     }
 
-    /// Returns the count of a header in a message of order `order`, if the header has this tag.
+    /// Returns the count in `header` if it has this tag and its element size. Its numbers are in the order `order`.
     #[inline(always)]
     pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER], order: ByteOrder) -> Option<u64> {
-        let raw: RawSection = zerocopy::transmute!(*header);
+        let raw: RawSectionHeader = zerocopy::transmute!(*header);
         let tag = Self(u32::from_ne_bytes([raw.kind, raw.encoding, raw.codec, raw.schema]));
-        let same = tag == self && order.u32(raw.element) as usize == self.kind().size();
+        let same = tag == self && order.u32(raw.element_size) as usize == self.kind().size();
         same.then(|| order.u64(raw.count))
     }
 
     #[inline]
     pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER] {
         let [kind, encoding, codec, schema] = self.0.to_ne_bytes();
-        zerocopy::transmute!(RawSection {
+        zerocopy::transmute!(RawSectionHeader {
             kind,
             encoding,
             codec,
             schema,
-            element: (self.kind().size() as u32).to_ne_bytes(),
+            element_size: (self.kind().size() as u32).to_ne_bytes(),
             count: count.to_ne_bytes(),
         })
     }
@@ -202,7 +204,7 @@ impl fmt::Debug for SectionTag {
     }
 }
 
-/// Returns the bytes of `count` elements, or `None` on overflow.
+/// Returns the length of `count` elements in bytes, or `None` on overflow.
 #[inline]
 pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
     usize::try_from(count).ok()?.checked_mul(kind.size())
@@ -210,44 +212,44 @@ pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
 
 impl SectionHeader {
     pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
-        zerocopy::transmute!(RawSection {
+        zerocopy::transmute!(RawSectionHeader {
             kind: KIND_DYNAMIC,
-            encoding: IN_PLACE,
+            encoding: ENCODING_IN_PLACE,
             codec: 0,
             schema: 0,
-            element: 1u32.to_ne_bytes(),
+            element_size: 1u32.to_ne_bytes(),
             count: (len as u64).to_ne_bytes(),
         })
     }
 
-    /// Parses the header at the front of `bytes`, which begin at `at` in the message. The count is not checked yet.
+    /// Parses the header at the front of `bytes`; `at` is its offset in the message. Does not check the count.
     #[inline]
     pub(crate) fn parse(bytes: &[u8], at: usize, order: ByteOrder) -> Result<Self, FormatError> {
         let at = at as u64;
-        let Ok((raw, _)) = RawSection::read_from_prefix(bytes) else {
+        let Ok((raw, _)) = RawSectionHeader::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
                 at,
                 needed: SECTION_HEADER as u64,
                 available: bytes.len() as u64,
             });
         };
-        let (element, count) = (order.u32(raw.element), order.u64(raw.count));
+        let (element_size, count) = (order.u32(raw.element_size), order.u64(raw.count));
         let bad = FormatError::BadSection { at, kind: raw.kind };
         if raw.kind == KIND_DYNAMIC {
-            let fits = (raw.encoding, raw.codec, raw.schema, element) == (IN_PLACE, 0, 0, 1);
+            let fits = (raw.encoding, raw.codec, raw.schema, element_size) == (ENCODING_IN_PLACE, 0, 0, 1);
             return if fits { Ok(Self::Dynamic { len: count }) } else { Err(bad) };
         }
         let kind =
             ElementKind::from_code(raw.kind).ok_or(FormatError::UnknownKind { at, found: raw.kind })?;
-        let swapped = raw.encoding & SWAPPED != 0;
-        let encoding = raw.encoding & !SWAPPED;
+        let swapped = raw.encoding & ENCODING_SWAPPED_BIT != 0;
+        let encoding = raw.encoding & !ENCODING_SWAPPED_BIT;
         let tag = SectionTag(u32::from_ne_bytes([raw.kind, encoding, raw.codec, raw.schema]));
-        let fits = element as usize == kind.size()
-            && !(swapped && element <= 1)
+        let fits = element_size as usize == kind.size()
+            && !(swapped && element_size <= 1)
             && if kind == ElementKind::Object {
-                encoding == IN_RECORDS && raw.codec != 0
+                encoding == ENCODING_IN_RECORDS && raw.codec != 0
             } else {
-                (encoding, raw.codec, raw.schema) == (IN_PLACE, 0, 0)
+                (encoding, raw.codec, raw.schema) == (ENCODING_IN_PLACE, 0, 0)
             };
         if !fits {
             return Err(bad);

@@ -15,7 +15,7 @@
 //!
 //! // A device sends the segments in one call, here into a vector.
 //! let wire: Vec<u8> = message.segments().flatten().copied().collect();
-//! // The receiver makes a message of the bytes, which are not trusted.
+//! // The receiver checks the untrusted bytes and copies them into a block.
 //! let block = message.clear().into_block();
 //! let mut message = Buffer::from_bytes(block, &wire)?;
 //!
@@ -25,7 +25,7 @@
 //! assert_eq!(message.view::<f64>()?, [0.5, 1.5]); // not copied
 //! let (name, ranks): (String, Vec<u8>) = message.read_object()?;
 //! assert_eq!((name.as_str(), ranks), ("ranks", vec![0, 1]));
-//! assert!(message.read(&mut ints).is_err()); // errors, never panics
+//! assert!(message.read(&mut ints).is_err()); // no elements are left
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -37,13 +37,13 @@
 //! └ ─ ─ ─ ─ ┴────────┴────────┴─────────────┴─┴────────┴─────────┴─┴────────┴─────┴─────────┴─┴─────┴───────┘
 //!           ╰────────────────── static part: one block ────────────╯╰──── dynamic part: a chain of blocks ───╯
 //! ```
-//! Numbers are in the byte order of the writer, which the header names; a section may have the other one. `README.md`
-//! of this crate specifies the bytes, `tests/suite/golden.rs` tests them.
+//! Headers and elements are in the writer's byte order, which the message header states; the elements of a section can
+//! have the other order. `README.md` of this crate specifies the bytes, and `tests/suite/golden.rs` tests them.
 //!
 //! # Over sockets
 //! | stream | send | receive |
 //! |---|---|---|
-//! | blocking: `TcpStream`, a pipe, a file | [`Buffer::write_to`], in one call | [`Buffer::read_from`], into a pool block of the right size, up to a limit |
+//! | blocking: `TcpStream`, a pipe, a file | [`Buffer::write_to`], usually one call | [`Buffer::read_from`], into a pool block of the right size, up to a limit |
 //! | non-blocking: mio, tokio | [`MessageReader::write_to`], which keeps its position | [`Receiver`], which takes bytes in any portions |
 //! | `bytes::Buf` (feature `bytes`) | [`Buffer::reader`], `into_bytes` | [`Receiver::feed`], `Buffer::from_buf` |
 //!
@@ -51,22 +51,22 @@
 //!
 //! # Guarantees
 //! * Untrusted bytes are safe: [`Buffer::from_bytes`] and [`Buffer::from_block`] check every header before anything is
-//!   read, and no input causes a panic.
-//! * A failed call changes nothing: neither the buffer nor the caller's slice.
-//! * Memory that was not written is never sent: headroom and padding are zeros.
-//! * Lengths have 64 bits.
+//!   read, and this crate does not panic on any input.
+//! * A failed write or read of elements or objects changes neither the message nor the caller's slice.
+//! * Uninitialised memory is never sent: headroom and padding are filled with zeros.
+//! * Lengths on the wire have 64 bits.
 //!
 //! # Features
 //! * `half`: `half::f16` and `bf16` as elements;
 //! * `num-complex`: `Complex32` and `Complex64` as elements;
-//! * `bytes`: `bytes::Buf` for a message, `BufMut` for a section of bytes, `Bytes` of a message.
+//! * `bytes`: `bytes::Buf` to read a message, `BufMut` to write a section of bytes; conversion from `Buf`, to `Bytes`.
 //!
-//! None is enabled by default, except by `cargo test -p mpj-buffer`. No feature compiles C.
+//! None is enabled by default; this crate's own tests and examples enable all. No feature compiles C.
 //!
 //! # Where to read next
 //! [`Buffer`], then `README.md` (the format), then `src/validate.rs` (the checks). Unsafe code is in `src/block.rs`,
-//! `src/block/spare_writer.rs`, `src/dynamic.rs`, `src/codec/writer.rs`, `src/codec/utf8.rs`, `src/swap.rs`,
-//! `src/stream/bytes.rs`, and `from_block`, whose caller vouches for the received bytes.
+//! `src/block/spare_writer.rs`, `src/dynamic.rs`, `src/dynamic/source.rs`, `src/codec/writer.rs`, `src/codec/utf8.rs`,
+//! `src/swap.rs`, `src/stream/bytes.rs`, and [`Buffer::from_block`], whose caller has to initialise the bytes.
 
 #[expect(
     unsafe_code,

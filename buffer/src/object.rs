@@ -30,7 +30,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ) -> Result<(), WriteError> {
         const { assert!(C::ID != 0, "a codec must not have the id 0") };
         let tag = SectionTag::objects(C::ID, C::schema::<T>());
-        // The value before its section header, so that a failed value leaves no empty section.
+        // The value is written before its section is opened, so that a failed value leaves no empty section.
         if !self.is_open(tag) {
             self.fits(0)?;
         }
@@ -65,7 +65,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Opens the next section, which must have objects encoded by [`Postcard`], and returns their number.
     ///
     /// # Errors
-    /// As [`section`](Self::section), [`ReadError::WrongCodec`].
+    /// As [`section`](Self::section), [`ReadError::WrongCodec`], [`ReadError::WrongSchema`].
     pub fn object_section(&mut self) -> Result<u64, ReadError> {
         self.open_next(SectionTag::objects(Postcard::ID, 0))
     }
@@ -84,14 +84,14 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// [`ReadError`]; then the object is still unread.
     pub fn read_object_with<C: Codec, T: DeserializeOwned>(&mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
-        // Borrowed, except from a message written by this process if several chunks hold the value.
+        // Copied only if several chunks of a message that this process has written hold the value.
         let bytes = self.range(value.at, value.len)?;
         let object = C::decode(&bytes).map_err(ReadError::Codec)?;
         self.mode.finish_record(value);
         Ok(object)
     }
 
-    /// Decodes an object written by the codec `C` that borrows from the message: strings and bytes are not copied.
+    /// Reads an object written by the codec `C`. It may borrow strings and bytes from the message.
     ///
     /// # Errors
     /// As [`read_object_with`](Self::read_object_with), and [`ReadError::Split`] if the value is not contiguous. In a
@@ -110,7 +110,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// ```
     pub fn view_object_with<'a, C: Codec, T: Deserialize<'a>>(&'a mut self) -> Result<T, ReadError> {
         let value = self.next_value(SectionTag::objects(C::ID, C::schema::<T>()))?;
-        // Not through a method of `self`: the mode changes while the value is borrowed.
+        // Not through a method of `self`, which would borrow the mode too: it changes while the value is borrowed.
         let bytes = contiguous_bytes(&self.block.bytes()[self.headroom..], &self.chain, value.at, value.len)?;
         let object = C::decode(bytes).map_err(ReadError::Codec)?;
         self.mode.finish_record(value);

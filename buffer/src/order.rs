@@ -28,7 +28,7 @@ impl ByteOrder {
         self != Self::NATIVE
     }
 
-    /// Returns the order of a message's byte 5, which has the character that Python's `struct` uses.
+    /// Parses byte 5 of a message: `<` or `>`, as in the format strings of Python's `struct`.
     pub(crate) fn from_mark(mark: u8) -> Option<Self> {
         match mark {
             b'<' => Some(Self::Little),

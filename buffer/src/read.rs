@@ -1,4 +1,4 @@
-//! Reading: the calls that wrote a message, with `read` for `write`, read it. `README.md` has a table of the rules.
+//! Reading: the reader makes the calls of the writer, with `read` for `write`. `README.md` has a table of the rules.
 
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::RawBuffer;
@@ -17,8 +17,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Elements are swapped if their section has the other byte order.
     ///
     /// # Errors
-    /// [`ReadError`] if the kind differs, if the section has fewer unread elements, or if an element is invalid for its
-    /// type. Then `dst` and the buffer are unchanged.
+    /// [`ReadError`] if the section has another kind or fewer unread elements, if no section is left, or if an element
+    /// is invalid for its type. Then `dst` and the buffer are unchanged.
     #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
         self.consume::<T>(dst.len(), |bytes, swap| {
@@ -126,7 +126,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         if self.mode.open.left > 0 { Ok(self.mode.open) } else { self.next() }
     }
 
-    /// Returns the offset of the record after `count` elements of a section of `tag`.
+    /// Returns the offset of the next record after `count` elements of a section with the tag `tag`.
     fn record_after(&self, tag: SectionTag, count: u64) -> Result<usize, ReadError> {
         let mut record = self.mode.record;
         if tag.kind() == ElementKind::Object {
@@ -180,8 +180,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         self.mode = Reading::new(self.mode.order, self.mode.sections_end);
     }
 
-    /// Reads `count` valid elements of `T`: `take` gets the bytes, and whether to swap. They count as read if it
-    /// succeeds.
+    /// Checks the next `count` elements of `T`. Passes `take` their bytes, and whether to swap. They count as read if
+    /// `take` succeeds.
     #[inline]
     pub(crate) fn consume<T: Element>(
         &mut self,

@@ -5,7 +5,7 @@ use mpj_pool::RawBuffer;
 use crate::{Buffer, Overflow, Reading};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Returns the length of the message on the wire.
+    /// Returns the length of the message on the wire in bytes.
     pub fn len(&self) -> usize {
         self.static_len() + self.chain.len()
     }

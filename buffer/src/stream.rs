@@ -19,7 +19,7 @@ mod receive;
 
 pub use self::receive::{ReceiveError, Received, Receiver};
 
-/// Maximum number of segments per write: those of a message of 200 MiB.
+/// Maximum number of segments per write, enough for a message of 200 MiB.
 const MAX_SLICES: usize = 64;
 
 /// The bytes of a message as [`Read`]; with feature `bytes` also as `bytes::Buf`.
@@ -37,7 +37,7 @@ impl MessageReader<'_> {
         self.remaining
     }
 
-    /// Advances, at most to the end of the message.
+    /// Advances by `count` bytes, at most to the end of the message.
     fn step(&mut self, mut count: usize) {
         self.remaining = self.remaining.saturating_sub(count);
         while count >= self.segment.len() {
@@ -59,7 +59,7 @@ impl MessageReader<'_> {
     }
 
     /// Writes the unread bytes to a stream, several segments per call. Bytes that the stream has accepted count as read
-    /// even if it fails later, so that the call can be repeated when a non-blocking stream is ready.
+    /// even if the stream fails later. So the call can be repeated when a non-blocking stream is ready.
     ///
     /// # Errors
     /// The error of `out`, except [`ErrorKind::Interrupted`]; [`ErrorKind::WriteZero`] if it accepts no bytes.
@@ -122,7 +122,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         MessageReader { chain: &self.chain, segment: self.static_part(), next: 0, remaining: self.len() }
     }
 
-    /// Writes the message to a stream, in one call if the stream accepts all segments at once.
+    /// Writes the message to a stream, up to 64 segments per call. Repeats the call until all bytes are written.
     ///
     /// # Errors
     /// The error of `out`; [`ErrorKind::WriteZero`] if it accepts no bytes. For a non-blocking stream use
@@ -140,7 +140,7 @@ pub struct ByteWriter<'a, R: RawBuffer> {
 
 impl<R: RawBuffer> Buffer<R, Writing> {
     /// Returns a stream that appends bytes to the open section of `u8`, or to a new one. When the block is full, the
-    /// stream accepts no more bytes, and [`write_all`](Write::write_all) returns an error.
+    /// stream accepts no more bytes; then [`write_all`](Write::write_all) returns an error.
     ///
     /// # Errors
     /// [`Overflow`] if the static part is too small for the header.

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_up_to_three_vectors_reverse_each_element() {
+    fn copies_of_up_to_192_bytes_reverse_each_element() {
         type Kernel = fn(&[u8], &mut [u8]);
         let kernels: [(usize, Kernel); 5] = [(1, copy1), (2, copy2), (4, copy4), (8, copy8), (16, copy16)];
         for (unit, kernel) in kernels {

@@ -1,5 +1,5 @@
-//! Validation of a received message: afterwards all offsets and counts in it are correct. It takes one step per section
-//! and per record, none per element. Elements (bool, char) and objects are checked when they are read.
+//! Validation of a received message. Afterwards all offsets and counts in it are correct. It takes one step per section
+//! and per record, none per element. Elements (`bool`, `char`) and objects are checked when they are read.
 
 use crate::header::{
     self, ALIGN, MESSAGE_HEADER, MessageHeader, RECORD_ALIGN, RECORD_HEADER, SectionHeader, align_up,
@@ -35,7 +35,7 @@ pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
                 }
                 let payload = start + SECTION_HEADER;
                 let left = bytes.len() - payload;
-                exactly(payload, len, left)?;
+                check_dynamic_len(payload, len, left)?;
                 records(bytes, payload, head.order, announced)?;
                 return Ok(CheckedMessage { order: head.order, sections_end: start });
             }
@@ -109,7 +109,7 @@ fn padded(bytes: &[u8], at: usize, unit: usize) -> Result<(usize, &[u8]), Format
     }
 }
 
-fn exactly(at: usize, needed: u64, left: usize) -> Result<(), FormatError> {
+fn check_dynamic_len(at: usize, needed: u64, left: usize) -> Result<(), FormatError> {
     let (at, left) = (at as u64, left as u64);
     match needed.cmp(&left) {
         core::cmp::Ordering::Equal => Ok(()),

@@ -7,7 +7,7 @@ use crate::header::{ALIGN, COUNT_AT, MessageHeader, SECTION_HEADER, SectionTag, 
 use crate::read::Reading;
 use crate::{Buffer, ByteOrder, Element, Overflow};
 
-/// The mode of a buffer that takes sections.
+/// The mode of a buffer to which sections are written.
 #[derive(Debug)]
 pub struct Writing {
     tag: SectionTag,
@@ -53,7 +53,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.append::<T>(count, |spare| spare.put_each((0..count).map(&mut next)))
     }
 
-    /// Opens a new section, even if the open one has the same kind. The reader must do so, too.
+    /// Opens a new section, even if the open one has the same kind. The reader must call its own `section` at the same
+    /// position.
     ///
     /// # Errors
     /// [`Overflow`] if the static part is too small for the header.
@@ -61,9 +62,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.open(SectionTag::of::<T>())
     }
 
-    /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. Methods that
-    /// append to it swap the elements. A receiver of that order can view them in place. The reader calls
-    /// `section` for either order.
+    /// Opens a new section as [`section`](Self::section) does, with elements in the byte order `order`. A receiver of
+    /// that order can view them in place. The reader calls `section` for either order.
     ///
     /// # Errors
     /// As `section`.
@@ -123,8 +123,8 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         self.capacity() - self.static_len()
     }
 
-    /// Appends the `count` elements of `fill` to the open section or a new one. Changes nothing before `fill` has
-    /// returned.
+    /// Appends the `count` elements that `fill` writes to the open section or a new one. An error or a panic of `fill`
+    /// changes nothing.
     #[inline]
     pub(crate) fn append<T: Element>(
         &mut self,
@@ -186,7 +186,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         Ok(())
     }
 
-    /// Returns the padding in front of the header of a new section of `bytes` bytes, if that fits.
+    /// Returns the padding in front of a new section with a payload of `bytes` bytes, if the section fits.
     #[inline]
     pub(crate) fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
         let (len, left) = (self.static_len(), self.remaining_capacity());

@@ -8,7 +8,7 @@ use mpj_datatypes::{Datatype, Packer, TypeError, Unpacker};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Builds a type, and gives the number of items that are packed.
+/// A type to measure, and the number of its items that are packed.
 struct Row {
     name: &'static str,
     items: usize,
@@ -30,7 +30,7 @@ fn particle() -> Result<Datatype, TypeError> {
     Datatype::structure(&[(1, 0, number.vector(3, 2, 4)?), (1, 96, number)])
 }
 
-/// Irregular displacements, one to three items apart.
+/// Irregular displacements, two to four items apart.
 fn places(blocks: usize, from: usize) -> impl Iterator<Item = isize> {
     (0..blocks).map(move |i| (3 * (from + i) + (from + i) * 7919 % 5 % 2) as isize)
 }
@@ -72,8 +72,8 @@ fn fields() -> Result<Datatype, TypeError> {
 fn deep() -> Result<Datatype, TypeError> {
     let mut deep = Datatype::of::<f64>();
     for _ in 0..50 {
-        let behind = deep.extent() + 8;
-        deep = Datatype::structure(&[(1, 0, deep), (1, behind, Datatype::of::<i32>())])?;
+        let offset = deep.extent() + 8;
+        deep = Datatype::structure(&[(1, 0, deep), (1, offset, Datatype::of::<i32>())])?;
     }
     Ok(deep)
 }

@@ -26,7 +26,7 @@ impl Node {
 ///
 /// # Invariants
 /// 1. `position <= total`, the packed bytes of `count` items.
-/// 2. Every byte that the items contain was inside the slice that the cursor was made of.
+/// 2. Every byte that the items contain is inside the slice or view from which the cursor was made.
 pub(crate) struct Cursor<'a> {
     datatype: Cow<'a, Datatype>,
     /// The origin of the first item.
@@ -40,8 +40,8 @@ impl<'a> Cursor<'a> {
     /// Makes a cursor over `count` items in the slice of `available` bytes at `start`; displacement 0 of the first is
     /// at byte `origin`.
     ///
-    /// Inlined, because a result in memory would be written in words and read in pairs: a stall as long as packing 1
-    /// KiB.
+    /// Inlined, because a result in memory would be written in words and read in pairs of words. That stall takes as
+    /// long as packing 1 KiB.
     #[inline(always)]
     pub(crate) fn new(
         datatype: Cow<'a, Datatype>,
@@ -54,7 +54,7 @@ impl<'a> Cursor<'a> {
         Ok(Cursor { datatype, at: start.wrapping_add(origin), count, position: 0, total })
     }
 
-    /// Makes a cursor over one item, whose bytes the caller knows to exist.
+    /// Makes a cursor over one item. The caller ensures invariant 2.
     #[cfg(feature = "ndarray")]
     pub(crate) fn item(datatype: Datatype, at: *mut u8) -> Cursor<'a> {
         let total = datatype.size();

@@ -1,9 +1,9 @@
 //! Support for the code that `#[derive(Datatype)]` generates. Not part of the API.
 //!
 //! The generated code is unsafe, and a program can redirect its paths: `#[datatype(crate = …)]` takes any module, and
-//! `extern crate self as core` makes `::core` the program's own. So it proves the claims of its `unsafe impl`s by
-//! functions of [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another
-//! type does not compile. It computes field offsets without `offset_of!`.
+//! `extern crate self as core` makes `::core` the program's own. So the generated code proves its claims by functions of
+//! [`struct@Datatype`], which it names as the return type of [`Equivalent::datatype`]: a path to another type does not
+//! compile. It computes field offsets without `offset_of!`.
 //!
 //! Redefined names have no effect, including those of the standard library:
 //! ```
@@ -91,7 +91,7 @@ use crate::{Datatype, Equivalent, Receivable};
 
 #[doc(hidden)]
 impl Datatype {
-    /// Returns the datatype of a structure and caches it. `fields` gets the address of an uninitialised `T`.
+    /// Returns the datatype of a structure and caches it in `cell`. `fields` gets the address of an uninitialised `T`.
     ///
     /// # Panics
     /// If fields are outside of the structure, which the macro never generates, or if structures are nested hundreds of
@@ -116,7 +116,7 @@ impl Datatype {
         cell.get_or_init(build).clone()
     }
 
-    /// Returns the datatype of a `#[repr(transparent)]` structure; the argument takes its only field out of it.
+    /// Returns the datatype of a `#[repr(transparent)]` structure. The argument is a function that returns its field.
     pub fn derived_transparent<T: Equivalent, F: Equivalent>(_: fn(T) -> F) -> Datatype {
         const { assert!(size_of::<T>() == size_of::<F>(), "a transparent structure is as large as its field") };
         F::datatype()

@@ -137,8 +137,8 @@ impl Datatype {
         Some(done)
     }
 
-    /// Returns whether one item of each type contains the same primitives in the same order. Unlike equal
-    /// [signatures](Self::signature), which are hashes, this is exact. It takes time per primitive of mixed types.
+    /// Returns whether one item of each type contains the same primitives in the same order. Exact, unlike equal
+    /// [signatures](Self::signature), which are hashes. Types of several primitives take time for each of their items.
     ///
     /// # Examples
     /// ```
@@ -155,12 +155,12 @@ impl Datatype {
         if core::ptr::eq(self.node(), other.node()) {
             return true;
         }
-        let rows = |datatype: &Datatype| {
-            let mut rows = Vec::new();
-            add_rows(datatype, 1, &mut rows);
-            rows
+        let runs = |datatype: &Datatype| {
+            let mut runs = Vec::new();
+            add_primitive_runs(datatype, 1, &mut runs);
+            runs
         };
-        self.element_count() == other.element_count() && rows(self) == rows(other)
+        self.element_count() == other.element_count() && runs(self) == runs(other)
     }
 
     /// Returns, for a packed position inside `count` items: the width of the numbers there, how many bytes of the
@@ -187,27 +187,27 @@ impl Datatype {
     }
 }
 
-fn add_rows(datatype: &Datatype, count: usize, rows: &mut Vec<(Primitive, u64)>) {
+fn add_primitive_runs(datatype: &Datatype, count: usize, runs: &mut Vec<(Primitive, u64)>) {
     if let Some(primitive) = datatype.single_primitive() {
         let more = datatype.element_count() * count as u64;
-        match rows.last_mut() {
-            Some((last, row)) if *last == primitive => *row += more,
-            _ if more > 0 => rows.push((primitive, more)),
+        match runs.last_mut() {
+            Some((last, total)) if *last == primitive => *total += more,
+            _ if more > 0 => runs.push((primitive, more)),
             _ => (),
         }
         return;
     }
     for _ in 0..count {
-        // The search fails, so it visits all pieces.
+        // The closure returns false, so that the search visits all pieces.
         locate_boundary(datatype, |len, inner| {
-            add_rows(inner, len, rows);
+            add_primitive_runs(inner, len, runs);
             false
         });
     }
 }
 
 /// Finds the piece (type, number of items) of one item that contains a position: the first for which `ends_in` returns
-/// true. `None` for primitives, which have no pieces. All items of a regular type are one piece.
+/// true. Returns `None` if no piece does, and for primitives. All items of one inner type are one piece.
 fn locate_boundary(
     datatype: &Datatype,
     mut ends_in: impl FnMut(usize, &Datatype) -> bool,

@@ -48,7 +48,7 @@ pub unsafe trait Equivalent: Copy + 'static {
     note = "a `Vec`, `String` or `Box` is a pointer: receive what it points to, or the whole by `recv_object`"
 )]
 pub unsafe trait Receivable: Equivalent {
-    /// The implementation by `#[derive(Datatype)]` proves at compile time that all fields can be received.
+    /// `#[derive(Datatype)]` generates a body that compiles only if all fields can be received. Never called.
     #[doc(hidden)]
     fn derived() {}
 }

@@ -3,7 +3,7 @@
 use crate::Primitive;
 use core::fmt;
 
-/// The numbers given to a constructor or a query of a datatype are out of range.
+/// The arguments of a constructor or a query of a datatype are out of range.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ pub enum TypeError {
     Extent {
         /// Number of steps.
         count: usize,
-        /// The step or displacement, in the caller's unit.
+        /// The step, displacement or bound, in bytes or in extents.
         step: i64,
     },
     /// The type is nested deeper than `limit` levels.
@@ -105,7 +105,7 @@ impl fmt::Display for TypeError {
 
 impl core::error::Error for TypeError {}
 
-/// The bytes of the items are not inside the slice.
+/// The bytes of the items are not inside the slice, or the type needs validation ([`Unpacker`](crate::Unpacker)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfRangeError {
     /// The lowest byte, relative to the origin.
@@ -114,7 +114,7 @@ pub struct OutOfRangeError {
     pub highest: i64,
     /// The byte of the slice that has displacement 0.
     pub origin: usize,
-    /// Length of the slice in bytes.
+    /// Length of the slice in bytes; 0 if the type needs validation.
     pub available: usize,
 }
 
@@ -145,12 +145,12 @@ impl fmt::Display for OverlapError {
 
 impl core::error::Error for OverlapError {}
 
-/// There are more packed bytes than the layout has.
+/// There are more packed bytes than remain in the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLongError {
     /// Packed bytes given.
     pub given: usize,
-    /// Packed bytes of the layout.
+    /// Packed bytes that remain in the layout.
     pub capacity: usize,
 }
 

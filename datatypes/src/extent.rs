@@ -7,8 +7,8 @@ use crate::{Primitive, TypeError};
 ///
 /// # Invariants
 /// 1. `leaves` is the (lowest, one past highest) byte contained, `None` without bytes.
-/// 2. `markers` is the explicit (lb, ub) of `resized`, here or in an inner type; it has precedence over `leaves`.
-/// 3. Every difference of two of these numbers fits an `i64`.
+/// 2. `markers` is the explicit (lb, ub) of `resized` or `subarray`, here or in an inner type. It overrides `leaves`.
+/// 3. The difference of the two numbers of `leaves`, and that of `markers`, fits an `i64`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     leaves: Option<(i64, i64)>,
@@ -56,7 +56,7 @@ impl BoundsBuilder {
         BoundsBuilder { leaves: None, markers: None, align: 1 }
     }
 
-    /// Adds `inner` in loops, the first at `displacement`.
+    /// Adds the repetitions of `inner` in nested loops, the first at `displacement`.
     pub(crate) fn add(
         &mut self,
         inner: &Extent,

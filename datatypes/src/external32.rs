@@ -4,12 +4,12 @@
 use crate::{Datatype, Packer, TooLongError, Unpacker, slice_bounds};
 use core::mem::MaybeUninit;
 
-/// Maximum number of bytes that are swapped before they are unpacked.
+/// Length in bytes of the stack buffer in which received numbers are swapped before they are unpacked.
 const STAGE: usize = 4096;
 
-/// The next bytes that are swapped in the same way.
+/// The next packed bytes, which have to be swapped in the same way.
 enum Piece {
-    /// One byte of a number that begins before the position or ends past the end: its packed position.
+    /// One byte of a number of which the call copies only a part: the packed position of the byte in native order.
     Byte(usize),
     /// `len` bytes of complete numbers of `width` bytes each.
     Whole { len: usize, width: usize },
@@ -114,7 +114,7 @@ impl Packer<'_> {
     /// ```
     pub fn pack_external32_into(&mut self, out: &mut [u8]) -> usize {
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes of the items were checked when the packer was made, are initialised, and are borrowed.
+        // SAFETY: the bytes of the items are initialised and borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.pack_external32(at, count, position, slice_bounds::view_mut(out)) };
         self.cursor.skip(n);
         n
@@ -144,7 +144,7 @@ impl Unpacker<'_> {
             return Err(TooLongError { given: input.len(), capacity });
         }
         let (datatype, at, count, position) = self.cursor.place();
-        // SAFETY: the bytes of the items were checked when the unpacker was made, and are exclusively borrowed.
+        // SAFETY: the bytes of the items may be written and are exclusively borrowed, by the invariant of `cursor`.
         let n = unsafe { datatype.unpack_external32(at, count, position, input) };
         self.cursor.skip(n);
         Ok(n)

@@ -1,8 +1,8 @@
 //! MPI datatypes as run-time values, compiled into copy plans.
 //!
 //! A [`Datatype`](struct@Datatype) describes which primitives lie where in memory. Constructors (contiguous, vector,
-//! indexed, subarray, structure, resized, …) compile it into a *plan*: a canonical nest of loops or a list of runs,
-//! with a kernel. Packing and unpacking run that kernel, and can stop and resume at any byte.
+//! indexed, subarray, structure, resized, …) compile it into a *plan*: a canonical form, such as nested loops or a
+//! list of runs, with a kernel for each direction. Packing and unpacking can stop and resume at any byte.
 //!
 //! ```
 //! use mpj_datatypes::{Datatype, Packer, Unpacker};
@@ -25,8 +25,8 @@
 //! | `primitive` `envelope` `node` | primitives, constructor and arguments of a type, the type itself |
 //! | `construct` `extent` `signature` | constructors, bounds with checked arithmetic, the hash that two ranks compare |
 //! | `normalise` `plan` | from constructors to the canonical form |
-//! | `kernels/` | the copy loops; `pack`, `unpack` and `validate` are thin wrappers, `slice_bounds` checks bounds |
-//! | `cursor` | the common part of packers and unpackers |
+//! | `kernels/` `slice_bounds` | the copy loops, which `pack` and `unpack` wrap; the check of the bounds |
+//! | `cursor` `validate` | the common part of packers and unpackers; the check of received `bool`s and `char`s |
 //! | `iov` `elements` `overlap` `made_of` | iovecs; element counts; types that contain a byte twice; types that divide a slice into whole elements |
 //! | `transpack` `external32` | layout to layout; the portable form |
 //! | `equivalent` `derive_support` `pod` `ndarray` | Rust types that can be sent or received; derived structures; structures of other crates; `ndarray` views |
@@ -53,16 +53,16 @@ struct Readme;
 
 mod construct;
 mod cursor;
-#[allow(unsafe_code)] // A trait whose contract memory safety rests on.
+#[allow(unsafe_code)] // An unsafe trait.
 #[doc(hidden)]
 pub mod derive_support;
 mod elements;
 mod envelope;
-#[allow(unsafe_code)] // Traits whose contract memory safety rests on.
+#[allow(unsafe_code)] // Unsafe traits and their implementations.
 mod equivalent;
 mod error;
 mod extent;
-#[allow(unsafe_code)] // The raw face of the portable form.
+#[allow(unsafe_code)] // Unsafe functions of raw pointers.
 mod external32;
 mod iov;
 #[allow(unsafe_code)] // The copy loops.
@@ -74,21 +74,21 @@ mod ndarray;
 mod node;
 mod normalise;
 mod overlap;
-#[allow(unsafe_code)] // The raw face of the kernels.
+#[allow(unsafe_code)] // Unsafe functions of raw pointers.
 mod pack;
 mod plan;
 #[cfg(feature = "bytemuck")]
-#[allow(unsafe_code)] // Traits whose contract memory safety rests on.
+#[allow(unsafe_code)] // Implementations of unsafe traits.
 mod pod;
 mod primitive;
 mod signature;
 #[allow(unsafe_code)] // Slices seen as bytes.
 mod slice_bounds;
-#[allow(unsafe_code)] // The raw face of the kernels.
+#[allow(unsafe_code)] // Unsafe functions of raw pointers.
 mod transpack;
-#[allow(unsafe_code)] // The raw face of the kernels.
+#[allow(unsafe_code)] // Unsafe functions of raw pointers.
 mod unpack;
-#[allow(unsafe_code)] // The raw face of the checks.
+#[allow(unsafe_code)] // Unsafe functions of raw pointers.
 mod validate;
 
 /// Implements [`Equivalent`] for a structure, and [`Receivable`] if all of its fields are. The datatype contains the
@@ -131,7 +131,7 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// union Either { a: u32, b: f32 }
 /// ```
-/// Nor have references and other types with a lifetime:
+/// References and structures with a lifetime have none, either:
 /// ```compile_fail
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
@@ -153,7 +153,7 @@ mod validate;
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]
 /// struct Optional { a: Option<u32> }
 /// ```
-/// Type parameters must have one, too:
+/// Type parameters must have a datatype, too:
 /// ```compile_fail,E0277
 /// #[repr(C)]
 /// #[derive(Clone, Copy, mpj_datatypes::Datatype)]

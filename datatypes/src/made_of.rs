@@ -9,7 +9,7 @@ impl Datatype {
     /// from the origin. In a slice of elements they then contain whole elements only.
     ///
     /// The answer depends on how the type was built: from `element`, or from a type that was built in the same way. A
-    /// different type of the same bytes does not count.
+    /// type with the same bytes that was built differently is rejected.
     ///
     /// # Examples
     /// ```
@@ -28,26 +28,26 @@ impl Datatype {
     /// ```
     #[must_use]
     pub fn is_made_of(&self, element: &Datatype) -> bool {
-        MadeOf { element, step: element.extent(), cache: HashSet::new() }.makes(self)
+        MadeOf { element, step: element.extent(), cache: HashSet::new() }.is_whole(self)
     }
 }
 
 struct MadeOf<'a> {
     element: &'a Datatype,
     step: i64,
-    /// Types already known to be made of it, because one type may be part of others many times.
+    /// Types already known to be made of `element`, because a type can be a part of others many times.
     cache: HashSet<*const Node>,
 }
 
 impl MadeOf<'_> {
     /// Returns whether contiguous items consist of whole elements if the first starts at an element.
-    fn makes(&mut self, item: &Datatype) -> bool {
+    fn is_whole(&mut self, item: &Datatype) -> bool {
         if item.size() == 0 || self.cache.contains(&std::ptr::from_ref(item.node())) {
             return true;
         }
         let made = self.step > 0
-            && self.fits(item.extent())
-            && (is_same(item, self.element) || self.takes(&item.node().envelope));
+            && self.is_multiple(item.extent())
+            && (is_same(item, self.element) || self.places_elements(&item.node().envelope));
         if made {
             self.cache.insert(item.node());
         }
@@ -55,7 +55,7 @@ impl MadeOf<'_> {
     }
 
     /// Returns whether the inner types consist of elements, and the constructor places them at elements.
-    fn takes(&mut self, constructor: &TypeEnvelope) -> bool {
+    fn places_elements(&mut self, constructor: &TypeEnvelope) -> bool {
         match constructor {
             TypeEnvelope::Primitive(_) | TypeEnvelope::Pair { .. } => false,
             // Their displacements are multiples of the inner extent, and so of the step.
@@ -66,27 +66,29 @@ impl MadeOf<'_> {
             | TypeEnvelope::Subarray { inner, .. }
             | TypeEnvelope::Darray { inner, .. }
             | TypeEnvelope::Dup { inner }
-            // It moves no items; the new extent is checked where it is used.
-            | TypeEnvelope::Resized { inner, .. } => self.makes(inner),
-            TypeEnvelope::HVector { stride_bytes, inner, .. } => self.fits(*stride_bytes) && self.makes(inner),
+            // Resizing does not move items; the new extent is checked where it is used.
+            | TypeEnvelope::Resized { inner, .. } => self.is_whole(inner),
+            TypeEnvelope::HVector { stride_bytes, inner, .. } => {
+                self.is_multiple(*stride_bytes) && self.is_whole(inner)
+            }
             TypeEnvelope::HIndexed { blocks, inner } => {
-                blocks.iter().all(|(_, at)| self.fits(*at)) && self.makes(inner)
+                blocks.iter().all(|(_, at)| self.is_multiple(*at)) && self.is_whole(inner)
             }
             TypeEnvelope::HIndexedBlock { displacements, inner, .. } => {
-                displacements.iter().all(|at| self.fits(*at)) && self.makes(inner)
+                displacements.iter().all(|at| self.is_multiple(*at)) && self.is_whole(inner)
             }
             TypeEnvelope::Structure { fields } => {
-                fields.iter().all(|(len, at, inner)| *len == 0 || self.fits(*at) && self.makes(inner))
+                fields.iter().all(|(len, at, inner)| *len == 0 || self.is_multiple(*at) && self.is_whole(inner))
             }
         }
     }
 
-    fn fits(&self, distance: i64) -> bool {
+    fn is_multiple(&self, distance: i64) -> bool {
         distance % self.step == 0
     }
 }
 
-/// Returns whether two types were built alike, from the constructors of structures and arrays.
+/// Returns whether two types were built alike. Knows only the constructors that Rust types use; false for others.
 fn is_same(one: &Datatype, other: &Datatype) -> bool {
     if std::ptr::eq(one.node(), other.node()) {
         return true;

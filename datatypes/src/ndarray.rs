@@ -29,8 +29,8 @@ impl Datatype {
         if view.is_empty() {
             return datatype.contiguous(0);
         }
-        // The stride of a dimension with one element is arbitrary. Without these dimensions, memory cannot hold enough
-        // elements to exceed the maximum depth.
+        // The stride of a dimension with one element is arbitrary. Fewer than 64 dimensions have more, because the number
+        // of elements fits an `isize`. So the type does not exceed the maximum depth.
         let taken = view.shape().iter().zip(view.strides()).filter(|(count, _)| **count > 1);
         for (&count, &stride) in taken.rev() {
             datatype = datatype.hvector(count, 1, (stride as i64).wrapping_mul(size_of::<T>() as i64))?;

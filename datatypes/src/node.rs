@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
-    /// The same layout in simpler constructors, if the envelope does not list the positions of the items.
+    /// For `darray`, whose envelope does not list the positions of the items: the same layout in simpler constructors.
     pub(crate) lowered: Option<Datatype>,
     pub(crate) disjoint: DisjointUpTo,
     /// The value of [`Datatype::is_contiguous`], set by [`Datatype::from_node`].
@@ -77,17 +77,17 @@ impl Node {
 #[derive(Clone)]
 pub struct Datatype(Handle);
 
-/// Most calls use primitives: cloning one accesses no shared counter, and its properties need no access to memory.
+/// Most calls use primitives: cloning one accesses no shared counter, and its properties need no [`Node`].
 ///
-/// The primitive is a reference, so that both forms are one pointer with the tag. A single byte would be stored in
-/// parts, and reading these in whole words would stall.
+/// The primitive is a reference, so that both variants are a tag and a pointer. A single byte would be stored in parts,
+/// and reading the parts as whole words would stall.
 #[derive(Clone)]
 enum Handle {
     Primitive(&'static Primitive),
     Shared(Arc<Node>),
 }
 
-/// Nodes of the primitives, for building types and for walks.
+/// Nodes of the primitives, for constructors and for code that handles all types alike.
 static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|p| Node {
         envelope: TypeEnvelope::Primitive(p),
@@ -206,7 +206,7 @@ impl Datatype {
         }
     }
 
-    /// Returns the primitive that the type consists of, or `None` if it has several or none.
+    /// Returns the primitive that all elements of the type are. Returns `None` if they differ, and for empty types.
     #[inline]
     pub fn single_primitive(&self) -> Option<Primitive> {
         match &self.0 {
@@ -233,7 +233,8 @@ impl Datatype {
         }
     }
 
-    /// Returns the length of all contiguous blocks of an item in bytes, or `None` if they differ.
+    /// Returns the length in bytes of the blocks of an item if the type is a nest of loops or a list of equal blocks.
+    /// Returns `None` for other types, such as lists of structures.
     ///
     /// # Examples
     /// ```
@@ -294,7 +295,7 @@ impl Datatype {
         }
     }
 
-    /// As [`packed_size`](Self::packed_size), but saturates.
+    /// Returns [`packed_size`](Self::packed_size), or a saturated product if that fails.
     #[inline]
     pub(crate) fn packed_size_or_max(&self, count: usize) -> usize {
         self.size().saturating_mul(count)
@@ -321,7 +322,7 @@ impl From<&Datatype> for Datatype {
 }
 
 impl fmt::Debug for Datatype {
-    /// One line, because types share parts, so the whole tree may exceed memory.
+    /// Without the inner types, because shared parts could be printed so often that the text exceeds memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node();
         if let TypeEnvelope::Primitive(primitive) = node.envelope {

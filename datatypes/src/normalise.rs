@@ -1,5 +1,5 @@
 //! From constructors to the canonical plan: merges adjacent pieces, joins loops of continuing strides, and drops unit
-//! loops, so that equal layouts have equal plans however they were built. The order of packed bytes never changes.
+//! loops, so that equal layouts usually have equal plans. The order of packed bytes never changes.
 
 use crate::kernels;
 use crate::plan::{
@@ -38,7 +38,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
     while let [level, outer @ ..] = *levels {
         if level.count == 1 {
         } else if depth == 0 && i64::try_from(block) == Ok(level.stride) {
-            // The bytes are contiguous: a longer block, or below, more steps of the outermost loop.
+            // The repetitions are contiguous: a longer block, or, in the next branch, more steps of the outermost loop.
             block *= level.count;
         } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
@@ -96,7 +96,7 @@ pub(crate) struct PlanBuilder {
     /// The only piece so far, if it is a plan, as in most types.
     single: Option<Plan>,
     parts: Vec<Plan>,
-    /// Runs since the last completed piece, none empty, no two adjacent.
+    /// Runs since the last completed piece. None is empty, and none continues the previous one.
     runs: Vec<(i64, usize)>,
 }
 
@@ -114,7 +114,7 @@ impl PlanBuilder {
             self.append(first);
         }
         match self.runs.last_mut() {
-            // Saturating: the constructor later rejects a sum that is too large.
+            // Saturating, because the constructor rejects a sum that is too large only later.
             Some((start, before)) if start.wrapping_add(*before as i64) == offset => {
                 *before = before.saturating_add(len);
             }
@@ -146,15 +146,15 @@ impl PlanBuilder {
         let few = runs.len().saturating_mul(places.len()) <= UNROLLED;
         let alike = runs.len() <= UNROLLED && runs.iter().all(|run| run.1 == runs[0].1);
         if few || alike {
-            // A list of runs: a short one, which the surroundings can absorb, or one of equal lengths.
+            // A list of runs: so short that its surroundings can absorb it, or of equal lengths.
             self.reserve(runs.len() * places.len());
             for &at in places {
                 runs.iter().for_each(|&(offset, len)| self.push_run(at.wrapping_add(offset), len));
             }
-        } else if let Some(stride) = equal(places) {
+        } else if let Some(stride) = places_stride(places) {
             self.push(repeat(piece, places.len(), stride).shifted(places[0]));
         } else {
-            self.push(items(piece, places));
+            self.push(item_list_plan(piece, places));
         }
     }
 
@@ -231,12 +231,12 @@ impl PlanBuilder {
     fn flush(&mut self) {
         let runs = core::mem::take(&mut self.runs);
         let Some(&(first, len)) = runs.first() else { return };
-        let plan = match distance(&runs) {
+        let plan = match runs_stride(&runs) {
             Some(stride) => repeat(&Plan::block(first, len), runs.len(), stride),
-            None => list(&runs),
+            None => run_list_plan(&runs),
         };
         match self.parts.last_mut() {
-            Some(last) if follows(last, &plan) => *last = longer(last, &plan),
+            Some(last) if follows(last, &plan) => *last = extend_loop(last, &plan),
             _ => self.parts.push(plan),
         }
     }
@@ -250,7 +250,7 @@ impl PlanBuilder {
         if parts.len() <= 1 {
             return parts.pop().unwrap_or_else(Plan::empty);
         }
-        if let Some(stride) = regular(&parts) {
+        if let Some(stride) = parts_stride(&parts) {
             return repeat(&parts[0], parts.len(), stride);
         }
         let mut end = 0;
@@ -269,21 +269,21 @@ fn follows(last: &Plan, next: &Plan) -> bool {
         && end == Some(next.offset)
 }
 
-fn longer(last: &Plan, next: &Plan) -> Plan {
+fn extend_loop(last: &Plan, next: &Plan) -> Plan {
     let (Body::Strided(a), Body::Strided(b)) = (&last.body, &next.body) else { return last.clone() };
     let level = Loop { count: a.levels[0].count + b.levels[0].count, ..a.levels[0] };
     Plan::new(last.offset, last.size + next.size, Body::Strided(Strided::new(a.block, &[level])))
 }
 
 /// Makes a plan of irregular runs, with offsets from the lowest.
-fn list(runs: &[(i64, usize)]) -> Plan {
+fn run_list_plan(runs: &[(i64, usize)]) -> Plan {
     let (mut low, mut high) = (i64::MAX, i64::MIN);
     for &(offset, n) in runs {
         low = low.min(offset);
         high = high.max(offset.wrapping_add(n as i64));
     }
     let span = high.checked_sub(low).unwrap_or(-1);
-    let Some((len, count)) = blocks(runs) else {
+    let Some((len, count)) = split_into_blocks(runs) else {
         let offsets = runs.iter().map(|&(offset, _)| offset.wrapping_sub(low)).collect();
         let mut end = 0;
         let ends: Box<[usize]> = runs.iter().map(|&(_, len)| (end += len, end).1).collect();
@@ -300,7 +300,7 @@ fn list(runs: &[(i64, usize)]) -> Plan {
 }
 
 /// Makes a plan of the piece at irregular places, with offsets from the lowest.
-fn items(piece: &Plan, places: &[i64]) -> Plan {
+fn item_list_plan(piece: &Plan, places: &[i64]) -> Plan {
     let (low, high) =
         places.iter().fold((i64::MAX, i64::MIN), |(low, high), &at| (low.min(at), high.max(at)));
     let span = high.checked_sub(low).unwrap_or(-1);
@@ -315,15 +315,15 @@ fn items(piece: &Plan, places: &[i64]) -> Plan {
 }
 
 /// Returns the distance of the places if it is constant; 0 for one place.
-fn equal(places: &[i64]) -> Option<i64> {
+fn places_stride(places: &[i64]) -> Option<i64> {
     let Some(second) = places.get(1) else { return Some(0) };
     let stride = second.checked_sub(places[0])?;
     places.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(stride)).then_some(stride)
 }
 
-/// Returns the length and number of equal blocks that runs can be split into, if there are at most a quarter more
-/// blocks than runs. Of random elements some are adjacent; copies should not test a length per block for these few.
-fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
+/// Returns the length and number of equal blocks into which runs can be split, if there are at most a quarter more
+/// blocks than runs. In a list of random elements few are adjacent, and a length per run would slow down every copy.
+fn split_into_blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
     let len = runs.iter().map(|&(_, len)| len).min()?;
     let mut more = 0usize;
     for &(_, longer) in runs.iter().filter(|&&(_, other)| other != len) {
@@ -336,7 +336,7 @@ fn blocks(runs: &[(i64, usize)]) -> Option<(usize, usize)> {
 }
 
 /// Returns the distance of runs of equal length if it is constant; 0 for one run.
-fn distance(runs: &[(i64, usize)]) -> Option<i64> {
+fn runs_stride(runs: &[(i64, usize)]) -> Option<i64> {
     let (first, len) = runs[0];
     let Some(second) = runs.get(1) else { return Some(0) };
     let stride = second.0.checked_sub(first)?;
@@ -344,7 +344,7 @@ fn distance(runs: &[(i64, usize)]) -> Option<i64> {
     runs.windows(2).all(even).then_some(stride)
 }
 
-fn regular(parts: &[Plan]) -> Option<i64> {
+fn parts_stride(parts: &[Plan]) -> Option<i64> {
     let stride = parts[1].offset.checked_sub(parts[0].offset)?;
     let even = |pair: &[Plan]| {
         pair[0].body.same(&pair[1].body) && pair[1].offset.checked_sub(pair[0].offset) == Some(stride)

@@ -5,10 +5,10 @@ use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 const MAX_SEARCH_STEPS: usize = 1 << 16;
-/// Number of pieces that are sorted if no cheaper test decides; at least [`TIMES`] the number that the type lists, so
-/// that the check costs no more than the description of the type.
-const PIECES: usize = 1 << 16;
-const TIMES: usize = 8;
+/// Number of pieces that may be sorted if no cheaper test decides. For types with long lists the number is
+/// [`BUDGET_FACTOR`] times that of the listed pieces, so that the cost is proportional to the type's description.
+const MIN_PIECES: usize = 1 << 16;
+const BUDGET_FACTOR: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct DisjointUpTo(AtomicUsize);
@@ -16,9 +16,9 @@ pub(crate) struct DisjointUpTo(AtomicUsize);
 impl Datatype {
     /// Checks that `count` items contain no byte twice, because its value after a receive would be undefined.
     ///
-    /// The check is exact for lists of any length, loops side by side and up to four nested loops. For more complex
-    /// types it sorts the pieces, up to a small multiple of the number that the type lists. Beyond that it reports no
-    /// overlap: receiving into such a type is safe, and the last write wins. The result is cached.
+    /// The check is exact for one item with a list of any length. For other types it is exact unless the search takes
+    /// more than a bounded number of steps. Then it reports no overlap: receiving into such a type is safe, and the last
+    /// write wins. A success is cached.
     ///
     /// # Errors
     /// [`OverlapError`] with a byte that is contained twice.
@@ -46,7 +46,7 @@ impl Datatype {
         // Types that exceed memory are rejected elsewhere.
         if self.packed_size(count).is_ok() && self.byte_bounds(count).is_ok() {
             let plan = normalise::repeat(self.plan(), count, self.extent());
-            let pieces = listed(&plan).saturating_mul(TIMES).max(PIECES);
+            let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
             search(&plan, 0, &mut SearchBudget { steps: MAX_SEARCH_STEPS, pieces })?;
         }
         self.node().disjoint.0.fetch_max(count, Ordering::Relaxed);
@@ -59,7 +59,7 @@ struct SearchBudget {
     pieces: usize,
 }
 
-fn listed(plan: &Plan) -> usize {
+fn listed_pieces(plan: &Plan) -> usize {
     let one = |plan: &Plan| match &plan.body {
         Body::Blocks(list) => list.offsets.len(),
         Body::Runs(list) => list.ends.len(),
@@ -67,7 +67,7 @@ fn listed(plan: &Plan) -> usize {
         _ => 1,
     };
     match &plan.body {
-        Body::Repeat(repeat) => listed(&repeat.body),
+        Body::Repeat(repeat) => listed_pieces(&repeat.body),
         Body::Sequence(sequence) => sequence.parts.iter().map(one).fold(0, usize::saturating_add),
         _ => one(plan),
     }
@@ -141,7 +141,7 @@ fn search_pieces(plan: &Plan, base: i64, budget: &mut SearchBudget) -> Result<()
 /// A piece that is repeated with the common stride, from `start` on.
 #[derive(Clone, Copy)]
 struct StridedPiece {
-    /// Position modulo the stride, which is at most 2^63 and not shorter than the piece.
+    /// Position modulo the stride, which is at most 2^63 and at least the length of the piece.
     residue: u64,
     start: i64,
     len: usize,
@@ -149,7 +149,7 @@ struct StridedPiece {
 }
 
 /// Decides for loops side by side of one stride, such as real and imaginary parts, or columns. If their pieces have
-/// disjoint residues, no number of steps leads from one into another. Returns `None` if that does not decide.
+/// disjoint residues, no number of steps leads from one into another. Returns `None` if it cannot decide.
 fn search_strided_pieces(plan: &Plan, base: i64, budget: &SearchBudget) -> Option<Result<(), OverlapError>> {
     let mut distance = None;
     let mut lanes = Vec::new();

@@ -44,7 +44,7 @@ impl Datatype {
         let node = self.node();
         let args = node.kernel_args(src.cast_mut(), count, position, packed, out.len());
         if args.len > 0 {
-            // SAFETY: `args` ends with the items and with `out`, which is exclusive; the caller promises the bytes in
+            // SAFETY: `args` exceeds neither the items nor `out`, which is exclusive; the caller promises the bytes in
             // memory, which is only read.
             unsafe { kernels::pack(&node.plan, args) };
         }
@@ -137,7 +137,7 @@ impl<'a> Packer<'a> {
         n
     }
 
-    /// As [`pack_into`](Packer::pack_into), for initialised memory.
+    /// Packs the next bytes as [`pack_into`](Packer::pack_into) does, into initialised memory.
     #[inline]
     pub fn pack_into_bytes(&mut self, out: &mut [u8]) -> usize {
         self.pack_into(slice_bounds::view_mut(out))

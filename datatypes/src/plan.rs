@@ -89,7 +89,7 @@ pub(crate) enum Offsets {
 }
 
 impl Offsets {
-    /// Returns the distances from `low`, the lowest offset; all are at most `span`.
+    /// Returns the distances from `low`, the lowest offset; all are at most `span`, unless that is negative.
     pub(crate) fn from_low(offsets: impl Iterator<Item = i64> + Clone, low: i64, span: i64) -> Offsets {
         let from_low = offsets.map(|offset| offset.wrapping_sub(low));
         match u32::try_from(span) {
@@ -161,7 +161,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Returns whether both are known to be equal; a `false` costs only an optimisation.
+    /// Returns whether both are known to be equal. A false negative only misses an optimisation.
     pub(crate) fn same(&self, other: &Body) -> bool {
         match (self, other) {
             (Body::Empty, Body::Empty) => true,
@@ -226,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of runs of the unrolled plan, or `None` for bodies made of plans.
+    /// Returns the number of blocks or runs of the plan, or `None` for bodies made of plans.
     pub(crate) fn blocks(&self) -> Option<usize> {
         match &self.body {
             Body::Empty => Some(0),

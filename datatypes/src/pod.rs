@@ -5,8 +5,8 @@ use crate::{Datatype, Equivalent, Primitive, Receivable};
 /// A [`bytemuck::Pod`] type of another crate as an element, such as a vector of `glam`.
 ///
 /// It is sent as [`Primitive::Byte`]s. A rank of the other byte order does not swap them, and a receive of any other
-/// type of the same length accepts them. For your own structures use [`#[derive(Datatype)]`](macro@crate::Datatype),
-/// which checks the fields and allows a `PodElement` as a field.
+/// `PodElement` type of the same length accepts them. For your own structures use
+/// [`#[derive(Datatype)]`](macro@crate::Datatype), which checks the fields and allows a `PodElement` as a field.
 ///
 /// # Examples
 /// ```

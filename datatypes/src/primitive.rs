@@ -13,7 +13,7 @@
 /// ```
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[expect(missing_docs, reason = "each primitive is named as its type")]
+#[expect(missing_docs, reason = "each primitive is named after its type")]
 pub enum Primitive {
     /// A raw byte (`MPI_BYTE`): never converted, and different from a number of 8 bits.
     Byte = 1,

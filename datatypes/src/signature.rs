@@ -91,11 +91,11 @@ const fn add(a: u64, b: u64) -> u64 {
 /// a · b mod PRIME for a, b < PRIME.
 const fn multiply(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
-    // 2^61 ≡ 1, so the high part is added to the low part. Only one of them can be PRIME.
+    // 2^61 ≡ 1, so the high part is added to the low part. At most one of them is PRIME.
     add(product as u64 & PRIME, (product >> 61) as u64)
 }
 
-/// a mod PRIME, because the fields of a signature are public.
+/// a mod PRIME. Needed because the fields of a signature are public.
 const fn reduce(a: u64) -> u64 {
     add(a & PRIME, a >> 61)
 }

@@ -27,7 +27,7 @@ pub(crate) fn check(
 /// Returns the bytes of a slice, padding included.
 pub(crate) fn view<T: Equivalent>(slice: &[T]) -> &[MaybeUninit<u8>] {
     // SAFETY: the same memory and lifetime; a MaybeUninit<u8> may be read at any address and need not be
-    // initialised; T has no interior mutability that matters, as the view is only read while T is borrowed.
+    // initialised; T is `Copy`, so it has no interior mutability.
     unsafe { core::slice::from_raw_parts(slice.as_ptr().cast(), size_of_val(slice)) }
 }
 

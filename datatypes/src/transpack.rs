@@ -74,8 +74,8 @@ impl Packer<'_> {
         if len == 0 {
             return 0;
         }
-        // SAFETY: both have checked the bytes of their items; one borrows them shared and the other exclusively, so the
-        // two sides do not overlap; both have `len` bytes left.
+        // SAFETY: the invariants of the cursors: one borrows the bytes of its items shared and the other exclusively, so
+        // the two sides do not overlap; both have `len` bytes left.
         unsafe { kernels::transpack(self.cursor.side(), into.cursor.side(), len) };
         self.cursor.skip(len);
         into.cursor.skip(len);

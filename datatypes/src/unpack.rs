@@ -22,7 +22,7 @@ impl Datatype {
         let node = self.node();
         let args = node.kernel_args(dst, count, position, packed, input.len());
         if args.len > 0 {
-            // SAFETY: `args` ends with the items and with `input`, which is only read; the caller promises the memory.
+            // SAFETY: `args` exceeds neither the items nor `input`, which is only read; the caller promises the memory.
             unsafe { kernels::unpack(&node.plan, args) };
         }
         args.len

@@ -113,7 +113,7 @@ pub enum PostError {
 /// The reason why a device or an endpoint could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError {
-    /// The name of the device; `start-up` if the cards could not be published; empty if no device could be opened.
+    /// The name of the device; `start-up` if publishing the cards failed; empty if no single device is concerned.
     pub device: &'static str,
     /// The failed step and how to correct it.
     pub why: String,

@@ -1,4 +1,4 @@
-//! Programs that depend on `mpj` and none of its other crates, and forbid unsafe code.
+//! Tests of a program that depends on `mpj`, not on the crates below it, and forbids unsafe code.
 #![cfg(test)]
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ struct Pair<A, B> {
 const PARTICLE: Particle = Particle { kind: 7, at: [0.5, 1.5, -2.5], marks: [[true, false], [false, true]] };
 
 #[mpj::test(ranks = 2)]
-fn a_structure_of_the_programs_own_is_an_element_and_a_buffer(world: World) -> mpj::Result<()> {
+fn derived_structure_is_an_element_and_a_buffer(world: World) -> mpj::Result<()> {
     let other = 1 - world.rank();
     let mut one = Particle { kind: 0, at: [0.0; 3], marks: [[false; 2]; 2] };
     let mut many = [one; 5];
@@ -55,7 +55,7 @@ fn blocks_of_arrays_and_packers_need_no_other_crate(world: World) -> mpj::Result
     Ok(())
 }
 
-mod by_the_modules {
+mod through_modules {
     use mpj::datatypes::{Datatype, Primitive};
 
     #[repr(transparent)]
@@ -63,7 +63,7 @@ mod by_the_modules {
     struct Metres(f32);
 
     #[test]
-    fn the_crates_underneath_are_modules() {
+    fn lower_crates_are_modules_of_mpj() {
         assert_eq!(Datatype::of::<Metres>().single_primitive(), Some(Primitive::F32));
         let block = mpj::pool::Pool::alloc(mpj::pool::global(), 100).expect("a hundred bytes");
         let mut buffer = mpj::buffer::Buffer::new(block).expect("room for the header");

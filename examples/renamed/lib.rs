@@ -1,4 +1,4 @@
-//! A program that knows `mpj` by another name, and no other crate of ours.
+//! A test of a program that depends on `mpj` under another name, and on no other crate of this project.
 #![cfg(test)]
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ struct Sample {
 }
 
 #[mp::test(ranks = 2, crate = mp)]
-fn what_the_macros_write_names_the_crate_as_it_is_told(world: mp::World) -> mp::Result<()> {
+fn macros_use_the_given_crate_name(world: mp::World) -> mp::Result<()> {
     let mine = Sample { time: world.rank() as u64, value: 0.5 };
     let mut theirs = mine;
     let other = 1 - world.rank();

@@ -1,4 +1,4 @@
-//! Every rank exchanges messages with every other rank, which connects all pairs. Rank 0 prints how long that took.
+//! Every rank exchanges a message with every other rank, which connects all pairs. Rank 0 prints how long that took.
 //!
 //! `mpjrun -n 64 target/release/examples/all_pairs`
 #![expect(clippy::print_stdout, reason = "a program that prints one line")]

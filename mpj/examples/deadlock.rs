@@ -1,4 +1,4 @@
-//! A job that hangs: each rank receives from the next one, and no rank sends. It shows how to find such an error.
+//! A job that hangs: each rank first receives from the next one, so no rank ever sends. It shows how to find the error.
 //!
 //! ```text
 //! $ mpjrun -n 4 deadlock           # Ctrl-C prints what each rank waits for, and the cycle 0 → 1 → 2 → 3 → 0

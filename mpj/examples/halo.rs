@@ -17,7 +17,7 @@ const STEPS: usize = 100;
 
 fn main() -> ExitCode {
     mpj::run_with(Launch::threads(4), |world| {
-        let plate = spread(&world)?;
+        let plate = simulate(&world)?;
         if world.rank() == 0 {
             let same = plate == serial();
             println!("{} ranks, {POINTS} × {POINTS} points, {STEPS} steps", world.size());
@@ -87,7 +87,7 @@ impl Block {
         Ok(SplitViews::new(self.points.len(), &ghosts, &edges)?)
     }
 
-    /// Receives the neighbours' edges in the ghosts. The messages read and write the block in place, without packing.
+    /// Receives the neighbours' edges into the ghosts. The program packs nothing: messages read and write the block.
     fn exchange(&mut self, world: &World, halo: &SplitViews<f64>) -> mpj::Result<()> {
         let (mut ghosts, edges) = halo.split(&mut self.points)?;
         world.scope(|s| {
@@ -104,7 +104,7 @@ impl Block {
 }
 
 /// Returns the plate after all steps at rank 0, and an empty vector elsewhere.
-fn spread(world: &World) -> mpj::Result<Vec<f64>> {
+fn simulate(world: &World) -> mpj::Result<Vec<f64>> {
     let mut block = Block::of(world.rank(), world.size());
     let halo = block.halo()?;
     let mut next = block.points.clone();
@@ -159,7 +159,7 @@ fn collect(world: &World, block: &Block) -> mpj::Result<Vec<f64>> {
     Ok(plate)
 }
 
-/// Computes the same on one block, with plain loops.
+/// Returns the plate after all steps, computed as one block without messages.
 fn serial() -> Vec<f64> {
     let mut points = Block::of(0, 1).points;
     let mut next = points.clone();
@@ -171,7 +171,7 @@ fn serial() -> Vec<f64> {
     rows.flat_map(|row| row[1..=POINTS].to_vec()).collect()
 }
 
-/// A hot spot away from the centre, so that no symmetry hides an exchange with a wrong neighbour.
+/// Returns the initial value of a point. The hot spot is off centre, so symmetry does not hide a wrong exchange.
 fn initial(row: usize, column: usize) -> f64 {
     if (10..25).contains(&row) && (30..40).contains(&column) {
         100.0
@@ -190,21 +190,21 @@ fn factors(ranks: usize) -> [usize; 2] {
 mod tests {
     use super::*;
 
-    fn as_without_cutting(world: World) -> mpj::Result<()> {
-        let plate = spread(&world)?;
+    fn check_against_serial(world: World) -> mpj::Result<()> {
+        let plate = simulate(&world)?;
         if world.rank() == 0 {
-            assert!(plate == serial(), "not the same bits");
+            assert!(plate == serial(), "the result differs from the serial one");
         }
         Ok(())
     }
 
     #[mpj::test(ranks = 4)]
-    fn four_blocks_are_as_one(world: World) -> mpj::Result<()> {
-        as_without_cutting(world)
+    fn four_blocks_give_the_serial_result(world: World) -> mpj::Result<()> {
+        check_against_serial(world)
     }
 
     #[mpj::test(ranks = 7)]
-    fn so_are_seven_strips_of_different_widths(world: World) -> mpj::Result<()> {
-        as_without_cutting(world)
+    fn seven_strips_of_different_widths_give_the_serial_result(world: World) -> mpj::Result<()> {
+        check_against_serial(world)
     }
 }

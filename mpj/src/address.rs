@@ -7,7 +7,7 @@ pub(crate) const PROC_NULL_NUMBER: i32 = -3;
 /// The source of a receive: see [`IntoSource`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
-    /// This rank of the communicator.
+    /// The rank with this number in the communicator.
     Rank(usize),
     /// Any rank.
     Any,
@@ -18,7 +18,7 @@ pub enum Source {
 /// The destination of a message: see [`IntoDest`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
-    /// This rank of the communicator.
+    /// The rank with this number in the communicator.
     Rank(usize),
     /// [`PROC_NULL`]: the send completes at once.
     Null,
@@ -39,7 +39,7 @@ pub const ANY_SOURCE: Source = Source::Any;
 pub const ANY_TAG: Tag = Tag::Any;
 /// No rank, as source and as destination (MPI_PROC_NULL).
 ///
-/// `None` is `PROC_NULL`, so an `Option` of a rank is a neighbour that may be missing:
+/// `None` is `PROC_NULL`, so an `Option` of a rank can stand for a neighbour that might be missing:
 /// ```
 /// # mpj::threads(3, |world| {
 /// let left = world.rank().checked_sub(1); // rank 0 has none
@@ -151,7 +151,7 @@ impl From<i32> for Tag {
     }
 }
 
-/// Returns a rank in the MPI ABI. A value that is too large stays an invalid rank.
+/// Returns a rank as an MPI rank. A value that is too large becomes `i32::MAX`, which is not a valid rank.
 pub(crate) fn number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }

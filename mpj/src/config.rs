@@ -1,7 +1,7 @@
 //! Run-time parameters of a program, in groups: `mpjrun --params` prints them.
 //!
-//! Each parameter is a constant of the module that uses it. A rank reads them from the environment when it starts. An
-//! invalid value, or a name that is similar to a parameter's, is an error.
+//! Each parameter is a constant of the module that uses it. The values are read from the environment and from the file
+//! `MPJ_CONFIG_FILE` when the ranks of a process start. An invalid value or a misspelt name is an error.
 
 pub use mpj_devices::config::{
     Choice, Config, ConfigError, GROUPS, Number, PREFIX, Parameter, ParameterGroup, ParameterNames, Text,
@@ -57,10 +57,10 @@ pub fn parameters() -> Vec<&'static dyn Parameter> {
     all(&groups())
 }
 
-/// Reads the parameters from the environment.
+/// Reads the parameters from the environment, and those not set there from the file `MPJ_CONFIG_FILE`.
 ///
 /// # Errors
-/// A parameter has an invalid value, or the name of a variable is similar to a parameter's.
+/// A parameter has an invalid value, the name of a variable is misspelt, or the file cannot be read or is invalid.
 pub fn from_env() -> Result<Config, ConfigError> {
     Config::from_env(&parameters())
 }

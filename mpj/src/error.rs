@@ -19,15 +19,15 @@ pub enum ErrorClass {
     Buffer = 1,
     /// A count that is too large or does not fit the other arguments.
     Count = 2,
-    /// A datatype that does not match.
+    /// A datatype that does not match or cannot be used, or an invalid value of a type.
     Type = 3,
     /// A tag outside 0 to 2,147,483,647.
     Tag = 4,
-    /// A communicator that was freed, or that exists already.
+    /// A communicator that was freed, exists already, or cannot be freed.
     Comm = 5,
     /// A rank outside the communicator.
     Rank = 6,
-    /// A request that was cancelled.
+    /// A request that was cancelled, is still active, or cannot return its buffer.
     Request = 7,
     /// A root outside the communicator.
     Root = 8,
@@ -35,7 +35,7 @@ pub enum ErrorClass {
     Op = 10,
     /// Any other argument.
     Arg = 13,
-    /// A message longer than its receive buffer.
+    /// A message longer than its receive buffer, or packed data longer than the layout.
     Truncate = 15,
     /// Anything else.
     Other = 16,
@@ -43,7 +43,7 @@ pub enum ErrorClass {
     Intern = 17,
     /// Memory, or the space for one more message, is exhausted.
     NoMem = 39,
-    /// A rank that has died, or has left the job or the communicator.
+    /// A rank that has died, cannot be reached, or has left the job or the communicator.
     ProcAborted = 58,
 }
 
@@ -77,12 +77,12 @@ enum Reason {
 }
 
 thread_local! {
-    /// The last error of this thread that another rank's exit or failure has caused: its text, and that world rank.
+    /// The last error of this thread that an exit or failure of another rank caused: its text, and that world rank.
     static LAST_CAUSE: RefCell<Option<(String, u32)>> = const { RefCell::new(None) };
 }
 
-/// Returns the world rank that caused a failure of this thread: the failure's text contains that of an error which names
-/// the rank.
+/// Returns the world rank that caused a failure of this thread, if the failure's text contains that of the last error
+/// that another rank caused.
 #[cold]
 pub(crate) fn cause_of(failure: &str) -> Option<u32> {
     let last = LAST_CAUSE.try_with(RefCell::take).ok().flatten();
@@ -164,7 +164,7 @@ impl Error {
         self.inner.call
     }
 
-    /// Returns the fault of the operation; `None` if the arguments were rejected.
+    /// Returns the fault of the operation; `None` if the error has another reason, such as rejected arguments.
     pub fn as_fault(&self) -> Option<&Fault> {
         match &self.inner.reason {
             Reason::Fault(fault) => Some(fault),
@@ -172,8 +172,8 @@ impl Error {
         }
     }
 
-    /// Returns the world rank that failed first: the rank that reported its own failure, even if it continues, or the
-    /// rank that died.
+    /// Returns the world rank that failed first, if the error is a consequence: the rank that reported its own failure,
+    /// even if it continues, or the dead rank of [`Fault::Abandoned`].
     pub(crate) fn origin_rank(&self) -> Option<u32> {
         match &self.inner.reason {
             Reason::Remote(_, first) => Some(*first),
@@ -182,9 +182,9 @@ impl Error {
         }
     }
 
-    /// Returns the world rank that made the operation fail, if one rank did: it has died, has left the job, cannot be
-    /// reached, or has freed the communicator before it received the message ([`Fault::Refused`]). If the peer takes no
-    /// further part because another rank has died, this is the rank that has died ([`Fault::Abandoned`]).
+    /// Returns the world rank that made the operation fail: it has died, has left the job, cannot be reached, or has
+    /// refused the message ([`Fault::Refused`]). If the peer takes no further part because another rank has died, this
+    /// is the rank that has died ([`Fault::Abandoned`]). Other errors have no such rank.
     pub fn failed_rank(&self) -> Option<u32> {
         match self.as_fault()? {
             Fault::Dead { rank, .. } | Fault::Unreachable { rank, .. } | Fault::Refused { rank } => {

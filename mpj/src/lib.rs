@@ -1,5 +1,5 @@
-//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux; all ranks of a job
-//! are on one host, as threads or as the processes that `mpjrun` starts.
+//! Message passing in pure Rust, after mpiJava 1.2: sound, and without a C library. It runs on Linux. All ranks of a
+//! job are on one host, as threads or as the processes that `mpjrun` starts.
 //!
 //! ```
 //! // Four ranks, here as threads; under a launcher the same closure runs as processes.
@@ -59,24 +59,24 @@
 //!   receives it. [`Slices`] are several slices as one message.
 //! * A receiver on the same host can read a message in memory of [`World::alloc_slice`] or [`World::pool`] in place
 //!   ([`recv_block`](Intracomm::recv_block)). Other messages are copied through pool blocks, or without copies in user
-//!   space. The library chooses, or the user does by a [`DataPath`]: for a job (`mpjrun --path`), a communicator
-//!   ([`Intracomm::with_path`]) or a call.
+//!   space. The library chooses the path, or the user selects a [`DataPath`]: for a job (`mpjrun --data-path`), or for
+//!   the messages of one handle of a communicator ([`Intracomm::with_path`]).
 //! * [`wait_all`], [`wait_any`] and similar functions wait for several operations, also of different types
 //!   ([`Waitable::request_ref`]).
 //! * Non-blocking collectives ([`Intracomm::ibarrier`]) can be waited for in any order. Any waiting thread makes
 //!   progress on all of them.
 //! * A truncated message, a message of another type, a rank that dies or exits, and an invalid argument are an
-//!   [`Error`]. A receive waits as long as its sender may still send, even if that rank has freed the communicator.
+//!   [`Error`]. If a sender frees the communicator without sending, the receive waits until that rank exits.
 //! * [`raw`] has the same calls with pointer, count and datatype.
 //! * [`#[mpj::test]`](macro@test) makes a test of several ranks. A test that hangs reports which rank waits for which.
 //!
 //! # Features
-//! [`datatypes`], [`buffer`] and [`pool`] are the crates underneath; a feature of this crate enables theirs. No feature
+//! [`datatypes`], [`buffer`] and [`pool`] are crates that this one uses; its features enable theirs. No feature
 //! is a default, and none compiles C.
 //! * `half`, `num-complex`: their numbers as elements and as single values;
 //! * `bytemuck`: `PodElement`, for structures of other crates;
 //! * `ndarray`: arrays, and any view of one, as buffers;
-//! * `bytes`: `Bytes` and `BytesMut` as buffers, and what `buffer` and `pool` have for them.
+//! * `bytes`: `Bytes` and `BytesMut` as buffers, also in [`buffer`] and [`pool`].
 
 mod address;
 pub mod boot;
@@ -114,7 +114,7 @@ pub mod datatypes {
     pub use mpj_datatypes::*;
     /// Gives a structure a datatype and makes it a buffer: it can be sent, and received if all of its fields can.
     ///
-    /// The structure must be `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`; padding does not travel.
+    /// The structure must be `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Its padding is not sent.
     /// ```
     /// #[repr(C)]
     /// #[derive(Clone, Copy, mpj::Datatype)]
@@ -160,7 +160,7 @@ pub use mpj_devices as devices;
 pub use mpj_devices::{DataPath, Fault, Stats};
 /// Turns a function into a test that runs as several ranks, each in a thread: `#[mpj::test(ranks = 4)]`.
 ///
-/// The function takes a `World` and returns nothing or a `Result`. These tests run one at a time.
+/// The function takes a `World` and returns nothing or a `Result`. The tests of one process run one at a time.
 ///
 /// A test that exceeds its time limit fails. The message says in which call each rank waits, and for which rank. The
 /// limit is 60 s, unless the test sets another one (`"500ms"`, `"10s"`, `"2min"`):

@@ -8,7 +8,7 @@ use std::{fmt, ptr};
 use mpj_datatypes::{Datatype, Primitive, Receivable, Run};
 use mpj_pool::{AllocError, Pool, RawBuffer};
 
-/// Combines two items into one (MPI 4.1 §6.9).
+/// A reduction operation, which combines two items into one (MPI 4.1 §6.9).
 ///
 /// ```
 /// # mpj::threads(3, |world| {
@@ -33,13 +33,13 @@ pub enum Op {
     Min,
     /// The largest.
     Max,
-    /// Logical and: of `bool`s, and of integers as "not 0".
+    /// Logical and, of `bool`s, and of integers and bytes: a value is true if it is not 0.
     Land,
     /// Logical or.
     Lor,
     /// Logical exclusive or.
     Lxor,
-    /// Bitwise and, of integers and `bool`s.
+    /// Bitwise and, of integers, bytes and `bool`s.
     Band,
     /// Bitwise or.
     Bor,
@@ -60,12 +60,12 @@ pub struct UserOp {
 enum Function {
     /// For items of one type.
     Typed { function: DeferDrop<TypedFn>, name: &'static str, datatype: Datatype },
-    /// For items of any type, which is an argument.
+    /// For items of any datatype, which is passed as an argument.
     Erased(DeferDrop<ErasedFn>),
 }
 
-/// A user function. The drop of its captured values might take long or panic, so the last owner defers it until that is
-/// safe.
+/// A user function. The drop of its captured values might take long or panic, so it is deferred while this thread makes
+/// progress.
 struct DeferDrop<F: ?Sized + Send + Sync + 'static>(ManuallyDrop<Arc<F>>);
 
 impl<F: ?Sized + Send + Sync + 'static> DeferDrop<F> {
@@ -117,8 +117,8 @@ impl fmt::Debug for UserOp {
 }
 
 impl Op {
-    /// Creates an operation from an associative function. If it is not `commutative`, the items are combined in order of
-    /// rank.
+    /// Creates an operation from an associative function. If it is not `commutative`, the items are combined in order
+    /// of rank.
     pub fn user<T: Receivable>(
         commutative: bool,
         function: impl Fn(&T, &T) -> T + Send + Sync + 'static,
@@ -151,12 +151,12 @@ impl Op {
     }
 
     /// Creates an operation for items of any datatype (`MPI_Op_create`): for each `i` below `len`,
-    /// `function(in, inout, len, datatype)` computes `inout[i] = in[i] ∘ inout[i]`. It must be associative; if it is not
-    /// `commutative`, the items are combined in order of rank.
+    /// `function(in, inout, len, datatype)` computes `inout[i] = in[i] ∘ inout[i]`. It must be associative. If it is
+    /// not `commutative`, the items are combined in order of rank.
     ///
     /// The function may read `len` items of the datatype at `in`, and read and write `len` items at `inout`; the two do
-    /// not overlap. It must leave valid values of the type at `inout`. The pointers have the alignment of the call's
-    /// buffers. The items of one call may be passed in several parts.
+    /// not overlap. It must leave valid values of the type at `inout`. If the call's buffers are aligned for the type
+    /// (to at most 64 bytes), the pointers are, too. The items of one collective can be passed in several parts.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -208,8 +208,8 @@ impl Op {
     pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
-            // The function gets items in memory, so the elements must be at the same offsets. A signature is only a hash,
-            // so types with invalid bit patterns are compared exactly.
+            // The function reads items in memory, so the elements must be at the same offsets. A signature is only a
+            // hash, so types with invalid bit patterns are compared exactly.
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
@@ -224,7 +224,7 @@ impl Op {
             .then(|| format!("{self:?} is not defined for {}", primitive.name()))
     }
 
-    /// Combines `count` items at `from` into those at `into`.
+    /// Combines the `count` items at `into` with those at `from`.
     ///
     /// # Errors
     /// The memory for a copy of the items, which the order of the operands may require, is exhausted.
@@ -266,8 +266,8 @@ impl Op {
     }
 }
 
-/// Reads an item. For a type with padding, `padded` has its runs: the bytes between them may belong to other objects and
-/// are not read.
+/// Reads an item. For a type with padding, `padded` has its runs of bytes. The bytes between the runs are not read,
+/// because they may belong to other objects.
 ///
 /// # Safety
 /// The bytes of the runs of `T`'s datatype at `at` are those of a value; `padded` is `None` only if `T` has no padding.
@@ -339,7 +339,7 @@ unsafe fn apply_incoming_last(
     Ok(())
 }
 
-/// Returns whether [`predefined`] has an arm for the operation on this primitive.
+/// Returns whether the operation is defined for this primitive; if so, [`predefined`] implements it.
 fn is_defined_for(op: &Op, primitive: Primitive) -> bool {
     use Primitive::*;
     let (is_number, has_bits) = match primitive {
@@ -394,8 +394,8 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
             arms!($type, op, from, into, count;
                 Op::Sum => |a, b| a + b,
                 Op::Prod => |a, b| a * b,
-                // The result must not depend on the order of the operands: a NaN wins over a number, and -0 is less than
-                // 0, because these are equal but have different bits.
+                // The result must not depend on the order of the operands. So a NaN is preferred to a number, and -0 is
+                // less than 0, although they compare equal.
                 Op::Min => |a, b| if b < a {
                     b
                 } else if a < b {
@@ -454,7 +454,7 @@ unsafe fn predefined(op: &Op, primitive: Primitive, from: *const u8, into: *mut 
         Primitive::U128 => integer!(u128),
         Primitive::Usize => integer!(usize),
         Primitive::Isize => integer!(isize),
-        // `is_defined_for` is false for all operations.
+        // `is_defined_for` is false for all predefined operations.
         Primitive::Char
         | Primitive::Packed
         | Primitive::F16

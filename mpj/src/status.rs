@@ -7,7 +7,7 @@ use crate::address::{Dest, PROC_NULL_NUMBER, Source};
 
 /// The sender, tag and length of a received message.
 ///
-/// As a destination it names the sender, so it is the address of a reply:
+/// Used as a destination, it names the sender, so a reply can be sent to it:
 /// ```
 /// # mpj::threads(3, |world| {
 /// if world.rank() > 0 {

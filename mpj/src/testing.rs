@@ -1,4 +1,4 @@
-//! Rank tests under plain `cargo test`: the functions that [`#[mpj::test]`](macro@crate::test) calls.
+//! Tests with several ranks under plain `cargo test`: the functions that [`#[mpj::test]`](macro@crate::test) calls.
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,7 +13,7 @@ use crate::world::World;
 /// The return types of test functions.
 pub trait TestResult {
     /// # Errors
-    /// The error of the test.
+    /// The error that the test returned.
     fn into_result(self) -> Result<(), String>;
 }
 
@@ -65,7 +65,7 @@ const fn parse(text: &str) -> Option<Duration> {
 /// Parses the argument `timeout` of the attribute, at compile time.
 ///
 /// # Panics
-/// If it is not a valid time.
+/// If it is not a valid time, or is zero.
 pub const fn parse_timeout(text: &str) -> Duration {
     match parse(text) {
         Some(limit) if !limit.is_zero() => limit,
@@ -76,7 +76,7 @@ pub const fn parse_timeout(text: &str) -> Duration {
 /// Runs a test as `ranks` thread ranks. Tests run one at a time, because they share the machine's cores.
 ///
 /// # Panics
-/// If a rank panics or returns an error, or the test takes longer than `limit`.
+/// If a rank panics or returns an error, the ranks cannot start, or the test exceeds `limit` or `MPJ_TEST_TIMEOUT`.
 #[track_caller]
 pub fn run<O: TestResult>(ranks: usize, limit: Duration, test: impl Fn(World) -> O + Send + Sync + 'static) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -104,7 +104,7 @@ fn run_with_timeout<O: TestResult>(
         let watch = Arc::clone(&watch);
         move || {
             let result = threads::run_watched(ranks, &watch, |world| test(world).into_result());
-            // The receiver is gone if the test took too long.
+            // The receiver no longer exists if the test exceeded its time limit.
             let _ = sender.send(result.map(|_| ()).map_err(|error| error.to_string()));
         }
     };

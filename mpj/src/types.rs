@@ -18,7 +18,7 @@ use crate::raw::Buf;
 /// * a slice, array or `Vec` of [`Equivalent`] elements: primitives, arrays of them, and structures with
 ///   `#[derive(Datatype)]`;
 /// * one primitive, or one structure with [`#[derive(mpj::Datatype)]`](derive@crate::Datatype);
-/// * parts of a slice: a [`View`](crate::View), or [`SplitViews`](crate::SplitViews);
+/// * parts of a slice: [`View`](crate::View), [`ViewMut`](crate::ViewMut), those of [`SplitViews`](crate::SplitViews);
 /// * several slices, to send: [`Slices`](crate::Slices);
 /// * a committed [`Buffer`](crate::buffer::Buffer), to send; the receiver uses
 ///   [`recv_buffer`](crate::Intracomm::recv_buffer);
@@ -35,7 +35,7 @@ use crate::raw::Buf;
 /// # }
 /// ```
 ///
-/// Other crates may implement it for their types. A buffer may also consist of several pieces, which are sent as one
+/// Other crates can implement it for their types. A buffer can also consist of several pieces, which are sent as one
 /// message without being joined:
 /// ```
 /// use mpj::raw::{Buf, ChainSegment};
@@ -91,7 +91,7 @@ use crate::raw::Buf;
     note = "send a text with `.as_bytes()`, and any other serde value, such as a tuple, with `send_object`"
 )]
 pub unsafe trait SendBuf {
-    /// Returns where the buffer is and what it is made of.
+    /// Returns the address, the number and the type of the items.
     fn send_buf(&self) -> Buf;
 }
 
@@ -107,7 +107,7 @@ pub unsafe trait SendBuf {
     note = "receive any other serde value, such as a text or a tuple, with `recv_object`"
 )]
 pub unsafe trait RecvBuf: SendBuf {
-    /// Returns where the buffer is and what it is made of.
+    /// Returns the address, the number and the type of the items.
     fn recv_buf(&mut self) -> Buf;
 }
 
@@ -130,7 +130,7 @@ unsafe impl<T: Receivable> RecvBuf for [T] {
 
 macro_rules! by_slice {
     ($([$($generics:tt)*] $buffer:ty),* $(,)?) => {$(
-        // SAFETY: its slice is a `SendBuf`. The elements move only when the buffer itself is moved (arrays), or never.
+        // SAFETY: its slice is a `SendBuf`. The elements move only when the array is moved or the `Vec` is changed.
         unsafe impl<T: Equivalent, $($generics)*> SendBuf for $buffer {
             #[inline]
             fn send_buf(&self) -> Buf {

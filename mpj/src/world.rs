@@ -27,8 +27,8 @@ pub(crate) const STATS: Number = Number {
 /// The communicator of all ranks, and this rank's part in the job.
 ///
 /// Clones refer to the same rank. The rank leaves the job when its function has returned, or, after
-/// [`init`](crate::init), when the last clone is dropped: it waits until its messages have been sent, and notifies the
-/// other ranks.
+/// [`init`](crate::init), when the last clone is dropped. It then waits until its messages have been sent, and notifies
+/// the other ranks.
 #[derive(Clone, Debug)]
 pub struct World {
     comm: Intracomm,
@@ -82,10 +82,10 @@ impl World {
         &self.boot
     }
 
-    /// Aborts the whole job (MPI_Abort): pending operations of all ranks fail, and the exit code of the job is the lowest
+    /// Aborts the whole job (MPI_Abort): pending operations of all ranks fail. The exit code of the job is the lowest
     /// eight bits of `code`, or 1 if these are 0 and `code` is not.
     ///
-    /// The call returns, so that the caller can clean up and exit. All its later calls fail as well.
+    /// The call returns, so that the caller can clean up and exit. It must not wait for other ranks any more.
     pub fn abort(&self, code: i32, why: &str) {
         self.boot.abort(code, why);
     }
@@ -110,9 +110,9 @@ impl World {
         self.engine().stats()
     }
 
-    /// Returns the pool of this rank. Ranks that are reached through shared memory can read its blocks in place: if
-    /// [`isend`](Intracomm::isend) sends a block, [`recv_block`](Intracomm::recv_block) need not copy it. Without shared
-    /// memory, or when `MPJ_SHM_POOL_MIB` is used up, it is an ordinary pool.
+    /// Returns the pool of this rank. Ranks that share memory with this rank can read its blocks in place: if
+    /// [`isend`](Intracomm::isend) sends a block, [`recv_block`](Intracomm::recv_block) need not copy it. Without
+    /// shared memory, or when `MPJ_SHM_POOL_MIB` is used up, it is an ordinary pool.
     pub fn pool(&self) -> &RankPool {
         self.engine().pool()
     }

@@ -1,9 +1,9 @@
 //! Models the memory cost of cached blocks: the size of regions for the mix of `mpj-perf pools`.
 //!
 //! 256 blocks of 64 B to 8 MiB are live; each step frees a random block and allocates another. Blocks above 128 KiB are
-//! runs of 256 KiB in regions, smaller blocks share such runs. A freed block is kept for the next request of at least
-//! two thirds of its size, up to a budget. Kept blocks are returned before regions grow. Printed for 40 streams: bytes
-//! of regions ÷ peak of live bytes, and the share of requests served by kept blocks.
+//! runs of 256 KiB units in regions; smaller blocks share units. Up to a budget, a freed run is kept for a request of
+//! two thirds to all of its size. Kept runs are returned before regions grow. Printed for 40 streams: bytes of regions
+//! ÷ peak of live bytes, and the share of requests for runs that kept runs served.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 mod stream;
@@ -61,7 +61,7 @@ impl Regions {
         Some(run)
     }
 
-    /// Allocates a run, after kept runs are returned if necessary.
+    /// Allocates a run. If necessary, first returns the kept runs, then grows.
     fn get(&mut self, units: usize, kept: &mut Vec<(usize, Run)>) -> Run {
         loop {
             if let Some(run) = self.take(units) {
@@ -95,7 +95,7 @@ impl Regions {
 /// The size of a block, and its run unless it shares one.
 type Block = (usize, Option<Run>);
 
-/// Returns region bytes ÷ peak of live bytes, and the share of blocks with a run that were kept ones.
+/// Returns region bytes ÷ peak of live bytes, and the share of requests for runs that kept runs served.
 fn walk(seed: u64, (fit, growth): (Fit, Growth), budget: impl Fn(usize) -> usize) -> (f64, f64) {
     let mut random = Random(seed);
     let mut regions = Regions { taken: Vec::new(), fit, growth };

@@ -1,6 +1,6 @@
 //! Prints the time and memory of pools: `cargo run --release -p mpj-pool --example pool_timings`.
 //!
-//! Times are the minimum of several batches, in nanoseconds, and include the loop around the call.
+//! A time is the mean of the fastest of several batches, in nanoseconds, and includes the loop around the call.
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
 use std::hint::black_box;
@@ -91,7 +91,7 @@ fn two_threads<P: Pool>(pool: &P, size: usize) -> Result<f64, AllocError> {
         let mut random = Random(seed);
         let mut live = (0..16).map(|_| pool.alloc(size)).collect::<Result<Vec<_>, _>>()?;
         fastest_mean(25, 100_000, || {
-            // The index check comes first: a block held during the check must be in memory, in case of a panic.
+            // The index check comes before the allocation: a panic after it would have to drop the new block.
             let slot = &mut live[random.below(16)];
             *slot = pool.alloc(black_box(size))?;
             Ok(())

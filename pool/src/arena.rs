@@ -21,7 +21,7 @@ use state::State;
 
 pub(crate) type MakeStorage<S> = Box<dyn Fn(usize) -> Result<S, StorageError> + Send + Sync>;
 
-/// A storage, and the fields through which a block finds its arena. Immutable.
+/// A storage, and the fields through which a block finds its arena. Only its registrations change.
 #[derive(Debug)]
 #[repr(align(256))]
 pub(crate) struct ArenaRegion<S: Storage> {
@@ -47,8 +47,8 @@ impl<S: Storage> ArenaRegion<S> {
 /// 1. It is freed when the pool is dropped and no block is live, by the thread that first sees both under the lock.
 ///    Cached blocks do not count: a flag stops their threads from using them.
 /// 2. Each region's `arena` points to it and each region's `slot` is its index in `State::slots`, as long as the region
-///    lives; a region with live blocks is not removed.
-/// 3. `this` points to the arena, which must be freed through this pointer: one made from `&self` must not free.
+///    lives; a region of live or cached blocks is not removed.
+/// 3. `this` points to the arena and is the pointer to free it by; a pointer made from `&self` must not free.
 pub(crate) struct Arena<S: Storage> {
     this: NonNull<Arena<S>>,
     lock: Lock<State<S>>,
@@ -68,15 +68,15 @@ pub(crate) struct CacheShared {
     id: u64,
     budget: Budget,
     depot: Depot,
-    /// The bytes that all threads together may cache in large blocks, in addition to their own budgets.
+    /// The bytes that all threads together may still cache in large blocks, in addition to their own budgets.
     large: ByteBudget,
 }
 
 impl CacheShared {
-    /// `large` is 1/`LARGE_SHARE` of the largest size that the shared regions ever had.
+    /// The bytes added to `large` are 1/`LARGE_SHARE` of the largest total size of the shared regions so far.
     const LARGE_SHARE: u64 = 4;
 
-    /// `budget` is the number of bytes of small blocks per thread, and of blocks in the depot.
+    /// `budget` is the maximum number of bytes in small blocks of a thread, in its large blocks, and in the depot.
     pub(crate) fn new(budget: usize) -> CacheShared {
         CacheShared {
             id: cache::new_id(),
@@ -179,7 +179,7 @@ impl<S: Storage> Arena<S> {
         self.lock.lock().alloc(class, len)
     }
 
-    /// Creates a region, unless another thread has just created a suitable one.
+    /// Allocates after the regions had no room: from blocks freed meanwhile, cached blocks, or a new region.
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, len: usize) -> Result<Block<S>, AllocError> {
@@ -290,7 +290,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Grows a live block in place to `len` bytes, more than it has, if the memory after it is free.
+    /// Grows a live block in place to `len` bytes, more than it has, if the memory after it is free and suitable.
     ///
     /// # Safety
     /// `block` is a live block of an arena of this type, and is used again only if this returns `None`.
@@ -375,5 +375,5 @@ impl<S: Storage> fmt::Debug for Arena<S> {
     }
 }
 
-// SAFETY: all mutable state is under locks, and so is what the pointers refer to.
+// SAFETY: all mutable state is atomic or under locks, and `this` points to the arena itself.
 unsafe impl<S: Storage> Send for Arena<S> {}

@@ -11,7 +11,7 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 
 /// A block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool. Dropping it, on any thread, frees it.
 ///
-/// A block may outlive its pool, which then keeps its memory until the last block is dropped.
+/// A block may outlive its pool: its memory stays until the last block of the pool is dropped.
 ///
 /// ```
 /// use mpj_pool::{DefaultBlock, Pool, RawBuffer};
@@ -34,7 +34,7 @@ pub struct Block<S: Storage> {
 /// The value of freed bytes in debug builds.
 const POISON: u8 = 0xdb;
 /// The maximum number of poisoned bytes: most uses after free read the beginning of a block.
-const POISONED: usize = 64 << 10;
+const MAX_POISONED_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Block<S> {
     /// # Safety
@@ -49,19 +49,18 @@ impl<S: Storage> Block<S> {
         ManuallyDrop::new(self).raw
     }
 
-    /// Returns the same block, rebuilt from registers.
+    /// Returns the same block, with its handle in registers.
     ///
-    /// Used on the slow path of a function that also has a fast one. If both paths wrote their result to memory, the
-    /// caller would read it back too early and in other widths than it was written, ten times slower than the fast
-    /// path.
+    /// For the slow path of a function that also has a fast path. If both wrote the handle to memory, the caller would
+    /// load it with another width than that of the stores. Such a load takes ten times as long as the fast path.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
         let BlockPtr { base, tag } = self.into_raw();
         Block { raw: BlockPtr { base: black_box(base), tag: black_box(tag) }, region: PhantomData }
     }
 
-    /// Grows the block in place to at least `len` bytes, if the memory after it is free; its content stays. A block
-    /// that is large enough is returned unchanged.
+    /// Grows the block in place to at least `len` bytes, if the memory after it is free and suitable. It keeps its
+    /// content. A block that is large enough is returned unchanged.
     ///
     /// ```
     /// use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer};
@@ -87,10 +86,10 @@ impl<S: Storage> Block<S> {
         }
     }
 
-    /// Makes reads after the free visible in debug builds.
+    /// Overwrites the start of the block, so that reads after the free are noticed.
     fn poison(&mut self) {
         let bytes = self.as_uninit_mut();
-        let len = bytes.len().min(POISONED);
+        let len = bytes.len().min(MAX_POISONED_BYTES);
         bytes[..len].fill(core::mem::MaybeUninit::new(POISON));
     }
 

@@ -8,10 +8,10 @@ pub(crate) use size::Class;
 /// The size of the smallest block, and of a *leaf*, the unit of all offsets in a region: one cache line.
 pub const MIN_BLOCK: usize = 64;
 
-/// The largest alignment that a block gets for its size alone.
+/// The largest alignment that pools guarantee.
 pub const MAX_ALIGN: usize = 4096;
 
-/// The largest block of any pool: the largest address space, or with 32 bits half of the largest allocation.
+/// The largest block with a class, and of any `Buddy` or `Magazine`: 32 PiB, or 1 GiB with 32-bit addresses.
 pub(crate) const MAX_BLOCK: usize = 1 << if usize::BITS == 64 { 55 } else { 30 };
 
 /// Returns the minimum alignment of a block for `len` bytes: the largest power of two ≤ min(`len`, 4096), at least 64.

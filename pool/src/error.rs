@@ -20,14 +20,14 @@ pub struct AllocError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AllocErrorKind {
-    /// The pool can never hold such a block.
+    /// The request exceeds the maximum of the pool.
     TooLarge,
     /// The pool has reached its limit. The request may succeed when other blocks are freed.
     Full {
-        /// The limit of the pool in bytes, including cached blocks.
+        /// The limit of the pool's memory in bytes.
         capacity: usize,
     },
-    /// The pool could not get another region.
+    /// The pool could not create another region.
     Storage(StorageError),
 }
 

@@ -100,7 +100,7 @@ impl<B: RawBuffer> AsMut<[u8]> for FilledBlock<B> {
 }
 
 impl<B: RawBuffer> io::Write for FilledBlock<B> {
-    /// Writes up to the free space of the block, possibly 0 bytes.
+    /// Writes the first bytes, up to the free space of the block, possibly 0.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(self.remaining_capacity());
         self.extend_from_slice(&bytes[..count]).map_err(io::Error::other)?;

@@ -1,11 +1,11 @@
 //! Pooled, aligned, registrable memory for messages.
 //!
-//! A [`Storage`] is a stable range of bytes. A [`Pool`] allocates blocks from such ranges. A block is a [`RawBuffer`];
-//! dropping it, on any thread, frees it. Blocks are not zeroed, pages are not returned between messages, and each block
-//! is aligned to the largest power of two ≤ min(its length, 4096), at least 64.
+//! A [`Storage`] is a stable range of bytes. A [`Pool`] allocates blocks from storages. A block is a [`RawBuffer`];
+//! dropping it, on any thread, frees it. Blocks are not zeroed. Each is aligned to the largest power of two ≤
+//! min(requested length, 4096), at least 64.
 //!
-//! A pool gives a server or a simulation memory for messages that one thread allocates and another frees, megabytes at
-//! a time, without a lock, a page fault or a `memset`.
+//! The default pool is for servers and simulations in which one thread allocates a message and another frees it. Most
+//! allocations take no lock and cause no page fault.
 //!
 //! # Which storage?
 //! | storage | memory | use it |
@@ -14,7 +14,7 @@
 //! | [`Heap`] | the global allocator, faulted in on access | for small pools, and under tools that check allocations |
 //! | [`Huge`] | huge pages of the system's reserve, or [`Pages`] if it has none | for regions of gigabytes |
 //! | [`FileStorage`] | a named file; its functions are unsafe | for pools larger than the main memory, or found by name |
-//! | [`SharedStorage`] | a sealed memfd that other processes can map | to send blocks to other processes of the host by offset |
+//! | [`SharedStorage`] | a sealed memfd that other processes can map | to pass blocks to other processes of the host by offset |
 //!
 //! For a custom storage, implement [`Storage`], whose documentation lists the requirements.
 //!
@@ -28,22 +28,22 @@
 //! | [`Magazine::growing`] | a separate pool, with or without a limit | to limit or to separate memory |
 //! | [`Magazine::fixed`] | a pool over one storage | for a shared segment, or a region registered in advance |
 //! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the pools of the mpjbuf paper, and no pool | for comparisons; see [`strategy::visit`] |
-//! | [`Buddy`] | [`Magazine`] without caches: one lock | where each byte of a small pool counts |
+//! | [`Buddy`] | one lock, no caches; each size is a power of two | for small pools, in which caches would hold too much |
 //!
 //! # Cost
 //! | | time | memory |
 //! |---|---|---|
-//! | a block that the thread has freed before | 2 to 3 ns, the same at 64 B and 8 MiB; no atomic instruction | the size class: +9 % on average, +25 % at most above 256 B, +60 % for one that was kept for another class |
+//! | a block that the thread has freed before | 2 to 3 ns, the same at 64 B and 8 MiB; no atomic instruction | the size class: +9 % on average, +25 % at most above 256 B, +75 % at most for a block that was cached for a larger class |
 //! | a block freed on another thread | a lock for dozens of blocks | the same |
-//! | a block that is not cached | one lock, some tens of ns, however many blocks are live | a run of leaves; the rest stays free |
+//! | a block that is not cached | one or two locks, some tens of ns, however many blocks are live | a run of leaves; the rest stays free |
 //! | the first block of a region | the system's time to allocate the pages, once | regions double, 1 MiB to 16 MiB by default |
 //! | a block above half a region | a separate mapping; the last eight idle ones are kept | whole pages |
 //! | the cache of a thread | | 8 MiB in blocks up to 512 KiB, 8 MiB in larger ones; each at most a 32nd of the limit of the pool |
-//! | shared by all threads | | the same amount in the depot; in blocks above 512 KiB a quarter of the largest size that the regions had |
+//! | shared by all threads | | the same amount in the depot; in blocks above 512 KiB a quarter of the largest total size of shared regions |
 //! | peak memory for 256 random blocks of 64 B to 8 MiB | | 1.35 times the peak of live bytes on [`Heap`], 1.5 times on [`Pages`] |
-//! | bookkeeping | | 0.8 % of a region, outside it; 40 KiB per thread |
+//! | bookkeeping | | 0.8 % of a region, outside it; up to 75 KiB per thread and pool |
 //!
-//! `cargo run --release -p mpj-pool --example pool_timings` prints the figures of a machine.
+//! `cargo run --release -p mpj-pool --example pool_timings` measures most of these on a machine.
 //!
 //! # Examples
 //! A server: one thread receives into blocks, other threads process and drop them.
@@ -79,17 +79,17 @@
 //! The README lists the storages of each system.
 //!
 //! The crate supports 32-bit and 64-bit CPUs of either byte order, with 64-bit atomics or (by `portable-atomic`)
-//! without. With 32 bits a block has at most 1 GiB. The tests run on x86-64 Linux, nearly all of them on i686, too. For
-//! macOS, Windows, aarch64 and 32-bit PowerPC the code is type-checked, and the code for systems other than Linux
-//! (`--cfg mpj_portable` selects it) is tested on Linux.
+//! without. With 32-bit addresses, a block of a [`Magazine`] has at most 1 GiB. The tests run on x86-64 Linux.
+//! `.ci/portable` tests the code for other systems (`--cfg mpj_portable`) on Linux, type-checks it for macOS and
+//! Windows, and runs most tests for i686, aarch64, s390x and 32-bit PowerPC, most under an emulator.
 //!
 //! # Safety model
 //! * The bytes of a block belong to its handle alone. `unsafe` code that accesses them through the pointer must keep
 //!   the handle alive and borrowed accordingly.
-//! * Free memory is recorded outside the managed memory: no late, remote or wild write into a block corrupts a pool.
+//! * Except in [`Buddy1`], free blocks are recorded outside the memory: no late or wild write into it corrupts a pool.
 //! * A [`SharedStorage`] segment is rejected unless it is sealed: no peer can truncate it while it is read.
 //! * Peers that map a segment are trusted not to write into blocks that were not sent to them: one user on one host is
-//!   one trust domain. The reader still checks everything that they write.
+//!   one trust domain. Readers must still check everything that peers write.
 
 mod buddy;
 mod cache;
@@ -109,7 +109,7 @@ mod filled_block;
 #[cfg(feature = "allocator-api2")]
 #[allow(unsafe_code, reason = "keeps a handle in front of a collection's bytes")]
 mod pool_allocator;
-#[allow(unsafe_code, reason = "drops a storage unless a device may still write to it")]
+#[allow(unsafe_code, reason = "drops a storage unless a device might still write to it")]
 mod registration;
 #[allow(unsafe_code, reason = "the cell under the lock")]
 mod sync;

@@ -10,7 +10,7 @@ use crate::{Block, MAX_ALIGN, Magazine, Pool, RawBuffer};
 /// An allocator whose memory comes from a pool, for `allocator_api2::vec::Vec`, `hashbrown::HashMap` and the like.
 ///
 /// A collection does not pass the handle of the block that it frees. Therefore the handle is stored in front of the
-/// bytes, in 64 additional bytes, and the storage must be [`PrivateStorage`]. Alignments up to 2048 are possible.
+/// bytes, in max(64, alignment) more bytes, and the storage must be [`PrivateStorage`]. The largest alignment is 2048.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;

@@ -45,7 +45,7 @@ pub unsafe trait RawBuffer: Send {
 
     /// Returns the bytes of the block, which may be uninitialised.
     fn as_uninit(&self) -> &[MaybeUninit<u8>] {
-        // SAFETY: invariant 1 gives one live allocation of `capacity()` bytes, invariant 2 and `&self` exclude writers.
+        // SAFETY: points 1 and 2 of the contract; `&self` excludes writers.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
             core::slice::from_raw_parts(self.as_ptr().as_ptr().cast(), self.capacity())
@@ -54,7 +54,7 @@ pub unsafe trait RawBuffer: Send {
 
     /// Returns the bytes of the block for writing.
     fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: invariants 1 and 2, and `&mut self` makes this the only view.
+        // SAFETY: points 1 and 2 of the contract; `&mut self` makes this the only view.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
             core::slice::from_raw_parts_mut(self.as_ptr().as_ptr().cast(), self.capacity())
@@ -108,7 +108,7 @@ pub trait Pool: Send + Sync + fmt::Debug {
     /// Returns the counters, summed over threads and regions.
     fn stats(&self) -> PoolStats;
 
-    /// Returns unused memory to the operating system. Returns the number of bytes.
+    /// Frees unused regions. Returns the number of bytes. The default frees none.
     fn trim(&self) -> usize {
         0
     }

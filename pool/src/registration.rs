@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Storage;
 
-/// The access to registered memory, in addition to local reads for sends and local writes for receives.
+/// The access of peers to registered memory, in addition to local reads for sends and local writes for receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub struct Access {
@@ -57,7 +57,7 @@ impl core::error::Error for RegisterError {}
 /// 2. When `deregister` returns `Ok`, the device is quiesced: it will not read or write the region again, whatever was
 ///    posted and whatever a peer still sends. If that cannot be guaranteed, `deregister` returns an error.
 /// 3. The value keeps the parts of the device that it needs open.
-#[expect(unsafe_code, reason = "a region is unmapped on its word")]
+#[expect(unsafe_code, reason = "a region is unmapped when it reports that the device is quiesced")]
 pub unsafe trait RegionRegistration: Any + Send + Sync + fmt::Debug {
     /// Deregisters the region and quiesces the device. Also called if the device has already done so.
     ///
@@ -108,9 +108,9 @@ impl Registrations {
 pub struct Region {
     /// The first byte.
     pub base: NonNull<u8>,
-    /// The length in bytes, whole pages.
+    /// The length in bytes.
     pub len: usize,
-    /// The page size.
+    /// The page size in bytes.
     pub page: usize,
     /// The registrations of the region. If one of them cannot be deregistered, the memory stays mapped.
     pub registrations: Registrations,
@@ -126,8 +126,8 @@ static LEAKED: Mutex<Vec<Box<dyn Storage>>> = Mutex::new(Vec::new());
 
 /// A storage and its registrations.
 ///
-/// If a device does not deregister it on drop, it is [leaked](LEAKED): a late write must not hit memory mapped there
-/// since.
+/// If a device does not deregister it on drop, it is [leaked](LEAKED): a late write must not hit memory that was
+/// mapped there since.
 #[derive(Debug)]
 pub(crate) struct RegisteredStorage<S: Storage> {
     storage: ManuallyDrop<S>,

@@ -17,7 +17,7 @@ pub struct PoolStats {
     pub live_blocks: u64,
     /// Bytes granted in live blocks.
     pub live_bytes: u64,
-    /// The maximum number of bytes out of the regions at one time, in live and cached blocks.
+    /// The maximum number of bytes at one time in live and cached blocks.
     pub peak_bytes: u64,
     /// Bytes in blocks cached by threads and depots.
     pub cached_bytes: u64,
@@ -33,7 +33,7 @@ pub struct PoolStats {
     pub allocs: u64,
     /// Blocks freed so far.
     pub frees: u64,
-    /// Allocations from a cache of the calling thread, without a lock.
+    /// Allocations of blocks that the calling thread had cached.
     pub hits: u64,
     /// All other allocations: from a depot, a region, or the system.
     pub misses: u64,

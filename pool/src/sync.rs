@@ -1,4 +1,4 @@
-//! The lock of this crate, and values that one thread writes and others read, over the atomics of core or loom.
+//! The lock, counters, budgets and flags of this crate, over the atomics of core or loom.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -48,10 +48,10 @@ mod cell {
 
 /// A mutex whose last access to its own memory is the store that unlocks it.
 ///
-/// std's mutex does not guarantee this. The last block of a dropped pool frees the pool, with this lock, right after
-/// another thread may have unlocked it.
+/// std's mutex does not guarantee this. Dropping the last block of a dropped pool frees this lock, possibly right after
+/// another thread has unlocked it.
 ///
-/// Held for tens of nanoseconds, never across a system call. Waiters spin, then yield, then sleep.
+/// Held for a short time, without system calls except of the allocator. Waiters spin, then yield, then sleep.
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
@@ -184,7 +184,7 @@ impl OwnerCounter {
     }
 }
 
-/// An amount that any thread takes from and adds to; never negative.
+/// A number of bytes that any thread takes from and adds to; never negative.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(AtomicU64);
 
@@ -193,7 +193,7 @@ impl ByteBudget {
         ByteBudget(AtomicU64::new(amount))
     }
 
-    /// Takes up to `count` portions of `each`, at least 1. Returns the number of portions.
+    /// Takes up to `count` portions of `each` bytes, which is not 0. Returns the number of portions.
     pub(crate) fn take(&self, count: u64, each: u64) -> u64 {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {

@@ -1,4 +1,4 @@
-//! Heap storage on an allocator that aligns no more than requested, and checks freed layouts.
+//! Heap storage on an allocator that aligns no more than requested, and checks the alignment of each free.
 #![allow(unsafe_code, reason = "an allocator")]
 
 #[path = "suite/contracts.rs"]
@@ -19,8 +19,8 @@ impl Odd {
     }
 }
 
-// SAFETY: each allocation lies in one of the system's that is larger by twice the alignment, one alignment from its
-// start, which is a multiple of twice the alignment.
+// SAFETY: each allocation starts one alignment after the start of a system allocation, which is larger by twice the
+// alignment and starts at a multiple of that.
 unsafe impl GlobalAlloc for Odd {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the layout is larger than the caller's, which is not empty.
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Odd {
     }
 }
 
-/// The number of frees with another layout than that of the allocation.
+/// The number of frees whose address is not an odd multiple of the given alignment.
 static MISMATCHED_FREES: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]

@@ -9,11 +9,11 @@ use crate::{ALIGN, Element};
 /// Spare bytes of a block, filled from front to back.
 ///
 /// # Invariants
-/// 1. `bytes[..filled]` hold values.
+/// 1. `bytes[..filled]` are initialised.
 pub(crate) struct SpareWriter<'a> {
     bytes: &'a mut [MaybeUninit<u8>],
     filled: usize,
-    /// Whether the section has the other byte order. Never changes, so that the common path has no test.
+    /// Whether `put` reverses the bytes of elements. Never changes, so inlining removes the test from the common path.
     is_swapped: bool,
     failed: bool,
 }
@@ -39,7 +39,7 @@ impl<'a> SpareWriter<'a> {
         self.put_slice_as_is(src);
     }
 
-    /// Appends the elements that fit, in this machine's byte order.
+    /// Appends the elements that fit, without swapping them.
     #[inline(always)]
     pub(crate) fn put_slice_as_is<T: NoUninit>(&mut self, src: &[T]) {
         let Some(rest) = self.bytes.get_mut(self.filled..) else { return };
@@ -83,13 +83,13 @@ impl<'a> SpareWriter<'a> {
         }
     }
 
-    /// Returns whether elements are swapped. A caller with many appends calls it once and has a loop for each order.
+    /// Returns whether `put` swaps elements. A caller with many appends calls this once and has a loop for each order.
     #[inline]
     pub(crate) fn is_swapped(&self) -> bool {
         self.is_swapped
     }
 
-    /// Appends the elements that fit, in this machine's byte order.
+    /// Appends the elements that fit, without swapping them.
     #[inline(always)]
     pub(crate) fn put_as_is<T: NoUninit>(&mut self, elements: impl Iterator<Item = T>) {
         let places = self.bytes[self.filled..].chunks_exact_mut(size_of::<T>());
@@ -133,17 +133,17 @@ impl<'a> SpareWriter<'a> {
         let (eights, rest) = items.as_chunks::<8>();
         let (wide, narrow) = places.split_at_mut(eights.len() * 8 * size_of::<T>());
         for (places, eight) in wide.chunks_exact_mut(8 * size_of::<T>()).zip(eights) {
-            put_some(places, eight, &make)?;
+            store_elements(places, eight, &make)?;
         }
-        put_some(narrow, rest, &make)?;
+        store_elements(narrow, rest, &make)?;
         self.filled += put;
         Some(())
     }
 }
 
-/// Stores one element in each place; `items` must not be longer than `places`.
+/// Stores one element for each item. The caller counts all of `places` as initialised, so there is an item for each.
 #[inline(always)]
-fn put_some<S: Copy, T: NoUninit>(
+fn store_elements<S: Copy, T: NoUninit>(
     places: &mut [MaybeUninit<u8>],
     items: &[S],
     make: impl Fn(S) -> Option<T>,

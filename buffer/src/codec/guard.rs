@@ -10,8 +10,8 @@ use super::limits::Limits;
 pub(super) struct LimitGuard<'g, T> {
     inner: T,
     limits: &'g Limits,
-    /// Whether the number of elements is read from the bytes, and all elements so far were zero-sized. False for the
-    /// fields of a type, whose number is fixed.
+    /// Whether the number of elements is read from the bytes, and all elements so far were zero-sized. Always false for
+    /// the fields of a type: their number is fixed.
     announced: bool,
 }
 
@@ -36,7 +36,7 @@ macro_rules! leaves {
     )*};
 }
 
-// Composite values; all but structs and tuples have bytes of their own.
+// Composite values; all but structs, newtypes and tuples have bytes of their own, such as a length.
 macro_rules! nests {
     ($($method:ident ($($arg:ident: $type:ty),*) $moved:literal $announced:literal;)*) => {$(
         #[inline]

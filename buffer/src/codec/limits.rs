@@ -11,7 +11,7 @@ pub(super) struct Limits {
     depth: Cell<u32>,
     zero_sized: Cell<u32>,
     byte_budget: Cell<usize>,
-    /// Whether bytes have been read since this was last cleared.
+    /// Whether bytes have been read since this flag was last cleared.
     pub(super) moved: Cell<bool>,
     failure: Cell<Option<CodecError>>,
 }
@@ -31,8 +31,8 @@ impl Limits {
         self.failure.get()
     }
 
-    /// Returns the number of elements to reserve memory for if `announced` are announced. In a valid value each has at
-    /// least one byte. Otherwise false lengths of nested sequences would reserve memory for all bytes at every level.
+    /// Returns for how many of `announced` elements to reserve memory: at most one per byte. All sequences of a value
+    /// share the budget. Otherwise nested sequences with false lengths would reserve memory at every level.
     pub(super) fn hint(&self, announced: usize) -> usize {
         let byte_budget = self.byte_budget.get();
         let hint = announced.min(byte_budget);
@@ -58,7 +58,7 @@ impl Limits {
     }
 
     /// Reads an element of a sequence whose length is read from the bytes, counts it if it is zero-sized, and returns
-    /// whether it has bytes. If one element has bytes, all have, so the caller stops counting.
+    /// whether it has bytes. After an element with bytes the caller stops counting: all elements have the same type.
     #[inline]
     pub(super) fn element<T, E: Error>(
         &self,
@@ -73,7 +73,7 @@ impl Limits {
                 None => return Err(self.fail(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })),
             }
         }
-        // `moved` is now true for the enclosing sequence too: the length of this one has bytes.
+        // `moved` is now true for the enclosing sequence, too, because the length of this sequence has bytes.
         Ok((value, moved))
     }
 }

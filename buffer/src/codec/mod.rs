@@ -9,15 +9,15 @@
 //!
 //! # Untrusted input
 //! Values nested deeper than [`MAX_DEPTH`], and values with more than [`MAX_ZERO_SIZED`] zero-sized elements, are
-//! errors. A length reserves no more memory than the available bytes can fill. The `Deserialize` implementation of a
-//! type is outside of these limits.
+//! errors. All lengths in a value reserve memory for no more elements than the value has bytes. The `Deserialize`
+//! implementation of a type is outside of these limits.
 //!
 //! # Implementing a codec
 //! 1. Choose an id from 128 on; lower ids belong to this crate. It is a wire value.
-//! 2. `encode` pushes the value's bytes into the [`RecordWriter`]. It needs neither a length in front nor a mark at the
-//!    end: each record carries its length.
-//! 3. `decode` gets exactly the bytes pushed, from an untrusted peer. It returns errors, reserves no more memory than
-//!    the bytes justify, and rejects trailing bytes.
+//! 2. `encode` pushes the value's bytes into the [`RecordWriter`]. The value needs neither a length in front nor a mark
+//!    at the end: each record contains its length.
+//! 3. `decode` gets the bytes of one record, from an untrusted peer. It must not panic, must not reserve much more
+//!    memory than the bytes can fill, and must reject trailing bytes.
 mod fixed;
 mod guard;
 mod limits;
@@ -59,7 +59,7 @@ pub trait Codec {
     /// Pushes the bytes of `value`.
     ///
     /// # Errors
-    /// The error of `out`, or [`CodecError`] if the value cannot be encoded. Then none of the value is in the message.
+    /// The error of `out`, or [`CodecError`] if the value cannot be encoded. Then the buffer discards the value.
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError>;
 
     /// Decodes a value from all of `bytes`. It may borrow from them.

@@ -1,4 +1,4 @@
-//! The default codec: compact, without byte order, specified at <https://postcard.jamesmunns.com>.
+//! The default codec: compact, the same bytes on every machine, specified at <https://postcard.jamesmunns.com>.
 
 use postcard::Error;
 use postcard::ser_flavors::Flavor;
@@ -17,7 +17,7 @@ impl Codec for Postcard {
     const ID: u8 = 1;
 
     fn encode<T: Serialize + ?Sized>(value: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError> {
-        postcard::serialize_with_flavor(value, SinkFlavor(out)).map_err(from_postcard)
+        postcard::serialize_with_flavor(value, RecordFlavor(out)).map_err(from_postcard)
     }
 
     fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CodecError> {
@@ -32,9 +32,9 @@ impl Codec for Postcard {
     }
 }
 
-struct SinkFlavor<'a, 'b>(&'a mut RecordWriter<'b>);
+struct RecordFlavor<'a, 'b>(&'a mut RecordWriter<'b>);
 
-impl Flavor for SinkFlavor<'_, '_> {
+impl Flavor for RecordFlavor<'_, '_> {
     type Output = ();
 
     #[inline]

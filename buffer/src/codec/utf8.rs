@@ -1,17 +1,17 @@
-//! Strings from untrusted bytes, with a short path for the most frequent: short ASCII strings.
+//! Strings from untrusted bytes, with a fast path for short ASCII strings, the most frequent ones.
 
 use crate::CodecError;
 
 #[inline]
 pub(super) fn utf8(bytes: &[u8]) -> Result<&str, CodecError> {
     if is_short_ascii(bytes) {
-        // SAFETY: no byte has its top bit set, and each such byte is a character of its own in UTF-8.
+        // SAFETY: all bytes are ASCII, and ASCII is valid UTF-8.
         return Ok(unsafe { core::str::from_utf8_unchecked(bytes) });
     }
     core::str::from_utf8(bytes).map_err(|_| CodecError::Malformed)
 }
 
-/// Returns whether the bytes are short and ASCII. Reads two equal parts, from the front and the end, which may overlap.
+/// Returns whether the bytes are short and ASCII. Reads 4 or more as two equal parts, which may overlap.
 #[inline]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     match bytes.len() {

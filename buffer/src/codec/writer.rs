@@ -11,17 +11,17 @@ use crate::dynamic::Chain;
 pub struct RecordWriter<'a> {
     chain: &'a mut Chain,
     cursor: Cursor,
-    /// Whether a push went through the chain since this was last cleared.
+    /// Whether a push went through the chain since this flag was last cleared.
     split: bool,
 }
 
 /// Position in the chain's tail: two words, passed in registers.
 ///
 /// # Invariants
-/// 1. `at` and the `left - 1` bytes after it are the end of the chain's tail, or `left` is 0. The writer that holds the
-///    cursor borrows the chain mutably, so no other code uses them; no two writers have cursors into the same bytes.
-/// 2. `left` was at most the length of the chain's `window` when that was last read, and the bytes from there to `at`
-///    hold pushed values that the chain does not count yet.
+/// 1. The `left` bytes from `at` on are the end of the chain's tail. The writer that holds the cursor borrows the chain
+///    mutably, so no other code uses them; no two writers have cursors into the same bytes.
+/// 2. The bytes from the start of the chain's `window` to `at` are in the tail and initialised: they were pushed, but
+///    the chain does not count them yet. The cursor [`NOWHERE`](Self::NOWHERE) has no bytes, so neither applies to it.
 #[derive(Clone, Copy)]
 struct Cursor {
     at: NonNull<u8>,
@@ -42,7 +42,7 @@ impl Cursor {
         chain.poisoned |= self.at == Self::NOWHERE.at;
         let (from, _) = chain.window();
         let pushed = self.at.addr().get().saturating_sub(from.addr().get());
-        // SAFETY: invariants 1 and 2: the `pushed` bytes after the tail's end, all within the tail, hold values.
+        // SAFETY: invariant 2: `pushed` bytes of the window are initialised; 0 bytes for `NOWHERE`, the lowest address.
         unsafe { chain.assume_pushed(pushed) };
     }
 }
@@ -62,13 +62,13 @@ impl<'a> RecordWriter<'a> {
     /// [`CodecError::NoMemory`] if the pool has no memory left. Then the record is discarded.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
-        if self.fits(bytes) {
+        if self.push_if_fits(bytes) {
             return Ok(());
         }
         // Passed and returned by value, so that the cursor can stay in registers.
         self.cursor = push_split(self.chain, self.cursor, bytes);
         self.split = true;
-        self.pushed()
+        self.push_result()
     }
 
     /// Appends the bytes of a number, as [`push`](Self::push) does, from a register.
@@ -77,15 +77,15 @@ impl<'a> RecordWriter<'a> {
     /// As `push`.
     #[inline(always)]
     pub fn push_array<const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), CodecError> {
-        if self.fits(&bytes) {
+        if self.push_if_fits(&bytes) {
             return Ok(());
         }
         self.cursor = push_array_split(self.chain, self.cursor, bytes);
         self.split = true;
-        self.pushed()
+        self.push_result()
     }
 
-    /// Appends a length in 64 bits, little endian, and the bytes; fails as [`push`](Self::push) does.
+    /// Appends the length of `bytes` as a little-endian `u64`, then `bytes`; fails as [`push`](Self::push) does.
     #[inline(always)]
     pub(super) fn push_counted(&mut self, bytes: &[u8]) -> Result<(), CodecError> {
         let count = (bytes.len() as u64).to_le_bytes();
@@ -109,7 +109,7 @@ impl<'a> RecordWriter<'a> {
     }
 
     #[inline(always)]
-    fn fits(&mut self, bytes: &[u8]) -> bool {
+    fn push_if_fits(&mut self, bytes: &[u8]) -> bool {
         let Cursor { at, left } = self.cursor;
         if bytes.len() > left {
             return false;
@@ -124,25 +124,25 @@ impl<'a> RecordWriter<'a> {
         true
     }
 
-    fn pushed(&self) -> Result<(), CodecError> {
+    fn push_result(&self) -> Result<(), CodecError> {
         if self.chain.failure.is_none() { Ok(()) } else { Err(CodecError::NoMemory) }
     }
 
-    /// Calls `push` for each item. The inner loop contains no call, so that the compiler can vectorize it: it ends when
-    /// a push went through the chain.
+    /// Calls `push` for each item. The inner loop ends after a push that went through the chain, so that it contains no
+    /// call and the compiler can vectorize it.
     #[inline(always)]
     pub(super) fn each<T>(
         &mut self,
         mut items: impl Iterator<Item = T>,
         mut push: impl FnMut(&mut RecordWriter<'_>, T) -> Result<(), CodecError>,
     ) -> Result<(), CodecError> {
-        self.with_local_cursor(|sink| {
+        self.with_local_cursor(|local| {
             loop {
-                sink.split = false;
+                local.split = false;
                 loop {
                     let Some(item) = items.next() else { return Ok(()) };
-                    push(sink, item)?;
-                    if sink.split {
+                    push(local, item)?;
+                    if local.split {
                         break;
                     }
                 }
@@ -152,20 +152,20 @@ impl<'a> RecordWriter<'a> {
 
     /// Runs `push` with a writer on the stack of the caller, so that its cursor stays in registers after inlining.
     ///
-    /// If `push` panics, and the panic is caught while the value is still being written, the record fails at its end.
+    /// If `push` panics, and the value's `Serialize` catches the panic, `write_object` fails after the value.
     #[inline(always)]
     pub(super) fn with_local_cursor<T>(&mut self, push: impl FnOnce(&mut RecordWriter<'_>) -> T) -> T {
         // Moved, not copied: invariant 1.
         let cursor = core::mem::replace(&mut self.cursor, Cursor::NOWHERE);
-        let mut sink = RecordWriter { chain: self.chain, cursor, split: false };
-        let result = push(&mut sink);
+        let mut local = RecordWriter { chain: self.chain, cursor, split: false };
+        let result = push(&mut local);
         // Not reached if `push` panics; `store` detects that.
-        self.cursor = sink.cursor;
+        self.cursor = local.cursor;
         result
     }
 }
 
-/// Copies short slices without a call, in two equal parts from the front and the end, which may overlap.
+/// Copies `bytes`; 4 to 64 of them without a call, as two equal parts, which may overlap.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes.len()` bytes, and these do not overlap `bytes`.
@@ -189,12 +189,12 @@ unsafe fn copy_short(to: NonNull<u8>, bytes: &[u8]) {
 /// As for `copy_short`, and there are `N` to `2 * N` bytes.
 #[inline(always)]
 unsafe fn copy_ends<const N: usize>(to: NonNull<u8>, bytes: &[u8]) {
-    let behind = bytes.len() - N;
+    let last = bytes.len() - N;
     // SAFETY: the caller's promise: `bytes` and `to` have at least `N` bytes.
     unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), N) };
-    let end = bytes[behind..].as_ptr();
-    // SAFETY: the caller's promise: `behind + N` bytes can be written.
-    let to = unsafe { to.add(behind) };
+    let end = bytes[last..].as_ptr();
+    // SAFETY: the caller's promise: `last + N` bytes can be written.
+    let to = unsafe { to.add(last) };
     // SAFETY: as above: these are the last `N` bytes of both.
     unsafe { to.as_ptr().copy_from_nonoverlapping(end, N) };
 }

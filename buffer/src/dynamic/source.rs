@@ -1,4 +1,4 @@
-//! Where chunks are allocated: the global pool, called directly, or any other pool.
+//! The pool of the chunks: the global pool, called directly, or any other pool, through a trait object.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -8,7 +8,7 @@ use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region
 use crate::header::{RECORD_ALIGN, SECTION_HEADER};
 
 pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
-    /// Returns a block for `len` bytes, or a smaller one if the pool has none so large.
+    /// Returns a block of at least `len` bytes, or of the pool's maximum if that is less.
     fn block(&self, len: usize) -> Result<Box<dyn RawBuffer + Sync>, AllocError>;
 }
 
@@ -21,7 +21,7 @@ where
     }
 }
 
-/// Returns a block of about `len` bytes, large enough for a section header.
+/// Returns a block of `len` bytes, or of the pool's maximum if that is less, but not less than a section header.
 pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<ChunkBlock, AllocError> {
     let block = match source {
         Some(source) => ChunkBlock::Other(source.block(len)?),
@@ -43,8 +43,8 @@ pub(super) enum ChunkBlock {
     Other(Box<dyn RawBuffer + Sync>),
 }
 
-// SAFETY: both variants are blocks that fulfil the contract. Their last few bytes are not used, so that a record's
-// length is never split; points 1 to 3 hold for the shorter capacity.
+// SAFETY: both variants are blocks that fulfil the contract, and the methods return their values. Only the capacity is
+// less, so that a record's length is never split; points 1 to 4 hold for the shorter block too.
 unsafe impl RawBuffer for ChunkBlock {
     #[inline]
     fn as_ptr(&self) -> NonNull<u8> {

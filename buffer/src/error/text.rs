@@ -1,4 +1,4 @@
-//! `Display` of the errors, and their conversions.
+//! `Display` and `Error` of the error types, and `CodecError` as the error of serde.
 
 use core::error::Error;
 use core::fmt;
@@ -29,7 +29,7 @@ impl fmt::Display for FormatError {
             }
             Self::Magic { found } => write!(f, "not a message: it starts with {found:02x?}"),
             Self::Version { found, newest } => {
-                write!(f, "unsupported message version {found}: this build supports 1 to {newest}")
+                write!(f, "unsupported message version {found}: this build reads version {newest}")
             }
             Self::ByteOrder { found } => write!(f, "unknown byte order mark {found:#04x}"),
             Self::Flags { found } => write!(f, "invalid message flags {found:#04x}"),

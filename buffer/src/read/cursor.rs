@@ -19,7 +19,7 @@ pub struct Reading {
     pub(crate) order: ByteOrder,
     pub(super) sections_end: usize,
     pub(crate) open: OpenSection,
-    /// Offset of the section after the open one, before padding.
+    /// End of the open section, or of the message header: the next section begins there, after padding.
     pub(super) next: usize,
     pub(crate) record: usize,
 }
@@ -45,7 +45,7 @@ impl OpenSection {
         self.tag.section(self.order, self.left)
     }
 
-    /// Returns the error of a read of another kind while this section has unread elements.
+    /// Returns the error of a read of another kind while this section, the open one, has unread elements.
     #[cold]
     fn closed_to(&self, want: SectionTag) -> ReadError {
         if self.touched {
@@ -83,10 +83,10 @@ impl Reading {
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Returns the section to read elements of `want` from, without opening it.
+    /// Returns the section from which to read elements of `want`, without opening it.
     ///
-    /// The result must stay in registers. So this is always inlined, and the open section is copied field by field: a
-    /// copy of the whole structure would wait for preceding stores to single fields.
+    /// Always inlined, so that the result stays in registers. The open section is copied field by field: a copy of the
+    /// whole structure would wait for preceding stores to single fields.
     #[inline(always)]
     pub(crate) fn target(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
         if self.mode.open.tag == want {
@@ -115,7 +115,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
 
-    /// Returns the next section, or why it has not the tag `want`.
+    /// Returns the next section, or an error if it does not have the tag `want`.
     #[inline(never)]
     fn next_or_why(&self, want: SectionTag) -> Result<OpenSection, ReadError> {
         let next = self.next()?;
@@ -135,8 +135,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         Ok(next.left)
     }
 
-    /// Parses the header after the open section. Received messages were checked as a whole; each step is checked again,
-    /// so that no reader depends on that.
+    /// Parses the header after the open section. Checks it again, although a received message was checked as a whole:
+    /// reading does not rely on that check.
     #[inline]
     pub(super) fn next(&self) -> Result<OpenSection, ReadError> {
         self.next_at(self.mode.next)
@@ -199,7 +199,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     }
 }
 
-/// Returns bytes of the message if they are contiguous. The chain follows the static part.
+/// Returns `len` bytes of the message from `at` on if they are contiguous. The chain follows the static part.
 pub(crate) fn contiguous_bytes<'a>(
     static_part: &'a [u8],
     chain: &'a Dynamic,

@@ -7,11 +7,11 @@ use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing
 /// Integer type of an index: `usize`, `u64`, `u32`, `i64` or `i32`. A negative index is out of range.
 ///
 /// Sealed, because the check relies on properties of these five types.
-pub trait IndexInt: private::Wide {}
+pub trait IndexInt: private::ToInt64 {}
 
 mod private {
     #[expect(unnameable_types, reason = "seals `IndexInt`")]
-    pub trait Wide: Copy {
+    pub trait ToInt64: Copy {
         /// Returns the index; a negative one becomes larger than any length.
         fn to_u64(self) -> u64;
 
@@ -24,7 +24,7 @@ macro_rules! indices {
     ($($type:ident)*) => {$(
         impl IndexInt for $type {}
 
-        impl private::Wide for $type {
+        impl private::ToInt64 for $type {
             #[inline]
             fn to_u64(self) -> u64 {
                 self as u64
@@ -40,8 +40,8 @@ macro_rules! indices {
 indices! { usize u64 u32 i64 i32 }
 
 fn check<I: IndexInt>(indices: &[I], len: usize) -> Result<(), IndexError> {
-    // No early exit, so that the loop vectorizes. Slices are shorter than 2^63, so that the sign of the difference
-    // tells whether an index is in range.
+    // No early exit, so that the loop vectorizes. A slice has fewer than 2^63 elements, so a negative index, which
+    // becomes at least 2^63, is out of range.
     let bound = len as u64;
     let good = indices.iter().fold(true, |good, index| good & (index.to_u64() < bound));
     if good {
@@ -71,7 +71,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn gather<T: Element, I: IndexInt>(&mut self, src: &[T], indices: &[I]) -> Result<(), WriteError> {
-        // An invalid index fails the append. Only then a second pass finds it for the error.
+        // An invalid index fails the append. A second pass then finds it for the error.
         let chosen = |index: I| src.get(usize::try_from(index.to_u64()).ok()?).copied();
         let appended = self.append::<T>(indices.len(), |spare| spare.put_all(indices, chosen));
         appended.or_else(|full| {

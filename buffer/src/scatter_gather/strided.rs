@@ -9,11 +9,11 @@ const MAX_DIMS: usize = usize::BITS as usize;
 
 const NO_DIMS: [(usize, isize); MAX_DIMS] = [(1, 0); MAX_DIMS];
 
-/// A checked region: every index of [`runs`](Self::runs) is in range.
+/// A checked region: every index of its elements is in range.
 struct StridedRegion<'a> {
     start: usize,
     volume: usize,
-    /// Dimensions with an extent of 2 or more, the innermost last; dimensions that continue each other are merged.
+    /// Dimensions with an extent of 2 or more, the innermost last. Two whose elements are equally spaced are merged.
     dims: &'a [(usize, isize)],
 }
 
@@ -42,7 +42,7 @@ impl<'a> StridedRegion<'a> {
             return Err(IndexError::Region { lowest: to_i64(lowest), highest: to_i64(highest), len });
         }
         for &(extent, stride) in dims.iter().filter(|(extent, _)| *extent > 1) {
-            // If it saturates, the volume exceeds any block, which the caller checks.
+            // A saturated volume exceeds any block: `append` and `consume` return an error.
             volume = volume.saturating_mul(extent);
             match rank.checked_sub(1).map(|last| &mut storage[last]) {
                 Some(outer) if Some(outer.1) == stride.checked_mul(extent as isize) && outer.1 != 0 => {
@@ -61,22 +61,22 @@ impl<'a> StridedRegion<'a> {
         Ok(Self { start, volume, dims: &storage[..rank] })
     }
 
-    fn run(&self) -> (usize, isize) {
+    fn innermost_dim(&self) -> (usize, isize) {
         self.dims.last().copied().unwrap_or((1, 1))
     }
 
-    fn runs(&self, mut each: impl FnMut(usize)) {
+    fn for_each_run(&self, mut visit: impl FnMut(usize)) {
         if self.volume == 0 {
             return;
         }
         let outer = self.dims.split_last().map_or(self.dims, |(_, outer)| outer);
         let mut at = self.start;
-        // The innermost of the outer dimensions has its own loop: most regions have no other.
+        // The innermost of the outer dimensions has its own loop, because most regions have no other outer dimension.
         let (rows, step) = outer.last().copied().unwrap_or((1, 0));
         let planes = outer.len().saturating_sub(1);
         let mut plane = |mut row: usize| {
             for _ in 0..rows {
-                each(row);
+                visit(row);
                 // Wraps only after the last row.
                 row = row.wrapping_add_signed(step);
             }
@@ -136,13 +136,13 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ) -> Result<(), WriteError> {
         let mut storage = NO_DIMS;
         let region = StridedRegion::check(src.len(), start, dims, &mut storage)?;
-        let (extent, stride) = region.run();
+        let (extent, stride) = region.innermost_dim();
         let run = |at: usize| (0..extent).map(move |i| src[at.wrapping_add_signed(stride * i as isize)]);
         self.append::<T>(region.volume, |spare| match (stride, spare.is_swapped()) {
-            (1, false) => region.runs(|at| spare.put_slice_as_is(&src[at..at + extent])),
-            (1, true) => region.runs(|at| spare.put(&src[at..at + extent])),
-            (_, false) => region.runs(|at| spare.put_as_is(run(at))),
-            (_, true) => region.runs(|at| spare.put_as_is(run(at).map(T::swapped))),
+            (1, false) => region.for_each_run(|at| spare.put_slice_as_is(&src[at..at + extent])),
+            (1, true) => region.for_each_run(|at| spare.put(&src[at..at + extent])),
+            (_, false) => region.for_each_run(|at| spare.put_as_is(run(at))),
+            (_, true) => region.for_each_run(|at| spare.put_as_is(run(at).map(T::swapped))),
         })?;
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ) -> Result<usize, ReadError> {
         let mut storage = NO_DIMS;
         let region = StridedRegion::check(dst.len(), start, dims, &mut storage)?;
-        let (extent, stride) = region.run();
+        let (extent, stride) = region.innermost_dim();
         self.consume::<T>(region.volume, |mut bytes, swap| {
             let mut next = |count: usize| {
                 let (now, later) = bytes.split_at(count * size_of::<T>());
@@ -170,8 +170,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
                 now
             };
             match stride {
-                1 => region.runs(|at| T::load(next(extent), &mut dst[at..at + extent], swap)),
-                _ => region.runs(|at| {
+                1 => region.for_each_run(|at| T::load(next(extent), &mut dst[at..at + extent], swap)),
+                _ => region.for_each_run(|at| {
                     for (i, bytes) in next(extent).chunks_exact(size_of::<T>()).enumerate() {
                         dst[at.wrapping_add_signed(stride * i as isize)] = T::take(bytes, swap);
                     }

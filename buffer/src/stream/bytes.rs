@@ -24,7 +24,7 @@ impl Buf for MessageReader<'_> {
         self.fill_slices(dst)
     }
 
-    /// Stops at the end of the message.
+    /// Advances to the end of the message if `count` exceeds it, instead of a panic.
     fn advance(&mut self, count: usize) {
         self.step(count);
     }
@@ -61,18 +61,18 @@ impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
 }
 
 impl<R: RawBuffer + 'static> Buffer<R, Reading> {
-    /// Returns the bytes of the message, copied only if the chain has a dynamic part. The bytes own the block.
+    /// Returns the message as `Bytes`, which own the block. A message with objects that this process wrote is copied.
     pub fn into_bytes(self) -> Bytes {
         if self.chain.len() > 0 {
             return Bytes::from(self.to_vec());
         }
-        // Without the chunk that `clear` has kept.
+        // Frees the chunk that `clear` has kept.
         Bytes::from_owner(Owner(Self { chain: Dynamic::default(), ..self }))
     }
 }
 
 impl<R: RawBuffer> Buffer<R, Reading> {
-    /// Copies a message into a block, from a source of any number of segments.
+    /// Copies a message, in any number of segments, into a block.
     ///
     /// # Errors
     /// Returns the block if it is too small or the bytes are not exactly one message.

@@ -76,7 +76,7 @@ impl From<io::Error> for ReceiveError {
     }
 }
 
-/// Returns the stream's own error unchanged. An invalid message is `InvalidData`, a failed allocation is `OutOfMemory`.
+/// Returns an `Io` error as it is. `Format` and `TooLong` become `InvalidData`, `Alloc` becomes `OutOfMemory`.
 impl From<ReceiveError> for io::Error {
     fn from(e: ReceiveError) -> Self {
         match e {
@@ -114,7 +114,7 @@ impl<R: RawBuffer> MessageBody<R> {
             return Err(ReceiveError::TooLong { len, limit, header });
         };
         let block = pool.alloc(total).map_err(|error| ReceiveError::Alloc { error, header })?;
-        // Only if the pool returned less than requested.
+        // For a pool that returns less than requested.
         let short = AllocError::new(total, block.capacity(), 0, AllocErrorKind::TooLarge);
         let short = ReceiveError::Alloc { error: short, header };
         if block.capacity() < total {
@@ -162,8 +162,8 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     ///
     /// # Errors
     /// [`ReceiveError`] if the stream fails or ends, if the bytes are not a message, if its header announces more than
-    /// `limit` bytes, or if the pool cannot allocate a block for them. The length is checked before the allocation. The
-    /// error contains the header: `header.chain(stream)` restores the stream.
+    /// `limit` bytes, or if the pool cannot allocate a block for them. The length is checked before the allocation.
+    /// `TooLong` and `Alloc` contain the header: `header.chain(stream)` restores the stream.
     ///
     /// # Examples
     /// ```
@@ -193,7 +193,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
-        // `copy` reads into memory of its own, or of the writer, which it need not zero.
+        // `io::copy` reads into its own memory, or into that of the `BufWriter`, without filling it with zeros.
         let mut rest = stream.take(missing as u64);
         if missing < READ_LEN / 4 {
             io::copy(&mut rest, &mut body)?;
@@ -216,14 +216,14 @@ pub enum Received<R: RawBuffer> {
     Message(Buffer<R, Reading>),
     /// No more bytes are available: read again when the stream is ready.
     Pending,
-    /// The end of the stream, between two messages.
+    /// The stream has ended, and not inside a message.
     End,
 }
 
 /// Receives messages from a stream in portions of any size: for non-blocking sockets and async runtimes.
 ///
-/// The caller feeds it bytes, or it reads them itself. It never waits, and it has at most one block, of at most `limit`
-/// bytes, whatever a peer announces.
+/// The caller passes bytes to [`feed`](Self::feed), or a stream to [`read`](Self::read). The receiver holds at most one
+/// block, for a message of at most `limit` bytes. It waits only if the stream blocks.
 ///
 /// # Errors
 /// After a [`ReceiveError`]:
@@ -314,7 +314,7 @@ impl<R: RawBuffer> Partial<R> {
 }
 
 impl<P: Pool> Receiver<P> {
-    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool` (or a reference, or `Arc`).
+    /// Makes a receiver of messages of at most `limit` bytes, in blocks of `pool`: a pool, a reference, or an `Arc`.
     pub fn new(pool: P, limit: usize) -> Self {
         Self { pool, limit, partial: Partial::EMPTY, ahead: ReadAhead::default() }
     }
@@ -324,7 +324,7 @@ impl<P: Pool> Receiver<P> {
         self.limit = limit;
     }
 
-    /// Returns whether a part of a message was received: then the end of the stream would truncate it.
+    /// Returns whether bytes were received that belong to no returned message.
     pub fn has_partial_message(&self) -> bool {
         self.partial.have > 0 || self.ahead.from < self.ahead.to
     }
@@ -345,7 +345,7 @@ impl<P: Pool> Receiver<P> {
     /// call.
     ///
     /// Bytes pass through 64 KiB of memory, allocated by the first call, so that one system call reads several short
-    /// messages. A server with very many connections can read into shared memory and call [`feed`](Self::feed).
+    /// messages. A server can instead read into one buffer for all connections, and call [`feed`](Self::feed).
     ///
     /// # Errors
     /// Those of the [type](Self#errors); an end within a message is [`ErrorKind::UnexpectedEof`].
@@ -393,7 +393,7 @@ impl<P: Pool> Receiver<P> {
         }
     }
 
-    /// Consumes bytes that were read ahead: all of them if it returns no message.
+    /// Consumes bytes that were read ahead; all of them if it returns `Ok(None)`.
     fn next_ahead(&mut self) -> Result<Option<Buffer<P::Block, Reading>>, ReceiveError> {
         let Self { pool, limit, partial, ahead } = self;
         let mut input = &ahead.memory[ahead.from..ahead.to];

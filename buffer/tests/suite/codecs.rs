@@ -67,7 +67,7 @@ fn decoded<C: Codec, T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>
     C::decode(bytes)
 }
 
-fn through<C: Codec>() {
+fn check_round_trip<C: Codec>() {
     let mut buffer = Buffer::new(Heap::new(64)).unwrap();
     buffer.write_object_with::<C, _>(&every()).unwrap();
     buffer.write_object_with::<C, _>("borrowed").unwrap();
@@ -87,8 +87,8 @@ fn through<C: Codec>() {
 
 #[test]
 fn all_types_round_trip() {
-    through::<Postcard>();
-    through::<Fixed>();
+    check_round_trip::<Postcard>();
+    check_round_trip::<Fixed>();
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn false_lengths_are_bounded_by_the_bytes() {
     claims::<Fixed>();
 }
 
-fn raw_through<T: Element + PartialEq + Debug>(values: &[T]) {
+fn check_slices<T: Element + PartialEq + Debug>(values: &[T]) {
     fn check<C: Codec, T: Element + PartialEq + Debug>(values: &[T]) {
         let bytes = encoded::<C>(&Raw(values));
         assert_eq!(bytes, encoded::<C>(&RawVec(values.to_vec())));
@@ -202,7 +202,7 @@ fn raw_through<T: Element + PartialEq + Debug>(values: &[T]) {
     buffer.write_dynamic::<T>(&[]).unwrap();
     let local = buffer.commit();
     let mut remote = Buffer::from_bytes(Heap::new(local.len()), &local.to_vec()).unwrap();
-    for mut buffer in [local, remote_again(&mut remote)] {
+    for mut buffer in [local, copy_of(&mut remote)] {
         assert_eq!(
             buffer.peek().map(|s| (s.kind, s.codec, s.schema)),
             Some((ElementKind::Object, 3, T::KIND as u8))
@@ -226,26 +226,26 @@ fn raw_through<T: Element + PartialEq + Debug>(values: &[T]) {
     }
 }
 
-fn remote_again(buffer: &mut Buffer<Heap, Reading>) -> Buffer<Heap, Reading> {
+fn copy_of(buffer: &mut Buffer<Heap, Reading>) -> Buffer<Heap, Reading> {
     Buffer::from_bytes(Heap::new(buffer.len()), &buffer.to_vec()).unwrap()
 }
 
 #[test]
 fn slices_round_trip_in_the_dynamic_part() {
-    raw_through(&[i8::MIN, 1]);
-    raw_through(&[1u8, 2, 3]);
-    raw_through(&[-1i16, 2]);
-    raw_through(&[0x0102u16]);
-    raw_through(&[-1i32, 0x0102_0304]);
-    raw_through(&[1u32]);
-    raw_through(&[i64::MIN]);
-    raw_through(&[1u64, 2]);
-    raw_through(&[i128::MIN, 2]);
-    raw_through(&[u128::MAX]);
-    raw_through(&[1.5f32]);
-    raw_through(&[f64::MAX, -0.0]);
-    raw_through(&[true, false]);
-    raw_through(&['a', '🦀']);
+    check_slices(&[i8::MIN, 1]);
+    check_slices(&[1u8, 2, 3]);
+    check_slices(&[-1i16, 2]);
+    check_slices(&[0x0102u16]);
+    check_slices(&[-1i32, 0x0102_0304]);
+    check_slices(&[1u32]);
+    check_slices(&[i64::MIN]);
+    check_slices(&[1u64, 2]);
+    check_slices(&[i128::MIN, 2]);
+    check_slices(&[u128::MAX]);
+    check_slices(&[1.5f32]);
+    check_slices(&[f64::MAX, -0.0]);
+    check_slices(&[true, false]);
+    check_slices(&['a', '🦀']);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Blocks for tests: poisoned heap memory, aligned or misaligned.
-#![allow(dead_code, reason = "each test binary uses a part")]
+//! Blocks for tests: poisoned heap memory, aligned or misaligned; and a pool of short blocks.
+#![allow(dead_code, reason = "shared helpers")]
 #![allow(unsafe_code, reason = "implements the raw block contract")]
 
 use core::ptr::NonNull;
@@ -40,7 +40,7 @@ impl Heap {
 }
 
 // SAFETY: 1. the vector's memory holds `skew + len` bytes and moves only when the vector grows, which it never does;
-// 2. it is private to `self`; 3. neither field changes.
+// 2. it is private to `self`; 3. no field changes; 4. `region` returns `None`.
 unsafe impl RawBuffer for Heap {
     fn as_ptr(&self) -> NonNull<u8> {
         let base = NonNull::new(self.lines.as_ptr().cast_mut()).expect("a vector's pointer").cast::<u8>();

@@ -8,8 +8,8 @@ use half::{bf16, f16};
 use mpj_buffer::{Buffer, Element, ReadError};
 use num_complex::{Complex32, Complex64};
 
-/// `unit` is the width that is swapped: the parts of a complex number.
-fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
+/// `unit` is the width in bytes that a change of the byte order reverses: that of a part of a complex number.
+fn check_round_trip<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
     let mut buffer = Buffer::new(Heap::new(512)).unwrap();
     buffer.write(values).unwrap();
     buffer.gather(values, &[1u32, 0]).unwrap();
@@ -33,8 +33,8 @@ fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T, unit: usize) {
 
 #[test]
 fn halves_and_complex_numbers_round_trip() {
-    through(&[f16::from_f32(1.5), f16::MIN, f16::INFINITY], f16::ZERO, 2);
-    through(&[bf16::from_f32(-1.5), bf16::MAX, bf16::EPSILON], bf16::ZERO, 2);
-    through(&[Complex32::new(1.0, -2.0), Complex32::new(0.5, f32::MAX)], Complex32::default(), 4);
-    through(&[Complex64::new(1.0, -2.0), Complex64::new(0.5, f64::MAX)], Complex64::default(), 8);
+    check_round_trip(&[f16::from_f32(1.5), f16::MIN, f16::INFINITY], f16::ZERO, 2);
+    check_round_trip(&[bf16::from_f32(-1.5), bf16::MAX, bf16::EPSILON], bf16::ZERO, 2);
+    check_round_trip(&[Complex32::new(1.0, -2.0), Complex32::new(0.5, f32::MAX)], Complex32::default(), 4);
+    check_round_trip(&[Complex64::new(1.0, -2.0), Complex64::new(0.5, f64::MAX)], Complex64::default(), 8);
 }

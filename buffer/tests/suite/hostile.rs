@@ -118,7 +118,7 @@ fn each_corrupted_field_has_its_error() {
         ("the other order of objects", 81, &[3], BadSection { at: 80, kind: 32 }),
         ("the other order of records", 145, &[2], BadSection { at: 144, kind: 33 }),
         ("numbers as records in the other order", 49, &[3], BadSection { at: 48, kind: 12 }),
-        ("a bit beside that of the order", 49, &[6], BadSection { at: 48, kind: 12 }),
+        ("an undefined bit", 49, &[6], BadSection { at: 48, kind: 12 }),
         ("encoding unknown", 17, &[7], BadSection { at: 16, kind: 2 }),
         ("codec of primitives", 18, &[1], BadSection { at: 16, kind: 2 }),
         ("schema of primitives", 19, &[1], BadSection { at: 16, kind: 2 }),

@@ -1,4 +1,4 @@
-//! The tests of this crate that need no process of their own, as one program, so that shared code is compiled once.
+//! The integration tests that need no process of their own, as one program, so that shared code is compiled once.
 
 mod codecs;
 mod common;

@@ -1,11 +1,11 @@
-//! Random operations against a model: written values are read back in both byte orders, here and after a copy.
+//! Random operations against a model: values that were written are read, from the buffer and from a copy of its bytes.
 
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, ElementKind, Overflow, ReadError, Reading, WriteError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One call, which writer and reader make alike.
+/// One call, which the writer and the reader make.
 #[derive(Clone, Debug)]
 enum Operation {
     Bytes(Vec<u8>),

@@ -282,10 +282,10 @@ fn dynamic_part_may_consist_of_short_blocks() {
     assert!(buffer.is_empty());
 }
 
-/// Postcard with another id, and a schema that distinguishes types by their size.
-struct Sized;
+/// Postcard with another id, and the length of a type's name as its schema.
+struct NameLength;
 
-impl Codec for Sized {
+impl Codec for NameLength {
     const ID: u8 = 200;
 
     fn schema<T: ?core::marker::Sized>() -> u8 {
@@ -308,17 +308,17 @@ impl Codec for Sized {
 fn codecs_and_schemas_are_distinguished() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     buffer.write_object(&1u8).unwrap();
-    buffer.write_object_with::<Sized, _>(&2u8).unwrap();
-    buffer.write_object_with::<Sized, _>(&3u128).unwrap();
+    buffer.write_object_with::<NameLength, _>(&2u8).unwrap();
+    buffer.write_object_with::<NameLength, _>(&3u128).unwrap();
     let mut buffer = received(&buffer.commit());
     let wrong = ReadError::WrongCodec { expected: 200, found: 1 };
-    assert_eq!(buffer.read_object_with::<Sized, u8>(), Err(wrong));
+    assert_eq!(buffer.read_object_with::<NameLength, u8>(), Err(wrong));
     assert_eq!(buffer.read_object::<u8>(), Ok(1));
     let wrong = ReadError::WrongCodec { expected: 1, found: 200 };
     assert_eq!(buffer.object_section(), Err(wrong));
     let wrong = ReadError::WrongSchema { expected: 4, found: 2 };
-    assert_eq!(buffer.read_object_with::<Sized, u128>(), Err(wrong));
-    assert_eq!(buffer.read_object_with::<Sized, u8>(), Ok(2));
-    assert_eq!(buffer.read_object_with::<Sized, u128>(), Ok(3));
+    assert_eq!(buffer.read_object_with::<NameLength, u128>(), Err(wrong));
+    assert_eq!(buffer.read_object_with::<NameLength, u8>(), Ok(2));
+    assert_eq!(buffer.read_object_with::<NameLength, u128>(), Ok(3));
     assert_eq!(buffer.peek(), None);
 }

@@ -22,7 +22,7 @@ fn with_swapped_headers(message: &Buffer<Heap, Reading>, headers: &[usize]) -> B
     Buffer::from_bytes(Heap::new(wire.len()), &wire).unwrap()
 }
 
-fn through<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
+fn check<T: Element + PartialEq + Debug>(values: &[T], zero: T) {
     let (kind, size, count) = (T::KIND, size_of::<T>(), values.len());
     let mut buffer = Buffer::new(Heap::new(1 << 17)).unwrap();
     buffer.section_with_order::<T>(FOREIGN).unwrap();
@@ -95,27 +95,24 @@ fn all_kinds_round_trip_in_both_orders() {
     for count in [2, 38, 1026] {
         macro_rules! numbers {
             ($($type:ident)*) => {$(
-                through(&(0..count).map(|i| (i * 77_773) as $type).collect::<Vec<_>>(), 0 as $type);
+                check(&(0..count).map(|i| (i * 77_773) as $type).collect::<Vec<_>>(), 0 as $type);
             )*};
         }
         numbers! { i8 u8 i16 u16 i32 u32 i64 u64 i128 u128 f32 f64 }
-        through(&(0..count).map(|i| i % 3 == 0).collect::<Vec<_>>(), false);
-        through(&(0..count).map(|i| ['a', 'é', '語', '🦀'][i as usize % 4]).collect::<Vec<_>>(), ' ');
+        check(&(0..count).map(|i| i % 3 == 0).collect::<Vec<_>>(), false);
+        check(&(0..count).map(|i| ['a', 'é', '語', '🦀'][i as usize % 4]).collect::<Vec<_>>(), ' ');
         #[cfg(feature = "half")]
         {
-            through(&(0..count).map(|i| half::f16::from_f32(i as f32)).collect::<Vec<_>>(), half::f16::ZERO);
-            through(
-                &(0..count).map(|i| half::bf16::from_f32(i as f32)).collect::<Vec<_>>(),
-                half::bf16::ZERO,
-            );
+            check(&(0..count).map(|i| half::f16::from_f32(i as f32)).collect::<Vec<_>>(), half::f16::ZERO);
+            check(&(0..count).map(|i| half::bf16::from_f32(i as f32)).collect::<Vec<_>>(), half::bf16::ZERO);
         }
         #[cfg(feature = "num-complex")]
         {
             use num_complex::{Complex32, Complex64};
             let number = |i: i32| Complex32::new(i as f32, 0.5);
-            through(&(0..count).map(number).collect::<Vec<_>>(), Complex32::ZERO);
+            check(&(0..count).map(number).collect::<Vec<_>>(), Complex32::ZERO);
             let number = |i: i32| Complex64::new(i.into(), -0.5);
-            through(&(0..count).map(number).collect::<Vec<_>>(), Complex64::ZERO);
+            check(&(0..count).map(number).collect::<Vec<_>>(), Complex64::ZERO);
         }
     }
 }

@@ -9,7 +9,7 @@ use mpj_buffer::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Returns the indices of a region in order, or `None` if one is out of range: the definition of mpjbuf.
+/// Returns the indices of a region in order, or `None` if one is out of range, as MPJ Express' mpjbuf defines it.
 fn naive(len: usize, start: usize, dims: &[(usize, isize)]) -> Option<Vec<usize>> {
     let mut places = vec![start as i128];
     for (extent, stride) in dims {
@@ -29,7 +29,7 @@ fn other_order(wire: &[u8], element: usize) -> Vec<u8> {
     bytes
 }
 
-fn all_methods<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize, dims: &[(usize, isize)]) {
+fn check_all<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usize, dims: &[(usize, isize)]) {
     let Some(places) = naive(values.len(), start, dims) else { panic!("out of range") };
     let expected: Vec<T> = places.iter().map(|at| values[*at]).collect();
     for skew in [0, 1] {
@@ -70,25 +70,25 @@ fn all_methods<T: Element + PartialEq + Debug>(values: &[T], zero: T, start: usi
 fn all_primitives_are_gathered_and_scattered() {
     let dims: &[(usize, isize)] = &[(2, 8), (3, 2)];
     let n = 1..=16u8;
-    all_methods(&n.clone().map(|i| i as i8).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(i16::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(u16::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(i32::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(u32::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(i64::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(u64::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(i128::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(u128::from).collect::<Vec<_>>(), 0, 1, dims);
-    all_methods(&n.clone().map(f32::from).collect::<Vec<_>>(), 0.0, 1, dims);
-    all_methods(&n.clone().map(f64::from).collect::<Vec<_>>(), 0.0, 1, dims);
-    all_methods(&n.clone().map(|i| i % 3 == 0).collect::<Vec<_>>(), false, 1, dims);
-    all_methods(&n.map(char::from).collect::<Vec<_>>(), 'x', 1, dims);
+    check_all(&n.clone().map(|i| i as i8).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(i16::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(u16::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(i32::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(u32::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(i64::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(u64::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(i128::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(u128::from).collect::<Vec<_>>(), 0, 1, dims);
+    check_all(&n.clone().map(f32::from).collect::<Vec<_>>(), 0.0, 1, dims);
+    check_all(&n.clone().map(f64::from).collect::<Vec<_>>(), 0.0, 1, dims);
+    check_all(&n.clone().map(|i| i % 3 == 0).collect::<Vec<_>>(), false, 1, dims);
+    check_all(&n.map(char::from).collect::<Vec<_>>(), 'x', 1, dims);
 }
 
 #[test]
 fn indices_of_every_type() {
-    fn through<I: IndexInt>(indices: [I; 4]) {
+    fn gather_and_scatter<I: IndexInt>(indices: [I; 4]) {
         let mut buffer = Buffer::new(Heap::new(256)).unwrap();
         buffer.gather(&[10i16, 11, 12], &indices).unwrap();
         let mut buffer = buffer.commit();
@@ -98,15 +98,15 @@ fn indices_of_every_type() {
         assert_eq!(buffer.scatter(&mut back, &indices), Ok(4));
         assert_eq!(back, [10, 11, 12]);
     }
-    through::<usize>([2, 0, 2, 1]);
-    through::<u64>([2, 0, 2, 1]);
-    through::<u32>([2, 0, 2, 1]);
-    through::<i64>([2, 0, 2, 1]);
-    through::<i32>([2, 0, 2, 1]);
+    gather_and_scatter::<usize>([2, 0, 2, 1]);
+    gather_and_scatter::<u64>([2, 0, 2, 1]);
+    gather_and_scatter::<u32>([2, 0, 2, 1]);
+    gather_and_scatter::<i64>([2, 0, 2, 1]);
+    gather_and_scatter::<i32>([2, 0, 2, 1]);
 }
 
 #[test]
-fn bad_index_is_found_before_the_first_copy() {
+fn bad_index_leaves_the_buffer_and_the_slice_unchanged() {
     let mut buffer = Buffer::new(Heap::new(256)).unwrap();
     let bad = |position, index| IndexError::Index { position, index, len: 3 };
     let src = [1u32, 2, 3];
@@ -282,7 +282,7 @@ proptest! {
         let volume: usize = dims.iter().map(|(extent, _)| extent).product();
         let mut buffer = Buffer::new(Heap::new(4096)).unwrap();
         match naive(len, start, &dims) {
-            Some(_) => all_methods(&values, 0, start, &dims),
+            Some(_) => check_all(&values, 0, start, &dims),
             None => {
                 let refused = buffer.write_strided(&values, start, &dims);
                 prop_assert!(matches!(refused, Err(WriteError::Index(_))), "{:?} {}", refused, volume);

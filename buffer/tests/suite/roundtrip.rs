@@ -5,7 +5,7 @@ use core::fmt::Debug;
 use crate::common::Heap;
 use mpj_buffer::{Buffer, ByteOrder, Element, ElementKind, ReadError};
 
-fn through<T: Element + Debug + PartialEq>(values: &[T], zero: T) {
+fn check_round_trip<T: Element + Debug + PartialEq>(values: &[T], zero: T) {
     for skew in [0, 1] {
         let mut buffer = Buffer::new(Heap::skewed(1024, skew)).unwrap();
         buffer.write(values).unwrap();
@@ -50,20 +50,20 @@ fn swapped(wire: &[u8], element: usize) -> Vec<u8> {
 
 #[test]
 fn all_primitives_round_trip() {
-    through(&[i8::MIN, -1, 0, 1, i8::MAX], 0);
-    through(&[0, 1, u8::MAX], 0);
-    through(&[i16::MIN, -2, 0x0102, i16::MAX], 0);
-    through(&[0, 0x0102, u16::MAX], 0);
-    through(&[i32::MIN, -2, 0x0102_0304, i32::MAX], 0);
-    through(&[0, 0x0102_0304, u32::MAX], 0);
-    through(&[i64::MIN, -2, 0x0102_0304_0506_0708, i64::MAX], 0);
-    through(&[0, 0x0102_0304_0506_0708, u64::MAX], 0);
-    through(&[i128::MIN, -2, 1 << 100, i128::MAX], 0);
-    through(&[0, 1 << 100, u128::MAX], 0);
-    through(&[0.0, -0.0, 1.5, f32::MIN_POSITIVE, f32::INFINITY], 0.0f32);
-    through(&[0.0, -0.0, 1.5, f64::MIN_POSITIVE, f64::NEG_INFINITY], 0.0f64);
-    through(&[true, false, true], false);
-    through(&['a', 'ß', '語', '🦀', char::MAX, '\0'], 'x');
+    check_round_trip(&[i8::MIN, -1, 0, 1, i8::MAX], 0);
+    check_round_trip(&[0, 1, u8::MAX], 0);
+    check_round_trip(&[i16::MIN, -2, 0x0102, i16::MAX], 0);
+    check_round_trip(&[0, 0x0102, u16::MAX], 0);
+    check_round_trip(&[i32::MIN, -2, 0x0102_0304, i32::MAX], 0);
+    check_round_trip(&[0, 0x0102_0304, u32::MAX], 0);
+    check_round_trip(&[i64::MIN, -2, 0x0102_0304_0506_0708, i64::MAX], 0);
+    check_round_trip(&[0, 0x0102_0304_0506_0708, u64::MAX], 0);
+    check_round_trip(&[i128::MIN, -2, 1 << 100, i128::MAX], 0);
+    check_round_trip(&[0, 1 << 100, u128::MAX], 0);
+    check_round_trip(&[0.0, -0.0, 1.5, f32::MIN_POSITIVE, f32::INFINITY], 0.0f32);
+    check_round_trip(&[0.0, -0.0, 1.5, f64::MIN_POSITIVE, f64::NEG_INFINITY], 0.0f64);
+    check_round_trip(&[true, false, true], false);
+    check_round_trip(&['a', 'ß', '語', '🦀', char::MAX, '\0'], 'x');
 }
 
 #[test]

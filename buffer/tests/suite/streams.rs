@@ -18,7 +18,7 @@ fn sample(objects: usize) -> Buffer<Heap, Reading> {
     buffer.commit()
 }
 
-/// Returns at max seven bytes per read.
+/// Returns at most seven bytes per read.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {
@@ -48,7 +48,7 @@ fn messages_follow_each_other_in_a_stream() {
     assert!(matches!(refused, ReceiveError::Io(e) if e.kind() == ErrorKind::UnexpectedEof));
 }
 
-/// Accepts at max `max` bytes per call; every third call is interrupted.
+/// Accepts at most `max` bytes per call; every third call is interrupted.
 struct Taking {
     bytes: Vec<u8>,
     max: usize,

@@ -13,39 +13,40 @@ use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate,
 ///
 /// Requires `#[repr(C)]` or `#[repr(transparent)]`, and `Copy`. Fields may be primitives, arrays and other structures
 /// that are `Equivalent`. If `mpj_datatypes` has another name in your crate, give its path with `#[datatype(crate =
-/// path::to::it)]`. A module with other items under the same names cannot bypass the checks: the generated code
-/// compiles only with the traits and types of the crate itself.
+/// path::to::it)]`. A module with other items under the same names cannot bypass the checks, because they are functions
+/// of the crate's own `Datatype`, without which the generated code does not compile.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    run(input, &Face { path: parse_quote!(::mpj_datatypes), buffers: false })
+    run(input, &FacadeCrate { path: parse_quote!(::mpj_datatypes), buffers: false })
 }
 
-/// `#[derive(mpj::Datatype)]`: the same for programs that depend only on `mpj`; a single value is a buffer, too.
+/// `#[derive(mpj::Datatype)]`: the same for programs that depend only on `mpj`. A single value is a buffer, too.
 #[proc_macro_derive(MpjDatatype, attributes(datatype))]
 pub fn derive_for_mpj(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    run(input, &Face { path: parse_quote!(::mpj), buffers: true })
+    run(input, &FacadeCrate { path: parse_quote!(::mpj), buffers: true })
 }
 
-/// The crate through which the macro was reached.
-struct Face {
+/// The crate that re-exports the macro to the program.
+struct FacadeCrate {
     /// Its path, unless the structure gives another.
     path: Path,
+    /// Whether to implement `SendBuf` and `RecvBuf`.
     buffers: bool,
 }
 
-fn run(input: proc_macro::TokenStream, face: &Face) -> proc_macro::TokenStream {
+fn run(input: proc_macro::TokenStream, facade: &FacadeCrate) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
-    expand(&input, face).unwrap_or_else(|why| refused(&input, face, &why)).into()
+    expand(&input, facade).unwrap_or_else(|why| rejected(&input, facade, &why)).into()
 }
 
-/// Returns the expansion for a rejected structure: the error, and empty buffer implementations, without which the
-/// compiler would report a second error at each use as a buffer.
-fn refused(input: &DeriveInput, face: &Face, why: &syn::Error) -> TokenStream {
+/// Returns the expansion for a rejected structure: the error and, for `mpj`, placeholders of the buffer traits. Without
+/// them the compiler would report a second error at each use of the structure as a buffer.
+fn rejected(input: &DeriveInput, facade: &FacadeCrate, why: &syn::Error) -> TokenStream {
     let error = why.to_compile_error();
-    let Ok(krate) = crate_path(input, face) else { return error };
+    let Ok(krate) = crate_path(input, facade) else { return error };
     let name = &input.ident;
     let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
-    let buffers = face.buffers.then(|| {
+    let buffers = facade.buffers.then(|| {
         quote! {
             // SAFETY: never compiled to a program.
             #[automatically_derived]
@@ -67,9 +68,9 @@ fn refused(input: &DeriveInput, face: &Face, why: &syn::Error) -> TokenStream {
     quote!(#error #buffers)
 }
 
-fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
+fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream> {
     let layout = layout(input)?;
-    let krate = crate_path(input, face)?;
+    let krate = crate_path(input, facade)?;
     let fields = refuse::fields(input)?;
     let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
 
@@ -81,8 +82,8 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         clause.predicates.push(parse_quote!(#parameter: #krate::Equivalent));
     }
     let sent = generics.clone();
-    // A bound with a lifetime is checked when the implementation is used. So a structure with a field that can only be
-    // sent compiles, and is not `Receivable`.
+    // The compiler checks a bound with a lifetime only where the implementation is used. So a structure with a field
+    // that is not `Receivable` compiles, and is not `Receivable` either.
     let received = types.iter().map(|ty| -> WherePredicate {
         parse_quote!(for<'received> #ty: #krate::derive_support::Received<'received>)
     });
@@ -97,7 +98,7 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
         (Layout::Transparent, [member], [only]) => transparent(&krate, member, only),
         _ => (quote!(::core::option::Option::None), structure(input, &krate, &members, &types)),
     };
-    let buffers = face.buffers.then(|| {
+    let buffers = facade.buffers.then(|| {
         quote! {
             // SAFETY: one initialised item, as in a slice of one.
             #[automatically_derived]
@@ -128,7 +129,7 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
             }
         }
 
-        // SAFETY: by the bounds any bytes may be stored in the fields.
+        // SAFETY: the bounds guarantee that every field is `Receivable`.
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Receivable for #name #type_generics #received_clause {
             fn derived() {
@@ -142,9 +143,9 @@ fn expand(input: &DeriveInput, face: &Face) -> syn::Result<TokenStream> {
 
 /// Returns the primitive and the datatype of a `#[repr(transparent)]` structure.
 fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenStream) {
-    let this = this();
+    let this = binding();
     let datatype = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_transparent::<Self, #ty>);
-    // The pattern lists all fields, because a later attribute macro may add some.
+    // The pattern lists all fields: if a later attribute macro adds one, this does not compile.
     let take = quote! {
         |#this: Self| {
             let Self { #member: #this } = #this;
@@ -155,7 +156,7 @@ fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenS
 }
 
 fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
-    let this = this();
+    let this = binding();
     let fields = members.iter().zip(types).map(|(member, ty)| {
         let field = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_field::<Self, #ty>);
         // SAFETY of the generated code: the address is that of memory for the structure.
@@ -173,8 +174,8 @@ fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Ty
     }
 }
 
-/// A name that no constant of the program has, because a constant in a pattern would be compared.
-fn this() -> Ident {
+/// Returns a name that cannot be a constant of the program: a pattern would compare with a constant, not bind it.
+fn binding() -> Ident {
     Ident::new("__mpj_this", Span::mixed_site())
 }
 
@@ -182,15 +183,16 @@ fn members(fields: &Fields) -> (Vec<Member>, Vec<&Type>) {
     fields.members().zip(fields.iter().map(|field| &field.ty)).unzip()
 }
 
-fn crate_path(input: &DeriveInput, face: &Face) -> syn::Result<Path> {
-    let mut path = face.path.clone();
+fn crate_path(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<Path> {
+    let mut path = facade.path.clone();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("datatype")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("crate") {
                 path = meta.value()?.call(Path::parse_mod_style)?;
                 return Ok(());
             }
-            let name = face.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+            let name =
+                facade.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
             Err(meta.error(format!("the only argument is `crate = path::to::{name}`")))
         })?;
     }

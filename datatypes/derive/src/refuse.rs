@@ -13,14 +13,14 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
     if let Data::Enum(data) = &input.data {
         return Err(Error::new(
             data.enum_token.span(),
-            "an enum has no datatype: a number that arrives may be no variant; send its discriminant as an integer, \
+            "an enum has no datatype: a received number might not be a variant; send its discriminant as an integer, \
              and convert it with TryFrom",
         ));
     }
     if let Data::Union(data) = &input.data {
         return Err(Error::new(
             data.union_token.span(),
-            "a union has no datatype: which of its bytes are initialised is not known; send one of its fields",
+            "a union has no datatype: some of its bytes might not be initialised; send one of its fields",
         ));
     }
     let mut found = None;
@@ -42,8 +42,8 @@ pub(crate) fn layout(input: &DeriveInput) -> syn::Result<Layout> {
     found.ok_or_else(|| {
         Error::new(
             input.ident.span(),
-            "#[derive(Datatype)] needs #[repr(C)] or #[repr(transparent)]: without it the fields may lie in any order, \
-             and in another one in the program at the other end; write #[repr(C)] above the structure",
+            "#[derive(Datatype)] needs #[repr(C)] or #[repr(transparent)]: without it the order of the fields is \
+             unspecified, and might differ in the receiving program; write #[repr(C)] above the structure",
         )
     })
 }
@@ -78,7 +78,7 @@ pub(crate) fn fields(input: &DeriveInput) -> syn::Result<&Fields> {
 fn check_type(ty: &Type) -> syn::Result<()> {
     let why = match ty {
         Type::Reference(_) | Type::Ptr(_) => {
-            "addresses mean nothing to another process; send what lies there"
+            "addresses mean nothing to another process; send the value at the address"
         }
         Type::FnPtr(_) => "addresses of code mean nothing to another process",
         Type::Tuple(tuple) if !tuple.elems.is_empty() => {

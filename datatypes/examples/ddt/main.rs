@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p mpj-datatypes --example ddt [milliseconds a pattern] [name filter]` prints
 //! `DDT,name,bytes,pack,hand pack,unpack,hand unpack,memcpy,pack/hand,unpack/hand`, rates in GB/s: the medians of
-//! interleaved rounds. Differing bytes are printed as `# MISMATCH`.
+//! interleaved rounds. `# MISMATCH` means that the bytes differ. `BUILD` lines are times to build a type.
 #![allow(unsafe_code, reason = "raw pointers, as the loops written by hand")]
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -16,7 +16,7 @@ pub(crate) unsafe fn copy<T: Copy>(from: *const T, to: *mut T) {
 
 /// # Invariants
 /// 1. The bytes of both types at `base` lie in the arena, and the loops access no others there.
-/// 2. The loops and the types have the same number of packed bytes. The caller passes that number, on separate pages.
+/// 2. The loops and the types have the same number of packed bytes. The caller passes that number, outside of the arena.
 pub(crate) struct Pattern {
     pub(crate) name: String,
     pub(crate) packed: Datatype,
@@ -80,19 +80,19 @@ impl Arena {
         self.pages.as_ptr().cast::<u8>().cast_mut().wrapping_add(self.starts[i])
     }
 
-    /// The distance of array `i` from array 0.
+    /// Returns the distance of array `i` from array 0 in bytes.
     pub(crate) fn offset(&self, i: usize) -> usize {
         self.starts[i]
     }
 
-    /// The arena, and the position of array 0 plus `by` bytes.
+    /// Returns the arena, and the position `by` bytes after the start of array 0.
     pub(crate) fn with_base(self, by: usize) -> (Arena, *mut u8) {
         let base = self.at(0).wrapping_add(by);
         (self, base)
     }
 }
 
-/// Blocks of `len` elements in two loops, as C would write it.
+/// Blocks of `len` elements in two nested loops (count, distance in elements).
 #[derive(Clone, Copy)]
 pub(crate) struct Loops {
     pub(crate) outer: (usize, usize),

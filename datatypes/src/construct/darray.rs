@@ -6,13 +6,13 @@ use crate::{Datatype, TypeEnvelope, TypeError};
 /// Distribution of the indices of one dimension over the processes along it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Distribution {
-    /// None: there is one process along the dimension (`MPI_DISTRIBUTE_NONE`).
+    /// All indices belong to the only process along the dimension (`MPI_DISTRIBUTE_NONE`).
     Whole,
     /// One block per process, of equal size except at the end (`MPI_DISTRIBUTE_BLOCK` with `MPI_DISTRIBUTE_DFLT_DARG`).
     Block,
     /// One block of this size per process; the last may be smaller (`MPI_DISTRIBUTE_BLOCK`).
     BlockOf(usize),
-    /// Blocks of this size in turn, until the end (`MPI_DISTRIBUTE_CYCLIC`).
+    /// Blocks of this size, given to the processes in turn (`MPI_DISTRIBUTE_CYCLIC`).
     Cyclic(usize),
 }
 
@@ -91,7 +91,7 @@ impl Datatype {
         self.section(size, block.min(size - start), start)
     }
 
-    /// Blocks in turn: whole ones at equal distances, then the rest of the last.
+    /// Returns the type of a cyclic distribution: whole blocks at equal distances, then the rest of the last.
     fn cyclic(
         &self,
         size: usize,
@@ -110,7 +110,7 @@ impl Datatype {
         if whole == 0 && part == 0 {
             return self.section(size, 0, 0);
         }
-        // A count is used only if it leads to an index of the array, so it fits.
+        // Called only for distances to indices of the array, so never for a saturated product.
         let steps = |indices: usize| {
             isize::try_from(indices)
                 .map_err(|_| TypeError::Count { count: indices })

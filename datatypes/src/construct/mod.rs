@@ -1,4 +1,4 @@
-//! The constructors. All numbers are checked here; later code relies on them.
+//! The constructors. They check all numbers; other code relies on these checks.
 
 mod darray;
 mod indexed;
@@ -27,7 +27,7 @@ impl Datatype {
         step.checked_mul(self.extent()).ok_or(TypeError::Extent { count, step })
     }
 
-    /// Returns the layout of `lowered` with another constructor. Walks visit the pieces of `lowered`.
+    /// Returns the layout of `lowered` with another constructor. Validation visits the pieces of `lowered`.
     fn described(lowered: Datatype, envelope: TypeEnvelope) -> Result<Datatype, TypeError> {
         let node = lowered.node();
         Ok(Datatype::from_node(Node {
@@ -88,11 +88,11 @@ impl TypeBuilder {
         let extent = node.extent.extent();
         let dense = node.plan.run().filter(|&(_, run)| extent == run as i64 && len > 0);
         let Some((offset, run)) = dense else { return self.add(inner, len, displacement, 1, 0) };
-        // Without a plan per field: most fields are primitives, and structures may have many.
+        // A run without a plan of its own: most fields are primitives, and structures can have many.
         self.depth = self.depth.max(deeper(node.depth)?);
         let first = i128::from(displacement);
         self.hull.spread(&node.extent, first, first + i128::from(extent::span(len, extent)?));
-        self.count(node, len)?;
+        self.add_items(node, len)?;
         self.assembly.push_run(displacement.wrapping_add(offset), run * len);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl TypeBuilder {
             return Ok(());
         }
         let items = levels.iter().try_fold(1usize, |items, level| items.checked_mul(level.count));
-        self.count(node, items.unwrap_or(usize::MAX))?;
+        self.add_items(node, items.unwrap_or(usize::MAX))?;
         self.assembly.push(normalise::nest(&node.plan, levels).shifted(displacement));
         Ok(())
     }
@@ -117,7 +117,7 @@ impl TypeBuilder {
     ) -> Result<(), TypeError> {
         let node = inner.node();
         let extent = node.extent.extent();
-        // Lists are long: runs go directly to the plan, other pieces together; bounds and sums cover the whole list.
+        // Lists are long: runs are pushed directly, other pieces as one list; bounds and sums are added once.
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
         let expected = blocks.size_hint().0;
         let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });
@@ -143,13 +143,13 @@ impl TypeBuilder {
         self.depth = self.depth.max(deeper(node.depth)?);
         if items > 0 {
             self.hull.spread(&node.extent, lowest, highest);
-            self.count(node, items)?;
+            self.add_items(node, items)?;
             self.assembly.push_list(&node.plan, extent, &others);
         }
         Ok(())
     }
 
-    fn count(&mut self, node: &Node, items: usize) -> Result<(), TypeError> {
+    fn add_items(&mut self, node: &Node, items: usize) -> Result<(), TypeError> {
         let too_large = TypeError::Size { count: items, size: node.size };
         let bytes = items.checked_mul(node.size).ok_or(too_large)?;
         let size = self.size.checked_add(bytes).ok_or(too_large)?;
@@ -157,7 +157,7 @@ impl TypeBuilder {
             return Err(too_large);
         }
         self.size = size;
-        // At most `bytes`, so neither can overflow.
+        // Every primitive has at least one byte, so the product is at most `bytes`, and the sum at most `size`.
         self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
         self.leaves = self.leaves.and(node.leaves);

@@ -5,7 +5,7 @@ use crate::plan::Loop;
 use crate::{Datatype, TypeEnvelope, TypeError};
 use std::sync::Arc;
 
-/// Which dimension of an array is the fastest in memory.
+/// The dimension of an array whose index changes fastest in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArrayOrder {
     /// The last, as in C and Rust (`MPI_ORDER_C`).
@@ -26,7 +26,7 @@ impl ArrayOrder {
 /// The part of one dimension that a subarray selects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Subrange {
-    /// Length of the array.
+    /// Length of the array along the dimension.
     pub size: usize,
     /// Length of the block.
     pub sub_size: usize,

@@ -16,7 +16,7 @@ pub(crate) type ListKernel = unsafe fn(user: *mut u8, offsets: &[u32], packed: *
 
 /// Returns the kernels (pack, unpack) for blocks of `block` bytes inside `span` bytes.
 pub(super) fn choose(block: usize, span: i64) -> (ListKernel, ListKernel) {
-    // Beyond the second cache, blocks of several lines arrive late, because the hardware cannot predict them.
+    // Beyond the second cache, blocks of a cache line or more arrive late, because the hardware cannot predict them.
     if block >= 64 && span > 1 << 20 {
         by_length(block, &KernelPair::<Each<true>>::NEW)
     } else {
@@ -81,7 +81,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy, const FETCH: bool>(
     unsafe { each::<D, S, FETCH>(u, offsets, p, n) }
 }
 
-/// Blocks between a block and the one whose lines are prefetched.
+/// Distance in blocks from the block that is copied to the one that is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 
 /// # Safety

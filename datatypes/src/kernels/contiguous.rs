@@ -2,7 +2,7 @@
 
 use super::block_copy::Direction;
 
-/// Below this length the platform's `memcpy` is one call and a few moves.
+/// Below this length the platform's `memcpy` is short: one call and a few moves.
 #[cfg(target_arch = "x86_64")]
 const SHORTEST: usize = 192;
 
@@ -23,7 +23,7 @@ pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usiz
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
 }
 
-/// Full registers, which in the first cache are a quarter faster than the platform's `memcpy`.
+/// Copies with full registers. In the first cache this is a quarter faster than the platform's `memcpy`.
 ///
 /// # Safety
 /// `len` bytes, at least 64, are readable at `src` and writable at `dst`, and do not overlap; the machine has AVX-512.

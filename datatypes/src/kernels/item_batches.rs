@@ -6,7 +6,7 @@ use super::strided_copy;
 
 /// Maximum number of pieces; longer lists go to the loop over one item.
 const MAX_PIECES: usize = 16;
-/// Minimum number of items, for which a batch is faster.
+/// Minimum number of items for which a batch is faster.
 const MIN_ITEMS: usize = 8;
 /// Bytes of a batch on either side, which stay in the first cache while its pieces are copied.
 const BATCH: usize = 8 << 10;
@@ -25,7 +25,7 @@ pub(super) unsafe fn run<D: Direction>(
     packed: *mut u8,
     items: usize,
 ) -> usize {
-    // The pieces of an item keep their order. The order of items changes, so to unpack they must not overlap.
+    // The pieces of an item keep their order. The order of items changes, so items to unpack must not overlap.
     let disjoint = D::PACKS || (span >= 0 && stride.unsigned_abs() >= span.unsigned_abs());
     if items < MIN_ITEMS || pieces.len() > MAX_PIECES || !disjoint {
         return 0;

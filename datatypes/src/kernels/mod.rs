@@ -1,9 +1,9 @@
 //! The loops that move bytes between a layout in memory and its packed form.
 //!
 //! Every kernel has the signature [`Kernel`] and is selected once, when the type is built. A kernel can start and stop
-//! at any packed byte: it finds its position by division (strided) or binary search (lists), finishes a split block,
-//! then loops over whole blocks. A new family is a new file and a line in [`choose`]. `README.md` in this folder lists
-//! which form of a type uses which loop, and why.
+//! at any packed byte: it finds its position by division or, in runs and sequences, by binary search, finishes a split
+//! block, then loops over whole blocks. A new family is a new file and a line in [`choose`]. `README.md` in this folder
+//! lists which form of a type uses which loop, and why.
 
 mod block_copy;
 mod block_list;
@@ -84,6 +84,7 @@ pub(crate) unsafe fn unpack(plan: &Plan, args: KernelArgs) {
     unsafe { (plan.kernels.1)(plan, args) }
 }
 
+/// The kernel of an empty plan.
 ///
 /// # Safety
 /// None needed; the signature is that of [`Kernel`].

@@ -1,8 +1,8 @@
 //! Short blocks that are cache lines apart, copied with AVX-512 masks, which do not train the stride prefetcher.
 //!
-//! The prefetcher occupies outstanding misses of the first cache that the copies need too. If the second cache holds
-//! the lines, prefetching has a cost and no benefit: masked copies take 0.5 to 0.8 of the time. Beyond the second cache
-//! a software prefetch every few blocks replaces it.
+//! The prefetcher occupies outstanding misses of the first cache, which the copies need, too. If the second cache holds
+//! the lines, it has no benefit: masked copies take 0.5 to 0.8 of the time. Beyond the second cache a software prefetch
+//! every few blocks replaces it, and blocks of 8 bytes are packed in pairs, without masks.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};
@@ -15,7 +15,7 @@ use core::arch::x86_64::{
 const MIN_STRIDE: usize = 128;
 /// The first cache holds the lines of fewer blocks.
 const MIN_BLOCKS: usize = 768;
-/// The second cache does not hold the lines of more. Then blocks of up to 8 bytes are best left to the prefetcher.
+/// The second cache does not hold the lines of more. Blocks of 4 bytes, and of 8 to unpack, then need the prefetcher.
 const L2_BLOCKS: usize = 12 << 10;
 /// Prefetch distance in units of four blocks.
 const PREFETCH_DISTANCE: isize = 8;
@@ -28,25 +28,24 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 #[inline(always)]
 pub(super) fn is_faster<D: Direction, S: BlockCopy>(tile: &Tile) -> bool {
     let few = tile.column().unsigned_abs() < MIN_STRIDE || tile.rows * tile.columns < MIN_BLOCKS;
-    !few && (S::LEN > 8 || !many(tile) || pairs::<D, S>())
+    !few && (S::LEN > 8 || !exceeds_l2(tile) || packs_pairs::<D, S>())
 }
 
-fn many(tile: &Tile) -> bool {
+fn exceeds_l2(tile: &Tile) -> bool {
     tile.rows * tile.columns > L2_BLOCKS
 }
 
-const fn pairs<D: Direction, S: BlockCopy>() -> bool {
+const fn packs_pairs<D: Direction, S: BlockCopy>() -> bool {
     D::PACKS && S::LEN == 8
 }
 
-///
 /// # Safety
 /// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
-    let paired = pairs::<D, S>() && many(tile);
+    let paired = packs_pairs::<D, S>() && exceeds_l2(tile);
     let mut line = user;
     for _ in 0..rows {
         let mut at = line;
@@ -68,7 +67,6 @@ pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-///
 /// # Safety
 /// That of [`run`] for the blocks at `user` and one to three columns on.
 #[inline]
@@ -94,7 +92,6 @@ unsafe fn four_by_mask<D: Direction, S: BlockCopy>(
     }
 }
 
-///
 /// # Safety
 /// That of [`run`] for the blocks at `user` and one to three columns on.
 #[inline]

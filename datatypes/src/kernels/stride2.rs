@@ -1,5 +1,5 @@
-//! Every second element of an array with AVX-512: 64 packed bytes and two registers in which a mask excludes the other
-//! elements, with a permutation between. In the first two caches, two to three times as fast as single elements.
+//! Every second element of an array with AVX-512, 64 packed bytes at a time: two registers of the array, in which a
+//! mask excludes the other elements, and a permutation. Two to three times as fast in the first two caches.
 
 use super::block_copy::{BlockCopy, Direction};
 use super::tile::{Tile, cover_row};
@@ -16,12 +16,13 @@ pub(super) const fn fits<S: BlockCopy>() -> bool {
 /// Copies a tile whose columns are two blocks apart.
 ///
 /// # Safety
-/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`], on a machine with AVX-512 F and VL.
+/// That of [`TileKernel`](super::tile::TileKernel) for a shape that [`fits`] and columns two blocks apart, on a machine
+/// with AVX-512 F and VL.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(super) unsafe fn run<D: Direction, S: BlockCopy>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, ref steps, block } = *tile;
-    // Those of 16 words of 4 bytes that belong to a block.
+    // Selects those of the 16 words of a register that belong to a block.
     let mask = match S::LEN {
         4 => 0x5555,
         8 => 0x3333,
@@ -73,7 +74,7 @@ fn gather_index(block: usize) -> __m512i {
     }
 }
 
-/// Returns which word of the blocks goes to each position of the two halves; any for masked positions.
+/// Returns which word of the blocks goes to each position of the two halves. Masked positions have an unused word.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn scatter_index(block: usize) -> [__m512i; 2] {

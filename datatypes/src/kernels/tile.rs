@@ -54,7 +54,7 @@ impl Make for Cover {
     #[inline]
     fn make<D: Direction, S: BlockCopy>() -> TileKernel {
         match isa::best() {
-            // Sparse and alternate elements have their own kernels; long blocks use wide registers.
+            // `avx512` selects the kernels for sparse and alternate elements; long blocks use wide registers.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if wide::<S>() || stride2::fits::<S>() || sparse::fits::<S>() => avx512::<D, S>,
             #[cfg(target_arch = "x86_64")]
@@ -122,7 +122,7 @@ pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
     }
 }
 
-/// Copies blocks of several KiB that together exceed the first cache.
+/// Copies blocks of several KiB that together exceed the first cache, by the platform's `memcpy`.
 ///
 /// # Safety
 /// That of [`TileKernel`].
@@ -138,7 +138,6 @@ unsafe fn cover_long<D: Direction>(tile: &Tile) {
     }
 }
 
-///
 /// # Safety
 /// That of [`TileKernel`] for this row.
 #[inline(always)]

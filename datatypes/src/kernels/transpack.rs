@@ -1,5 +1,5 @@
-//! From layout to layout. If both sides are loops over blocks of equal lengths, or one length divides the other, each
-//! block is copied directly. Otherwise the bytes pass through a stack buffer that stays in the first cache.
+//! From layout to layout. If one side is one run, the other side's kernel copies. If both sides are loops over blocks of
+//! which one length divides the other, each block is copied directly. Otherwise the bytes pass through a stack buffer.
 
 use super::strided::Odometer;
 use super::{KernelArgs, strided_copy};
@@ -57,8 +57,8 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
     unsafe { staged(from, to, len) }
 }
 
-/// Returns the loops of one side down to blocks of `block` bytes, at its position, and the number of pieces per block
-/// that the loops do not cover.
+/// Returns the loops of one side, at its position, and how many pieces of `block` bytes their blocks have. That is 1 if
+/// a further loop over the pieces of a block fits.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
     let mut nest = [Loop { count: 1, stride: 0 }; LEVELS + 1];
@@ -74,13 +74,14 @@ fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, u
     }
 }
 
+/// Copies `n` blocks directly, if both sides have loops down to blocks of this length.
 ///
 /// # Safety
 /// That of [`transpack`]; both sides are loops over blocks of `block` bytes or of multiples.
 unsafe fn blocks(from: (Side<'_>, &Strided), to: (Side<'_>, &Strided), block: usize, n: usize) {
     let ((mut a, of_a), (mut b, of_b)) = (odometer(from, block), odometer(to, block));
     if of_a > 1 || of_b > 1 {
-        // Five loops on one side: the additional one for pieces of a block did not fit.
+        // One side has `LEVELS` loops, so that a further loop over the pieces of a block does not fit.
         // SAFETY: the caller's promise.
         return unsafe { staged(from.0, to.0, n * block) };
     }

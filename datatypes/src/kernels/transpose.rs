@@ -6,9 +6,9 @@ use super::tile::{Tile, TileKernel};
 use crate::plan::Loop;
 
 /// Columns of the tile (rows of the matrix) that are copied together: the number of streams that a prefetcher follows.
-const MAX_DEPTH: usize = 16;
+const MAX_COLUMNS: usize = 16;
 
-/// Returns the kernels if the rows of the tile are adjacent and its columns are further apart than one row is long.
+/// Returns the kernels for a tile of at least 4 × 4 blocks, if its rows are adjacent blocks and no columns overlap.
 pub(super) fn choose(block: usize, nest: &[Loop]) -> Option<(TileKernel, TileKernel)> {
     let [.., rows, columns] = nest else { return None };
     let wide = i64::try_from(block.checked_mul(rows.count)?).ok()?;
@@ -33,7 +33,7 @@ fn pair<const N: usize, const K: usize>() -> (TileKernel, TileKernel) {
     (transposed::<Gather, N, K>, transposed::<Scatter, N, K>)
 }
 
-/// Copies `K` rows and `MAX_DEPTH` columns of the tile at a time.
+/// Copies `K` rows and `MAX_COLUMNS` columns of the tile at a time.
 ///
 /// # Safety
 /// That of [`TileKernel`].
@@ -44,11 +44,11 @@ unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) 
         let at = (row.wrapping_mul(r as isize)).wrapping_add(column.wrapping_mul(c as isize));
         (user.wrapping_offset(at), packed.wrapping_add((r * columns + c) * N))
     };
-    for first in (0..columns).step_by(MAX_DEPTH) {
-        let deep = MAX_DEPTH.min(columns - first);
+    for first in (0..columns).step_by(MAX_COLUMNS) {
+        let width = MAX_COLUMNS.min(columns - first);
         for r in (0..rows - rows % K).step_by(K) {
             let (mut from, mut to) = place(r, first);
-            for _ in 0..deep {
+            for _ in 0..width {
                 for k in 0..K {
                     let at = from.wrapping_offset(row.wrapping_mul(k as isize));
                     let (src, dst) = D::route(at, to.wrapping_add(k * columns * N));
@@ -60,7 +60,7 @@ unsafe fn transposed<D: Direction, const N: usize, const K: usize>(tile: &Tile) 
             }
         }
         for r in rows - rows % K..rows {
-            for c in first..first + deep {
+            for c in first..first + width {
                 let (from, to) = place(r, c);
                 let (src, dst) = D::route(from, to);
                 // SAFETY: a block of the tile.

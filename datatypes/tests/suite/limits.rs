@@ -30,7 +30,7 @@ fn layouts_beyond_2_gib_are_correct() {
     assert_eq!(prefix, u8::datatype().signature().repeat(11 << 30));
 }
 
-/// Over memory that is only read, so that all pages are the page of zeros.
+/// Almost all of the memory is only read, so that its pages are the system's page of zeros.
 #[test]
 #[ignore = "takes 5 GiB of addresses and some seconds; run it with --ignored"]
 fn five_gib_are_packed() {
@@ -159,7 +159,7 @@ fn depth_is_limited_and_dropping_is_safe() {
     assert!(datatype.is_contiguous());
 }
 
-/// 2^50 primitives in 50 types of two fields.
+/// 2^51 primitives in 51 types of two fields.
 #[test]
 fn shared_parts_stay_small() {
     let mut datatype = Datatype::structure(&[(1, 0, u8::datatype()), (1, 4, u32::datatype())]).unwrap();
@@ -210,7 +210,7 @@ fn slices_of_values_are_packed() {
 }
 
 #[test]
-fn primitives_have_their_properties() {
+fn properties_of_primitives_are_consistent() {
     for (i, p) in Primitive::ALL.into_iter().enumerate() {
         assert_eq!(Primitive::from_code(p.code()), Some(p));
         assert_eq!(usize::from(p.code()), i + 1);
@@ -236,7 +236,7 @@ fn runs_that_exceed_memory_are_errors() {
 }
 
 #[test]
-fn overlaps_of_any_size_are_found() {
+fn overlaps_of_large_layouts_are_found() {
     let far = |count, stride| u8::datatype().hvector(count, 1, stride).unwrap();
     // Two combs whose teeth meet first after a thousand steps, or never.
     let comb = |count| far(count, 1000).hvector(count, 1, 1001).unwrap();
@@ -282,7 +282,7 @@ fn overlaps_of_any_size_are_found() {
     assert!(spread.check_overlap(28).is_ok());
     assert_eq!(spread.check_overlap(29).unwrap_err().offset, 300);
     assert!(spread.check_overlap(1 << 40).is_err());
-    // Beyond the budget: safe, and decided soon.
+    // Beyond the budget the check ends soon, with either result.
     let deep = (0..8).fold(u8::datatype(), |t, i| t.hvector(9, 1, 5 - i).unwrap());
     let _ = deep.check_overlap(1 << 20);
 }

@@ -1,3 +1,4 @@
+//! `Datatype::is_made_of`, compared with the bytes of the types.
 #![cfg(feature = "derive")]
 
 use mpj_datatypes::{ArrayOrder, Datatype};
@@ -97,7 +98,7 @@ fn only_types_that_were_built_alike_are_accepted() {
 fn shared_parts_are_checked_once() {
     let mut all = Datatype::of::<Cell>();
     for _ in 0..50 {
-        all = Datatype::structure(&[(1, 0, all.clone()), (1, 0, all)]).expect("a size that can be said");
+        all = Datatype::structure(&[(1, 0, all.clone()), (1, 0, all)]).expect("the size fits");
     }
     assert!(all.is_made_of(&Datatype::of::<Cell>()));
 }

@@ -9,11 +9,11 @@ use crate::message::Pieces;
 pub enum Body<'a> {
     /// No body.
     Empty,
-    /// One contiguous slice; the device has copied or written it when `post` returns `Ok`.
+    /// One contiguous slice.
     Bytes(&'a [u8]),
-    /// Several pieces, to be written one after the other.
+    /// Several pieces, which the device writes one after the other.
     Chain(Pieces<'a>),
-    /// Bytes that are packed directly into the device's memory.
+    /// Bytes that the device packs directly into its memory.
     Packed(PackedBody<'a>),
 }
 
@@ -44,13 +44,13 @@ impl fmt::Debug for Body<'_> {
 ///
 /// # Safety
 /// [`pack`](Self::pack) initialises every byte of `room`: the device sends these bytes.
-#[expect(unsafe_code, reason = "a device takes its memory for written")]
+#[expect(unsafe_code, reason = "a device sends the room as initialised bytes")]
 pub unsafe trait PackSource {
     /// Writes the bytes from `position` on to `room`, which does not extend beyond the end of the message.
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]);
 }
 
-/// A body that is not contiguous: the caller of `post` packs it where the device wants it.
+/// A body that is not contiguous: the device calls [`write`](Self::write) to pack it into its own memory.
 pub struct PackedBody<'a> {
     source: &'a dyn PackSource,
     position: usize,
@@ -59,7 +59,7 @@ pub struct PackedBody<'a> {
 }
 
 impl<'a> PackedBody<'a> {
-    /// Creates a body of `len` bytes, beginning at `position`.
+    /// Creates a body from the `len` bytes of the message that begin at `position`.
     #[inline]
     pub fn new(source: &'a dyn PackSource, position: usize, len: usize) -> Self {
         PackedBody { source, position, len, in_short_blocks: false }

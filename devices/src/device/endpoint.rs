@@ -1,4 +1,4 @@
-//! The trait of the sending end.
+//! The sending end to one peer.
 
 use std::fmt;
 
@@ -6,26 +6,27 @@ use super::{Body, MemoryPart, OpStatus, OpToken, PostError, RemoteKey, View};
 
 /// The sending end to one peer.
 pub trait Endpoint: Send + fmt::Debug {
-    /// Sends one frame; on `Ok` head and body may be reused.
+    /// Sends one frame. After `Ok`, the caller may reuse the memory of head and body.
     ///
     /// # Errors
-    /// [`PostError::Again`] if the device is full; the body was not [written](super::PackedBody::write) then. The rank
-    /// retries at each poll, and once more after it has set the flag of its doorbell. If that try fails, too, the
-    /// device must ring the doorbell when there is space.
+    /// * [`PostError::Again`] if the device is full; nothing was sent then. The rank retries at each poll, and again
+    ///   after it has set the flag of its doorbell. If that try fails, too, the device must ring the doorbell when it
+    ///   has space.
+    /// * [`PostError::Broken`] if the connection is broken; [`PostError::Unsupported`] if the frame is too long.
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError>;
 
-    /// Returns the longest body of a frame that the peer accepts, in bytes, if it may be shorter than the
-    /// [longest](super::Caps::max_send_size) that this rank sends. The engine calls it once, before the first frame.
+    /// Returns the longest body of a frame that the peer accepts, in bytes, if that limit might be lower than
+    /// [`Caps::max_send_size`](super::Caps::max_send_size). The engine calls it once, before the first frame.
     fn takes(&self) -> Option<usize> {
         None
     }
 
-    /// Sends one frame as [`post`](Self::post) does, for a caller that may send more frames at once. If a single frame
-    /// is costly, the device may delay it to coalesce it with others.
+    /// Sends one frame as [`post`](Self::post) does, for a caller that might soon send more. If a single frame is
+    /// costly, the device may delay it to coalesce it with others.
     ///
     /// [`has_unflushed`](Self::has_unflushed) reports a delayed frame. It is sent with the next frame that is posted or
-    /// by [`flush`](Self::flush), whichever comes first. Without either it is sent within
-    /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for it, as the thread that posted it may
+    /// by [`flush`](Self::flush), whichever comes first. Otherwise the device sends it within
+    /// [`MAX_COALESCE_DELAY`](super::MAX_COALESCE_DELAY), if there is space for it, because the posting thread might
     /// compute for a long time.
     ///
     /// # Errors
@@ -39,7 +40,7 @@ pub trait Endpoint: Send + fmt::Debug {
     /// calls, as for [`post`](Self::post).
     ///
     /// # Errors
-    /// As [`post`](Self::post).
+    /// As [`post`](Self::post); [`PostError::Unsupported`].
     ///
     /// # Safety
     /// The bytes of `body` are not changed until this has returned [`OpStatus::Done`] or an error, or
@@ -58,7 +59,7 @@ pub trait Endpoint: Send + fmt::Debug {
     ///
     /// # Errors
     /// [`PostError::Again`] if the device is full, [`PostError::Revoked`] if the peer has revoked the key,
-    /// [`PostError::Broken`] if the key is invalid.
+    /// [`PostError::Broken`] if the key is invalid or the connection is broken, [`PostError::Unsupported`].
     ///
     /// # Safety
     /// `to` stays writable and is not accessed otherwise until this has returned [`OpStatus::Done`] or an error, or
@@ -102,7 +103,7 @@ pub trait Endpoint: Send + fmt::Debug {
         Err(PostError::Unsupported)
     }
 
-    /// Sends bytes that `post` accepted and could not write, or that were delayed; returns whether any remain.
+    /// Sends the bytes that `post` or `post_more` has accepted and not written yet; returns whether any remain.
     ///
     /// # Errors
     /// [`PostError::Broken`].
@@ -110,7 +111,7 @@ pub trait Endpoint: Send + fmt::Debug {
         Ok(false)
     }
 
-    /// Returns whether [`flush`](Self::flush) has bytes to write that [`post`](Self::post) has accepted.
+    /// Returns whether there might be bytes for [`flush`](Self::flush) to send.
     fn has_unflushed(&self) -> bool {
         false
     }
@@ -124,13 +125,13 @@ pub trait Endpoint: Send + fmt::Debug {
         Ok(())
     }
 
-    /// Releases the resources for a peer that has exited or died. Nothing more is posted, a pending connection is not
-    /// retried, and memory that the peer accessed is released as soon as the peer can no longer touch it. Operations
-    /// that have been started still complete, as failed.
+    /// Releases the resources for a peer that has exited or died. The engine posts nothing more. The device does not
+    /// retry a pending connection, and releases memory as soon as the peer can no longer access it. Operations that it
+    /// has started still complete, possibly with an error.
     fn peer_gone(&mut self) {}
 
-    /// Returns whether all frames that `post` accepted have reached the peer's host, for a device that does not deliver
-    /// at once. A rank announces its exit only then.
+    /// Returns whether all accepted frames have reached the peer's host, or never will. A rank reports its exit only
+    /// then.
     fn is_drained(&mut self) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! Memory that a device copies by itself: its description, its registration, its key for a peer, and the completion of
-//! an operation.
+//! Memory that a device copies by itself: its description, its registration, its key for a peer, and the states of an
+//! operation.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::buf::{Buf, Chain};
 /// The longest [`RemoteKey`] in bytes.
 pub const KEY_MAX: usize = 128;
 
-/// Names registered memory to a peer that may get from it or put into it. Only the device interprets the bytes.
+/// Names registered or exported memory to the peer that may access it. Only the device interprets the bytes.
 ///
 /// Verbs need an address and an rkey; other interfaces need up to 128 bytes.
 #[derive(Clone, Copy)]
@@ -62,9 +62,9 @@ pub enum OpStatus {
 /// Whether a peer can still access memory for which it has a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuiesceStatus {
-    /// It cannot, from now on.
+    /// The peer cannot access the memory any more.
     Done,
-    /// It can. Exactly one [`Sink::quiesced`](super::Sink::quiesced) follows when it no longer can.
+    /// The peer might access it. Exactly one [`Sink::quiesced`](super::Sink::quiesced) follows when it no longer can.
     InProgress,
 }
 
@@ -87,7 +87,7 @@ unsafe impl Send for MemoryDesc {}
 unsafe impl Sync for MemoryDesc {}
 
 impl MemoryDesc {
-    /// Describes `count` items at `base`; `None` if their packed length overflows.
+    /// Describes `count` items at `base`; returns `None` if their packed length overflows.
     pub fn new(base: *mut u8, count: usize, datatype: Datatype) -> Option<Self> {
         let bytes = datatype.packed_size(count).ok()?;
         Some(MemoryDesc { base, count, datatype, bytes, chain: None })
@@ -139,7 +139,7 @@ impl MemoryDesc {
         (self.datatype.is_contiguous() && self.chain.is_none()).then_some(self.base)
     }
 
-    /// Returns the packed bytes `at..at + len` of it, as they are passed to a device.
+    /// Returns the packed bytes `at..at + len`, in the form in which a device takes them.
     pub fn part<'a>(
         &'a self,
         at: usize,
@@ -163,7 +163,7 @@ pub struct MemoryPart<'a> {
     /// The registration of the memory, if the device needs its local side registered; see
     /// [`Caps::register_from`](super::Caps::register_from).
     pub registration: Option<&'a Registration>,
-    /// Whether the peer has bodies of this rank to move at the same time: it does not help with this one.
+    /// Whether this rank also sends a body to the peer. Then the device does not ask the peer to help with this copy.
     pub bidirectional: bool,
 }
 
@@ -174,10 +174,10 @@ impl MemoryPart<'_> {
     }
 }
 
-/// The device's record of registered memory. The operation holds it.
+/// The device's record of registered memory. The operation stores it.
 ///
-/// Dropping the last copy returns the memory to the device, which may keep the registration in a cache. Before the
-/// drop, the owner knows that no peer uses a key of it any more, or has called [`quiesce`](super::Device::quiesce).
+/// Dropping the last copy ends the registration, unless the device keeps it in a cache. Before that, the owner has
+/// learned that no peer uses a key of it any more, or has called [`quiesce`](super::Device::quiesce).
 #[derive(Clone)]
 pub struct Registration {
     record: Arc<dyn Any + Send + Sync>,
@@ -185,13 +185,13 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Wraps the device's own record. `bytes` is the number of bytes that were registered for it: 0 if the memory was
+    /// Wraps the device's own record. `bytes` is the number of bytes that were newly registered: 0 if the memory was
     /// registered before.
     pub fn new(record: impl Any + Send + Sync, bytes: usize) -> Self {
         Registration { record: Arc::new(record), bytes }
     }
 
-    /// Returns the number of bytes that were registered for it.
+    /// Returns the number of bytes that were newly registered.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -219,15 +219,15 @@ impl View {
     /// Makes a view of `len` bytes. The view drops `taken` when it is dropped.
     ///
     /// # Safety
-    /// Until then the bytes are initialised and not written.
-    #[expect(unsafe_code, reason = "the bytes are read on the device's word")]
+    /// Until `taken` is dropped, the bytes are initialised and not written to.
+    #[expect(unsafe_code, reason = "the caller promises that the bytes are readable")]
     pub unsafe fn new(base: NonNull<u8>, len: usize, taken: impl Any + Send + Sync) -> Self {
         View { base, len, _taken: Box::new(taken) }
     }
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` has promised it, and `_taken` exists.
         #[expect(unsafe_code, reason = "see above")]
         unsafe {
             std::slice::from_raw_parts(self.base.as_ptr(), self.len)
@@ -258,7 +258,7 @@ pub struct SizeRange {
 }
 
 impl SizeRange {
-    /// All sizes but 0.
+    /// All sizes except 0.
     pub const ANY: SizeRange = SizeRange { min: 1, max: usize::MAX };
 }
 

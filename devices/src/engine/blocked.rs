@@ -1,6 +1,6 @@
-//! Reports of the operations that the threads of a rank wait for, so that a job that hangs can report where.
+//! Reports of the operations for which the threads of a rank wait, so that a job that hangs can report them.
 //!
-//! A wait is entered here when its thread first sleeps, so that a wait that ends by polling has no extra cost.
+//! A thread enters its wait here before it first sleeps or parks, so a wait that ends by polling has no extra cost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::trace::ArgValue;
 /// The name of the communicator of all ranks. Reports leave it out.
 pub const WORLD: &str = "world";
 
-/// The operation that a call waits for, in the user's terms.
+/// The operation for which a call waits, in the user's terms.
 #[derive(Clone, Debug)]
 pub struct WaitReason {
     call: &'static str,
@@ -40,7 +40,7 @@ impl WaitReason {
         WaitReason { call, channel: None, message: None, number: None, others: 0, any: false }
     }
 
-    /// Describes a call that all members of a channel take part in.
+    /// Describes a call in which all members of a channel take part.
     pub fn collective(call: &'static str, channel: &Arc<Channel>) -> Self {
         WaitReason { channel: Some(Arc::clone(channel)), ..WaitReason::call(call) }
     }
@@ -67,7 +67,7 @@ impl WaitReason {
         WaitReason { others, any, ..self }
     }
 
-    /// Returns the rank of the world that the wait depends on, if it is one rank.
+    /// Returns the rank of the world on which the wait depends, if it is one rank.
     fn peer(&self) -> Option<u32> {
         let peer = self.message?.peer;
         let group = self.channel.as_ref()?.group();
@@ -93,12 +93,12 @@ impl WaitReason {
             channel.map_or(NONE, |channel| ("ranks", ArgValue::Number(channel.group().size().into())));
         let others =
             if self.others == 0 { NONE } else { ("and others", ArgValue::Number(self.others as u64)) };
-        // The wait of a collective is a part of the slice of its call.
+        // The slice of a collective's wait is inside the slice of its call, so it gets a prefix.
         let prefix = if self.message.is_some() { "" } else { "wait: " };
         ([prefix, self.call], [peer, tag, context, ranks, others])
     }
 
-    /// Writes the wait for a user. The size of the communicator is omitted if it has all `world` ranks.
+    /// Writes the wait for a user. The size of an unnamed communicator is omitted if it has all `world` ranks.
     fn describe(&self, f: &mut fmt::Formatter<'_>, world: u32) -> fmt::Result {
         f.write_str(self.call)?;
         if let Some(Expected { way, peer, tag }) = self.message {
@@ -146,19 +146,19 @@ impl BlockedThread {
         self.since.elapsed()
     }
 
-    /// Returns the rank of the world that the wait depends on, if it is one rank.
+    /// Returns the rank of the world on which the wait depends, if it is one rank.
     pub fn peer(&self) -> Option<u32> {
         self.wait.peer()
     }
 
-    /// Returns the context and the sequence number of the collective call that waits.
+    /// Returns the context and the sequence number of the collective call that waits, if it is numbered.
     pub fn collective(&self) -> Option<(u64, u32)> {
         self.wait.channel.as_ref().map(|channel| channel.context()).zip(self.wait.number)
     }
 }
 
 impl fmt::Display for BlockedThread {
-    /// Writes the call, its partner and its communicator.
+    /// Writes the call, its peer, its tag and its communicator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wait.describe(f, self.world)
     }
@@ -187,15 +187,15 @@ impl Drop for BlockedGuard<'_> {
     fn drop(&mut self) {
         let mut asleep = lock(&self.waits.asleep);
         let at = asleep.iter().position(|(id, ..)| *id == self.id);
-        let left = at.map(|at| asleep.swap_remove(at));
+        let removed = at.map(|at| asleep.swap_remove(at));
         drop(asleep);
-        // This may drop the last handle of a channel.
-        drop(left);
+        // This might drop the last handle of a channel.
+        drop(removed);
     }
 }
 
 impl Engine {
-    /// Returns the waits of this rank's threads, the longest first; empty if no thread sleeps in a call.
+    /// Returns the waits of this rank's threads that have slept or parked, the longest first.
     pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
         let asleep = lock(&self.waits.asleep).clone();

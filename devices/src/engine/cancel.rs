@@ -1,4 +1,4 @@
-//! Cancels operations that have not matched, for example when a collective or a scope fails.
+//! Cancels pending operations, for example when a collective or a scope fails.
 
 use super::Engine;
 use super::channel::Channel;
@@ -8,21 +8,21 @@ use crate::fault::Fault;
 use crate::matching::UnexpectedBody;
 
 impl Engine {
-    /// Cancels an operation that has not matched; returns whether it did. The operation then fails with
-    /// [`Fault::Cancelled`]: at once, unless its peer may be reading the memory at the moment. An operation that has
-    /// matched or is complete is not affected.
+    /// Cancels a pending operation if it can, and returns whether it did. The operation then fails with
+    /// [`Fault::Cancelled`]: at once, unless its peer might be reading the memory. Otherwise it is not affected.
     ///
-    /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive).
-    /// * A rendezvous message is cancelled unless its receiver has requested the body or views it in place. A receiver
-    ///   that requests the body later, or has not copied all of it, fails with [`Fault::SendCancelled`].
+    /// * A posted receive is cancelled as by [`cancel_receive`](Self::cancel_receive), a matched one is not.
+    /// * A rendezvous message is cancelled unless its receiver has requested the body, views it in place, or is known
+    ///   to have copied it. A receiver that requests the body later, or is still copying it, fails with
+    ///   [`Fault::SendCancelled`].
     /// * Any message is cancelled while its peer is not connected, and an eager one while its frame is queued. The send
-    ///   of a synchronous message that was posted fails, but the peer might still receive the message.
+    ///   of a synchronous message that was posted fails, but the peer might receive the message nevertheless.
     /// * A message to this rank itself is cancelled while it is unexpected.
     pub fn cancel(&self, channel: &Channel, completion: &Completion) -> bool {
         if self.cancel_receive(channel, completion) {
             return true;
         }
-        // A message can meanwhile go from the queue to the operations that wait for a reply, but never back.
+        // Meanwhile another thread might move a message from a queue to the operations, but never back.
         let taken = self.cancel_self_send(channel, completion)
             || self.cancel_queued(channel, completion)
             || self.cancel_awaiting_reply(channel, completion);
@@ -44,11 +44,11 @@ impl Engine {
         true
     }
 
-    /// Cancels a message that waits for a reply. If its receiver views it already, it completes.
+    /// Cancels a message that waits for a reply. If its receiver views it, or is known to have copied it, it completes.
     fn cancel_awaiting_reply(&self, channel: &Channel, completion: &Completion) -> bool {
         let Some((number, op)) = channel.ops().take_send(completion) else { return false };
         if let Some(peer) = self.peers.get(op.peer()) {
-            // Its frame may still be queued, and hold the memory.
+            // Its frame might still be queued, and hold the memory.
             let is_ours =
                 |frame: &QueuedFrame| frame.context == channel.context && frame.head.op.get() == number;
             drop(self.take_queued(peer, is_ours));

@@ -66,7 +66,7 @@ impl Channel {
         }
     }
 
-    /// Sets the members. Messages may have come before, because a peer can create the communicator sooner.
+    /// Sets the members. Messages may have come before, because a peer can create the communicator earlier.
     pub(crate) fn join(&self, group: Group, rank: u32, wire_id: u16) {
         self.wire_id.store(wire_id, Ordering::Relaxed);
         let _ = self.members.set(Members { group, rank });
@@ -96,7 +96,7 @@ impl Channel {
         self.about.get()?.calls.as_ref()?.upgrade().map(|calls| calls.next())
     }
 
-    /// Returns this process's rank among the members.
+    /// Returns this process's rank among the members; 0 until it has joined.
     pub fn rank(&self) -> u32 {
         self.members.get().map_or(0, |m| m.rank)
     }
@@ -145,7 +145,7 @@ impl Channel {
         self.exits.lock()
     }
 
-    /// Returns whether a member has exited, so that a new operation may have to fail at once.
+    /// Returns whether a member is closing or has exited, so that a new operation might have to fail at once.
     #[inline]
     pub(crate) fn has_exits(&self) -> bool {
         self.has_exits.load(Ordering::Acquire)
@@ -155,8 +155,8 @@ impl Channel {
         self.has_exits.store(true, Ordering::Release);
     }
 
-    /// Sets whether an RTS has matched a receive that is not an operation yet. The holder of the progress lock sets it
-    /// under the lock of [`matching`](Self::matching), so a thread that has found no posted receive there sees it.
+    /// Sets whether an RTS has matched a receive that is not an operation yet. The holder of the progress lock sets
+    /// true under the lock of [`matching`](Self::matching), so a thread that finds no posted receive there sees it.
     #[inline]
     pub(crate) fn set_matching_rts(&self, is_matching_rts: bool) {
         self.matching_rts.store(is_matching_rts, Ordering::Release);

@@ -5,9 +5,9 @@
 //!    a peer's    messages    has a      rejects     the context is
 //!    Bind        wait        wire id    new work    never used again
 //! ```
-//! A peer can name any context, and send to it before this rank has joined it. A name costs no memory here, and a
-//! message costs credit of its sender. A freed channel is kept until its operations are complete, so that messages
-//! which this rank has sent there still arrive.
+//! A peer can name any context, and send to it before this rank has joined it. A name costs one table entry here. A
+//! message uses the sender's credit, or counts as one that waits for a reply. A freed channel is kept until its
+//! operations are complete, so that messages which this rank has sent there still arrive.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -19,10 +19,10 @@ use super::{Engine, lock};
 use crate::fault::Fault;
 use crate::group::Group;
 
-/// Maximum number of channels at a time; wire ids have 16 bits.
+/// Maximum number of joined channels at a time; wire ids have 16 bits.
 const MAX_WIRE_IDS: usize = 1 << 16;
 
-/// Number of freed contexts that are remembered. Late messages of an older one only cost memory.
+/// Number of freed contexts that are remembered. A late message to an older one is queued and never refused.
 const REMEMBERED_FREED: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ pub(super) struct Channels {
     by_context: HashMap<u64, Arc<Channel>>,
     freeing: Vec<Arc<Channel>>,
     freed: FreedContexts,
-    free: Vec<u16>,
-    next: usize,
+    free_wire_ids: Vec<u16>,
+    next_wire_id: usize,
 }
 
 #[derive(Debug, Default)]
@@ -61,14 +61,14 @@ impl FreedContexts {
 
 impl Channels {
     fn alloc_wire_id(&mut self) -> Option<u16> {
-        self.free.pop().or_else(|| {
-            let wire_id = u16::try_from(self.next).ok()?;
-            self.next += 1;
+        self.free_wire_ids.pop().or_else(|| {
+            let wire_id = u16::try_from(self.next_wire_id).ok()?;
+            self.next_wire_id += 1;
             Some(wire_id)
         })
     }
 
-    fn is(&self, channel: &Arc<Channel>) -> bool {
+    fn contains(&self, channel: &Arc<Channel>) -> bool {
         self.by_context.get(&channel.context).is_some_and(|known| Arc::ptr_eq(known, channel))
     }
 
@@ -79,7 +79,7 @@ impl Channels {
             if is_idle {
                 self.by_context.remove(&channel.context);
                 self.freed.add(channel.context);
-                self.free.push(channel.wire_id());
+                self.free_wire_ids.push(channel.wire_id());
             }
             !is_idle
         });
@@ -90,7 +90,7 @@ impl Channels {
 const _: () = assert!(MAX_WIRE_IDS == u16::MAX as usize + 1);
 
 impl Engine {
-    /// Joins the channel `context`, of which this rank is member `rank`. A freed context is never used again.
+    /// Joins the channel `context`, of which this rank is member `rank`. A freed context must not be joined again.
     ///
     /// # Errors
     /// [`Fault::TooManyChannels`], [`Fault::AlreadyJoined`].
@@ -129,14 +129,14 @@ impl Engine {
         fail_receives(channel, |_| true, &Fault::Freed);
         self.begin_free(channel);
         let mut channels = self.channels.write().unwrap_or_else(PoisonError::into_inner);
-        if channels.is(channel) && !channels.freeing.iter().any(|one| Arc::ptr_eq(one, channel)) {
+        if channels.contains(channel) && !channels.freeing.iter().any(|one| Arc::ptr_eq(one, channel)) {
             channels.freeing.push(Arc::clone(channel));
         }
         channels.remove_idle(|channel| self.is_idle(channel));
     }
 
-    /// Starts no new operations in a channel that will be [freed](Self::free). Posted receives still get their
-    /// messages; all other messages are refused, including unexpected ones.
+    /// Rejects new operations in a channel that will be [freed](Self::free). Posted receives still get their messages.
+    /// All other messages are refused, including unexpected ones.
     pub fn begin_free(&self, channel: &Channel) {
         channel.set_broken(Fault::Freed);
         fail_self_sends(channel, &Fault::Freed);
@@ -147,18 +147,18 @@ impl Engine {
         for unexpected in unexpected {
             self.nack_unexpected(channel.context, unexpected);
         }
-        // Other threads may sleep until one of these operations completes.
+        // Other threads might sleep until one of these operations completes.
         self.wake_all();
     }
 
-    /// Returns how many more channels this rank can join.
+    /// Returns how many more channels this rank can join now.
     pub fn free_channel_count(&self) -> usize {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
-        channels.free.len() + (MAX_WIRE_IDS - channels.next)
+        channels.free_wire_ids.len() + (MAX_WIRE_IDS - channels.next_wire_id)
     }
 
-    /// Returns whether no operation needs a channel. Queued frames and body streams do not, as they store their
-    /// context.
+    /// Returns whether no operation needs a channel in the tables. Queued frames and body streams do not: they store
+    /// their context or channel.
     fn is_idle(&self, channel: &Channel) -> bool {
         let waits =
             |peer: &Peer| peer.outbox().deferred_sends.iter().any(|m| m.channel.context == channel.context);

@@ -1,20 +1,20 @@
 //! Eager credit: how many bytes of eager messages a peer may have outstanding at this rank.
 //!
-//! A budget bounds the memory for unexpected messages of a rank, whatever the number of its peers. One half is divided
-//! among all ranks of the world from the start, so every sender knows its share without a request. The other half goes
-//! to the peers that use their credit: whenever such a peer gets credit back, its limit doubles, up to
-//! [`EAGER_CREDIT`], as long as budget is available. This part returns when the peer has exited, or when another peer
-//! needs it: then the rank recalls it from a peer to which it has granted nothing for some time. A sender without
-//! credit uses the rendezvous protocol.
+//! The budget [`EAGER_CREDIT_TOTAL`] bounds the memory for unexpected messages of a rank, except that each peer gets at
+//! least [`MIN_CREDIT`]. One half is divided among all ranks of the world from the start, so every sender knows its
+//! share without a request. The other half goes to the peers that use their credit: whenever such a peer is granted
+//! used credit again, its limit doubles, up to [`EAGER_CREDIT`], as long as budget is available. This part returns when
+//! the peer has exited, or when the rank recalls it for another peer. A sender without credit uses the rendezvous
+//! protocol.
 //!
 //! ```text
 //!   peer with a larger limit                   this rank
-//!                       ◄── Credit, Recall ──  asks for the credit beyond the initial one, one recall at a time
+//!                       ◄── Credit, Recall ──  asks for the credit above the initial one; waits for the reply
 //!   returns its unused  ──  Credit, Return ─►  checks it against the recall and the messages received, and may
 //!   credit, or 0                               grant it again
 //! ```
 //! Credit under recall still belongs to the peer. It goes back to the budget when the reply has come, or when the peer
-//! has exited. A peer whose credit is used up by messages that are not received returns 0.
+//! has exited. A peer that has used all of its credit for messages that are not received yet returns 0.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -32,7 +32,8 @@ pub const EAGER_CREDIT: Number = Number {
     help: "bytes of eager messages that one sender may have outstanding at a receiver; the same for all ranks",
 };
 
-/// The most eager credit that a receiver grants all senders together.
+/// The most eager credit that a receiver grants all senders together, except that each gets at least 64 KiB. It has no
+/// effect if only [`EAGER_CREDIT`] is set: then every sender gets that from the start.
 pub const EAGER_CREDIT_TOTAL: Number = Number {
     name: "EAGER_CREDIT_TOTAL",
     default: 256 << 20,
@@ -49,7 +50,7 @@ pub(crate) struct CreditPool {
     pub(crate) initial: u64,
     pub(crate) max: u64,
     available: AtomicU64,
-    /// Peers whose credit has grown and is not being recalled, each with its granted total when it was last examined.
+    /// Peers whose credit has grown and is not being recalled, each with its granted total at the last examination.
     reclaimable: Mutex<VecDeque<(PeerId, Option<u64>)>>,
 }
 
@@ -88,13 +89,8 @@ impl CreditPool {
             };
         }
         let half = config.number(&EAGER_CREDIT_TOTAL) / 2;
-        let first = (half / u64::from(ranks.max(1))).clamp(MIN_CREDIT, most);
-        CreditPool {
-            initial: first,
-            max: most,
-            available: AtomicU64::new(half),
-            reclaimable: Mutex::default(),
-        }
+        let initial = (half / u64::from(ranks.max(1))).clamp(MIN_CREDIT, most);
+        CreditPool { initial, max: most, available: AtomicU64::new(half), reclaimable: Mutex::default() }
     }
 
     /// Takes from the budget, and returns, the bytes by which the credit of an active peer grows: it doubles, as far as
@@ -117,14 +113,14 @@ impl CreditPool {
 
     /// Removes and returns a candidate that is not `needy` and was granted nothing since it was last examined.
     pub(super) fn take_idle(&self, needy: PeerId, granted: impl Fn(PeerId) -> u64) -> Option<PeerId> {
-        let mut growth = lock(&self.reclaimable);
-        for _ in 0..RECALL_CANDIDATES.min(growth.len()) {
-            let (peer, before) = growth.pop_front()?;
+        let mut candidates = lock(&self.reclaimable);
+        for _ in 0..RECALL_CANDIDATES.min(candidates.len()) {
+            let (peer, before) = candidates.pop_front()?;
             let now = granted(peer);
             if peer != needy && before == Some(now) {
                 return Some(peer);
             }
-            growth.push_back((peer, Some(now)));
+            candidates.push_back((peer, Some(now)));
         }
         None
     }

@@ -1,4 +1,4 @@
-//! Delivery: each arriving frame's head is parsed once, checked and handled.
+//! Delivery: parses the head of each arriving frame, checks it, and handles the frame.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,9 +32,9 @@ pub(super) struct Delivery<'a> {
     pub(super) copied: &'a AtomicCount,
 }
 
-/// The destination of an unmatched message.
+/// The destination of a message, from the channel id in its head.
 pub(super) enum Destination {
-    /// A channel, where the sender claims to be `rank`: unchecked if this rank might have joined just now.
+    /// A channel, and the rank that the sender claims there. If it is not `checked`, check it under the matching lock.
     Channel { channel: Arc<Channel>, rank: u32, checked: bool },
     /// No receiver: this rank has freed the context.
     Freed { context: u64 },
@@ -219,7 +219,7 @@ impl Delivery<'_> {
                 return Some(());
             }
             Some(Op::Rendezvous { .. }) => (),
-            // The peer breaks the protocol. The operation stays, and fails with the peer.
+            // The peer violates the protocol. The operation stays, and fails with the peer.
             Some(_) => return None,
         }
         let op = ops.take(head.op.get(), from);
@@ -252,7 +252,7 @@ impl Delivery<'_> {
         }
         // The lock is released before the operation completes, because the drop of the user's buffer may send.
         let taken = channel.ops().take(number, from);
-        // It may have been cancelled by now.
+        // `None` if another thread has cancelled it meanwhile.
         if let Some(op) = taken {
             let message = op.message();
             op.complete(Ok(message));
@@ -260,7 +260,7 @@ impl Delivery<'_> {
         Some(())
     }
 
-    /// Returns whether an operation waits for the reply that ends it; `None` if such a reply breaks the protocol.
+    /// Returns whether an operation waits for the reply that ends it; `None` if the reply violates the protocol.
     fn is_pending(&self, channel: &Channel, from: PeerId, number: u64, is_send: bool) -> Option<bool> {
         let seq = match (channel.ops().get(number, from), is_send) {
             (None, _) => return Some(false),
@@ -268,7 +268,7 @@ impl Delivery<'_> {
             (Some(Op::Rendezvous { .. }), true) | (Some(Op::RecvOp(_)), false) => None,
             _ => return None,
         };
-        // If the message's frame is still queued, the peer cannot have seen it and breaks the protocol. The operation
+        // If the message's frame is still queued, the peer cannot have seen it and violates the protocol. The operation
         // stays and fails with the peer, because its frame holds the user's memory.
         let waits = |seq| self.engine.peers.get(from).is_some_and(|p| p.outbox().is_queued(seq));
         (!seq.is_some_and(waits)).then_some(true)
@@ -297,10 +297,10 @@ impl Delivery<'_> {
             }
             return Some(());
         };
-        // It may have been cancelled by now.
+        // `None` if another thread has cancelled it meanwhile.
         let Some(op) = channel.ops().take(number, from) else { return Some(()) };
         if let Fault::Refused { rank } = fault {
-            // The receiver may be about to fail, and may report that later than this rank.
+            // The receiver might be about to report its own failure, which is then the cause of this one.
             engine.roster.report_cause(engine.site.rank, rank);
         }
         op.complete(Err(fault));
@@ -337,8 +337,8 @@ impl Delivery<'_> {
     }
 }
 
-// SAFETY: the memory that a body lands in is kept in the inbox of its peer, untouched, until the body has landed or
-// was discarded.
+// SAFETY: until the body has landed or was discarded, the inbox of its peer keeps the posted receive or the block that
+// it lands in, or invariant 1 of `Ops` keeps the receive of a piece. Nobody else uses that memory meanwhile.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for Delivery<'_> {
     #[inline]
@@ -366,7 +366,7 @@ unsafe impl Sink for Delivery<'_> {
 
     fn peer_lost(&mut self, from: PeerId, why: &str) {
         self.discard_body(from, why);
-        // If the rank is leaving, the end of its connection does not count as a failure.
+        // If the rank is leaving, the end of its connection is not a failure.
         if matches!(self.engine.exit_of(from.0), None | Some(Exit::ClosingExcept(_))) {
             self.engine.roster.report(from.0, Exit::Died(why.into()));
         }
@@ -382,7 +382,7 @@ unsafe impl Sink for Delivery<'_> {
 }
 
 impl Engine {
-    /// Reports a peer that breaks the protocol as dead. The rest of the job continues.
+    /// Reports a peer that violates the protocol as dead. The rest of the job continues.
     #[cold]
     pub(super) fn report_protocol_error(&self, from: PeerId, why: &str) {
         self.roster.report(from.0, Exit::Died(why.into()));

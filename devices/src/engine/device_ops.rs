@@ -1,5 +1,5 @@
-//! Operations that devices are executing, identified by their tokens. A token that was never issued, or that comes back
-//! twice, has no effect.
+//! Operations that devices execute, identified by tokens. A token that was never issued, or that comes back twice, has
+//! no effect.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,15 +24,15 @@ pub(crate) enum DeviceOp {
         peer: PeerId,
         sending: Arc<StreamedSend>,
     },
-    /// An operation that has failed, and whose memory the peer may still access.
+    /// A send that has failed, and whose memory the peer might still access.
     Quiesce {
         op: Box<Op>,
         fault: Fault,
     },
 }
 
-/// A send whose body goes in frames. It completes when its last holder drops it: the outbox, while pieces are left to
-/// send, or a device that sends a piece zero-copy.
+/// A send whose body goes in DATA frames. It completes when its last handle is dropped. The outbox holds one while
+/// pieces are left to send, and each piece that a device is sending zero-copy holds one.
 #[derive(Debug)]
 pub(crate) struct StreamedSend {
     source: Option<Source>,
@@ -83,9 +83,9 @@ impl DeviceOps {
         self.0.take(number)
     }
 
-    /// Stores a failed send, and has its device quiesce the memory. Also returns whether the send was received. The
-    /// operation keeps the only copy of its registration and cannot be taken out before this returns, so the device
-    /// never quiesces memory that was returned to the user.
+    /// Stores a failed send, and calls its device to quiesce the memory. Also returns whether the send was received.
+    /// The operation cannot be taken out before this returns, so the device never quiesces memory that was returned to
+    /// the user.
     fn quiesce(&mut self, device: &dyn Device, op: Op, fault: Fault) -> (OpToken, QuiesceStatus, bool) {
         let token = OpToken(self.0.insert(DeviceOp::Quiesce { op: Box::new(op), fault }));
         let Some(DeviceOp::Quiesce { op, .. }) = self.0.get(token.0) else {
@@ -98,8 +98,8 @@ impl DeviceOps {
         (token, status, device.is_received(registration))
     }
 
-    /// Returns whether a rank can leave without waiting for any of them, except receives, which
-    /// [`Ops`](super::ops::Ops) has.
+    /// Returns whether a rank can leave without waiting for any of them. The receives of gets are in
+    /// [`Ops`](super::ops::Ops), which checks them; no rank waits for failed sends.
     pub(crate) fn allows_close(&self, has_exited: impl Fn(PeerId) -> bool) -> bool {
         self.0.iter().all(|it| match it {
             DeviceOp::SendZcopy { peer, .. } => has_exited(*peer),
@@ -150,8 +150,8 @@ impl Engine {
         op.complete(outcome);
     }
 
-    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if the cancellation
-    /// came too late, because its receiver views the message or has all of it: the operation completes then.
+    /// Fails an operation: at once, or when its peer can no longer access its memory. Returns false if a cancellation
+    /// came too late, because the receiver views the message or has copied all of it.
     pub(crate) fn fail_op(&self, op: Op, fault: Fault) -> bool {
         let device = match &op {
             Op::Rendezvous { peer, registration: Some(_), .. } => {

@@ -1,8 +1,8 @@
 //! The exits that a rank has learned, and their effects on channels and peers.
 //!
-//! An exit is applied once in each channel that the exited rank is a member of. From then on, each operation that
-//! starts there checks whether the exit of its peer was applied just before, and only then has the exits applied again.
-//! A channel whose members are all alive has no cost, however many other ranks have left.
+//! An exit is applied once in each channel that has the exited rank as a member. Each operation that starts there later
+//! checks whether its peer has exited, and only then schedules the exits to be applied again. In a channel without an
+//! exited member, operations have no extra cost, even if many other ranks have left.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -16,22 +16,22 @@ use crate::liveness::{Exit, ExitEvent};
 
 #[derive(Debug, Default)]
 pub(super) struct KnownExits {
-    /// Exited ranks in the order in which their exits were learned. A rank that closes and then leaves occurs twice.
+    /// Exited ranks in the order in which their exits were learned. A rank occurs once for each state of its exit.
     order: Vec<u32>,
     last: HashMap<u32, Exit>,
     dead: Vec<u32>,
-    /// The ranks that have left or died and whose outboxes are not closed yet.
+    /// The ranks that have left or died and whose outboxes must still be closed.
     closable: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ChannelExits {
-    /// Number of the engine's known exits that were examined.
+    /// Number of entries of the engine's `KnownExits::order` that were examined.
     seen: usize,
-    /// Members that take no further part in this channel, but have not died.
+    /// Members that have reported, while alive, that they take no further part in this channel.
     closing: HashSet<u32>,
     has_dead: bool,
-    /// Whether operations have to be checked against the exits.
+    /// Whether operations have to be checked against the exits of the members in `due`, and against deaths.
     is_due: bool,
     due: Vec<u32>,
 }
@@ -112,7 +112,7 @@ impl Engine {
         let events = self.roster.since(progress.roster_seen);
         events.iter().for_each(|event| self.trace_exit(event));
         progress.roster_seen += events.len();
-        // Before the exits are stored: a thread that reads one of them then sees that frames have to be taken in first.
+        // Before the exits are stored: a thread that reads one then sees that frames must be delivered first.
         self.exits_pending.store(true, Ordering::Release);
         {
             let mut known = self.known_exits_mut();
@@ -144,7 +144,7 @@ impl Engine {
         members.iter().filter_map(closing).collect()
     }
 
-    /// Returns the exits of the ranks whose outboxes must be closed, each once.
+    /// Takes the ranks whose outboxes must be closed, with their exits.
     pub(super) fn take_closable(&self) -> Vec<(u32, Exit)> {
         let mut known = self.known_exits_mut();
         let gone = std::mem::take(&mut known.closable);
@@ -155,11 +155,11 @@ impl Engine {
         self.known_exits().dead.iter().map(|rank| PeerId(*rank)).collect()
     }
 
-    /// Checks an operation that was just started against the exit of its peer, or, if it can match any member, against
-    /// all exits, which might have been applied just before.
+    /// Checks an operation that was just started against the exit of its peer, or against all exits if it can match any
+    /// member. The exit might have been applied just before.
     ///
-    /// The operation was stored under a lock, and a thread that applies an exit searches there after it has marked the
-    /// channel. So either that search finds the operation, or the check here sees the exit.
+    /// The operation was stored under a lock. A thread that applies an exit first marks the channel and then searches
+    /// under that lock. So either that search finds the operation, or the check here sees the exit.
     #[inline]
     pub(crate) fn recheck_exits(&self, channel: &Channel, peer: Option<PeerId>) {
         if channel.has_exits() {
@@ -171,9 +171,9 @@ impl Engine {
     fn recheck_member(&self, channel: &Channel, peer: Option<PeerId>) {
         let concerns = |exit: &Exit| exit.is_closing_in(channel.context) || matches!(exit, Exit::Died(_));
         let has_ended = peer.and_then(|peer| self.exit_of(peer.0)).is_some_and(|exit| concerns(&exit));
-        let is_vain =
+        let cannot_complete =
             has_ended || channel.broken().is_some() || (peer.is_none() && self.all_others_closing(channel));
-        if !is_vain {
+        if !cannot_complete {
             return;
         }
         let mut exits = channel.exits();
@@ -191,7 +191,7 @@ impl Engine {
         self.exits_pending.store(true, Ordering::Release);
     }
 
-    /// Schedules the outbox of a new peer to be closed if its rank has exited, perhaps just before.
+    /// Schedules the outbox of a peer whose cards are requested to be closed, if that rank has left or died.
     pub(super) fn recheck_peer(&self, peer: PeerId) {
         if matches!(self.exit_of(peer.0), Some(Exit::Left | Exit::Died(_))) {
             self.known_exits_mut().closable.push(peer.0);
@@ -216,29 +216,29 @@ mod tests {
         known.record(ExitEvent { rank, exit });
     }
 
-    /// 512 ranks leave one after another. Each channel examines each exit once, and each channel of the exited rank
-    /// applies it once.
+    /// 511 ranks close and leave one after another. Each channel examines each of the 1022 exits once, and each channel
+    /// of the exited rank applies it once.
     #[test]
     fn exit_is_applied_once_in_each_channel_of_its_rank() {
         const RANKS: u32 = 512;
         let channels = [channel(1, 0..RANKS), channel(2, (0..RANKS).step_by(2)), channel(3, [600, 0, 601])];
         let mut known = KnownExits::default();
-        let (mut looks, mut acts) = ([0; 3], [0; 3]);
+        let (mut examined, mut applied) = ([0; 3], [0; 3]);
         for rank in 1..RANKS {
             for exit in [Exit::Closing, Exit::Left] {
                 learn(&mut known, rank, exit);
                 for (i, channel) in channels.iter().enumerate() {
-                    looks[i] += known.update_channel(channel);
+                    examined[i] += known.update_channel(channel);
                     if let Some(due) = channel.exits().take_due() {
                         assert_eq!(due, PendingExits { has_dead: false, members: vec![rank] });
-                        acts[i] += 1;
+                        applied[i] += 1;
                     }
                     assert_eq!(channel.exits().take_due(), None);
                 }
             }
         }
-        assert_eq!(looks, [1022; 3]);
-        assert_eq!(acts, [1022, 510, 0]);
+        assert_eq!(examined, [1022; 3]);
+        assert_eq!(applied, [1022, 510, 0]);
         assert_eq!(channels.each_ref().map(Channel::has_exits), [true, true, false]);
         assert_eq!(channels.each_ref().map(|channel| channel.exits().closing()), [511, 255, 0]);
     }

@@ -1,4 +1,4 @@
-//! The effects of the exit of a rank on the operations of the others.
+//! The failure of operations: after the exit of another rank, or with the whole channel or rank.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub(super) struct Blamed {
     pub(super) first: u32,
 }
 
-/// How long a failed or closing rank waits for its devices to finish.
+/// The longest time for which a failed or closing rank waits for its devices or tasks to finish.
 pub(super) const DEVICE_GRACE: Duration = Duration::from_millis(250);
 
 impl Engine {
-    /// Returns the first rank of the world that has died, and its cause.
+    /// Returns the first rank of the world that has died, and the cause of its death.
     pub fn first_death(&self) -> Option<(u32, Arc<str>)> {
         match self.roster.first_death()? {
             ExitEvent { rank, exit: Exit::Died(cause) } => Some((rank, cause)),
@@ -74,7 +74,7 @@ impl Engine {
         out.credit_given = self.credit.initial;
         out.credit_recalled = 0;
         out.is_closed = true;
-        // Without credit, a sender that has checked the exits before sends an RTS, which fails with the peer.
+        // Without credit, a sender that checked the exits earlier must send an RTS, and that send fails with the peer.
         out.send_credit = 0;
         out.endpoint.peer_gone();
         out.unflushed = false;
@@ -86,9 +86,9 @@ impl Engine {
         let id = out.id;
         self.note_busy(was_idle, &mut out);
         drop(out);
-        for QueuedFrame { body, completes: exits, .. } in frames {
+        for QueuedFrame { body, completes, .. } in frames {
             drop(body);
-            if let Some((completer, _)) = exits {
+            if let Some((completer, _)) = completes {
                 completer.complete(Err(fault.clone()));
             }
         }
@@ -98,7 +98,7 @@ impl Engine {
         }
         streams.iter().for_each(|BodyStream { sending, .. }| sending.fail(fault));
         drop(streams);
-        gets.into_iter().for_each(|fetch| self.abort_get(id, fetch));
+        gets.into_iter().for_each(|get| self.abort_get(id, get));
     }
 
     /// Checks the pending operations of a channel against the exits of its members that have not been applied yet, by
@@ -114,7 +114,7 @@ impl Engine {
         let exits = self.exits_among(channel, &due.members);
         if !exits.is_empty() {
             self.fail_receives_from(channel, &exits);
-            // Before the operations: a queued frame may hold the memory of an operation.
+            // Before the operations: a queued frame can hold the memory of an operation.
             for (rank, exit) in &exits {
                 let fault = self.left_job(Some(*rank));
                 self.fail_queued(channel, self.peers.get(PeerId(*rank)), *exit == Exit::Left, &fault);
@@ -139,12 +139,12 @@ impl Engine {
         self.first_death_fault(channel).unwrap_or_else(|| self.left_job(rank))
     }
 
-    /// Returns the same fault for a channel without a dead member. It names the first death elsewhere, if any.
+    /// Returns that fault for a channel without a dead member. It names the first death outside of the channel, if any.
     fn left_job(&self, rank: Option<u32>) -> Fault {
         self.abandoned(rank).unwrap_or(Fault::Left { rank })
     }
 
-    /// Returns the fault that names the first death of the job, except that of `rank`, which takes no further part.
+    /// Returns the fault that names the first death other than that of `rank`, which takes no further part.
     fn abandoned(&self, rank: Option<u32>) -> Option<Fault> {
         if !self.roster.has_death() {
             return None;
@@ -198,14 +198,14 @@ impl Engine {
         }
     }
 
-    /// Returns whether all other members have left, or start no more messages in this channel.
+    /// Returns whether all other members have reported that they start no more messages in this channel.
     pub(super) fn all_others_closing(&self, channel: &Channel) -> bool {
         let gone = channel.exits().closing();
         gone > 0 && gone + 1 >= channel.group().size() as usize
     }
 
-    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died: the job is over, and no
-    /// thread must wait for ever. A receive that a device writes to fails when the device returns it.
+    /// Fails all pending operations of this rank and rejects new ones, as if the rank had died: the job is over. An
+    /// operation whose memory a device or a peer might access fails when that access has ended.
     pub fn fail_all(&self, cause: &str) {
         self.closed.store(true, Ordering::SeqCst);
         let fault = Fault::Dead { rank: self.site.rank, cause: cause.into() };
@@ -220,8 +220,8 @@ impl Engine {
     /// [tasks](Self::spawn), which hold the engine, are complete. The time limit covers a device that does not finish.
     pub fn fail_all_and_wait(&self, cause: &str) {
         self.fail_all(cause);
-        let exit = Instant::now() + DEVICE_GRACE;
-        self.wait_until(|| (!self.tasks.any() || Instant::now() >= exit).then_some(()));
+        let end = Instant::now() + DEVICE_GRACE;
+        self.wait_until(|| (!self.tasks.any() || Instant::now() >= end).then_some(()));
     }
 
     pub(crate) fn fail_channel(&self, channel: &Channel, fault: &Fault) {
@@ -229,7 +229,7 @@ impl Engine {
         channel.set_broken(fault.clone());
         fail_receives(channel, |_| true, fault);
         fail_self_sends(channel, fault);
-        // Before the operations: a queued frame may hold the memory of an operation.
+        // Before the operations: a queued frame can hold the memory of an operation.
         self.fail_queued(channel, self.peers.iter(), true, fault);
         self.fail_ops(channel, |_| Some(fault.clone()));
         drop(hold);
@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Fails the messages queued for `peers`, and their bodies under way if `streams`. Replies to a peer still go.
+    /// Fails a channel's messages in the queues of `peers`, and with `streams` bodies being sent. Keeps all replies.
     fn fail_queued<'a>(
         &self,
         channel: &Channel,
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Drops unexpected messages that came before this rank had joined, under a rank that is not their sender's.
+    /// Drops messages from before the join whose senders have another rank in the channel; reports the senders dead.
     pub(crate) fn reject_forged(&self, channel: &Channel) {
         let is_forged =
             |unexpected: &Unexpected| !channel.accepts_sender(unexpected.from, unexpected.message.source);
@@ -332,7 +332,7 @@ impl Engine {
             let has_left = |rank| self.exit_of(rank).is_some_and(|exit| exit.is_closing_in(channel.context));
             peer.filter(|PeerId(rank)| has_left(*rank)).map(|PeerId(rank)| Some(rank))
         };
-        // Read `exits_pending` after the exit: if it is set, earlier frames of the rank might not have been taken in.
+        // Read `exits_pending` after the exit. If it is set, earlier frames of that rank might not be delivered yet.
         match rank {
             Some(rank) if !self.exits_pending.load(Ordering::Acquire) => Err(self.left_fault(channel, rank)),
             _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Sends what is queued for one peer: frames in order, then pieces of bodies, within its eager credit.
+//! Flushes the outbox of one peer: frames in order, then gets from the peer, then pieces of bodies.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::matching::UnexpectedBody;
 use crate::message::{Envelope, Source};
 use crate::trace::Trace;
 
-/// Maximum number of messages to one receiver that wait for a reply; it stores about 150 bytes for each. The next one
-/// fails instead of waiting: the receiver might want the last message first, and both ranks would hang.
+/// Maximum number of messages to one receiver that wait for a reply, since the receiver stores an entry for each. The
+/// next one fails and does not wait: the receiver might want the last message first, and both ranks would hang.
 pub(crate) const MAX_AWAITING_REPLY: u64 = 1 << 20;
 
 /// Marks a frame that belongs to no context.
@@ -62,7 +62,7 @@ impl Engine {
         self.send_control(out, head);
     }
 
-    /// Sends a frame that belongs to no local operation, now or when the endpoint has space.
+    /// Sends a frame without a context, now or when the endpoint has space.
     pub(crate) fn send_control(&self, out: &mut Outbox, head: Head) {
         self.push_message(out, NO_CONTEXT, head, None, Coalesce::No);
     }
@@ -133,7 +133,7 @@ impl Engine {
         out.queued_frames.push_back(QueuedFrame { seq, ..frame });
         out.next_seq += 1;
         self.note_busy(idle, out);
-        // A sleeping thread re-posts only frames that were queued before it slept, so wake it for this one.
+        // A sleeping thread posts only frames that were queued before it slept, so wake it for this one.
         self.site.bell.ring();
     }
 
@@ -155,16 +155,16 @@ impl Engine {
         }
     }
 
-    /// Waits until all outboxes are empty, but no longer than `patience`. A rank that has reported something to the
-    /// others calls it, because it might not make progress for a long time afterwards.
-    pub fn drain_for(&self, patience: Duration) {
-        let end = Instant::now() + patience;
-        let is_out = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
-        self.wait_until(|| is_out().then_some(()));
+    /// Waits until all outboxes are idle or `limit` has elapsed. A rank that has sent a notice to the others calls it,
+    /// because it might not make progress for a long time afterwards.
+    pub fn drain_for(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let is_over = || self.busy.load(Ordering::Acquire) == 0 || Instant::now() >= end;
+        self.wait_until(|| is_over().then_some(()));
     }
 
-    /// Writes out coalesced frames, as far as there is space. Call it before waiting for a message that was
-    /// [coalesced](super::Sent::Coalesced), or if there is nothing more to send. Without such frames it costs one load.
+    /// Sends coalesced frames, as far as there is space. Call it before waiting for a message that was
+    /// [coalesced](super::Sent::Coalesced), or if there is nothing more to send. If nothing is queued, it is one load.
     #[inline]
     pub fn flush_coalesced(&self) {
         if self.is_busy() {
@@ -186,14 +186,14 @@ impl Engine {
             self.parking.notify();
         }
         if self.is_busy() {
-            // As in `queue_frame`: a sleeping thread may have polled while this one had the list.
+            // As in `queue_frame`: another thread might have polled and slept while this one had the list.
             self.site.bell.ring();
         }
         deferred_drop::run_deferred_drops();
     }
 
-    /// Flushes every busy outbox; returns the number of frames that were posted. The two buffers are empty before and
-    /// after: the user's memory is dropped when no outbox is locked.
+    /// Flushes every busy outbox; returns the number of frames and pieces that were posted. The two buffers are empty
+    /// before and after.
     pub(crate) fn flush_all(&self, ended: &mut Vec<DeferredCompletion>, peers: &mut Vec<PeerId>) -> usize {
         let mut moved = self.process_cards();
         std::mem::swap(peers, &mut *self.busy_peers.lock());
@@ -311,7 +311,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts a piece of a body zero-copy. The message completes only after the device has finished with the piece.
+    /// Posts a piece of a body without a copy. The send completes only after the device has finished with the piece.
     fn post_zcopy_piece(
         &self,
         peer: PeerId,
@@ -321,11 +321,11 @@ impl Engine {
         sending: &Arc<StreamedSend>,
     ) -> Result<(), PostError> {
         let token = self.begin_device_op(DeviceOp::SendZcopy { peer, sending: Arc::clone(sending) });
-        // SAFETY: the bytes are those of the source, which `sending` keeps until the device operation has ended.
+        // SAFETY: the bytes are those of the source in `sending`, of which the `DeviceOp` keeps a handle until its end.
         #[expect(unsafe_code, reason = "see above")]
         let result = unsafe { endpoint.post_zcopy(head.bytes(), &[body], token) };
         if result != Ok(OpStatus::InProgress) {
-            // The outbox still holds the message.
+            // The stream in the outbox still holds `sending`.
             self.drop_device_op(token);
         }
         result.map(|_| ())
@@ -349,7 +349,7 @@ impl Engine {
     }
 }
 
-/// A completion that is deferred until no outbox is locked, because it may drop the user's memory.
+/// A completion that is deferred until no outbox is locked, because it might drop a user's value.
 #[derive(Debug)]
 pub(crate) enum DeferredCompletion {
     Frame {

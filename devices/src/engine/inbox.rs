@@ -1,4 +1,4 @@
-//! The receiver's state of one peer: the meaning of its channel ids, and its use of credit.
+//! The receiver's state of one peer: the meaning of its channel ids, its use of credit, and the body that is arriving.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,18 +14,18 @@ use crate::header::{FrameKind, Head};
 ///
 /// # Invariants
 /// 1. An honest peer sends eager messages only within its initial credit and the credit that it was granted, and has at
-///    most [`MAX_AWAITING_REPLY`] messages without a reply. It sends a frame in response to a reply only after that
-///    reply was counted here. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) cover everything that it
-///    may have sent.
+///    most [`MAX_AWAITING_REPLY`] messages without a reply. A grant or a reply is counted here before the peer can
+///    receive it. So `credit_limit` and the counts of [`Peer`](super::peer::Peer) cover everything that the peer may
+///    have sent.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// By the peer's channel id.
+    /// The meaning of each channel id of the peer.
     bindings: Vec<Option<Binding>>,
     /// Credit freed by matched messages and not granted again yet.
     credit_freed: u64,
     /// Credit that the peer's messages have used, in all.
     credit_used: u64,
-    /// Credit that the peer was granted, in all, when last read, minus the credit that it has returned.
+    /// The initial credit and all grants, minus the credit that the peer has returned, when last read; 0 at first.
     credit_limit: u64,
     /// Credit that the peer has returned, in all.
     credit_returned_total: u64,
@@ -37,9 +37,9 @@ pub(super) struct Inbox {
 /// The meaning of a peer's channel id.
 #[derive(Clone, Debug)]
 pub(super) enum Binding {
-    /// A channel that this rank has joined, in which the peer has this rank.
+    /// A channel that this rank has joined, and the peer's rank there.
     Resolved { channel: Arc<Channel>, rank: u32 },
-    /// A context that this rank had not joined, and the rank that the peer claims there.
+    /// A context that this rank had not joined when last looked up, and the rank that the peer claims there.
     Unresolved { context: u64, rank: u32 },
 }
 
@@ -81,7 +81,7 @@ impl Inbox {
     /// Charges a message to the peer's credit, to its limit of messages without a reply, or both.
     ///
     /// # Errors
-    /// A text with the granted and the used amount: an honest peer does not exceed its limits.
+    /// A text with the limit and the peer's use of it. An honest peer does not exceed a limit.
     #[inline]
     pub(super) fn admit(
         &mut self,

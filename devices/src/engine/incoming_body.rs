@@ -19,7 +19,7 @@ use crate::message::Envelope;
 
 #[derive(Debug)]
 pub(super) enum IncomingBody {
-    /// An eager message that has matched a receive.
+    /// An eager message that has matched a receive. `at` is the number of bytes that came in pieces.
     Matched {
         channel: Arc<Channel>,
         posted: Posted,
@@ -27,6 +27,7 @@ pub(super) enum IncomingBody {
         notify: Option<u64>,
         at: usize,
     },
+    /// An eager message that has not matched. If `block` is `None`, its allocation has failed.
     Unexpected {
         head: Head,
         kind: FrameKind,
@@ -49,7 +50,6 @@ pub(super) enum IncomingBody {
 }
 
 pub(super) enum StreamedBody {
-    /// An eager message that has matched a receive.
     Message {
         context: u64,
         tag: i32,
@@ -64,7 +64,7 @@ pub(super) enum StreamedBody {
         context: u64,
         bytes: usize,
     },
-    /// Nothing to record, or recorded already.
+    /// There is nothing to record, or it was recorded already.
     Nothing,
 }
 
@@ -102,7 +102,7 @@ impl Delivery<'_> {
 
     fn classify(&mut self, from: PeerId, head: &[u8], len: usize) -> Option<(IncomingBody, Option<*mut u8>)> {
         let (kind, head) = Head::parse(head)?;
-        // No device sends a longer frame: allocate nothing for a peer that claims one.
+        // No device sends a longer frame, so allocate no memory for a peer that announces one.
         if len > self.engine.devices.iter().map(|device| device.caps().max_send_size).max()? {
             return None;
         }
@@ -135,8 +135,8 @@ impl Delivery<'_> {
                 let Some(channel) = self.channel(from, &head)? else {
                     return Some((IncomingBody::Discard, None));
                 };
-                // If the body is not the next one, or has no contiguous memory, the device passes it to `piece`, which
-                // checks it.
+                // If the body is not the next one, or its memory is not contiguous, the device passes it to
+                // `Sink::piece`, which checks it.
                 let to = channel.ops().begin_device_write(number, from, at, len);
                 let direct = to.map(|_| len);
                 Some((IncomingBody::Data { channel, number, at, direct }, to))
@@ -234,8 +234,8 @@ impl Delivery<'_> {
 }
 
 impl Engine {
-    /// Delivers an eager message that was buffered already. Since it began to arrive, a receive might have been posted,
-    /// or its channel joined or freed. Returns `None` if the sender has another rank there.
+    /// Delivers an eager message that was buffered. Since it began to arrive, a receive might have been posted, or its
+    /// channel joined or freed. Returns `None` if the sender has another rank there.
     pub(super) fn deliver_buffered(
         &self,
         to: Destination,
@@ -279,7 +279,7 @@ impl Engine {
     }
 }
 
-/// Writes the next bytes of a receive; `None` if they are not the next.
+/// Writes the next bytes of a receive. Returns `None` if they are not the next, or if the operation is not a receive.
 pub(super) fn receive_data(
     engine: &Engine,
     channel: &Channel,
@@ -289,7 +289,7 @@ pub(super) fn receive_data(
     bytes: &[u8],
 ) -> Option<()> {
     let mut ops = channel.ops();
-    // The operation has failed meanwhile and was removed: drop its pieces.
+    // The operation has failed and was removed, or waits for its device: drop its pieces.
     let Some(op) = ops.get(number, from) else { return Some(()) };
     let Op::RecvOp(RecvOp { target, message, received, .. }) = op else { return None };
     if at != *received || bytes.len() > message.bytes - *received {

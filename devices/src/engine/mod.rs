@@ -1,11 +1,12 @@
 //! The engine of one rank. It implements matching and the protocols once, above all devices.
 //!
 //! ```text
-//!   send ─► outbox of the peer ─► Endpoint ══ device ══► Inlet ─► inbox of the peer ─► channel: match ─► recv
+//!   send ─► outbox to the peer ─► Endpoint ══ device ══► Inlet ─► inbox of the peer ─► channel: match ─► recv
 //!           (one lock per peer)              (the progress lock: one per engine)      (one lock per channel)
 //! ```
 //! * A **channel** is a matching space. Threads that post receives meet the thread that delivers messages there.
-//! * An **outbox** orders the traffic to one peer: frames first, then the pieces of bodies.
+//! * An **outbox** is the send queue to one peer: frames go first, then gets from the peer, then pieces of bodies.
+//! * An **inbox** is the state of one sender: the meaning of its channel ids, its credit, the body that is arriving.
 //! * The **progress lock** is the right to take frames from the devices. A waiting thread takes it and delivers frames
 //!   for all threads of the rank; the other threads wait for its holder.
 //!
@@ -14,14 +15,13 @@
 //!
 //! Locks are taken in this order: progress lock, channel (its matching), outbox, operations of a channel. The amount
 //! of data copied under a lock has a bound that does not depend on the length of a message:
-//! * Under the lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of
-//!   a longer one. A message to the rank itself is packed outside the lock, whatever its length.
+//! * Under a lock of a channel, the engine copies the body of one frame: an unexpected eager message, or a piece of a
+//!   longer one. A message to the rank itself is packed without the lock, whatever its length.
 //! * Under the lock of an outbox, one pass sends the queued frames, up to 16 pieces of bodies, and about 1 MiB of the
-//!   bodies that the device gets at once. The next pass continues. Operations that this completes are completed after
-//!   the lock is released.
-//! * Under the progress lock, a pass takes frames from the devices and sends from the outboxes. A waiting thread
-//!   holds the lock from pass to pass. It releases the lock for its own long work, such as that of a collective, and
-//!   to poll tasks.
+//!   bodies that the device gets within the call. The next pass continues. The operations that these calls complete
+//!   are completed after the lock is released.
+//! * Under the progress lock, a pass takes frames from the devices and sends from the outboxes. A waiting thread holds
+//!   the lock from pass to pass, and releases it to poll tasks and to drop users' values.
 
 mod blocked;
 mod cancel;
@@ -102,7 +102,7 @@ pub struct Engine {
     received_cards: Arc<Mutex<Vec<wireup::CardReply>>>,
     channels: RwLock<Channels>,
     device_ops: Mutex<DeviceOps>,
-    /// Decides which thread the locks between a send and its receive are biased to.
+    /// The thread to which the locks between a send and its receive are biased.
     bias: Arc<Bias>,
     progress_lock: biased::Mutex<ProgressState>,
     parking: Parking,
@@ -114,24 +114,24 @@ pub struct Engine {
     has_fast_path: bool,
     /// Whether a device needs memory to be registered.
     registers: bool,
-    /// Bounce buffers that such a device uses implicitly.
+    /// Bounce buffers that the engine adds for such a device, without being asked to.
     bounce_buffers: BounceBuffers,
     pub(crate) credit: CreditPool,
     /// Number of outboxes that are not idle.
     pub(crate) busy: AtomicUsize,
-    /// The peers of these outboxes, each once, and some whose outboxes have become idle since.
+    /// The peers of these outboxes, and some whose outboxes have become idle since; a pass takes the whole list.
     busy_peers: biased::Mutex<Vec<PeerId>>,
     known_exits: RwLock<KnownExits>,
     /// Whether pending operations must be checked against the exits.
     exits_pending: AtomicBool,
-    /// Operations that fail as soon as a death becomes known.
+    /// Operations that a peer has ended, and that fail when the death that it named becomes known.
     blamed: Mutex<Vec<Blamed>>,
     /// Whether this rank has begun to leave the job.
     closing: AtomicBool,
     /// Whether this rank has stopped taking part in the job.
     closed: AtomicBool,
     copied_out: Box<[AtomicCount]>,
-    /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes took.
+    /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes have taken.
     freed_traffic: Mutex<LocalTraffic>,
     trace: Option<Box<Trace>>,
     pool: OnceLock<RankPool>,
@@ -212,13 +212,13 @@ impl Engine {
         self.path
     }
 
-    /// Returns the pool of this rank. If a device has [exportable storage](Device::exportable_storage), the blocks lie
-    /// there as long as it has space, and messages in them need not be copied.
+    /// Returns the pool of this rank. If a device has [exportable storage](Device::exportable_storage), its blocks are
+    /// there as long as that has space, and a peer can receive a message in such a block without a copy.
     pub fn pool(&self) -> &RankPool {
         self.pool.get_or_init(|| {
             let sources: Vec<_> =
                 self.devices.iter().filter_map(|device| device.exportable_storage()).collect();
-            // The first region fits into the smallest space that a device may have.
+            // Small enough for the smallest exportable storage of a device.
             let growth = Growth::default().first_region(256 << 10);
             Magazine::growing(growth, move |len| {
                 let pages = || Pages::create(len).map(|pages| Box::new(pages) as Box<dyn Storage>);
@@ -232,7 +232,7 @@ impl Engine {
         &self.site
     }
 
-    /// Returns the bias of this rank's locks: to the thread that opened the engine, until another thread takes one.
+    /// Returns the bias of this rank's locks to the thread that opened the engine; another thread's first lock ends it.
     pub fn bias(&self) -> &Arc<Bias> {
         &self.bias
     }
@@ -260,7 +260,7 @@ impl Engine {
             self.cancel_receives(&channel);
         }
         self.recheck_all();
-        // Tasks that were spawned since then complete at once.
+        // Tasks that were spawned since `closed` was set complete at once.
         if self.tasks.any() {
             self.poll_tasks(true);
         }
@@ -283,7 +283,7 @@ impl Engine {
         self.roster.report(self.site.rank, Exit::Left);
     }
 
-    /// Polls the remaining tasks until they are complete. Before that, it reports that this rank does nothing else: a
+    /// Polls the remaining tasks until they are complete. Before that, it reports that this rank only completes them: a
     /// peer that waits for another message of this rank then fails instead of blocking.
     fn drain_tasks(&self) {
         let contexts = self.tasks.contexts();
@@ -307,16 +307,16 @@ impl Engine {
         });
     }
 
-    /// Returns whether an operation is a send whose receiver views the message in place.
+    /// Returns whether an operation is a send whose receiver views the message in place or is known to have copied it.
     pub(crate) fn is_viewed_send(&self, op: &Op) -> bool {
         let Op::Rendezvous { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))
     }
 
-    /// Returns whether all sends and started receives have been transferred. An exported message that its receiver
-    /// views counts as received. Operations of exited peers (`has_exited`) whose memory a device still keeps do not
-    /// count.
+    /// Returns whether all sends and matched receives have been transferred. A send whose receiver views the message
+    /// counts as transferred. Failed operations with exited peers (`has_exited`) whose memory a device still keeps are
+    /// ignored.
     fn is_drained(&self, has_exited: impl Fn(PeerId) -> bool + Copy) -> bool {
         self.busy.load(Ordering::Acquire) == 0
             && self.peers.iter().all(|p| p.outbox().is_drained())

@@ -1,4 +1,4 @@
-//! Operations that wait for a reply of their peer. Frames carry the numbers that identify them.
+//! Operations that wait for a reply or a body of their peer. Frames carry the numbers that identify them.
 
 use super::peer::BodyCountGuard;
 use super::slab::Slab;
@@ -18,7 +18,7 @@ pub(crate) enum Op {
         source: Source,
         message: Envelope,
         completer: Completer,
-        /// Counts it among the rendezvous bodies of the peer, if it exceeds the eager limit.
+        /// Counts it among the rendezvous bodies to the peer, if it exceeds the eager limit.
         _body_count: Option<BodyCountGuard>,
     },
     /// An eager message that waits for its match. Its frame holds the memory, and might be queued with number `seq`.
@@ -31,7 +31,7 @@ pub(crate) enum Op {
     RecvOp(RecvOp),
 }
 
-/// A matched receive; `sender_op` is the operation at the sender.
+/// A receive that has matched an RTS; `sender_op` is the operation at the sender.
 #[derive(Debug)]
 pub(crate) struct RecvOp {
     pub(crate) peer: PeerId,
@@ -50,12 +50,13 @@ pub(crate) struct RecvOp {
 #[derive(Debug)]
 pub(crate) enum BufferOwner {
     Engine,
-    /// A device, which writes to it.
+    /// A device, which may write to it.
     Device {
         /// Number of writes that have not ended, plus one while pieces are still to be posted.
         writes: u32,
+        /// Whether a write has failed.
         failed: bool,
-        /// The fault of the operation when the device returns it, if it has failed meanwhile.
+        /// The fault with which the operation completes after the last write, if it has failed meanwhile.
         fault: Option<Fault>,
     },
 }
@@ -70,7 +71,7 @@ pub(crate) enum WriteDone {
     Pending,
     Complete(RecvOp),
     Failed(Op, Fault),
-    /// A write has failed and no other is under way: fetch the body of `sender_op` again from the start.
+    /// A write has failed and no other is under way: request all of the body of `sender_op` by a CTS.
     Refetch {
         sender_op: u64,
     },
@@ -122,7 +123,7 @@ impl Op {
     }
 }
 
-/// A table of operations; a number is never valid twice.
+/// A table of operations, identified by numbers.
 ///
 /// # Invariants
 /// 1. A receive that a device owns stays in the table, with its target: [`get`](Self::get) does not return it, and
@@ -138,7 +139,7 @@ impl Ops {
         self.0.insert(op)
     }
 
-    /// Returns the operation with a number that came from `peer`, if it is one of that peer's and no device owns it.
+    /// Returns the operation with a number that `peer` has sent, if it is one with that peer and no device owns it.
     pub(crate) fn get(&mut self, number: u64, peer: PeerId) -> Option<&mut Op> {
         self.0.get(number).filter(|op| op.peer() == peer && !op.is_device_owned())
     }
@@ -188,7 +189,7 @@ impl Ops {
         Some((memory, recv.registration.clone()))
     }
 
-    /// Ends a write to a receive, which has landed `len` bytes or failed.
+    /// Ends a device write to a receive. `landed` is the number of bytes written, or `None` if the write failed.
     pub(crate) fn end_device_write(&mut self, number: u64, peer: PeerId, landed: Option<usize>) -> WriteDone {
         let Some(recv) = self.recv_op(number, peer) else { return WriteDone::Pending };
         let BufferOwner::Device { writes, failed, fault } = &mut recv.owner else {
@@ -220,7 +221,7 @@ impl Ops {
         }
     }
 
-    /// Reclaims all receives after the devices were dropped; returns those that have failed meanwhile.
+    /// Reclaims all receives after the devices were dropped; returns those that failed while a device owned them.
     pub(crate) fn reclaim_all(&mut self) -> Vec<(Op, Fault)> {
         let mut failed = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -246,7 +247,7 @@ impl Ops {
         Some((number, self.0.take(number)?))
     }
 
-    /// Takes the rendezvous sends that `which` picks.
+    /// Takes the rendezvous sends for which `which` returns true.
     pub(crate) fn take_sends(&mut self, which: impl Fn(&Op) -> bool) -> Vec<(Op, Envelope)> {
         let mut picked = Vec::new();
         for (number, op) in self.0.iter_mut() {
@@ -278,16 +279,16 @@ impl Ops {
         self.0.is_empty()
     }
 
-    /// Returns whether a closing rank need not wait for the rest: sends that have been received, and failed receives
-    /// from exited peers whose memory a device has not returned yet.
+    /// Returns whether a closing rank need not wait for any of them: all are sends that have been received, or failed
+    /// receives from exited peers whose memory a device has not returned yet.
     pub(crate) fn allows_close(
         &self,
-        has_ended: impl Fn(PeerId) -> bool,
+        has_exited: impl Fn(PeerId) -> bool,
         is_received: impl Fn(&Op) -> bool,
     ) -> bool {
         self.0.iter().all(|op| match op {
             Op::RecvOp(RecvOp { peer, owner: BufferOwner::Device { fault: Some(_), .. }, .. }) => {
-                has_ended(*peer)
+                has_exited(*peer)
             }
             op => is_received(op),
         })

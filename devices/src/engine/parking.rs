@@ -10,7 +10,7 @@ use crate::fence::{self, LightFence};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// The first and the longest limit of a wait. Each wait that ends without a notification doubles the limit.
+/// The first and the longest limit of a wait. Each wait that ends without a notification doubles it, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(64);
 
@@ -27,9 +27,9 @@ impl Default for ParkBackoff {
 ///
 /// A notifier publishes the new work and then checks whether a thread is counted here. A waiting thread is counted
 /// first and then checks for new work. If both execute a fence between the two steps, as at a
-/// [doorbell](crate::Doorbell), at least one of them sees the other. Before a long wait, which follows a time without
-/// notifications, the waiting thread executes a heavy fence for both. Before a short wait it does not, and a missed
-/// notification delays it by at most that wait.
+/// [doorbell](crate::Doorbell), at least one of them sees the other. Before a wait with a limit above `SHORTEST`, the
+/// waiting thread executes a heavy fence for both. Before a wait of `SHORTEST` it does not, and a missed notification
+/// delays it by at most that time.
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,
@@ -52,8 +52,8 @@ impl Parking {
         Parking { count, epoch, news: Condvar::new(), light: LightFence::new() }
     }
 
-    /// Waits for a notification, unless `ready` returns true: there is new work, or the progress lock is free. No lock
-    /// is held while `ready` runs, because it might run the user's code or notify. Spurious returns are possible.
+    /// Waits at most `limit` for a notification, unless `ready` returns true: there is new work, or the progress lock
+    /// is free. `epoch` is not locked while `ready` runs, because that might notify. Spurious returns are possible.
     pub(super) fn park(&self, limit: &mut ParkBackoff, ready: impl FnOnce() -> bool) {
         self.count.fetch_add(1, Ordering::SeqCst);
         let _counted = Parked(self);

@@ -1,4 +1,4 @@
-//! The state of each peer that a rank has communicated with. It is created on first use, before the peer is connected.
+//! The state of each peer that a rank has sent to. It is created before the peer is connected.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ pub(crate) struct Peer {
     pub(crate) replies_sent: AtomicU64,
     /// Replies of the peer, in all; written by the holder of the progress lock.
     pub(crate) replies_received: AtomicU64,
-    /// Rendezvous messages above the eager limit to the peer, for which no FIN or CTS has come.
+    /// Pending rendezvous messages above the eager limit to the peer, for which no FIN or CTS has come.
     pub(crate) bodies: BodyCount,
 }
 
@@ -126,20 +126,20 @@ impl Peer {
     }
 }
 
-/// Everything queued for one peer. Frames are sent in the order in which they were queued.
+/// The frames, bodies and gets that are queued for one peer. Frames are sent in the order in which they were queued.
 ///
 /// # Invariants
-/// 1. While a peer is not connected, it has no credit and its endpoint accepts nothing: messages are in
-///    `deferred_sends`, frames in `queued_frames`. When it is connected, `deferred_sends` is empty.
+/// 1. While a peer is not connected, `send_credit` is 0 and the endpoint accepts nothing: messages are in
+///    `deferred_sends`, other frames in `queued_frames`. Once it is connected, `deferred_sends` is empty.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) id: PeerId,
     pub(crate) wireup: Wireup,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) caps: Caps,
-    /// By channel id: the context that the peer knows it for.
+    /// For each channel id, the context for which the peer knows it.
     pub(crate) bound: Vec<u64>,
-    /// Messages to an unconnected peer: their protocol depends on the device.
+    /// Messages to an unconnected peer. Their protocol depends on the device, which is not known yet.
     pub(crate) deferred_sends: VecDeque<DeferredSend>,
     /// Frames that wait for space in the endpoint, by sequence number.
     pub(crate) queued_frames: VecDeque<QueuedFrame>,
@@ -150,9 +150,9 @@ pub(crate) struct Outbox {
     pub(crate) send_credit: u64,
     /// Eager bytes that the peer may have outstanding at this rank.
     pub(crate) credit_given: u64,
-    /// Credit that receives of unexpected messages have freed and that was not granted again.
+    /// Credit that receives of unexpected messages have freed and that was not granted again yet.
     pub(crate) credit_freed: u64,
-    /// Credit that the peer must return, while its reply is outstanding.
+    /// Credit that was recalled from the peer; 0 if no recall is outstanding.
     pub(crate) credit_recalled: u64,
     /// Messages to the peer that need a reply, in all.
     pub(crate) replies_expected: u64,
@@ -162,7 +162,7 @@ pub(crate) struct Outbox {
     pub(crate) unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
     pub(crate) is_closed: bool,
-    /// Whether the peer is in the engine's list of busy peers, as it always is when the outbox is not idle.
+    /// Whether the engine's list of busy peers, or the list that a pass has taken, has this peer: always if not idle.
     pub(crate) listed: bool,
 }
 
@@ -217,7 +217,7 @@ impl Outbox {
             && !self.unflushed
     }
 
-    /// Returns the credit of a frame that will not be sent.
+    /// Undoes the accounting of a frame that will not be sent: its credit and the expected reply.
     pub(crate) fn refund(&mut self, frame: &QueuedFrame) {
         self.send_credit += frame.body.as_ref().map_or(0, |body| credit_cost(body.bytes()));
         let kind = frame.head.short.kind();
@@ -227,8 +227,8 @@ impl Outbox {
     }
 
     /// Returns whether the frame with sequence number `seq` is still queued, if it ever was.
-    pub(crate) fn is_queued(&self, place: u64) -> bool {
-        self.queued_frames.front().is_some_and(|first| first.seq <= place)
+    pub(crate) fn is_queued(&self, seq: u64) -> bool {
+        self.queued_frames.front().is_some_and(|first| first.seq <= seq)
     }
 
     /// Returns whether the peer knows the channel's id for its context.
@@ -246,7 +246,7 @@ impl Outbox {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wireup {
     Requested,
-    /// No device reaches it; the next message requests its cards again.
+    /// No device reaches it, or its cards were invalid; the next frame requests its cards again.
     Unreachable,
     Connected,
 }
@@ -277,7 +277,7 @@ pub(crate) struct QueuedFrame {
     pub(crate) head: Head,
     pub(crate) body: Option<Source>,
     pub(crate) key: Option<Box<RemoteKey>>,
-    /// The operation that completes when the frame was posted.
+    /// The operation that completes when the frame is posted.
     pub(crate) completes: Option<(Completer, Envelope)>,
     /// Its sequence number among all frames that were ever queued here.
     pub(crate) seq: u64,
@@ -285,7 +285,7 @@ pub(crate) struct QueuedFrame {
 
 #[derive(Debug)]
 pub(crate) struct BodyStream {
-    /// It might have been freed since, so its id is bound again before a piece if necessary.
+    /// It might have been freed since, so its id is bound again before each piece if necessary.
     pub(crate) channel: Arc<Channel>,
     pub(crate) op: u64,
     pub(crate) sending: Arc<StreamedSend>,

@@ -1,4 +1,4 @@
-//! Progress: the state behind the progress lock, and the wait loop. `parking` holds threads that find the lock taken.
+//! Progress: the state behind the progress lock, and the wait loop. Threads that find the lock taken wait in `parking`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// The longest sleep. Frames and deaths ring the doorbell; an orderly exit does not, and is found after this time.
+/// The longest sleep. Frames and deaths end a sleep; an orderly exit does not, and is found after this time.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// How often a rank that polls or waits queries the other processes for ranks that have left.
+/// The shortest time between two queries of the other processes for ranks that are closing or have left.
 const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of exit queries between two checks of the memory that this rank shares with others.
 const QUERIES_PER_VERIFY: u32 = 10;
 
-/// Number of passes, and of passes by tests, which can be rare, between two reads of the clock.
+/// Number of passes between two reads of the clock, and of passes by tests, which can be rare.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
 const TESTS_PER_CLOCK_READ: u32 = 16;
 
@@ -45,7 +45,7 @@ const SYSCALL_POLL_INTERVAL: Duration = Duration::from_micros(2);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PollSet {
     All,
-    /// Those that need no system call; every 33rd pass polls all.
+    /// Those that need no system call, and all of them on every 33rd pass.
     Cheap,
 }
 
@@ -55,19 +55,20 @@ pub(crate) struct ProgressState {
     inlets: Vec<Box<dyn Inlet>>,
     /// Whether only some inlets need a system call to poll.
     is_mixed: bool,
-    /// Passes since all inlets were polled, and the time when a test last polled all.
+    /// Number of passes since all inlets were polled.
     cheap_passes: u32,
+    /// The time when a test last polled all inlets.
     tested: Instant,
     inboxes: PeerTable<Inbox>,
     pub(crate) roster_seen: usize,
     passes_with_exits: u32,
-    /// Number of passes and of tests, and the time of the last exit query.
     pass_count: u32,
     tests: u32,
+    /// The time of the last exit query.
     exits_queried: Instant,
     exit_queries: u32,
+    /// This and `peers` are buffers of a flush, empty between flushes.
     completions: Vec<DeferredCompletion>,
-    /// Reused buffers of a flush, as are `completions`.
     peers: Vec<PeerId>,
 }
 
@@ -112,8 +113,8 @@ impl ProgressState {
 }
 
 impl Engine {
-    /// Makes one pass of progress, unless another thread holds the progress lock, and polls the tasks; never blocks.
-    /// Returns the number of frames that moved. A thread that calls this repeatedly in vain yields its core at times.
+    /// Makes progress, unless another thread holds the progress lock, and polls the tasks; never sleeps. Returns the
+    /// number of frames and pieces that moved. A thread that calls this repeatedly without effect sometimes yields.
     pub fn progress(&self) -> usize {
         let moved = self.progress_no_yield();
         if moved == 0 {
@@ -123,7 +124,7 @@ impl Engine {
     }
 
     /// Makes progress as [`progress`](Self::progress) does, but never yields: for callers that poll rarely, or that
-    /// know only afterwards whether the poll was in vain.
+    /// decide afterwards whether to yield.
     pub fn progress_no_yield(&self) -> usize {
         let moved = self.try_lock_progress().map(|mut progress| {
             progress.tests = progress.tests.wrapping_add(1);
@@ -132,7 +133,7 @@ impl Engine {
             }
             let poll_set = progress.poll_set_of_test();
             let mut moved = self.progress_pass(&mut progress, poll_set);
-            // If each test moves a frame, as when tests are rare, exits would be applied late without a second pass.
+            // Rare tests might each move a frame, which delays exits. So make a second pass.
             if moved > 0 && self.exits_pending.load(Ordering::Relaxed) {
                 moved += self.progress_pass(&mut progress, PollSet::All);
             }
@@ -180,7 +181,7 @@ impl Engine {
             peers,
             ..
         } = progress;
-        // An exit is applied when nothing is left of the rank's earlier frames, on whichever device.
+        // An exit is applied after the rank's earlier frames, on all devices.
         let all = !*is_mixed
             || poll_set == PollSet::All
             || *cheap_passes >= CHEAP_PASSES
@@ -202,7 +203,7 @@ impl Engine {
                 self.exits_pending.store(false, Ordering::Release);
                 self.apply_all_exits();
                 self.parking.notify();
-                // This does not fail a receive that a device writes to: `abort_body` makes the device return it.
+                // A receive that a device writes to has not failed yet: `abort_body` makes the device return it.
                 for peer in self.dead_mid_body(inboxes) {
                     for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
                         inlet.abort_body(peer, &mut Delivery { engine: self, inboxes, copied });
@@ -214,7 +215,7 @@ impl Engine {
         moved
     }
 
-    /// Queries which ranks have left, at most once per [`EXIT_QUERY_INTERVAL`]: orderly exits are not reported.
+    /// Queries the orderly exits, which are not broadcast, at most once per [`EXIT_QUERY_INTERVAL`].
     #[cold]
     fn query_exits(&self, progress: &mut ProgressState) {
         let now = Instant::now();
@@ -228,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// Checks the data that this rank has written to memory that others can write. A peer that has overwritten it is
-    /// reported dead; otherwise both ends might see nothing new and wait for ever.
+    /// Checks the values that this rank has written to memory that others can write. If they were overwritten, the peer
+    /// at the other end is reported dead; otherwise both ends might see nothing new and wait for ever.
     fn verify_all(&self, progress: &mut ProgressState) {
         let _hold = deferred_drop::DeferDrops::begin();
         for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_out) {
@@ -246,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Checks the memory that this rank shares with others at once, as a long wait does.
+    /// Checks the memory that this rank shares with others now; a long wait does so about once a second.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn verify(&self) {
@@ -330,8 +331,7 @@ impl Engine {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
                     self.site.bell.sleep(&armed, MAX_SLEEP, || {
                         let mut moved = self.progress_pass(progress, PollSet::All);
-                        // A peer wakes this thread for a frame that was queued just now only if this thread polls again
-                        // after a fence.
+                        // A peer rings only if it sees that this rank waits for room: post again after a fence.
                         if moved == 0 && self.is_busy() {
                             fence::heavy_fence();
                             moved = self.progress_pass(progress, PollSet::All);
@@ -346,7 +346,7 @@ impl Engine {
                     }
                     self.query_exits(progress);
                 }
-                // The holder may have released the progress lock before this thread was counted as parked.
+                // The holder might release the progress lock before this thread is counted as parked: try it again.
                 None => self.parking.park(&mut limit, || {
                     value = ready(state);
                     progress = self.try_lock_progress();
@@ -380,7 +380,7 @@ impl Engine {
         self.parking.notify();
     }
 
-    /// Wakes all waiting threads of this rank, including the holder of the progress lock, for work of another thread.
+    /// Wakes all waiting threads of this rank, including the holder of the progress lock, to check their conditions.
     pub(crate) fn wake_all(&self) {
         self.notify_parked();
         self.site.bell.ring();

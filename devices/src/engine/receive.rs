@@ -1,4 +1,4 @@
-//! Receiving: posted receives, unexpected messages, rendezvous bodies, probes and cancellation.
+//! Receiving: posted receives and their cancellation, unexpected messages, and probes.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct MatchedMessage {
 /// A message taken from its channel by [`Engine::mprobe_or_recv`].
 #[derive(Debug)]
 pub enum Matched {
-    /// The message was received into this block, which it fills from the first byte on.
+    /// The message was received into this block, from the first byte on.
     Block(Envelope, DefaultBlock),
     /// The message still has to be received.
     Message(MatchedMessage),
@@ -57,7 +57,7 @@ impl Channel {
         self.matching().iter_unexpected().take(most).find_map(|unexpected| visit(&unexpected.message))
     }
 
-    /// Takes the first message that `which` picks out of those that [`find_unexpected`](Self::find_unexpected) visits.
+    /// Takes the first of the `most` earliest unexpected messages for which `which` returns true.
     pub fn take_unexpected(
         self: &Arc<Self>,
         most: usize,
@@ -73,7 +73,7 @@ impl Engine {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The fault of an unexpected message that does not fit, or [`Fault::Dead`], [`Fault::Freed`].
+    /// The fault of a receive that has failed at once, such as [`Fault::Truncated`]; [`Fault::Dead`], [`Fault::Freed`].
     pub fn recv(&self, channel: &Arc<Channel>, pattern: Pattern, target: Target) -> Result<Started, Fault> {
         let completion = self.post(channel, pattern, Receive::new(target)).map_err(|fault| *fault)?;
         completion.started()
@@ -124,7 +124,7 @@ impl Engine {
     /// buffered in a block, this is that block, without a copy; a short body is copied into a new block.
     ///
     /// # Errors
-    /// Returns the message if its body is stored elsewhere, or if no block could be allocated.
+    /// Returns the message if it has no body or its body is stored elsewhere, or if no block could be allocated.
     pub fn recv_block(&self, message: MatchedMessage) -> Result<DefaultBlock, MatchedMessage> {
         let MatchedMessage { channel, unexpected } = message;
         self.take_block(&channel, unexpected)
@@ -136,7 +136,7 @@ impl Engine {
     /// into a block as by [`recv_block`](Self::recv_block); otherwise it is returned as by [`mprobe`](Self::mprobe).
     ///
     /// # Errors
-    /// The reason why no message can match any more.
+    /// The fault that explains why no message can match any more.
     pub fn mprobe_or_recv(
         &self,
         channel: &Arc<Channel>,
@@ -155,7 +155,7 @@ impl Engine {
         channel: &Channel,
         mut unexpected: Unexpected,
     ) -> Result<(Envelope, DefaultBlock), Unexpected> {
-        // `free_unexpected_credit` below returns the credit for `Inline` and for `Empty`, which replaces the block.
+        // `free_unexpected_credit` below frees the credit for `Inline` and for `Empty`, which replaces the block.
         let block = match &unexpected.body {
             UnexpectedBody::Inline(short) => {
                 in_block(short.bytes()).inspect(|_| lock(&self.freed_traffic).note_unexpected(&unexpected))
@@ -235,16 +235,16 @@ impl Engine {
         }
     }
 
-    /// Returns the credit of an unexpected message to its sender, if it used any.
+    /// Frees the credit of an unexpected message, if it used any.
     pub(super) fn free_unexpected_credit(&self, unexpected: &Unexpected) {
-        let local =
+        let uses_no_credit =
             matches!(unexpected.body, UnexpectedBody::Rendezvous { .. } | UnexpectedBody::SelfSend { .. });
-        if !local && unexpected.from.0 != self.site.rank {
+        if !uses_no_credit && unexpected.from.0 != self.site.rank {
             self.free_credit(unexpected.from, credit_cost(unexpected.message.bytes));
         }
     }
 
-    /// Discards an unexpected message of another rank: it will not be received. Its sender stops waiting for a match.
+    /// Discards an unexpected message of another rank. If its sender waits for the match, refuses it by a NACK.
     pub(super) fn nack_unexpected(&self, context: u64, unexpected: Unexpected) {
         self.free_unexpected_credit(&unexpected);
         let op = match unexpected.body {
@@ -275,10 +275,10 @@ impl Engine {
         }
     }
 
-    /// Returns the envelope of the message that a receive would match, after one pass of progress.
+    /// Makes progress once, and returns the envelope of the message that a receive would match.
     ///
     /// # Errors
-    /// The reason why no message can match any more.
+    /// The fault that explains why no message can match any more.
     pub fn iprobe(&self, channel: &Channel, pattern: Pattern) -> Result<Option<Envelope>, Fault> {
         self.progress_no_yield();
         let found = self
@@ -290,10 +290,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// Takes the message that a receive would match from its channel, after one pass of progress.
+    /// Makes progress once, and takes the message that a receive would match from its channel.
     ///
     /// # Errors
-    /// The reason why no message can match any more.
+    /// The fault that explains why no message can match any more.
     pub fn improbe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Option<MatchedMessage>, Fault> {
         self.progress_no_yield();
         let found = self.try_match(channel, pattern, |m| m.take_unexpected(pattern)).transpose()?;
@@ -306,7 +306,7 @@ impl Engine {
     /// Waits for the message that a receive would match and returns its envelope.
     ///
     /// # Errors
-    /// The reason why no message can match any more.
+    /// The fault that explains why no message can match any more.
     pub fn probe(&self, channel: &Arc<Channel>, pattern: Pattern) -> Result<Envelope, Fault> {
         self.wait_for(
             &mut (),
@@ -318,7 +318,7 @@ impl Engine {
     /// Waits for the message that a receive would match and takes it from its channel.
     ///
     /// # Errors
-    /// The reason why no message can match any more.
+    /// The fault that explains why no message can match any more.
     pub fn mprobe(
         &self,
         channel: &Arc<Channel>,

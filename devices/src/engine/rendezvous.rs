@@ -1,14 +1,14 @@
-//! The receiver's side of the rendezvous protocol. The device gets the body from the sender's memory, in pieces if it
-//! limits their size; or the sender sends the body in frames.
+//! The receiver's side of the rendezvous protocol: the device gets the body from the sender's memory, in pieces if it
+//! limits their size, or a CTS requests it in frames. Also the registrations and bounce buffers of both sides.
 //!
 //! ```text
 //!   sender                          receiver
 //!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
 //!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
 //!   the message completes ◄─── FIN  all pieces have completed
-//!   sends the body ◄────────── CTS  a piece has failed, or the RTS has no key: the engine owns the buffer again
+//!   sends the body ◄────────── CTS  a piece has failed, or the RTS has no key: the engine owns the buffer
 //! ```
-//! If the operation fails meanwhile, it completes after its last piece.
+//! If the operation fails during a get, it completes after its last piece.
 
 use std::sync::Arc;
 
@@ -50,18 +50,18 @@ pub(crate) struct PendingGet {
 }
 
 enum GetStep {
-    /// A piece was posted, or moved at once; the number of bytes that have moved so far.
+    /// A piece was posted; the number of its bytes that moved within the call: all or 0.
     Posted(usize),
     /// No piece will follow.
     Finished,
 }
 
-/// Number of bytes, rounded up to whole pieces, that the gets from one peer move within the call before other work
+/// Number of bytes, rounded up to whole pieces, that gets from one peer copy within their calls before other work
 /// continues. The peer's outbox is locked meanwhile.
 const GET_BYTES_PER_PASS: usize = 1 << 20;
 
 impl Engine {
-    /// Gets the body of a rendezvous message that was accepted: by the device, or by a CTS.
+    /// Fetches the body of an accepted rendezvous message: the device gets it, or a CTS requests it.
     pub(crate) fn receive_rendezvous(&self, rts: &MatchedRts<'_>, mut target: Target, completer: Completer) {
         let MatchedRts { channel, from, message, op: sender_op, key } = *rts;
         let peer = self.peer(from).ok();
@@ -110,7 +110,7 @@ impl Engine {
         let is_left = !out.gets.is_empty();
         drop(out);
         if is_left {
-            // A sleeping holder of the progress lock continues the get. A full device rings the doorbell by itself.
+            // Wake a sleeping holder of the progress lock to continue the get.
             self.site.bell.ring();
         }
         let hold = deferred_drop::DeferDrops::begin();
@@ -198,8 +198,8 @@ impl Engine {
         let len = most.min(*bytes - *posted);
         let lent = if len == 0 { None } else { channel.ops().add_device_write(*op, peer, *posted, len) };
         let Some((memory, registration)) = lent else { return Ok(GetStep::Finished) };
-        let crossing = !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.any());
-        let to = MemoryPart { bidirectional: crossing, ..memory.part(*posted, len, registration.as_ref()) };
+        let bidirectional = !streams.is_empty() || self.peers.get(peer).is_some_and(|peer| peer.bodies.any());
+        let to = MemoryPart { bidirectional, ..memory.part(*posted, len, registration.as_ref()) };
         let what = DeviceOp::Get { channel: Arc::clone(channel), op: *op, peer, len };
         let token = self.begin_device_op(what);
         let begun = self.trace().map(Trace::now);
@@ -221,7 +221,7 @@ impl Engine {
         let get = |landed| DeferredCompletion::Get { channel: Arc::clone(channel), peer, op: *op, landed };
         match result {
             Err(PostError::Again) => {
-                // The get itself still counts as a write.
+                // This is not the last write: the `PendingGet` still counts as one.
                 let _ = channel.ops().end_device_write(*op, peer, Some(0));
                 Err(PostError::Again)
             }
@@ -241,7 +241,7 @@ impl Engine {
         self.get_piece_done(&channel, from, op, None);
     }
 
-    /// Completes a piece of a get, or the posting of pieces. `landed` is the piece's length, or `None` if it failed.
+    /// Ends a piece of a get, with its length in `landed`, or the posting of pieces, with 0; `None` is a failure.
     pub(crate) fn get_piece_done(
         &self,
         channel: &Arc<Channel>,
@@ -271,7 +271,7 @@ impl Engine {
     }
 }
 
-/// Returns whether a device can move `memory` by an operation for `sizes`, and it pays or `path` demands it.
+/// Returns whether a device can move `memory` by an operation for `sizes`, and that pays or `path` requires it.
 pub(super) fn can_move(
     device: &dyn Device,
     sizes: Option<SizeRange>,
@@ -286,8 +286,8 @@ pub(super) fn can_move(
 /// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
 const MAX_BOUNCE: usize = 16 << 20;
 
-/// Returns whether a body of `bytes` bytes that a device can move should go through a bounce buffer: if a registration
-/// for this operation alone takes longer than a copy, or if the device does not support the layout.
+/// Returns whether a body of `bytes` bytes should go through a bounce buffer: if a registration for this operation
+/// alone takes longer than a copy, or if the device does not support the layout.
 pub(super) fn needs_bounce(
     device: &dyn Device,
     memory: &MemoryDesc,
@@ -296,13 +296,13 @@ pub(super) fn needs_bounce(
     path: DataPath,
 ) -> bool {
     let caps = device.caps();
-    let Some(to_self) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
-    let is_moved = caps.noncontiguous || memory.contiguous().is_some();
-    !is_moved || (path == DataPath::Auto && region.is_none() && bytes < to_self)
+    let Some(register_from) = caps.register_from.filter(|_| bytes <= MAX_BOUNCE) else { return false };
+    let is_supported = caps.noncontiguous || memory.contiguous().is_some();
+    !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_from)
 }
 
-/// Prepares the memory of a receive for a get of `bytes` bytes, without a check whether it pays: the sender has decided
-/// that. Returns `None` if the device cannot write to the memory.
+/// Prepares the memory of a receive for a get of `bytes` bytes, as the sender has decided that a get pays. Returns
+/// `None` if the device cannot write to the memory.
 fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
     let memory = target.memory()?.truncated_to(bytes);
     if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {
@@ -315,7 +315,7 @@ fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option
     }
 }
 
-/// Registers the local memory of an operation, if the device needs that; returns `None` if it cannot.
+/// Registers the local memory of an operation, if the device needs that. Returns `None` if the registration failed.
 ///
 /// # Safety
 /// As for [`Device::register`].

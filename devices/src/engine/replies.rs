@@ -1,4 +1,4 @@
-//! Control frames about messages: CTS, FIN and NACK as replies to a message, and credit frames.
+//! Sends replies to the frames of a peer (CTS, FIN and NACK), and credit frames.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::kill_points::{KillPoint, kill_point};
 impl Engine {
     /// Sends [`FrameKind::Cts`] or [`FrameKind::Fin`] for a message of a peer.
     pub(crate) fn send_reply(&self, to: PeerId, channel: &Channel, kind: FrameKind, op: u64, extra: u64) {
-        // This fails only for a rank that does not exist. `process_card` reports a peer that cannot be reached.
+        // This fails only if the rank does not exist. `process_card` reports a peer that cannot be reached.
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
         self.ensure_bound(&mut out, channel);
@@ -55,7 +55,7 @@ impl Engine {
         self.send_control(&mut out, head);
     }
 
-    /// Grants a peer eager credit that its messages have freed, and more if the budget allows.
+    /// Grants a peer again the eager credit that its messages have freed, and more if the budget allows.
     pub(crate) fn grant_credit(&self, to: PeerId, bytes: u64) {
         let Ok(peer) = self.peer(to) else { return };
         let mut out = peer.outbox();
@@ -67,7 +67,7 @@ impl Engine {
         let is_short = growth == 0 && out.credit_given < self.credit.max;
         out.credit_given += growth;
         let bytes = bytes + growth;
-        // Counted before the frame is sent: the peer may use the credit as soon as the frame arrives.
+        // Count it before the frame is sent: the peer may use the credit as soon as the frame arrives.
         peer.granted.fetch_add(bytes, Ordering::Release);
         self.send_control(&mut out, credit(CreditKind::Grant, bytes));
         drop(out);
@@ -79,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Recalls additional credit from a peer that was granted nothing for some time. The credit of another peer, which
-    /// needs it, can grow once the reply has come.
+    /// Recalls the credit above the initial one from a peer that was granted nothing for some time. When that peer has
+    /// replied, the credit of `needy` can grow.
     #[cold]
     fn recall_credit(&self, needy: PeerId) {
         let granted = |id| self.peers.get(id).map_or(0, |peer| peer.granted.load(Ordering::Relaxed));
@@ -93,15 +93,15 @@ impl Engine {
         }
     }
 
-    /// Returns unused credit to a peer that has recalled it, up to `asked`. Returns `None` if an earlier reply is still
-    /// queued: the peer has not waited for it, and unsent replies would accumulate without limit.
+    /// Returns up to `asked` bytes of unused credit to a peer that has recalled it. Returns `None` if an earlier reply
+    /// is still queued: the peer has not waited for it, and unsent replies could accumulate without limit.
     pub(super) fn return_credit(&self, to: &Peer, asked: u64) -> Option<()> {
         let mut out = to.outbox();
         if out.wireup == Wireup::Connected && !out.is_closed {
-            let is_answer = |head: &Head| {
+            let is_return = |head: &Head| {
                 head.short.kind() == FrameKind::Credit as u8 && head.op.get() == CreditKind::Return as u64
             };
-            if out.queued_frames.iter().any(|frame| is_answer(&frame.head)) {
+            if out.queued_frames.iter().any(|frame| is_return(&frame.head)) {
                 return None;
             }
             let bytes = asked.min(out.send_credit);
@@ -131,7 +131,7 @@ impl Engine {
         Some(())
     }
 
-    /// Frees the credit of an unexpected message, as `Inbox::free_credit` does for matched ones.
+    /// Frees the credit of an unexpected message, as `Inbox::free_credit` does for one that matched on arrival.
     pub(crate) fn free_credit(&self, from: PeerId, bytes: u64) {
         let Some(peer) = self.peers.get(from) else {
             return self.grant_credit(from, bytes);
@@ -153,7 +153,7 @@ fn credit(kind: CreditKind, bytes: u64) -> Head {
     head
 }
 
-/// Counts a message to a peer that needs a reply.
+/// Counts a message to a peer, to which the peer must reply.
 ///
 /// # Errors
 /// [`Fault::TooManyMessages`] if [`MAX_AWAITING_REPLY`] messages wait for a reply already.

@@ -36,20 +36,20 @@ pub enum Mode {
 /// When the frame of a send leaves this rank, if the endpoint has space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coalesce {
-    /// Before the call returns: the caller waits for it.
+    /// Before the call returns, because the caller waits for the send.
     No,
-    /// Soon: the caller might start more, and the device may coalesce their frames. They leave at the latest with the
-    /// next call that waits or makes progress, by [`Engine::flush_coalesced`], or after
-    /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY).
+    /// Soon: the caller might start more sends, and the device may coalesce their frames. The device sends them with
+    /// the next call that waits or makes progress, at [`Engine::flush_coalesced`], or after
+    /// [`MAX_COALESCE_DELAY`](crate::device::MAX_COALESCE_DELAY), whichever is first.
     Allowed,
 }
 
 /// The state of a send that did not fail.
 #[derive(Debug)]
 pub enum Sent {
-    /// It is complete, and its message has left.
+    /// It is complete, and needs no flush.
     Posted,
-    /// It is complete, and its message leaves [soon](Coalesce::Allowed).
+    /// It is complete, but the device might send its message [later](Coalesce::Allowed).
     Coalesced,
     /// It is pending.
     Pending(Completion),
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message of one primitive type on the fast path. Returns `None` if the slow path must decide.
+    /// Sends an eager message of one primitive type on the fast path. Returns `None` if it needs the slow path.
     #[inline]
     fn try_send_eager(
         &self,
@@ -120,8 +120,8 @@ impl Engine {
     /// Starts a message to member `dest` of a channel.
     ///
     /// # Errors
-    /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Unreachable`], [`Fault::Freed`], [`Fault::NoMemory`],
-    /// [`Fault::TooManyMessages`].
+    /// [`Fault::Dead`], [`Fault::Left`], [`Fault::Abandoned`], [`Fault::Unreachable`], [`Fault::Freed`],
+    /// [`Fault::NoMemory`], [`Fault::TooManyMessages`].
     #[inline]
     pub fn send(
         &self,
@@ -146,7 +146,7 @@ impl Engine {
         }
         let source = self.apply_path(peer, source)?;
         let mut out = peer.outbox();
-        // Check again under the lock: a freed channel is removed as soon as no outbox holds a message of it.
+        // Check again under the lock: a freed channel is removed once no outbox has a deferred send in it.
         if let Some(fault) = channel.broken() {
             return Err(fault.clone());
         }
@@ -228,7 +228,7 @@ impl Engine {
         let mut head = head(FrameKind::EagerSync, channel, &message);
         head.op.set(channel.ops().insert(op));
         self.push_message(out, channel.context, head, Some(source), coalesce);
-        // Reserve the number, whether the frame is queued or was posted.
+        // Reserve the number, even if the frame was posted and not queued.
         out.next_seq = seq + 1;
     }
 
@@ -258,7 +258,7 @@ impl Engine {
         kill_point(KillPoint::RtsSent, self.site.rank);
     }
 
-    /// Packs a message into a bounce buffer if its data path demands that, or if it is faster.
+    /// Packs a message into a bounce buffer if its data path or its layout requires that, or if that is faster.
     #[inline]
     fn apply_path(&self, peer: &Peer, source: Source) -> Result<Source, Fault> {
         match source.path().unwrap_or(self.path) {
@@ -281,12 +281,12 @@ impl Engine {
     fn needs_bounce(&self, peer: &Peer, source: &Source) -> bool {
         let device = self.device_of(peer);
         let path = source.path().unwrap_or(self.path);
-        // A message within the eager limit does not use a bounce buffer, even without credit for it.
-        let reads = |device: &&dyn Device| {
+        // A message within the eager limit does not need a bounce buffer, even if it has no credit.
+        let is_got = |device: &&dyn Device| {
             let caps = device.caps();
             source.bytes() > caps.eager_limit && caps.get.is_some_and(|get| source.bytes() >= get.min)
         };
-        device.filter(reads).zip(source.memory()).is_some_and(|(device, memory)| {
+        device.filter(is_got).zip(source.memory()).is_some_and(|(device, memory)| {
             needs_bounce(device, &memory, source.bytes(), source.region(), path)
         })
     }
@@ -305,7 +305,7 @@ impl Engine {
     }
 
     /// Exports a body to its receiver, if the device can and the operation owns the memory. Otherwise registers it so
-    /// that the receiver can get it, if the device can and it pays. The key is sent in the RTS.
+    /// that the receiver can get it, if the device can and it pays. Returns the key for the RTS.
     fn expose(&self, peer: &Peer, source: &Source) -> Option<(Registration, RemoteKey)> {
         let (device, memory) = self.device_of(peer).zip(source.memory())?;
         if let Some(keep) = source.keep_alive() {
@@ -400,8 +400,8 @@ impl Engine {
         let unexpected = Unexpected { message, from: PeerId(self.site.rank), body, sync_op: None };
         let refused = matching.push_unexpected(unexpected);
         drop(matching);
-        // A thread that breaks the channel, or closes the rank, sets its flag first and then fails the queued messages.
-        // So it finds this message, or this thread sees the flag.
+        // A thread that breaks the channel, or closes the rank, first sets its flag and then fails the queued messages.
+        // So either it finds this message, or this thread sees the flag.
         match channel.broken() {
             Some(fault) => fail_self_sends(channel, fault),
             None if self.is_closed() => fail_self_sends(channel, &Fault::Cancelled),

@@ -1,4 +1,4 @@
-//! Values identified by numbers that travel to peers and devices and come back. A number is never valid twice.
+//! Values with numbers that peers and devices send back. A number is valid again only after 2^32 uses of its slot.
 
 /// A table of values; a number consists of the index of a slot and the slot's generation.
 #[derive(Debug)]
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_is_never_valid_twice() {
+    fn number_of_taken_value_is_invalid() {
         let mut slab = Slab::default();
         let (a, b) = (slab.insert('a'), slab.insert('b'));
         assert_eq!((slab.take(a), slab.take(a), slab.get(a)), (Some('a'), None, None));
         let c = slab.insert('c');
-        assert!(c != a && c as u32 == a as u32, "the place is used again");
+        assert!(c != a && c as u32 == a as u32, "the slot is used again");
         assert_eq!([a, b, c].map(|number| slab.get(number).copied()), [None, Some('b'), Some('c')]);
         for wild in [0, 1, u64::MAX, c ^ 1 << 63, 1 << 32 | 77] {
             assert_eq!(slab.take(wild), if wild == b { Some('b') } else { None }, "{wild:#x}");

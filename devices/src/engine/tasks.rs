@@ -1,10 +1,10 @@
-//! Tasks: operations of several steps that progress polls although no thread waits for them, such as non-blocking
-//! collectives.
+//! Tasks: operations of several steps that threads poll while they make progress, even if no thread waits for them.
+//! Non-blocking collectives are tasks.
 //!
-//! A thread that makes progress polls the tasks after something has moved and before it sleeps. It releases the
-//! progress lock first, because a step can take long, call a user's function, and wait for messages itself; afterwards
-//! the thread checks its own condition again. While such a function waits or tests, its thread polls the other tasks,
-//! which can nest further, up to the depth [`MAX_NESTING`]. Deeper tasks are polled when the function has returned.
+//! A waiting thread polls the tasks after something has moved and before it sleeps, a testing thread in each test. It
+//! releases the progress lock first, because a step can take long or call a user's function, which can wait for
+//! messages. Afterwards the thread checks its own condition again. While such a function waits or tests, its thread
+//! polls the other tasks. Such polls can nest up to the depth [`MAX_NESTING`].
 
 mod poll_state;
 
@@ -79,8 +79,8 @@ impl TaskList {
 }
 
 impl Engine {
-    /// Adds a task of a channel, which the engine polls now and whenever a thread of this rank makes progress. The
-    /// engine holds the task until it is complete.
+    /// Adds a task of a channel. The engine polls it now and while threads of this rank make progress, and holds it
+    /// until it is complete.
     ///
     /// A rank that [closes](Self::close) completes its tasks first. A task that is spawned later must complete at
     /// once: see [`is_closed`](Self::is_closed).
@@ -100,28 +100,28 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Polls all tasks, after something has moved or before a sleep. The caller does not hold the progress lock.
+    /// Polls all tasks; `has_progress` if something has moved. The caller does not hold the progress lock.
     #[cold]
     pub(super) fn poll_tasks(&self, has_progress: bool) {
         if DEPTH.get() >= MAX_NESTING {
             return;
         }
-        let open = lock(&self.tasks.list).clone();
-        for task in &open {
+        let tasks = lock(&self.tasks.list).clone();
+        for task in &tasks {
             self.poll_task(task, has_progress);
         }
-        deferred_drop::with_deferred_drops(|| drop(open));
+        deferred_drop::with_deferred_drops(|| drop(tasks));
         deferred_drop::run_deferred_drops();
     }
 
     fn poll_task(&self, task: &Arc<TaskEntry>, has_progress: bool) {
-        let step = NestingGuard::begin();
+        let nesting = NestingGuard::begin();
         if !task.state.poll(has_progress, || task.task.poll()) {
             return;
         }
-        drop(step);
+        drop(nesting);
         let mut list = lock(&self.tasks.list);
-        list.retain(|one| !Arc::ptr_eq(one, task));
+        list.retain(|other| !Arc::ptr_eq(other, task));
         self.tasks.count.store(list.len(), Ordering::Relaxed);
         drop(list);
         // The completion arrives in no frame, so wake the waiting threads.

@@ -1,6 +1,6 @@
-//! Records the engine's events in the trace of its rank, one function for each kind of event.
+//! Records the engine's events in the trace of its rank.
 //!
-//! The callers first check whether there is a trace, so a rank that is not traced pays only for that check.
+//! Each function, or its caller, first checks whether there is a trace; a rank that is not traced has no other cost.
 
 use super::Engine;
 use super::blocked::WaitReason;
@@ -26,7 +26,7 @@ impl Engine {
     /// Closes the trace, if there is one; later events are not recorded.
     ///
     /// # Errors
-    /// A sentence that says why the trace is incomplete.
+    /// The reason why the trace is incomplete, as a sentence.
     pub fn close_trace(&self) -> Result<(), String> {
         let Some(trace) = &self.trace else { return Ok(()) };
         self.trace_counters(trace);
@@ -50,7 +50,7 @@ impl Engine {
         trace.slice(begun, name, "wait", &args);
     }
 
-    /// Posts a frame by calling `post`. The flow of a message begins at its first frame.
+    /// Posts a frame by calling `post`, and records it. The flow of a message begins at its first frame.
     #[inline]
     pub(super) fn post_traced(
         &self,
@@ -105,7 +105,7 @@ impl Engine {
         trace.slice(begun, ["", name], "piece", &args);
     }
 
-    /// Counts `bytes` of memory that was registered with the device of a peer; nothing if `bytes` is 0.
+    /// Counts `bytes` bytes that were newly registered with the device of a peer, if there are any.
     pub(super) fn note_registered(&self, out: &mut Outbox, bytes: usize) {
         if bytes == 0 {
             return;
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Records that the body of a rendezvous message has landed, which ends its flow.
+    /// Records that the body of a rendezvous message has landed or is viewed, which ends its flow.
     pub(super) fn trace_received(
         &self,
         channel: &Channel,
@@ -129,7 +129,7 @@ impl Engine {
         let Some(trace) = &self.trace else { return };
         let begun = trace.now();
         if let Some(flow) = trace.take_expected_body(from.0, channel.context(), sender_op) {
-            let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
+            let args = event_args(from, message.tag, message.bytes, channel.context(), self.device_to(from));
             trace.slice_with_flow(begun, way, flow, &args);
         }
     }
@@ -153,7 +153,7 @@ impl Engine {
         from: PeerId,
         message: &Envelope,
     ) {
-        let args = arrived(from, message.tag, message.bytes, channel.context(), self.device_to(from));
+        let args = event_args(from, message.tag, message.bytes, channel.context(), self.device_to(from));
         trace.slice(begun, ["", "unexpected message received"], "message", &args);
     }
 
@@ -174,7 +174,7 @@ impl Engine {
     }
 }
 
-fn arrived(
+fn event_args(
     from: PeerId,
     tag: i32,
     bytes: usize,
@@ -193,7 +193,7 @@ fn arrived(
 #[derive(Clone, Copy)]
 struct Arrival {
     name: &'static str,
-    /// The flow that ends with it.
+    /// The flow that ends with this frame or body.
     flow: Option<Flow>,
     tag: i32,
     bytes: usize,
@@ -267,7 +267,7 @@ impl Delivery<'_> {
 
     fn trace_arrival(&self, trace: &Trace, begun: Timestamp, from: PeerId, arrival: Option<Arrival>) {
         let Some(Arrival { name, flow, tag, bytes, context }) = arrival else { return };
-        let args = arrived(from, tag, bytes, context, self.device());
+        let args = event_args(from, tag, bytes, context, self.device());
         match flow {
             Some(flow) => trace.slice_with_flow(begun, name, flow, &args),
             None => trace.slice(begun, ["", name], "message", &args),

@@ -1,4 +1,4 @@
-//! Counters of a rank's traffic. They are updated where a lock is held anyway, so each update costs only an addition.
+//! Counters of a rank's traffic. On the short path, an update is one addition under a lock that is held anyway.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Engine, lock};
 use crate::matching::{Unexpected, UnexpectedBody};
 
-/// A number of items and their bytes. The byte count saturates at `u64::MAX`: if the items of a message overlap, its
-/// length has no limit.
+/// A number of messages or pieces and their bytes. The byte count saturates at `u64::MAX`: if the items of a message
+/// overlap, the message can be longer than memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
     /// Number of items.
@@ -45,9 +45,9 @@ pub struct Traffic {
     pub eager: Count,
     /// Rendezvous messages: the receiver gets the body or requests it.
     pub rendezvous: Count,
-    /// Bodies, or pieces of them, that the device transfers from or to the user's memory without a copy.
+    /// Bodies, or pieces of them, that the device moves by itself: gets, zero-copy sends, and views in place.
     pub zero_copy: Count,
-    /// Memory that was registered with the device, without memory that the device had registered already.
+    /// Memory that was newly registered with the device.
     pub registered: Count,
     /// Bodies, or pieces of them, copied into the device or out of it, by this rank or by the operating system for it,
     /// including copies directly from or to the user's memory, but not `zero_copy` transfers.
@@ -67,9 +67,9 @@ impl AddAssign for Traffic {
 /// Traffic within the rank: a part of [`Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LocalTraffic {
-    /// Messages of the rank to itself, each copied once, or twice if it came before its receive.
+    /// Messages of the rank to itself, one copy each. A second copy, out of a buffer, counts as `unexpected`.
     pub to_self: Count,
-    /// Bodies of unexpected messages, which are copied once more out of their buffers.
+    /// Bodies of unexpected messages that were copied out of their buffers.
     pub unexpected: Count,
 }
 
@@ -101,8 +101,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns the number of copies of bodies that this rank has made through devices, or out of buffers of unexpected
-    /// messages; without those of [`DataPath::Buffered`](crate::DataPath::Buffered) into and out of bounce buffers.
+    /// Returns the copies of bodies that this rank has made through devices, to itself, or out of buffers of unexpected
+    /// messages. Copies into and out of bounce buffers are not counted.
     pub fn copies(&self) -> Count {
         let mut all = self.local.to_self;
         all += self.local.unexpected;
@@ -146,9 +146,9 @@ impl AtomicCount {
 }
 
 impl Engine {
-    /// Returns the traffic of this rank since it started. The counters are not read at one moment.
+    /// Returns the traffic of this rank since it started. The counters are not read atomically together.
     pub fn stats(&self) -> Stats {
-        let traffic = |tally: &AtomicCount| Traffic { copied: tally.read(), ..Traffic::default() };
+        let traffic = |copied: &AtomicCount| Traffic { copied: copied.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());
         let mut devices: Vec<(&'static str, Traffic)> =
             names.zip(self.copied_out.iter().map(traffic)).collect();

@@ -12,8 +12,8 @@ use crate::header::FrameKind;
 use crate::matching::UnexpectedBody;
 use crate::message::Envelope;
 
-/// A message in the memory of its sender. Dropping this returns the memory to the sender; that is possible on any
-/// thread, even after this rank has left.
+/// A message in the memory of its sender. Dropping it returns the memory to the sender, on any thread and even after
+/// this rank has left.
 pub struct ViewedMessage {
     message: Envelope,
     /// Taken in `drop`.
@@ -56,7 +56,7 @@ impl Engine {
     /// Receives the message of a matched probe without a copy, by viewing it in the sender's exported memory.
     ///
     /// # Errors
-    /// Returns the message if its sender has not exported it.
+    /// Returns the message if it cannot be viewed, for example because its sender has not exported it.
     pub fn recv_view(self: &Arc<Self>, message: MatchedMessage) -> Result<ViewedMessage, MatchedMessage> {
         let MatchedMessage { channel, unexpected } = &message;
         let UnexpectedBody::Rendezvous { op, key: Some(key) } = &unexpected.body else { return Err(message) };
@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Completes the sends whose receivers view them: this rank leaves, and the devices keep the memory.
+    /// Completes the sends that count as received. This rank leaves, and the devices keep the viewed memory.
     pub(super) fn complete_viewed_sends(&self) {
         for channel in self.all_channels() {
             let received = channel.ops().take_sends(|op| self.is_viewed_send(op));

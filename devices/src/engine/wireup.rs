@@ -3,13 +3,13 @@
 //! ```text
 //!   Requested ── its cards come, a device connects ──► Connected
 //!     ▲   └─ the cards are invalid, or no device reaches it ──► Unreachable
-//!     └───────── the next message or reply requests again ──────────┘
+//!     └───────── the next message or reply requests them again ─────┘
 //! ```
-//! A peer that waits for a reply and cannot be reached is reported dead; otherwise both would wait for ever.
+//! A peer that is owed a reply and cannot be reached is reported dead; otherwise both might wait for ever.
 //!
-//! Wireup never blocks. A peer has an outbox as soon as a rank first sends to it, and messages are queued there, as for
-//! a full endpoint. The cards arrive on a thread of the start-up service, which rings the doorbell. A thread that makes
-//! progress then connects and sends the queued messages in order. If the peer exits first, its exit fails them.
+//! Wireup never blocks. A peer has an outbox as soon as a rank first sends to it, and messages are queued there. When
+//! the cards arrive, on any thread, the doorbell rings. A thread that makes progress then connects, and sends the
+//! queued messages in order. If the peer exits first, its exit fails them.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -72,7 +72,7 @@ impl Engine {
 
     fn request_cards(&self, id: PeerId) {
         self.request(id);
-        // The cards may have arrived already.
+        // `request` may have called the callback already.
         self.process_cards();
     }
 
@@ -88,7 +88,7 @@ impl Engine {
         self.recheck_peer(id);
     }
 
-    /// Requests the cards of an unreachable peer again, for a frame to it. Returns whether the peer was unreachable.
+    /// Requests the cards of an unreachable peer again, before a frame to it. Returns whether the peer was unreachable.
     #[cold]
     pub(super) fn retry_wireup(&self, out: &mut Outbox) -> bool {
         let was_unreachable = out.wireup == Wireup::Unreachable;
@@ -214,8 +214,8 @@ impl Engine {
         Ok(Started::Pending(completion))
     }
 
-    /// Wakes the holder of the progress lock to process cards, after something was queued for an unconnected peer: the
-    /// cards might have come just before and found nothing to send.
+    /// Wakes the holder of the progress lock to process cards, after something was queued for an unconnected peer. The
+    /// cards might have come just before.
     pub(super) fn wake_progress(&self) {
         self.site.bell.ring();
     }

@@ -21,11 +21,11 @@ pub(super) struct IbvCard {
     pub(super) gid: [u8; 16],
     /// The number of the queue pair that receives hellos.
     pub(super) qpn: u32,
-    /// A random number that identifies this opening of the device. A hello is valid for one nonce only.
+    /// A random number that identifies this opening of the device. A hello is valid only for one nonce.
     pub(super) nonce: u64,
-    /// The length of a receive slot in bytes.
+    /// The maximum length of a message in bytes.
     pub(super) slot: u32,
-    /// The number of receives that it posts for the frames of each peer.
+    /// The number of receives that this rank posts for the frames of each peer.
     pub(super) window: u16,
     /// The verbs code of the MTU.
     pub(super) mtu: u8,

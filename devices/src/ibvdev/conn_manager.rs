@@ -1,5 +1,5 @@
-//! Connection set-up: ranks exchange the numbers of their queue pairs in hellos, datagrams that can get lost. README.md
-//! has the states and the pauses.
+//! Connection set-up: ranks exchange the numbers of their queue pairs in *hellos*: datagrams, which can get lost.
+//! README.md has the states and the pauses.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use super::verbs::{AddressHandle, CompletionQueue, ProtectionDomain, Qp, QpSizes
 use super::wr_id::WrId;
 use crate::device::PeerId;
 
-/// The number of hellos that can arrive between two passes. Further ones are lost, and their senders repeat them.
+/// The number of hellos that can arrive between two passes. Further hellos are lost, and their senders repeat them.
 pub(super) const HELLO_RECVS: usize = 128;
 /// The number of hellos that this rank can have in transit.
 pub(super) const HELLO_SENDS: usize = 32;
@@ -92,17 +92,18 @@ impl IbvConnManager {
         unsafe { self.qp.receive(&[place]) }
     }
 
-    /// Returns whether a hello must be repeated.
+    /// Returns whether hellos might have to be repeated.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         !self.pending.is_empty()
     }
 
+    /// Frees the slot of a hello that was sent.
     pub(super) fn sent(&mut self, at: u32) {
         self.free.push(at);
     }
 
-    /// Sends a hello to a peer, and repeats it until the connection is established.
+    /// Sends a hello to a peer. [`resend_due`](Self::resend_due) repeats it until the connection is established.
     pub(super) fn start_connect(
         &mut self,
         shared: &IbvShared,
@@ -111,18 +112,18 @@ impl IbvConnManager {
         if connection.state() > ConnState::Connecting {
             return None;
         }
-        self.note(&connection);
+        self.repeat_later(&connection);
         self.send_hello(shared, &connection).err().map(|why| IbvConnEvent::Lost(connection.peer, why))
     }
 
-    fn note(&mut self, connection: &Arc<QpConnection>) {
+    fn repeat_later(&mut self, connection: &Arc<QpConnection>) {
         if !self.pending.iter().any(|pending| Arc::ptr_eq(&pending.connection, connection)) {
             let (next, pause) = (Instant::now() + PAUSE.0, PAUSE.0);
             self.pending.push(PendingHello { connection: Arc::clone(connection), next, pause });
         }
     }
 
-    /// Repeats the hellos that are due. Returns the peers to which that failed.
+    /// Repeats the hellos that are due. Returns a `Lost` event for each peer to which that failed.
     pub(super) fn resend_due(&mut self, shared: &IbvShared) -> Vec<IbvConnEvent> {
         self.pending.retain(|pending| pending.connection.state() <= ConnState::ReadyToReceive);
         let now = Instant::now();
@@ -131,8 +132,8 @@ impl IbvConnManager {
         let lost = due.filter_map(|pending| {
             pending.pause = (pending.pause * 2).min(PAUSE.1);
             pending.next = now + pending.pause;
-            let send_slots = self.send_hello(shared, &pending.connection);
-            send_slots.err().map(|why| IbvConnEvent::Lost(pending.connection.peer, why))
+            let sent = self.send_hello(shared, &pending.connection);
+            sent.err().map(|why| IbvConnEvent::Lost(pending.connection.peer, why))
         });
         let lost = lost.collect();
         self.pending = pending;
@@ -176,7 +177,7 @@ impl IbvConnManager {
 
     /// Processes the datagram of `len` bytes in slot `at`.
     pub(super) fn on_datagram(&mut self, shared: &IbvShared, at: u32, len: usize) -> Option<IbvConnEvent> {
-        // SAFETY: the completion says that `len` bytes were written, the global route header among them.
+        // SAFETY: the completion reports `len` bytes, the space of the global route header included.
         let message = unsafe { self.recv_slots.message(at as usize, len) };
         let hello = message.get(ROUTE..).and_then(|bytes| Hello::open(bytes, &shared.key, shared.card.nonce));
         let outcome = hello.and_then(|hello| self.on_hello(shared, &hello));
@@ -207,7 +208,7 @@ impl IbvConnManager {
                 return Some(IbvConnEvent::Lost(peer, why));
             }
             connection.advance(ConnState::ReadyToReceive);
-            self.note(&connection);
+            self.repeat_later(&connection);
             outcome = Some(IbvConnEvent::Connected(Arc::clone(&connection)));
         }
         if hello.is_ready

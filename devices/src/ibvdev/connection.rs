@@ -25,7 +25,7 @@ use crate::device::{HEAD_MAX, OpToken, PeerId, PostError};
 /// The maximum length in bytes of a message that is copied into its work request.
 pub(super) const INLINE: usize = 256;
 
-/// The maximum length in bytes of a frame that can be batched.
+/// The maximum length in bytes of an entry of a batch: prefix, head and body of a frame.
 const BATCHED_MAX: usize = 512;
 
 /// The state of a queue pair. It only increases.
@@ -71,7 +71,7 @@ pub(super) struct QpConnection {
     granted: AtomicU32,
     /// Whether reads are in progress.
     reading: AtomicBool,
-    /// Whether a control message waits for credit, a slot or a work request.
+    /// Whether a control message or a return of credit waits for credit, a slot or a work request.
     has_control: AtomicBool,
     /// Whether a batch is waiting to be sent.
     has_batch: AtomicBool,
@@ -84,17 +84,17 @@ pub(super) struct QpConnection {
 #[derive(Debug)]
 struct SendState {
     slots: Slots,
-    /// For each slot, the number of the last work request that used it.
+    /// For each slot, the number of the last work request that used it, or `batch::OPEN`.
     used: Vec<u64>,
     next_slot: usize,
-    /// The number of the last work request, and of the last one that requested a completion.
+    /// The numbers of the last work request, and of the last one that requested a completion.
     posted: u64,
     signalled: u64,
     /// The total number of the peer's receives that were used.
     credit_used: u32,
     /// Reads in progress, the oldest first.
     reads: VecDeque<(u64, OpToken)>,
-    /// The batch: frames that wait, to be sent in one message.
+    /// Frames that wait to be sent together in one message.
     batch: Option<Batch>,
     control: VecDeque<(IbvFrameKind, u64)>,
     /// Revoked keys of this rank's memory that the peer has not confirmed.
@@ -172,7 +172,7 @@ impl QpConnection {
     }
 
     /// Breaks the queue pair. Returns the operations whose memory is quiesced by that, or `None` if the queue pair
-    /// was closed before. The posted work requests still complete, as flushed.
+    /// was closed before. Work requests in progress still complete, as flushed.
     pub(super) fn close(&self) -> Option<Vec<OpToken>> {
         let mut sending = self.sending();
         if !self.advance(ConnState::Closed) {
@@ -193,8 +193,8 @@ impl QpConnection {
 
     /// Posts a frame with a body of `len` bytes, which `write` writes.
     ///
-    /// If no credit or slot is free and the sender has `more` frames, a short frame joins the batch, which is sent later
-    /// as one message: before the next frame that finds room, or by [`flush`](Self::flush).
+    /// If no credit or work request is left and the sender has `more` frames, a short frame joins the batch. That is
+    /// sent later as one message: before the next frame that finds room, or by [`flush`](Self::flush).
     #[inline]
     pub(super) fn post(
         &self,
@@ -243,12 +243,12 @@ impl QpConnection {
     /// Returns the header of a message, and the value of `reposted` that it reports to the peer.
     fn header(&self, kind: IbvFrameKind, head: usize) -> ([u8; HEADER], u32) {
         let taken = self.reposted.load(Ordering::Acquire);
-        // The difference is at most the peer's window, which is a `u16`.
+        // The difference is at most `sizes.window`, a `u16`: the peer has no credit for more frames.
         let returned = taken.wrapping_sub(self.credit_returned.load(Ordering::Relaxed)) as u16;
         (IbvHeader { kind, head, returned }.to_bytes(), taken)
     }
 
-    /// Posts a message. Requests a completion if `sizes.signal` work requests have gone without one.
+    /// Posts a message. Requests a completion if the last `sizes.signal - 1` work requests have requested none.
     ///
     /// # Safety
     /// The caller upholds the contract of [`Qp::send`].
@@ -272,7 +272,7 @@ impl QpConnection {
         self.credit_returned.store(taken, Ordering::Relaxed);
     }
 
-    /// Posts one frame or a control message. The caller has checked that there is room.
+    /// Posts one frame or a control message. The caller has checked that a slot and a work request are free.
     #[inline]
     fn message(
         &self,
@@ -317,8 +317,8 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Records that a work request and all before it have completed. Appends the reads that have completed to
-    /// `ended`.
+    /// Records that a work request and all before it have completed. Appends the reads among them to `ended`, each with
+    /// whether it succeeded.
     pub(super) fn completed(&self, number: u64, is_well: bool, ended: &mut Vec<(OpToken, bool)>) {
         self.completed_to.fetch_max(number, Ordering::AcqRel);
         if !self.reading.load(Ordering::Acquire) {
@@ -349,8 +349,8 @@ impl QpConnection {
         }
     }
 
-    /// Records that a receive which a frame of the peer had used was posted again. Returns whether enough credit is
-    /// due to be returned in a separate message.
+    /// Records that a receive which a frame of the peer had used was posted again. Returns whether so much credit is
+    /// due that a `Credit` message must return it.
     #[inline]
     pub(super) fn note_reposted(&self) -> bool {
         let taken = self.reposted.load(Ordering::Relaxed).wrapping_add(1);
@@ -392,8 +392,8 @@ impl QpConnection {
         Ok(())
     }
 
-    /// Returns whether all posted messages have arrived. If not, this makes the last of them cause a completion,
-    /// unless the send queue is full.
+    /// Returns whether all posted messages have arrived, or none can be sent. Otherwise, if the last message has
+    /// requested no completion and the send queue has space, posts a read of no bytes, which requests one.
     pub(super) fn is_drained(&self) -> bool {
         if self.state() != ConnState::Established {
             return true;
@@ -415,6 +415,7 @@ impl QpConnection {
         false
     }
 
+    /// Returns the number of receives that this rank posts for the peer.
     pub(super) fn receives(&self) -> usize {
         usize::from(self.sizes.window) + CONTROL_RECEIVES
     }

@@ -1,5 +1,5 @@
-//! The format of the messages between the two ends of a queue pair. Each begins with a header; most carry frames of
-//! the engine.
+//! The format of the messages between the two ends of a connection. Each message begins with a header; most carry
+//! frames of the engine.
 //!
 //! ```text
 //!  0      1          2              4                4 + length of the head
@@ -26,12 +26,12 @@ pub(super) enum IbvFrameKind {
     Frame = 1,
     /// Returns credit and carries nothing else. It uses a receive that is reserved for such messages.
     Credit = 2,
-    /// Revokes the key whose number is the head: the peer must not start another read by it. It uses a receive, as a
-    /// frame does.
+    /// Revokes a key; the head is its number. The peer must not start another read by it. It uses a receive, as a frame
+    /// does.
     Revoke = 3,
-    /// Confirms a revocation: the sender will not read by the key whose number is the head. It uses a receive, too.
+    /// Confirms a revocation; the head is the number of the key. It uses a receive, too.
     RevokeAck = 4,
-    /// Several frames, which together use one receive.
+    /// Several frames of the engine, which together use one receive.
     Batch = 5,
 }
 

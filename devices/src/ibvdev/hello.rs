@@ -5,12 +5,12 @@
 //!  mark      state   reserved    job   from   to    card   qpn   psn   proof
 //!  "MPJ" 1   u8                  u64   u32    u32   40 B   u32   u32   HMAC-SHA256
 //! ```
-//! Integers are little-endian. The proof is keyed with the job's secret and covers all bytes before it and the nonce
-//! of the addressee's card. So a rank without the job's key cannot become a peer. A recorded hello is valid only
+//! Integers are little-endian. The proof is keyed with the job's secret. It covers all bytes before it and the nonce of
+//! the addressee's card. So a process without the job's key cannot become a peer. A recorded hello is valid only
 //! between the same two openings of the device, where a replay only repeats the sender's own statements.
 //!
-//! The state has two bits. `READY`: the sender has the addressee's numbers and can receive. `WANTS_REPLY`: the sender
-//! does not yet know whether the addressee can receive.
+//! The state has two bits. `READY`: the sender has the addressee's numbers and receives. `WANTS_REPLY`: the sender does
+//! not know yet whether the addressee receives.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

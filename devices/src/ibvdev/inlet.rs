@@ -20,8 +20,9 @@ pub(super) struct IbvInlet {
     conn_manager: IbvConnManager,
     /// The connections by the number of their queue pair.
     connections: HashMap<u32, InletConnection, foldhash::fast::FixedState>,
+    /// The chunks of the receive pool that this inlet has seen, by their number.
     chunks: Vec<Arc<Slots>>,
-    /// Slots whose completions were processed, with the queue pair of the peer that gets the credit back, if one does.
+    /// Slots to post again, each with the number of the queue pair that gets credit for it, if one does.
     freed: Vec<(RecvSge, Option<u32>)>,
     completions: Box<[Wc; BATCH]>,
     ended: Vec<(OpToken, bool)>,
@@ -82,7 +83,7 @@ impl IbvInlet {
         1
     }
 
-    /// Closes a connection and reports its peer as lost. Has no effect if the connection is closed.
+    /// Closes a connection and reports its peer as lost. Has no effect if the connection was closed before.
     #[cold]
     fn lose_peer(&mut self, connection: &Arc<QpConnection>, why: &str, sink: &mut dyn Sink) {
         let Some(quiesced) = connection.close() else { return };
@@ -116,7 +117,7 @@ impl IbvInlet {
         }
     }
 
-    /// Loads the chunks that were added since the last call. Returns whether chunk number `chunk` exists.
+    /// Takes over chunks of the receive pool up to number `chunk`. Returns false if the pool has no such chunk.
     #[cold]
     fn load_chunks(&mut self, chunk: u32) -> bool {
         while self.chunks.len() <= chunk as usize {
@@ -147,7 +148,7 @@ impl IbvInlet {
             return 1;
         }
         // The peer sends only after it knows that this end receives, so its first message establishes the connection.
-        let stands =
+        let is_new =
             connection.state() == ConnState::ReadyToReceive && connection.advance(ConnState::Established);
         // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
         // function.
@@ -155,7 +156,7 @@ impl IbvInlet {
         let taken = on_message(connection, message, sink);
         self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
         match taken {
-            Ok(_) if !stands && !connection.has_control() => (),
+            Ok(_) if !is_new && !connection.has_control() => (),
             Ok(_) => {
                 let connection = Arc::clone(connection);
                 self.send_control(&connection, sink);
@@ -206,7 +207,7 @@ impl IbvInlet {
         count
     }
 
-    /// Posts the used slots again, and returns credit to the peers that have enough of it due.
+    /// Posts the used slots again, and sends `Credit` messages to the peers to which enough credit is due.
     fn refill(&mut self, sink: &mut dyn Sink) {
         let freed = std::mem::take(&mut self.freed);
         for freed in freed.chunks(BATCH) {
@@ -233,8 +234,8 @@ impl IbvInlet {
         }
     }
 
-    /// Breaks the queue pairs of all peers, because no peer is reachable. If the device has failed, it completes no
-    /// work request, so this fails the reads as well.
+    /// If no peer is reachable, breaks the queue pairs of all peers. A failed device completes no work request, so in
+    /// that case this fails the reads as well.
     #[cold]
     fn fail(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
@@ -252,7 +253,7 @@ impl IbvInlet {
     }
 }
 
-/// Processes a message. Returns whether its receive counts as credit of the peer.
+/// Processes a message. Returns whether it has used credit of the peer.
 #[inline]
 fn on_message(connection: &QpConnection, message: &[u8], sink: &mut dyn Sink) -> Result<bool, PostError> {
     let (header, head, body) = IbvHeader::parse(message).ok_or(PostError::Unsupported)?;
@@ -279,8 +280,8 @@ fn on_message(connection: &QpConnection, message: &[u8], sink: &mut dyn Sink) ->
 }
 
 // SAFETY: the inlet delivers whole frames, so it begins no body. It reports a read once, at the completion of its
-// work request or at the failure of the device, when it removes the read from its list. It reports an operation as
-// quiesced when it removes it from the pending revocations.
+// work request or at the failure of the device, when the read is removed from its list. It reports an operation as
+// quiesced once, after the operation was removed from the pending revocations.
 unsafe impl Inlet for IbvInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         let mut moved = 0;
@@ -292,7 +293,7 @@ unsafe impl Inlet for IbvInlet {
             let wc = self.completions[at];
             moved += self.complete(&wc, sink);
         }
-        // The completion queue may hold more, among them frames that a peer sent before its exit. Counting one more
+        // The completion queue might hold more, among them frames that a peer sent before its exit. Counting one more
         // event keeps the engine from handling that exit yet.
         moved += usize::from(count == BATCH);
         if self.freed.len() >= self.shared.sizes.watermark {

@@ -1,9 +1,8 @@
 //! Registrations of user memory, and the keys by which a peer reads it.
 //!
 //! Each operation registers the user memory that it needs, and deregisters it at its end. A registration that lived
-//! longer would still name pages that the program has since unmapped, whatever is mapped at their address then
-//! (README.md compares the alternatives). Blocks of a pool share the registration of their region, which ends before
-//! the region is unmapped.
+//! longer would still name the old pages after the program has mapped others at their address (README.md compares the
+//! alternatives). Blocks of a pool share the registration of their region, which ends before the region is unmapped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use super::verbs::{Mr, MrAccess, ProtectionDomain};
 use crate::device::{MemoryDesc, Registration, RemoteKey};
 use crate::sys;
 
-/// The error number of a full memory lock limit.
+/// The error number for memory that cannot be locked because of the limit.
 const NO_MEMORY: i32 = sys::Errno::NOMEM.raw_os_error();
 
 /// Registers memory at the device, and reuses the registrations of pool regions.
@@ -54,7 +53,7 @@ unsafe impl Sync for MrRecord {}
 #[derive(Debug)]
 enum MrHold {
     Own {
-        // Dropped first: the memory is deregistered before it stops counting as locked.
+        // Dropped first: the memory counts as locked until it is deregistered.
         _mr: Mr,
         _locked: MemlockShare,
     },
@@ -91,7 +90,7 @@ fn error(call: &'static str, error: &io::Error) -> RegisterError {
 impl Registrar {
     pub(super) fn new(domain: Arc<ProtectionDomain>, budget: Arc<MemlockBudget>) -> Self {
         static DEVICES: AtomicU64 = AtomicU64::new(1);
-        // Regions identify the devices of all drivers by one number, and another driver might count too.
+        // Regions identify the devices of all drivers by one number, and another driver might also count from 1.
         let device = u64::from_le_bytes(*b"ibvdev\0\0") ^ DEVICES.fetch_add(1, Ordering::Relaxed) << 48;
         let regions = Mutex::default();
         Registrar {
@@ -172,7 +171,7 @@ impl Registrar {
             Ok(whole)
         })?;
         let whole: &dyn std::any::Any = &*known;
-        // The number belongs to this device only, so the downcast succeeds.
+        // Only this device uses the number, so the downcast succeeds.
         let RegionMr { lkey, rkey, .. } =
             whole.downcast_ref().ok_or(RegisterError { call: "register", errno: sys::NOT_SUPPORTED })?;
         let (lkey, rkey) = (*lkey, *rkey);
@@ -182,7 +181,7 @@ impl Registrar {
 
 impl Drop for Registrar {
     /// Releases the registrations that pool regions would otherwise keep until they are unmapped: a pool can live as
-    /// long as the process. If the device refuses, the region releases its registration again before it is unmapped.
+    /// long as the process. If that fails, the region tries again before it is unmapped.
     fn drop(&mut self) {
         for whole in self.regions().drain(..).filter_map(|whole| whole.upgrade()) {
             let _ = whole.deregister();
@@ -210,7 +209,7 @@ pub(super) struct RdmaKey {
 
 impl RdmaKey {
     /// Returns the key to `len` bytes of registered memory, from byte `at` on, or `None` if the memory is shorter.
-    /// Without the check, the key of a region would let the peer read the bytes after the memory.
+    /// Without the check, the key could name bytes after the memory if the registration covers a whole region.
     pub(super) fn of(registration: &Registration, at: usize, len: usize) -> Option<Self> {
         let MrRecord { number, base, len: registered, rkey, .. } = registration.record()?;
         at.checked_add(len).filter(|end| end <= registered)?;
@@ -240,7 +239,7 @@ mod tests {
     #[derive(Debug)]
     struct Nothing;
 
-    // SAFETY: no device accesses memory through it.
+    // SAFETY: no device accesses memory by it.
     unsafe impl RegionRegistration for Nothing {
         fn deregister(&self) -> Result<(), RegisterError> {
             Ok(())

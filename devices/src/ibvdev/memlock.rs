@@ -1,13 +1,13 @@
-//! The limit on the memory that operations lock: the limit of the process, minus the bytes that the slots for all
-//! peers can need, even of peers that are not connected yet. README.md has the reasons.
+//! The limit on the memory that operations and pool regions lock: the limit of the process minus the bytes that the
+//! slots for all peers can need, connected or not, but at least a quarter of the limit. README.md has the reasons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The bytes that the devices of all ranks of this process lock, because the limit is per process.
+/// The counts of the devices of all ranks of this process, because the limit is per process.
 static PROCESS: Counts = Counts::new();
 
-/// The granularity of the counts.
+/// The number of bytes in a page: the system counts whole pages as locked.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Counts {
     }
 }
 
-/// The locked memory that the operations of one device can use.
+/// Counts the memory that the operations and regions of a device lock, against the limit of the process.
 #[derive(Debug)]
 pub(super) struct MemlockBudget {
     counts: &'static Counts,
@@ -35,8 +35,7 @@ pub(super) struct MemlockBudget {
 }
 
 impl MemlockBudget {
-    /// Returns the budget of a device whose slots need `slots` bytes. Operations can lock the part of `limit` that the
-    /// slots of all devices of the process leave.
+    /// Creates the budget of a device whose slots can need `slots` bytes, in a process that may lock `limit` bytes.
     pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
         MemlockBudget::of(&PROCESS, slots, limit)
     }
@@ -46,12 +45,12 @@ impl MemlockBudget {
         Arc::new(MemlockBudget { counts, limit, slots })
     }
 
-    /// Reserves the pages of `len` bytes at address `at`. Returns `None` if that exceeds the limit.
+    /// Reserves the pages of the `len` bytes at address `at`. Returns `None` if that would exceed the limit.
     pub(super) fn take(self: &Arc<Self>, at: usize, len: usize) -> Option<MemlockShare> {
         let bytes = at.saturating_add(len).checked_next_multiple_of(PAGE)? - at / PAGE * PAGE;
         let limit = self.limit.unwrap_or(usize::MAX);
-        // Leave operations at least a quarter: the slots of many peers would need the whole limit, although few peers
-        // may be connected.
+        // Leave operations at least a quarter of the limit: the slots of many peers could need all of it, even if few
+        // of these peers ever connect.
         let slots = self.counts.slots.load(Ordering::Relaxed).min(limit / 4 * 3);
         let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= limit - slots);
         self.counts.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -65,7 +64,7 @@ impl Drop for MemlockBudget {
     }
 }
 
-/// Reserved bytes, until it is dropped. It must outlive the registration of the memory.
+/// A reservation of bytes, which ends when it is dropped. It must outlive the registration of the memory.
 #[derive(Debug)]
 pub(super) struct MemlockShare {
     budget: Arc<MemlockBudget>,
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_every_size_can_be_locked() {
+    fn without_a_limit_only_a_range_beyond_the_address_space_is_refused() {
         static COUNTS: Counts = Counts::new();
         let all = MemlockBudget::of(&COUNTS, 100 * MIB, None);
         assert!(all.take(0, 1 << 40).is_some());

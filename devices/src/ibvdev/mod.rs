@@ -1,27 +1,27 @@
 //! `ibvdev`: ranks that communicate over InfiniBand or RoCE, through libibverbs.
 //!
-//! Each pair of ranks has one connected queue pair, made when either rank first sends. Frames are messages from
-//! registered slots to registered slots. The receiver reads the bodies of rendezvous messages from the sender's
-//! memory. README.md in this folder explains how a queue pair is established, which part owns which memory until when, and
-//! how connections end.
+//! A pair of ranks shares one connection, with a queue pair at each end, made when either rank first sends. Frames are
+//! messages that the receiver's device writes to registered slots. The receiver reads the bodies of rendezvous messages
+//! from the sender's memory. README.md in this folder explains how a connection is established, which part owns which
+//! memory and until when, and how connections end.
 //!
 //! # Protection, and its limits
 //! * A process without the job's key cannot become a peer: a hello carries a proof, and is valid for one opening of
 //!   the device.
 //! * The receiver validates all data from a peer. Invalid data ends the connection to that peer only.
-//! * Messages carry no proof of their own and are not encrypted. A host that can send packets with arbitrary numbers
-//!   on the network can take a connection over. A peer can read memory by its key until the key is revoked; with the
-//!   key of a pool block it can read the whole region.
+//! * Messages carry no proof of their own and are not encrypted. A host that can send forged packets on the network can
+//!   take over a connection. A peer can read memory by its key until the memory is deregistered; with the key of a pool
+//!   block it can read the whole region.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `verbs` | libibverbs, bound at run time: all unsafe calls except the promises about posted memory |
+//! | `verbs` | libibverbs, loaded at run time: all calls of its functions |
 //! | `port` `card` | the device, port and address of this rank; the card that its peers receive |
 //! | `hello` `conn_manager` | datagrams with proofs, until a queue pair is established |
 //! | `connection` `frame` | one end of a queue pair, and the format of its messages |
 //! | `slots` `recv_pool` `wr_id` | registered memory; receives for all peers; ids of work requests |
 //! | `keys` `memlock` | user memory: registrations and keys, and the limit on locked memory |
-//! | `endpoint` `inlet` | sending to one peer, receiving from all peers |
+//! | `endpoint` `inlet` `shared` | sending to one peer; receiving from all peers; the state that both share |
 
 mod card;
 #[allow(unsafe_code, reason = "hellos are in registered memory")]
@@ -98,7 +98,7 @@ pub const IBV_GID_INDEX: Text = Text {
     help: "index into the port's GID table, or auto (RoCE v2 of an IPv4 address; none on InfiniBand)",
 };
 
-/// Limits the length of packets.
+/// Limits the length of packets, in bytes.
 pub const IBV_MTU: Choice<u8> = Choice {
     name: "IBV_MTU",
     values: &[("auto", 0), ("256", 1), ("512", 2), ("1024", 3), ("2048", 4), ("4096", 5)],
@@ -149,7 +149,7 @@ pub const IBV_SEND_WINDOW: Number = Number {
     help: "frames that a rank may have outstanding to one peer; fewer if the adapter has too few work requests",
 };
 
-/// The minimum of the maximum fragment length in bytes, for a low eager limit.
+/// The lower bound of the maximum fragment length in bytes. It applies if the eager limit is lower.
 const MIN_FRAGMENT: usize = 4 << 10;
 
 // A key must fit in the body of one frame.
@@ -160,11 +160,11 @@ fn fragment(config: &Config) -> usize {
     config.size(&IBV_EAGER_LIMIT).max(MIN_FRAGMENT)
 }
 
-/// The maximum number of reads in progress from one peer.
+/// The maximum number of reads of one peer's memory that are in progress at once.
 const MAX_READS: usize = 16;
 
-/// The receives per peer that are reserved for messages that return credit. A peer sends one when half its window is
-/// due, and can send two before this rank has processed either.
+/// The number of receives per peer that are reserved for `Credit` messages. A peer sends one when it owes half a window
+/// of credit, and can send two before this rank has processed either.
 const CONTROL_RECEIVES: usize = 2;
 
 /// The sizes of the queues and slots of a rank.
@@ -176,9 +176,9 @@ struct QueueSizes {
     sends: usize,
     /// The maximum length of a message in bytes.
     slot: usize,
-    /// One in this many messages requests a completion.
+    /// A message requests a completion if the `signal - 1` work requests before it have requested none.
     signal: u64,
-    /// The number of used receives that are posted again at once.
+    /// Used receives are posted again when there is this number of them.
     watermark: usize,
 }
 
@@ -241,8 +241,8 @@ struct IbvDevice {
 
 // SAFETY: a read writes its target until the completion of its work request, or until its queue pair is destroyed,
 // which happens with the last of endpoint, inlet and device. Memory is quiesced when its peer has confirmed the
-// revocation, which it does after its last read by that key; or when the connection to the peer is broken, after
-// which this end serves no read.
+// revocation, which it does after its last read by that key; or if the connection was never established, so that the
+// peer has no key; or when the connection is broken, after which this end serves no read.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for IbvDevice {
     fn name(&self) -> &'static str {
@@ -284,10 +284,10 @@ unsafe impl Device for IbvDevice {
     }
 
     fn quiesce(&self, peer: PeerId, memory: &Registration, op: OpToken) -> QuiesceStatus {
-        let asked = keys::number(memory)
+        let is_pending = keys::number(memory)
             .zip(self.shared.get(peer))
             .is_some_and(|(key, connection)| connection.revoke(key, op));
-        if asked { QuiesceStatus::InProgress } else { QuiesceStatus::Done }
+        if is_pending { QuiesceStatus::InProgress } else { QuiesceStatus::Done }
     }
 
     fn arm(&self) -> Option<BorrowedFd<'_>> {

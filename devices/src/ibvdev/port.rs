@@ -14,12 +14,12 @@ const PARTITION_BITS: u16 = 0x7fff;
 /// The highest service level on Ethernet, where it is the priority of a packet.
 const MAX_PRIORITY: u8 = 7;
 
-/// A port of a device, and the attributes of the packets that leave by it.
+/// A port of a device, and the attributes of the packets that this rank sends by it.
 #[derive(Clone, Debug)]
 pub(super) struct PortSelection {
     pub(super) context: Arc<Context>,
     pub(super) port: Port,
-    /// The index of its GID in the port's table, if packets carry a global address.
+    /// The index of `gid` in the port's table, if packets carry a global address.
     pub(super) gid_index: Option<u8>,
     pub(super) gid: [u8; 16],
     /// The verbs code of the MTU.
@@ -29,13 +29,14 @@ pub(super) struct PortSelection {
 }
 
 impl PortSelection {
-    /// Selects what the configuration names. The defaults are the first device that has a port with a link, its first
-    /// such port, and on Ethernet the RoCE v2 GID of an IPv4 address, on InfiniBand no GID index.
+    /// Selects the device, the port and the GID that the configuration names. The defaults are the first device that
+    /// has a port with a link, and its first port with a link; on Ethernet, the first RoCE v2 GID of an IPv4 address;
+    /// on InfiniBand, no GID index.
     pub(super) fn new(config: &Config) -> Result<Self, String> {
         let name = config.text(&IBV_DEVICE);
         let wanted = config.number(&IBV_PORT) as u8;
         let (context, port) = if name == AUTO {
-            // If no device can be used, report the reason of the first one.
+            // If no device can be used, report why the first one cannot.
             let mut reasons = Vec::new();
             let found = names()?.iter().find_map(|name| {
                 let tried = Context::open(name).and_then(|context| active_port(context, wanted));
@@ -98,15 +99,14 @@ fn active_port(context: Arc<Context>, wanted: u8) -> Result<(Arc<Context>, Port)
     }
 }
 
-/// Returns the index and the bytes of the GID to use: the one that the user has named, or the default one for the
-/// link layer.
+/// Returns the index and the bytes of the GID to use: the GID `named` by the user, or the default for the link layer.
 fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [u8; 16]), String> {
     let gid = |index: u32| context.gid(port.number, index).ok().filter(|gid| *gid != [0; 16]);
     let at = format!("port {} of {}", port.number, context.name());
-    // The index has one byte in an address vector.
-    let places = port.gids.min(256);
+    // An address vector has one byte for the index.
+    let count = port.gids.min(256);
     if named != AUTO {
-        let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < places);
+        let index = named.parse::<u8>().ok().filter(|index| u32::from(*index) < count);
         let found = index.and_then(|index| Some((Some(index), gid(index.into())?)));
         return found
             .ok_or_else(|| format!("{}: {at} has no GID at that index", setting(&IBV_GID_INDEX, named)));
@@ -116,7 +116,7 @@ fn address(context: &Context, port: &Port, named: &str) -> Result<(Option<u8>, [
     }
     let is_routable =
         |index: &u32| gid(*index).is_some_and(|gid| is_ipv4(&gid)) && is_roce_v2(context, port, *index);
-    let found = (0..places).find(is_routable).and_then(|index| Some((u8::try_from(index).ok(), gid(index)?)));
+    let found = (0..count).find(is_routable).and_then(|index| Some((u8::try_from(index).ok(), gid(index)?)));
     found.ok_or_else(|| {
         format!(
             "{at} has no GID of RoCE v2 for an IPv4 address: add an IPv4 address to its interface, or set {PREFIX}{}",
@@ -129,7 +129,7 @@ fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..10] == [0; 10] && gid[10..12] == [0xff; 2]
 }
 
-/// Returns whether packets from a GID are RoCE v2. Only `/sys` reports this for every version of the library.
+/// Returns whether packets from a GID are RoCE v2. It reads `/sys`, because old libraries have no call for it.
 fn is_roce_v2(context: &Context, port: &Port, index: u32) -> bool {
     let (name, number) = (context.name(), port.number);
     let file = format!("/sys/class/infiniband/{name}/ports/{number}/gid_attrs/types/{index}");

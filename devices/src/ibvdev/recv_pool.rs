@@ -1,7 +1,7 @@
 //! The receives that are posted for all peers.
 //!
-//! For each connected peer, the pool posts one slot per frame that the peer can have in transit, and a few for control
-//! messages. So the shared queue never runs dry, however rarely this rank makes progress.
+//! For each peer that has a queue pair, the pool posts one slot per frame that the peer can have in transit, and two
+//! for `Credit` messages. So the shared queue is never empty, however rarely this rank makes progress.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub(super) struct RecvPool {
 #[derive(Debug, Default)]
 struct RecvChunks {
     all: Vec<Arc<Slots>>,
-    /// The number of slots that are posted for peers whose queue pairs are closed.
+    /// The number of slots that were posted for peers whose connections are closed by now.
     spare: usize,
 }
 
@@ -44,7 +44,7 @@ impl RecvPool {
         &self.queue
     }
 
-    /// Posts `count` further slots, fewer if closed connections have left some.
+    /// Posts `count` further slots, minus those that closed connections have left.
     pub(super) fn add(&self, count: usize) -> io::Result<()> {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let spared = chunks.spare.min(count);
@@ -57,8 +57,8 @@ impl RecvPool {
                 .map(|at| slots.place(at, WrId::Received { chunk, at: at as u32 }.id()))
                 .collect();
             for places in places.chunks(BATCH) {
-                // SAFETY: the slots are new. The chunks own them and are dropped after the queue, so they live longer
-                // than it. No code accesses a slot before its completion has come.
+                // SAFETY: the slots are new. The pool drops them after its queue, and every connection that shares the
+                // queue holds the pool until its queue pair is destroyed. Only completed slots are accessed.
                 unsafe { self.queue.post(places) }?;
             }
         }

@@ -24,27 +24,27 @@ use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys;
 
-/// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this; and the number of
-/// retransmissions. A peer whose host does not answer is given up after 0.9 s, or after up to four times as long on
-/// some devices. The number is not 7, because soft-RoCE takes 7 for infinity.
+/// The acknowledgement timeout as an exponent (4.096 µs times two to the power of this), and the number of
+/// retransmissions. A peer whose host does not answer is lost after 0.9 s, or up to four times as long on some devices.
+/// The number of retransmissions is not 7, because soft-RoCE takes 7 for infinity.
 const ACK_TIMEOUT: (u8, u8) = (15, 6);
 
-/// The time without a link after which all peers are lost. It equals the time for which a dead peer can go unnoticed.
+/// The time without a link after which all peers are lost. Sends to a peer that does not answer fail before that.
 const LINK_DOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The work requests of a queue pair in addition to frames: reads, control messages, and the read of no bytes.
+/// The number of work requests of a queue pair in addition to frames: reads, control messages, and reads of no bytes.
 const EXTRA_SENDS: usize = MAX_READS + 8;
 
 const MIN_WINDOW: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct IbvShared {
-    /// By peer.
+    /// The connections, by the rank of the peer.
     connections: Mutex<HashMap<u32, Arc<QpConnection>>>,
     pub(super) recv_pool: Arc<RecvPool>,
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) domain: Arc<ProtectionDomain>,
-    /// The world rank of this rank, and the number of ranks.
+    /// The number of this rank in the world, and the number of ranks.
     pub(super) site: (u32, u32),
     pub(super) key: Arc<JobKey>,
     pub(super) card: IbvCard,
@@ -83,7 +83,7 @@ impl fmt::Display for DeviceFailure {
 /// Work from other threads for the inlet.
 #[derive(Debug, Default)]
 pub(super) struct IbvInletQueue {
-    /// New connections, which need a hello.
+    /// New connections, whose peers must get a hello.
     pub(super) started: Vec<Arc<QpConnection>>,
     /// Operations whose memory is quiesced.
     pub(super) quiesced: Vec<OpToken>,
@@ -112,7 +112,7 @@ pub(super) fn open(
     let completions = CompletionQueue::new(&context, room).map_err(|e| explain("no completion queue", e))?;
     let recv_pool = RecvPool::new(&domain, receives, sizes.slot, sizes.watermark);
     let recv_pool = recv_pool.map_err(|e| explain("no shared receive queue", e))?;
-    // Not a secret: it rejects the hellos of other jobs. The highest bit is reserved for privileged programs.
+    // The qkey is not secret: it only filters out hellos of other jobs. Its highest bit is for privileged programs.
     let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
     let address = (selection.port.number, selection.pkey_index, qkey);
     let conn_manager = IbvConnManager::new(&domain, &completions, address)
@@ -161,7 +161,7 @@ pub(super) fn open(
     Ok((Arc::new(shared), conn_manager))
 }
 
-/// Returns the message for an error, with advice.
+/// Returns the text for an error, with advice if memory is lacking.
 fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::OutOfMemory => {
@@ -172,7 +172,7 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
     format!("{}: {doing}: {error}{advice}", context.name())
 }
 
-/// Divides the resources of a device among the peers. Returns `None` if they are too few.
+/// Divides the resources of a device among the peers. Returns `None` if there are too few for the [`MIN_WINDOW`].
 fn queue_sizes(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
     let received = (limits.shared_queue.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers)
         .checked_sub(CONTROL_RECEIVES)?;
@@ -206,7 +206,7 @@ impl IbvShared {
         &self.selection.context
     }
 
-    /// Returns how many bytes the slots for all peers take when all are connected, plus a quarter of that for queues.
+    /// Returns how many bytes the slots take when all peers are connected, plus a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
         let QueueSizes { window, slot, watermark, .. } = self.sizes;
         let peers = self.site.1.saturating_sub(1) as usize;
@@ -219,7 +219,7 @@ impl IbvShared {
         self.selection.port.message.min(1 << 30)
     }
 
-    /// Returns whether a rank with this card is reachable: both ports have the same link layer.
+    /// Returns whether a rank with this card can be reachable: both ports have the same link layer.
     pub(super) fn reaches(&self, card: &IbvCard) -> bool {
         card.is_ethernet == self.card.is_ethernet
     }
@@ -263,7 +263,7 @@ impl IbvShared {
         qp.to_init(self.selection.port.number, self.selection.pkey_index)?;
         let slots = Slots::new(&self.domain, window.into(), slot)?;
         let mut psn = [0; 4];
-        // This does not fail: the device has opened, which needed random numbers.
+        // This does not fail: opening the device has needed random numbers, too.
         sys::random(&mut psn);
         let psn = u32::from_le_bytes(psn) & 0xff_ffff;
         self.recv_pool.add(usize::from(window) + CONTROL_RECEIVES)?;
@@ -314,7 +314,7 @@ impl IbvShared {
         std::mem::take(&mut inlet_queue)
     }
 
-    /// Returns why no peer is reachable, if that is so.
+    /// Returns the reason why no peer is reachable, or `None` if peers can be reachable.
     #[inline]
     pub(super) fn failure(&self) -> Option<&DeviceFailure> {
         self.failure.get()
@@ -330,7 +330,7 @@ impl IbvShared {
         format!("port {} of {} has lost its link", self.selection.port.number, self.context().name())
     }
 
-    /// Returns the message for a port without a link, if that is so, even before the device has reported it.
+    /// If the port has no link, returns a text that says so, even if the device has not reported an event yet.
     pub(super) fn link_down_reason(&self) -> Option<String> {
         self.poll_device_events();
         let has_lost = || self.context().port(self.selection.port.number).is_ok_and(|port| !port.is_active);

@@ -10,8 +10,8 @@ use super::verbs::{Mr, MrAccess, ProtectionDomain, RecvSge, SendSge};
 
 /// `count` slots of `len` bytes in one registration.
 ///
-/// While a slot is posted, until its completion, it belongs to the device. The type does not check that, so the
-/// methods that access the bytes are unsafe.
+/// From its post to its completion, a slot belongs to the device. The type does not check that, so the methods that
+/// access the bytes are unsafe.
 #[derive(Debug)]
 pub(super) struct Slots {
     // Dropped before the memory.
@@ -61,8 +61,7 @@ impl Slots {
     /// Returns the descriptor for sending the first `len` bytes of a slot.
     ///
     /// # Panics
-    /// If the slot is shorter, because the bytes after it belong to another message. The callers have filled that
-    /// many bytes of its [`room`](Self::room).
+    /// If the slot is shorter than `len`. Otherwise the message would contain bytes of the next slot.
     pub(super) fn piece(&self, at: usize, len: usize) -> SendSge {
         assert!(len <= self.len, "a message fits in a slot");
         SendSge::Registered(self.base(at), len as u32, self.mr.lkey())

@@ -1,5 +1,4 @@
-//! Several ranks in one thread, and misbehaviour of a peer. On a machine without a device the tests report that and
-//! return.
+//! Tests with several ranks in one thread, some of which misbehave. Without a device, the tests print that and return.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::config::Parameter;
 use crate::device::{Body, Inlet, Landing, OpStatus, PostError, Sink};
 use crate::doorbell::Doorbell;
 
-/// A limit for liveness, far above what these tests need.
+/// A time limit far above the needs of these tests.
 const LIVENESS: Duration = Duration::from_secs(40);
 
 /// A dead peer is detected within 5 s; the rest is slack for a busy machine.
@@ -35,7 +34,7 @@ struct RecordingSink {
     quiesced: Vec<u64>,
 }
 
-// SAFETY: no body begins.
+// SAFETY: `begin` returns no memory.
 unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
         self.frames.push((from.0, head.to_vec(), body.to_vec()));
@@ -175,7 +174,7 @@ fn short_frames_without_room_are_batched_in_order() {
         }
         next
     };
-    // Rank 1 does not poll, so these fill the window and a slot of batched frames.
+    // Rank 1 does not poll, so these frames fill the window and a batch.
     let singles = Config::default().number(&IBV_SEND_WINDOW);
     assert!(u64::from(post_on(&mut *to_b)) > singles + 40 && to_b.has_unflushed());
     until(&mut [&mut a, &mut b], |ranks| {
@@ -234,7 +233,7 @@ fn memory_is_read_by_its_key_until_the_key_is_revoked() {
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(5)) }, Ok(OpStatus::InProgress));
     assert_eq!(a.device.quiesce(PeerId(1), &exposed, OpToken(9)), QuiesceStatus::InProgress);
     until(&mut [&mut a, &mut b], |ranks| ranks[0].got.quiesced == [9]);
-    // The read in progress has completed without an error before the confirmation.
+    // The read in progress completed without an error before the peer confirmed the revocation.
     assert_eq!(b.got.moved, [(5, Ok(()))]);
     // SAFETY: as above.
     assert_eq!(unsafe { to_a.get(&key, 0, part, OpToken(6)) }, Err(PostError::Revoked));
@@ -292,7 +291,7 @@ fn wrong_rkey_loses_only_that_peer() {
 }
 
 #[test]
-fn dead_peer_is_detected_by_its_sender_and_fails_reads() {
+fn read_from_a_dead_peer_fails_and_loses_the_peer() {
     let Some([mut a, mut b, c]) = ranks() else { return };
     let mut to_b = a.endpoint(&b);
     post(&mut [&mut a, &mut b], &mut *to_b, &[0], &[]);
@@ -411,7 +410,7 @@ fn port_without_a_link_loses_peers_only_after_the_limit() {
     assert!(a.got.lost.is_empty());
     wait(&mut a, &mut b, &[event(PORT_ERROR, port)]);
     assert!(matches!(&a.got.lost[..], [(1, why)] if why.ends_with("has lost its link")), "{:?}", a.got.lost);
-    // The other end detects it when it sends.
+    // The other end detects that the connection is broken when it sends.
     let mut to_a = b.endpoint(&a);
     until(&mut [&mut a, &mut b], |ranks| {
         let _ = to_a.post(&[0], Body::Bytes(&[0; 100]));

@@ -12,7 +12,7 @@ pub(super) enum WrId {
     HelloReceived(u32),
 }
 
-const KIND: u32 = 62;
+const KIND_SHIFT: u32 = 62;
 
 impl WrId {
     /// Returns the 64-bit id. A process does not reach 2^62 work requests or 2^30 chunks.
@@ -20,16 +20,16 @@ impl WrId {
     pub(super) fn id(self) -> u64 {
         match self {
             WrId::Sent(number) => number,
-            WrId::Received { chunk, at } => 1 << KIND | u64::from(chunk) << 32 | u64::from(at),
-            WrId::HelloSent(at) => 2 << KIND | u64::from(at),
-            WrId::HelloReceived(at) => 3 << KIND | u64::from(at),
+            WrId::Received { chunk, at } => 1 << KIND_SHIFT | u64::from(chunk) << 32 | u64::from(at),
+            WrId::HelloSent(at) => 2 << KIND_SHIFT | u64::from(at),
+            WrId::HelloReceived(at) => 3 << KIND_SHIFT | u64::from(at),
         }
     }
 
     #[inline]
     pub(super) fn of(id: u64) -> Self {
-        let (rest, at) = (id & ((1 << KIND) - 1), id as u32);
-        match id >> KIND {
+        let (rest, at) = (id & ((1 << KIND_SHIFT) - 1), id as u32);
+        match id >> KIND_SHIFT {
             0 => WrId::Sent(rest),
             1 => WrId::Received { chunk: (rest >> 32) as u32, at },
             2 => WrId::HelloSent(at),

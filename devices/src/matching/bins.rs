@@ -2,14 +2,13 @@
 //!
 //! The entries are stored in slots. A slot belongs to several doubly linked lists, so that an entry is removed from all
 //! of them without a search: list 0 is the order of arrival, each other list is one kind of bins. A kind of bins is
-//! built at the first search that needs it, and kept from then on: a program that never cancels has no cost for
-//! cancelling.
+//! built at the first search that needs it. So a program that never cancels has no cost for the bins of operations.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
-/// A search key. Tags contain only the bits that are compared.
+/// A search key. Its tag contains only the bits that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum BinKey {
     Any,
@@ -28,7 +27,7 @@ pub(super) trait BinEntry<const LISTS: usize> {
     /// Returns the list whose bins have this key; 0 if the key matches every entry.
     fn list(key: BinKey) -> usize;
 
-    /// Returns the key of the entry's bin in this list, if it is in one; tags are compared by the bits of `mask`.
+    /// Returns the key of the entry's bin in this list, if it is in one. Its tag has only the bits of `mask`.
     fn key(&self, list: usize, mask: i32) -> Option<BinKey>;
 }
 
@@ -54,7 +53,7 @@ const EMPTY: ListEnds = ListEnds { first: NONE, last: NONE };
 #[derive(Debug)]
 struct Slot<T, const LISTS: usize> {
     entry: Option<T>,
-    /// Grows in order of arrival.
+    /// Increases in order of arrival.
     sequence: u64,
     /// The links in each list; the free slots are linked by `next` of the first list.
     links: [ListLinks; LISTS],
@@ -62,7 +61,7 @@ struct Slot<T, const LISTS: usize> {
 
 /// # Invariants
 /// 1. A slot with an entry is in list 0, and in the bin of its key of each list that is built.
-/// 2. Every bin in `bins` has a slot, and the slots of each list and bin are in order of `sequence`.
+/// 2. No bin in `bins` is empty, and the slots of each list and bin are in order of `sequence`.
 #[derive(Debug)]
 pub(super) struct Bins<T, const LISTS: usize> {
     slots: Vec<Slot<T, LISTS>>,
@@ -76,7 +75,7 @@ pub(super) struct Bins<T, const LISTS: usize> {
 }
 
 impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
-    /// Takes over a queue: the entry at index `at` is in slot `at`.
+    /// Takes the entries of a queue: the entry at index `at` goes to slot `at`.
     pub(super) fn new(queue: VecDeque<T>, mask: i32) -> Self {
         let mut bins = Bins {
             slots: Vec::with_capacity(queue.len()),
@@ -126,7 +125,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
                 at
             }
             None => {
-                // 2^32 entries would not fit into memory.
+                // 2^32 entries would need at least 192 GiB.
                 self.slots.push(slot);
                 (self.slots.len() - 1) as u32
             }
@@ -201,10 +200,10 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Bins<T, LISTS> {
                 self.bins.remove(&key);
                 continue;
             }
-            // The bin refers only to its first and last slot.
+            // A bin stores only its first and last slot, so it is not needed for a slot between them.
             let is_end = previous == NONE || next == NONE;
-            let mut nobody = EMPTY;
-            let bin = if is_end { self.bins.get_mut(&key) } else { None }.unwrap_or(&mut nobody);
+            let mut unused = EMPTY;
+            let bin = if is_end { self.bins.get_mut(&key) } else { None }.unwrap_or(&mut unused);
             unlink(&mut self.slots, bin, list, slot);
         }
         unlink(&mut self.slots, &mut self.order, 0, slot);

@@ -1,9 +1,9 @@
 //! Message matching: the two queues of a channel and MPI's ordering rules.
 //!
 //! A message matches the earliest posted receive that accepts its source and tag; a receive matches the earliest
-//! message. Both queues are in order of arrival. A short queue is searched from its front. If searches go deep, entries
-//! are found by bins of source and tag. Wildcards have bins of their own, and the search takes the earliest entry of
-//! all bins.
+//! message that it accepts. Both queues are in order of arrival. A queue is first searched from its front. If searches
+//! go deep, entries are found by bins of source and tag. Receives with wildcards have bins of their own, and a search
+//! takes the earliest entry of all bins that match.
 
 mod bins;
 mod posted;
@@ -42,7 +42,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns whether the pattern matches the message; only the bits of tags in `mask` are compared.
+    /// Returns whether the pattern matches the message; only the bits of `mask` are compared in tags.
     #[inline]
     fn accepts(self, message: &Envelope, mask: i32) -> bool {
         (self.source == ANY_SOURCE || self.source as u32 == message.source)
@@ -65,17 +65,17 @@ impl Pattern {
 pub(crate) struct Matching {
     posted: Queue<Posted, { posted::LISTS }>,
     unexpected: Queue<Unexpected, { unexpected::LISTS }>,
-    /// Whether this rank has freed the channel: no receive will be posted on it.
+    /// Whether this rank has begun to free the channel, so that no receive will be posted on it.
     is_closed: bool,
-    /// Statistics of the messages on this channel that were sent without a device.
+    /// Counts of this channel's messages from this rank to itself, and of its unexpected messages.
     pub(crate) local: LocalTraffic,
     counts: Arc<UnexpectedCounters>,
 }
 
 impl Matching {
-    pub(crate) fn new(board: Arc<UnexpectedCounters>) -> Self {
+    pub(crate) fn new(counts: Arc<UnexpectedCounters>) -> Self {
         let (posted, unexpected) = (Queue::new(), Queue::new());
-        Matching { posted, unexpected, is_closed: false, local: LocalTraffic::default(), counts: board }
+        Matching { posted, unexpected, is_closed: false, local: LocalTraffic::default(), counts }
     }
 
     pub(crate) fn set_tag_mask(&mut self, mask: i32) {
@@ -115,7 +115,7 @@ impl Matching {
         Some(unexpected)
     }
 
-    /// Returns the message that a receive would match.
+    /// Returns the earliest unexpected message that matches the pattern.
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<&Unexpected> {
         let mask = self.unexpected.mask();
         let fits = |unexpected: &Unexpected| pattern.accepts(&unexpected.message, mask);
@@ -123,8 +123,8 @@ impl Matching {
     }
 
     pub(crate) fn take_self_send_of(&mut self, completion: &Completion) -> Option<Unexpected> {
-        let ours = |unexpected: &Unexpected| matches!(&unexpected.body, UnexpectedBody::SelfSend { completer, .. } if completer.is_for(completion));
-        let unexpected = self.unexpected.take(ours, || [BinKey::Operation(completion.id())])?;
+        let is_ours = |unexpected: &Unexpected| matches!(&unexpected.body, UnexpectedBody::SelfSend { completer, .. } if completer.is_for(completion));
+        let unexpected = self.unexpected.take(is_ours, || [BinKey::Operation(completion.id())])?;
         self.publish_count();
         Some(unexpected)
     }
@@ -150,7 +150,7 @@ impl Matching {
         unexpected
     }
 
-    /// Queues an unexpected message, or returns it if this rank has freed the channel.
+    /// Queues an unexpected message, or returns it if this rank has begun to free the channel.
     #[inline]
     pub(crate) fn push_unexpected(&mut self, unexpected: Unexpected) -> Option<Unexpected> {
         if self.is_closed {
@@ -162,7 +162,7 @@ impl Matching {
         None
     }
 
-    /// Accepts no more messages, and returns the queued ones.
+    /// Rejects later unexpected messages, and returns the queued ones.
     pub(crate) fn close(&mut self) -> Vec<Unexpected> {
         self.is_closed = true;
         self.drain_unexpected(|_| true)

@@ -5,7 +5,7 @@ use super::bins::{BinEntry, BinKey};
 use crate::completion::{Completer, Completion, RecvCompleter};
 use crate::message::{Envelope, Target};
 
-/// A posted receive. The queue owns the target until the receive matches or is cancelled.
+/// A posted receive. The queue owns the target until the receive matches, fails or is cancelled.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) pattern: Pattern,
@@ -34,7 +34,7 @@ impl Posted {
         self.receiving.is_for(completion)
     }
 
-    /// Completes the receive with a message. If the target accepts the message, `land` writes the body.
+    /// Completes the receive with a message. If the target accepts the message, `land` writes the body first.
     #[inline]
     pub(crate) fn complete_with(self, message: &Envelope, land: impl FnOnce(&mut Target)) {
         let mut receiving = self.receiving;

@@ -1,4 +1,4 @@
-//! A queue from which the earliest matching entry is removed: a plain list as long as that entry is near the front, and
+//! A queue from which the earliest matching entry is removed: a plain list while that entry is near the front, and
 //! [`Bins`] after deep searches.
 
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use super::bins::{BinEntry, BinKey, Bins};
 /// A search that passes over at most this number of entries is not deep.
 const SHALLOW: usize = 16;
 
-/// A list is put into bins when deep searches have passed over this many times its length. By then the searches have
-/// cost as much as the bins will, so that the queue takes at most twice the time of the better of the two.
+/// A list is moved into bins when deep searches have passed over more entries than this multiple of its length. By then
+/// the searches have taken about as long as building the bins will.
 const BIN_FACTOR: usize = 8;
 
 /// The ratio of capacity to length above which a queue with more than `LARGE` places releases memory.
@@ -56,7 +56,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         }
     }
 
-    /// Returns the earliest entry that matches; `keys` are the keys of all matching entries.
+    /// Returns the earliest entry that `fits`; `keys` are the keys of all such entries.
     #[inline]
     pub(super) fn peek<const KEYS: usize>(
         &mut self,
@@ -86,7 +86,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         self.remove(at)
     }
 
-    /// Returns the position of the earliest entry that matches: its index in the list, or its slot in the bins.
+    /// Returns the position of the earliest entry that `fits`: its index in the list, or its slot in the bins.
     #[inline]
     fn find<const KEYS: usize>(
         &mut self,
@@ -104,8 +104,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
         at
     }
 
-    /// Moves the list into bins if searches have cost enough. The entry at an index of the list is then in the slot of
-    /// that number.
+    /// Counts a deep search, and moves the list into bins if searches have taken long enough. A position stays valid.
     #[cold]
     fn note_deep(&mut self, passed: usize) {
         self.passed += passed;
@@ -127,7 +126,7 @@ impl<T: BinEntry<LISTS>, const LISTS: usize> Queue<T, LISTS> {
             return Some(front);
         }
         let at = bins.find(&keys());
-        debug_assert!(at.and_then(|at| bins.get(at)).is_none_or(fits), "the keys say what fits");
+        debug_assert!(at.and_then(|at| bins.get(at)).is_none_or(fits), "an entry with one of the keys fits");
         at
     }
 

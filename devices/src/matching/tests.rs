@@ -1,5 +1,5 @@
-//! Random posts, arrivals, probes and cancels on several channels at once. Each channel is compared with two plain
-//! lists that are always searched from the front.
+//! Random posts, arrivals, probes and cancels on several channels. Each channel is compared with two plain lists that
+//! are always searched from the front, and long queues are checked for bins and released memory.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::completion::{Completion, Receive, pair};
 use crate::device::PeerId;
 use crate::message::{Envelope, Source, Target};
 
-/// The mask of a channel that compares only some bits of tags: it ignores the lowest bit.
+/// A mask that ignores the lowest bit of tags.
 const SOME_BITS: i32 = !1;
 
-/// A random source and tag. Each is a wildcard if it has a certain value.
+/// A random source and tag. For a receive or probe, each can be a wildcard.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     source: i32,
@@ -24,22 +24,22 @@ struct Choice {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// This number of receives with ascending tags.
+    /// Posts this number of receives with ascending tags.
     Post(Choice, u8),
-    /// This number of messages with descending tags.
+    /// Delivers this number of messages with descending tags.
     Arrive(Choice, u8),
-    /// A synchronous message of the rank to itself.
-    ToItself(i32),
+    /// Delivers a synchronous message of the rank to itself.
+    SendToSelf(i32),
     Probe(Choice),
-    /// A matched probe, for this number of messages.
+    /// Takes this number of unexpected messages, as a matched probe does.
     Take(Choice, u8),
     /// Cancels a posted receive, or a message of the rank to itself.
     Cancel(usize),
-    /// Removes the first message of an odd length among this number of messages.
-    TakeEarly(usize),
-    /// Fails the receives from one source.
-    EndPosted(i32),
-    CompareTags(bool),
+    /// Takes the first message of an odd length among this number of unexpected messages.
+    TakeOdd(usize),
+    DrainPosted(i32),
+    /// Compares all bits of tags if true, otherwise those in `SOME_BITS`.
+    SetTagMask(bool),
 }
 
 #[derive(Debug)]
@@ -60,13 +60,13 @@ fn no_memory() -> Buf {
 fn target() -> Target {
     // SAFETY: it has no bytes.
     #[expect(unsafe_code, reason = "see above")]
-    unsafe { Target::new(no_memory(), None) }.expect("no bytes are not too many")
+    unsafe { Target::new(no_memory(), None) }.expect("0 bytes do not overflow")
 }
 
 fn source() -> Source {
     // SAFETY: it has no bytes.
     #[expect(unsafe_code, reason = "see above")]
-    unsafe { Source::new(no_memory(), None) }.expect("no bytes are not too many")
+    unsafe { Source::new(no_memory(), None) }.expect("0 bytes do not overflow")
 }
 
 impl Channel {
@@ -75,7 +75,7 @@ impl Channel {
         Channel { matching, mask: -1, posted: vec![], early: vec![], operations: vec![], sent: 0 }
     }
 
-    fn meet(&self, pattern: Pattern, message: &Envelope) -> bool {
+    fn matches(&self, pattern: Pattern, message: &Envelope) -> bool {
         let Pattern { source, tag } = pattern;
         (source == ANY_SOURCE || source == message.source.cast_signed())
             && (tag == ANY_TAG || tag & self.mask == message.tag & self.mask)
@@ -88,7 +88,7 @@ impl Channel {
         Envelope { source, tag: choice.tag, code, signature: Signature::EMPTY, bytes: self.sent }
     }
 
-    /// Posts a receive as the engine does: if it matches an unexpected message, it takes that message.
+    /// Posts a receive as the engine does: if an unexpected message matches, it takes that instead.
     fn post(&mut self, pattern: Pattern) {
         if self.take(pattern) {
             return;
@@ -101,7 +101,7 @@ impl Channel {
     }
 
     fn take(&mut self, pattern: Pattern) -> bool {
-        let expected = self.early.iter().position(|(message, _)| self.meet(pattern, message));
+        let expected = self.early.iter().position(|(message, _)| self.matches(pattern, message));
         let expected = expected.map(|at| self.early.remove(at));
         let got = self.matching.take_unexpected(pattern);
         assert_eq!(got.as_ref().map(|early| early.message), expected.map(|(message, _)| message));
@@ -109,12 +109,12 @@ impl Channel {
     }
 
     fn arrive(&mut self, message: Envelope, body: UnexpectedBody, completion: Option<Arc<Completion>>) {
-        let expected = self.posted.iter().position(|(pattern, _)| self.meet(*pattern, &message));
+        let expected = self.posted.iter().position(|(pattern, _)| self.matches(*pattern, &message));
         match (self.matching.take_posted(&message), expected) {
             (Some(posted), Some(at)) => {
                 let (pattern, completion) = self.posted.remove(at);
                 assert_eq!(posted.pattern, pattern);
-                assert!(posted.is_for(&completion), "{pattern:?} of another time got {message:?}");
+                assert!(posted.is_for(&completion), "another receive with {pattern:?} matched {message:?}");
             }
             (None, None) => {
                 let early = Unexpected { message, from: PeerId(0), body, sync_op: None };
@@ -122,7 +122,7 @@ impl Channel {
                 self.operations.extend(completion.clone());
                 self.early.push((message, completion));
             }
-            (got, expected) => panic!("{message:?} got {got:?} instead of {expected:?}"),
+            (got, expected) => panic!("{message:?} matched {got:?}; expected the receive {expected:?}"),
         }
     }
 
@@ -153,7 +153,7 @@ impl Channel {
                     self.arrive(message, UnexpectedBody::Empty, None);
                 }
             }
-            Action::ToItself(tag) => {
+            Action::SendToSelf(tag) => {
                 let message = self.message(Choice { source: 0, tag });
                 let (completer, completion) = pair();
                 let body = UnexpectedBody::SelfSend { source: Box::new(source()), completer };
@@ -161,7 +161,7 @@ impl Channel {
             }
             Action::Probe(Choice { source, tag }) => {
                 let pattern = Pattern { source, tag };
-                let expected = self.early.iter().find(|(message, _)| self.meet(pattern, message));
+                let expected = self.early.iter().find(|(message, _)| self.matches(pattern, message));
                 let expected = expected.map(|(message, _)| *message);
                 assert_eq!(self.matching.peek(pattern).map(|early| early.message), expected);
             }
@@ -169,13 +169,13 @@ impl Channel {
                 (0..count).for_each(|_| _ = self.take(Pattern { source, tag }));
             }
             Action::Cancel(number) => self.cancel(number),
-            Action::TakeEarly(most) => {
+            Action::TakeOdd(most) => {
                 let is_odd = |message: &Envelope| message.bytes % 2 == 1;
                 let expected = self.early.iter().take(most).position(|(message, _)| is_odd(message));
                 let got = self.matching.take_unexpected_where(most, |early| is_odd(&early.message));
                 assert_eq!(got.map(|early| early.message), expected.map(|at| self.early.remove(at).0));
             }
-            Action::EndPosted(source) => {
+            Action::DrainPosted(source) => {
                 let ended = self.matching.drain_posted(|posted| posted.pattern.source == source);
                 let (expected, left) =
                     self.posted.drain(..).partition::<Vec<_>, _>(|(pattern, _)| pattern.source == source);
@@ -183,7 +183,7 @@ impl Channel {
                 assert_eq!(ended.len(), expected.len());
                 assert!(ended.iter().zip(&expected).all(|(posted, (_, own))| posted.is_for(own)));
             }
-            Action::CompareTags(all) => {
+            Action::SetTagMask(all) => {
                 self.mask = if all { -1 } else { SOME_BITS };
                 self.matching.set_tag_mask(self.mask);
             }
@@ -192,7 +192,7 @@ impl Channel {
 
     fn check(&self) {
         let early = self.matching.iter_unexpected().map(|early| early.message);
-        assert!(early.eq(self.early.iter().map(|(message, _)| *message)), "the order of what came early");
+        assert!(early.eq(self.early.iter().map(|(message, _)| *message)), "the order of unexpected messages");
         assert_eq!(self.matching.counts.read().queued as usize, self.early.len());
         assert_eq!(self.matching.posted.len(), self.posted.len());
     }
@@ -212,13 +212,13 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => (choice(), count()).prop_map(|(choice, count)| Action::Post(choice, count)),
         6 => (choice(), count()).prop_map(|(choice, count)| Action::Arrive(choice, count)),
-        1 => (-4..100i32).prop_map(Action::ToItself),
+        1 => (-4..100i32).prop_map(Action::SendToSelf),
         2 => choice().prop_map(Action::Probe),
         3 => (choice(), count()).prop_map(|(choice, count)| Action::Take(choice, count)),
         3 => any::<usize>().prop_map(Action::Cancel),
-        1 => (0..40usize).prop_map(Action::TakeEarly),
-        1 => source_of().prop_map(Action::EndPosted),
-        1 => any::<bool>().prop_map(Action::CompareTags),
+        1 => (0..40usize).prop_map(Action::TakeOdd),
+        1 => source_of().prop_map(Action::DrainPosted),
+        1 => any::<bool>().prop_map(Action::SetTagMask),
     ]
 }
 
@@ -236,9 +236,9 @@ proptest! {
     }
 }
 
-const EACH: i32 = 3000;
+const ENTRIES: i32 = 3000;
 
-/// Tags, sources and operations are each searched in reverse order, with wildcards among them, and memory is released.
+/// Receives by tag, by source and by both are matched in reverse order, then the others are cancelled in reverse order.
 #[test]
 fn long_queues_of_receives_are_binned_and_shrink_again() {
     let mut channel = Channel::new();
@@ -247,47 +247,48 @@ fn long_queues_of_receives_are_binned_and_shrink_again() {
         1 => Choice { source: ANY_SOURCE, tag: i },
         _ => Choice { source: 0, tag: i },
     };
-    (0..EACH).for_each(|i| channel.act(&Action::Post(choose(i), 1)));
-    assert!(!channel.matching.posted.is_binned(), "no search has gone deep");
-    for i in (EACH / 2..EACH).rev() {
+    (0..ENTRIES).for_each(|i| channel.act(&Action::Post(choose(i), 1)));
+    assert!(!channel.matching.posted.is_binned(), "no deep search yet");
+    for i in (ENTRIES / 2..ENTRIES).rev() {
         let Choice { source, tag } = choose(i);
         let message = channel.message(Choice { source, tag: tag.max(0) });
         channel.arrive(message, UnexpectedBody::Empty, None);
     }
     assert!(channel.matching.posted.is_binned());
-    (0..EACH as usize).rev().for_each(|operation| channel.cancel(operation));
+    (0..ENTRIES as usize).rev().for_each(|operation| channel.cancel(operation));
     assert_eq!(channel.matching.posted.len(), 0);
-    assert!(!channel.matching.posted.is_binned() && channel.matching.posted.capacity() < EACH as usize / 2);
+    let posted = &channel.matching.posted;
+    assert!(!posted.is_binned() && posted.capacity() < ENTRIES as usize / 2);
 }
 
 #[test]
 fn long_queues_of_messages_are_binned_and_shrink_again() {
     let mut channel = Channel::new();
-    (0..EACH).for_each(|i| channel.act(&Action::Arrive(Choice { source: i, tag: i }, 1)));
-    assert!(!channel.matching.unexpected.is_binned(), "no search has gone deep");
-    for i in (0..EACH).rev() {
+    (0..ENTRIES).for_each(|i| channel.act(&Action::Arrive(Choice { source: i, tag: i }, 1)));
+    assert!(!channel.matching.unexpected.is_binned(), "no deep search yet");
+    for i in (0..ENTRIES).rev() {
         let choice = match i % 3 {
             0 => Choice { source: i, tag: i },
             1 => Choice { source: ANY_SOURCE, tag: i },
             _ => Choice { source: i, tag: ANY_TAG },
         };
         channel.act(&Action::Take(choice, 1));
-        assert!(i != EACH / 2 || channel.matching.unexpected.is_binned());
+        assert!(i != ENTRIES / 2 || channel.matching.unexpected.is_binned());
     }
     assert_eq!(channel.matching.unexpected.len(), 0);
     let (is_binned, places) =
         (channel.matching.unexpected.is_binned(), channel.matching.unexpected.capacity());
-    assert!(!is_binned && places < EACH as usize / 2, "{places}");
+    assert!(!is_binned && places < ENTRIES as usize / 2, "{places}");
 }
 
-/// A queue in which some entries stay while many others are added and removed.
+/// 100 of 20,000 messages stay queued, in bins, while the others are taken.
 #[test]
 #[cfg_attr(miri, ignore = "20,000 messages take hours")]
 fn binned_queue_releases_memory() {
     let mut channel = Channel::new();
     (0..20_000).for_each(|i| channel.act(&Action::Arrive(Choice { source: 0, tag: i }, 1)));
     for i in (100..20_000).rev() {
-        channel.matching.take_unexpected(Pattern { source: 0, tag: i }).expect("it has come");
+        channel.matching.take_unexpected(Pattern { source: 0, tag: i }).expect("it was queued");
     }
     assert!(channel.matching.unexpected.is_binned());
     assert!(channel.matching.unexpected.capacity() < 5_000, "{}", channel.matching.unexpected.capacity());
@@ -296,12 +297,12 @@ fn binned_queue_releases_memory() {
     (0..100).rev().for_each(|i| channel.act(&Action::Take(Choice { source: 0, tag: i }, 1)));
 }
 
-/// Entries that are removed in order are never put into bins, however many there are.
+/// 3000 receives that are matched in the order of their posts are never moved into bins.
 #[test]
-fn messages_in_order_are_not_binned() {
+fn receives_matched_in_order_are_not_binned() {
     let mut channel = Channel::new();
-    (0..EACH).for_each(|i| channel.act(&Action::Post(Choice { source: 0, tag: i }, 1)));
-    for tag in 0..EACH {
+    (0..ENTRIES).for_each(|i| channel.act(&Action::Post(Choice { source: 0, tag: i }, 1)));
+    for tag in 0..ENTRIES {
         channel.act(&Action::Arrive(Choice { source: 0, tag }, 1));
         assert!(!channel.matching.posted.is_binned());
     }

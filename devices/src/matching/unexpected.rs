@@ -13,7 +13,7 @@ pub(crate) struct Unexpected {
     pub(crate) message: Envelope,
     pub(crate) from: PeerId,
     pub(crate) body: UnexpectedBody,
-    /// The sender's operation that must be notified of the match.
+    /// The synchronous send at the sender that must be notified of the match.
     pub(crate) sync_op: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Unexpected {
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
     Empty,
-    /// In the entry itself: it is short.
+    /// In the entry itself; up to [`InlineBody::MAX`] bytes.
     Inline(InlineBody),
     /// In a block of the pool.
     Block(DefaultBlock),
@@ -30,8 +30,7 @@ pub(crate) enum UnexpectedBody {
         op: u64,
         key: Option<Box<RemoteKey>>,
     },
-    /// In this rank's own send buffer. It is boxed because it is rare, and the other variants are moved on every
-    /// receive.
+    /// In this rank's own send buffer. The rare source is boxed to keep the enum small.
     SelfSend {
         source: Box<Source>,
         completer: Completer,
@@ -47,7 +46,7 @@ pub(crate) struct InlineBody {
 }
 
 impl InlineBody {
-    /// The longest inline body. Entries are moved, so they are small; most short messages fit.
+    /// The longest inline body in bytes. It is short because entries are moved often.
     pub(crate) const MAX: usize = 32;
 
     /// Copies a body; returns `None` if it is too long.
@@ -66,8 +65,8 @@ impl InlineBody {
 
 pub(super) const LISTS: usize = 5;
 
-/// The lists: the order of arrival, which is searched by a receive of any message; bins by source and tag, for the
-/// other patterns; bins by operation, for messages that this rank has sent to itself.
+/// The lists: the order of arrival, for a receive of any message; bins by source and tag, by source, and by tag, for
+/// the other patterns; bins by operation, for synchronous messages that this rank has sent to itself.
 impl BinEntry<LISTS> for Unexpected {
     fn list(key: BinKey) -> usize {
         match key {

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct UnexpectedCounts {
     /// The number of messages that ever arrived unexpected, modulo 2^32.
     pub arrived: u32,
-    /// The number of them that are still queued.
+    /// The number of these messages that are still queued.
     pub queued: u32,
     /// The tag of the queued messages, if all are known to have the same tag.
     pub common_tag: Option<i32>,
 }
 
-/// Set in the word of the tag if all messages have it.
+/// Set in the tag's word if all queued messages are known to have that tag.
 const ALIKE: u64 = 1 << 32;
 
-/// The shared form of [`UnexpectedCounts`]. The holder of the lock writes it, and any thread reads it; a reader may see
-/// one word older than the other.
+/// The shared form of [`UnexpectedCounts`]. The holder of the matching lock writes it, and any thread reads it. One of
+/// the words that a reader sees might be older than the other.
 #[derive(Debug, Default)]
 pub(crate) struct UnexpectedCounters {
     /// `arrived` and `queued`.
@@ -26,7 +26,7 @@ pub(crate) struct UnexpectedCounters {
 }
 
 impl UnexpectedCounters {
-    /// Records one more message; `lying` are queued now.
+    /// Records one more message with this tag; `queued` are queued now.
     #[inline]
     pub(crate) fn note_arrival(&self, tag: i32, queued: usize) {
         let word = ALIKE | u64::from(tag.cast_unsigned());
@@ -38,7 +38,7 @@ impl UnexpectedCounters {
         self.write(1, queued);
     }
 
-    /// Records that `lying` messages are queued now.
+    /// Records that `queued` messages are queued now.
     #[inline]
     pub(crate) fn note_len(&self, queued: usize) {
         self.write(0, queued);
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn common_tag_is_known_while_all_messages_have_it() {
-        let board = UnexpectedCounters::default();
-        for (tag, queued, told) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
-            board.note_arrival(tag, queued);
-            assert_eq!((board.read().common_tag, board.read().queued as usize), (told, queued));
+        let counters = UnexpectedCounters::default();
+        for (tag, queued, common_tag) in [(7, 1, Some(7)), (7, 2, Some(7)), (-3, 3, None), (-3, 4, None)] {
+            counters.note_arrival(tag, queued);
+            assert_eq!((counters.read().common_tag, counters.read().queued as usize), (common_tag, queued));
         }
-        board.note_len(1);
-        assert_eq!(board.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });
-        board.note_len(0);
-        board.note_arrival(-1, 1);
-        assert_eq!(board.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(-1) });
+        counters.note_len(1);
+        assert_eq!(counters.read(), UnexpectedCounts { arrived: 4, queued: 1, common_tag: None });
+        counters.note_len(0);
+        counters.note_arrival(-1, 1);
+        assert_eq!(counters.read(), UnexpectedCounts { arrived: 5, queued: 1, common_tag: Some(-1) });
     }
 }

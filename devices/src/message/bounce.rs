@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
 
-/// The total size of the bounce buffers that a rank uses implicitly: it may have started any number of operations.
+/// The limit on the total bytes of the bounce buffers that the engine uses implicitly for one rank.
 const MAX_BYTES: usize = 64 << 20;
 
 /// A pool block that holds a packed body.
@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn implicit_bounce_buffers_are_limited() {
-        let stages = BounceBuffers::default();
-        let mut held: Vec<BounceBuffer> = std::iter::from_fn(|| stages.try_alloc(MAX_BYTES / 4)).collect();
+        let buffers = BounceBuffers::default();
+        let mut held: Vec<BounceBuffer> = std::iter::from_fn(|| buffers.try_alloc(MAX_BYTES / 4)).collect();
         assert_eq!(held.len(), 4);
-        assert!(stages.try_alloc(1).is_none() && stages.try_alloc(usize::MAX).is_none());
+        assert!(buffers.try_alloc(1).is_none() && buffers.try_alloc(usize::MAX).is_none());
         assert!(BounceBuffer::alloc(1).is_some(), "an explicit one is not limited");
         held.pop();
-        assert!(stages.try_alloc(MAX_BYTES / 4 + 1).is_none());
-        assert!(stages.try_alloc(MAX_BYTES / 4).is_some());
+        assert!(buffers.try_alloc(MAX_BYTES / 4 + 1).is_none());
+        assert!(buffers.try_alloc(MAX_BYTES / 4).is_some());
         drop(held);
-        assert!(stages.try_alloc(MAX_BYTES).is_some());
+        assert!(buffers.try_alloc(MAX_BYTES).is_some());
     }
 }

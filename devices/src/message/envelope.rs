@@ -11,27 +11,27 @@ pub struct Envelope {
     pub source: u32,
     /// The tag.
     pub tag: i32,
-    /// The code of the primitive that the message consists of, or 0 if it is mixed.
+    /// The code of the primitive of which the message consists, or 0 if it is mixed.
     pub code: u8,
-    /// Its signature, if it is mixed.
+    /// The signature of the message, if it is mixed.
     pub signature: Signature,
-    /// Its length in bytes.
+    /// The length of the message in bytes.
     pub bytes: usize,
 }
 
 impl Envelope {
-    /// Copies it field by field. A copy of the whole would load in larger pieces than were just stored. The processor
-    /// delays such loads until all earlier stores have reached the cache.
+    /// Copies the envelope field by field. A copy of the whole would load larger pieces than were just stored, and the
+    /// processor delays such loads until all earlier stores have reached the cache.
     #[inline]
     pub(crate) fn fields(&self) -> Envelope {
         let &Envelope { source, tag, code, signature: Signature { hash, count }, bytes } = self;
         Envelope { source, tag, code, signature: Signature { hash, count }, bytes }
     }
 
-    /// Returns the number of items of a type in the message, if it consists of such items.
+    /// Returns the number of items of `datatype` in the message.
     ///
     /// # Errors
-    /// [`Fault::TypeMismatch`], also if the message ends within an item.
+    /// [`Fault::TypeMismatch`] if the message has other items, or ends within an item.
     pub fn items_of(&self, datatype: &Datatype) -> Result<usize, Fault> {
         let count = self.bytes.checked_div(datatype.size()).unwrap_or(0);
         if count * datatype.size() == self.bytes && self.fits(datatype, count) {
@@ -40,7 +40,7 @@ impl Envelope {
         Err(self.mismatch(datatype, self.bytes))
     }
 
-    /// Returns whether the message matches the beginning of `count` items of a type that have at least its length.
+    /// Returns whether the message matches the beginning of `count` items of a type. They have at least its length.
     pub(super) fn fits(&self, datatype: &Datatype, count: usize) -> bool {
         let (packed, wanted) = (Primitive::Packed, datatype.single_primitive());
         let same = || {
@@ -49,8 +49,8 @@ impl Envelope {
                 return sent == wanted && self.bytes.is_multiple_of(sent.size());
             }
             let Some(sent) = self.full_signature() else { return false };
-            // Compare with the signature of the same number of bytes here. The count in the message comes from outside,
-            // so it is compared only.
+            // Compare with the signature of the same number of bytes of the receive. The message's own count is
+            // untrusted, so it is only compared.
             let leaves = datatype.element_count_in(count, self.bytes);
             let expected = leaves.and_then(|leaves| datatype.signature_prefix(count, leaves));
             expected == Some(sent)

@@ -1,4 +1,4 @@
-//! A body of several segments, in the form that a device takes.
+//! A body of several segments, in the form in which a device takes it.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use crate::buf::ChainRange;
 /// A range of a [chain](crate::Chain) as an iterator over non-empty pieces.
 ///
 /// # Invariants
-/// 1. The segments of `cut` are initialised and not written to for `'a`.
+/// 1. The segments of `range` are initialised and not written to for `'a`.
 #[derive(Clone)]
 pub struct Pieces<'a> {
     pub(super) range: ChainRange<'a>,
@@ -33,7 +33,7 @@ impl Pieces<'_> {
     /// If `room` has another length.
     #[inline(never)]
     pub fn write(self, room: &mut [MaybeUninit<u8>]) {
-        assert!(room.len() == self.len(), "the room is as long as the pieces");
+        assert!(room.len() == self.len(), "the room has the length of the pieces");
         let mut at = 0;
         for piece in self {
             room[at..at + piece.len()].write_copy_of_slice(piece);

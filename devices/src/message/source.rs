@@ -16,10 +16,10 @@ use crate::device::{Body, MemoryDesc, PackSource, PackedBody};
 /// Memory to send from.
 ///
 /// # Invariants
-/// 1. Until it is dropped, and if there is a `keep` for as long as a copy of that exists, the bytes that the items of
-///    `buf` name are initialised and not written to.
-/// 2. They are `bytes` bytes when packed.
-/// 3. Until it is dropped, the region that `buf` names exists, if it names one.
+/// 1. Until the source is dropped, the bytes that the items of `buf` name are initialised and not written to. If there
+///    is a `keep`, this holds for as long as a copy of it exists.
+/// 2. The items are `bytes` bytes when packed.
+/// 3. Until the source is dropped, the region that `buf` names exists, if it names one.
 pub struct Source {
     buf: Buf,
     bytes: usize,
@@ -64,12 +64,12 @@ impl Source {
         self.path
     }
 
-    /// Packs the message into a bounce buffer, and drops the reference to the memory.
+    /// Packs the message into a bounce buffer, and drops the old source.
     pub(crate) fn pack_into_bounce(self, mut block: BounceBuffer) -> Source {
         let len = self.pack(0, &mut block.as_uninit_mut()[..self.bytes]);
         debug_assert_eq!(len, self.bytes, "all of it is packed");
         let buf = Buf::in_block(&*block, 0, len, Primitive::Byte);
-        // Invariants: the block was written up to `len`, and lives as long as the source does.
+        // Invariants 1 and 3: the block was written up to `len`, and `keep` keeps it as long as the source.
         Source { buf, bytes: len, path: self.path, keep: Some(Arc::new(block)) }
     }
 
@@ -84,7 +84,7 @@ impl Source {
         self.bytes
     }
 
-    /// Takes the message out, and leaves a message without bytes.
+    /// Takes the message out, and leaves an empty one.
     #[inline]
     pub(crate) fn take(&mut self) -> Source {
         std::mem::replace(self, Source { buf: Buf::empty(), bytes: 0, path: self.path, keep: None })
@@ -171,11 +171,11 @@ impl Source {
     }
 }
 
-// SAFETY: it checks that all of the room was written.
+// SAFETY: `Source::pack` returns the number of bytes written, and this checks that it is the length of the room.
 unsafe impl PackSource for Source {
     fn pack(&self, position: usize, room: &mut [MaybeUninit<u8>]) {
         let len = Source::pack(self, position, room);
-        assert!(len == room.len(), "a body ends with its message");
+        assert!(len == room.len(), "the room does not extend beyond the message");
     }
 }
 
@@ -184,19 +184,19 @@ impl Source {
         MemoryDesc::of(&self.buf)
     }
 
-    /// Copies the items into other memory, as a message would: the source guarantees initialised bytes, and not that
-    /// they are valid values of the target's type.
+    /// Copies the items into other memory, as a message would. The bytes are initialised, but might not be valid values
+    /// of the target's type.
     ///
     /// # Errors
-    /// The first `bool` or `char` of the target that is invalid. All invalid ones are replaced, as after a message.
+    /// The first `bool` or `char` of the target that is invalid. All invalid values are replaced, as after a message.
     #[inline]
     pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValueError> {
         self.copy_to(&mut target);
         target.mark_valid()
     }
 
-    /// Copies the message into a target, as far as it fits. If neither is contiguous, the bytes go through a small
-    /// buffer on the stack.
+    /// Copies the message into a target, as far as it fits. If the source is not contiguous, the bytes go through a
+    /// small buffer on the stack.
     pub(crate) fn copy_to(&self, target: &mut Target) {
         if let Some(bytes) = self.contiguous() {
             target.write(0, bytes);

@@ -13,18 +13,18 @@ use crate::device::MemoryDesc;
 use crate::fault::Fault;
 use crate::prefetch;
 
-/// Bytes of a cache line, and the bytes to prefetch for an expected message: the hardware prefetches what follows.
-const LINE: usize = 64;
+const CACHE_LINE: usize = 64;
+/// The number of bytes to prefetch for an expected message. The hardware prefetches the bytes after them.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Memory to receive into.
 ///
 /// # Invariants
-/// 1. Until it is dropped, the bytes that the items of `buf` name may be written by the engine, and are not accessed
-///    otherwise. `buf` is not a chain.
-/// 2. Only the first `landed` packed bytes may have been written since they were last known to be valid values.
+/// 1. Until the target is dropped, the engine and its devices may write the bytes that the items of `buf` name, and
+///    nobody else accesses them. `buf` is not a chain.
+/// 2. All packed bytes after the first `landed` are unchanged since they were last known to be valid values.
 /// 3. The items are `bytes` bytes when packed.
-/// 4. Until it is dropped, the region that `buf` names exists, if it names one.
+/// 4. Until the target is dropped, the region that `buf` names exists, if it names one.
 /// 5. `block`, if present, has room for the accepted message, which is written there. `landed` counts bytes of the
 ///    block then: the items are not changed before the message is complete.
 pub struct Target {
@@ -63,11 +63,11 @@ impl Target {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
-    /// Writes a target of `bytes` bytes to `place`; the caller guarantees the invariants. It writes field by field: a
-    /// wider load of several fields that were just stored one by one would be delayed.
+    /// Writes a target of `bytes` bytes to `place`, field by field: a wider load of several fields that were just
+    /// stored one by one would be delayed.
     ///
     /// # Safety
-    /// A target may be written there.
+    /// `place` is valid for writes, and the invariants of [`Target`] hold.
     #[inline(always)]
     pub(crate) unsafe fn write_at(
         place: *mut Target,
@@ -87,7 +87,7 @@ impl Target {
         put!(buf: buf, bytes: bytes, landed: 0, path: path, block: None, keep: keep);
     }
 
-    /// Sets the path that messages to it should take; `None` leaves the choice to the engine.
+    /// Sets the data path of messages to this target; `None` leaves the choice to the engine.
     #[inline]
     pub fn with_path(mut self, path: Option<DataPath>) -> Self {
         self.path = path;
@@ -109,8 +109,8 @@ impl Target {
         self.bytes
     }
 
-    /// Checks length and type of a message before any of it is written. If the path uses a bounce buffer, this
-    /// allocates it first.
+    /// Checks length and type of a message before any of it is written. If the path is `Buffered`, this then allocates
+    /// a bounce buffer.
     #[inline]
     pub(crate) fn accepts(&mut self, message: &Envelope) -> Result<(), Fault> {
         let own = self.primitive().map_or(0, |p| p as u8);
@@ -136,7 +136,7 @@ impl Target {
         }
     }
 
-    /// Sets the bounce buffer for an accepted message of which nothing has arrived; it is large enough for the message.
+    /// Sets the bounce buffer for an accepted message of which nothing has arrived. The message fits into the buffer.
     pub(crate) fn use_bounce(&mut self, block: BounceBuffer) {
         self.block = Some(Box::new(block));
     }
@@ -181,7 +181,7 @@ impl Target {
         if !self.buf.datatype().is_contiguous() {
             return None;
         }
-        // The caller may write any part of the run.
+        // The caller might write any part of the run.
         self.landed = self.landed.max(end);
         Some(self.buf.base().wrapping_add(position))
     }
@@ -209,12 +209,12 @@ impl Target {
         unsafe { self.buf.region() }
     }
 
-    /// Prefetches the first lines of the memory. If they are not in the cache, the stores of the message would delay
-    /// those that follow.
+    /// Prefetches the first cache lines of the memory. Otherwise the stores of the message could miss the cache, and
+    /// delay later stores.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.buf.is_plain() {
-            for at in (0..self.bytes.min(PREFETCH_BYTES)).step_by(LINE) {
+            for at in (0..self.bytes.min(PREFETCH_BYTES)).step_by(CACHE_LINE) {
                 prefetch::prefetch_write(self.buf.base().wrapping_add(at));
             }
         }
@@ -236,8 +236,8 @@ impl Target {
         if self.buf.datatype().is_contiguous() {
             // SAFETY: invariant 1, and `position + len` was cut to the length of the items.
             let to = unsafe { self.buf.base().add(position) };
-            // SAFETY: invariant 1 for `to`. `from` is a message body: a ring cell, a fragment, a pool block, or the
-            // source of a self-send, which a sound program does not overlap with a receive; `copy` allows even that.
+            // SAFETY: invariant 1 for `to`; `from` is a slice. Only the source of a message to this rank itself could
+            // overlap with `to`, and `copy` allows that.
             unsafe { copy::copy(from.as_ptr(), to, len) };
             return len;
         }
@@ -252,7 +252,7 @@ impl Target {
             self.unpack(message.bytes);
         }
         let valid = if self.buf.datatype().needs_validation() { self.check(message.bytes) } else { Ok(()) };
-        // Invariant 2: all of it was checked just now, or every bit pattern is a valid value.
+        // Invariant 2: the message was checked just now, or every bit pattern is a valid value.
         self.landed = 0;
         valid.map_err(|_| Fault::InvalidValue { source: message.source, tag: message.tag })
     }
@@ -271,7 +271,7 @@ impl Target {
         self.landed == 0 && self.buf.is_plain() && self.keep.is_none() && self.block.is_none()
     }
 
-    /// Drops it; the common case without an effect is checked inline.
+    /// Drops the target; the common case in which there is nothing to do is checked inline.
     #[inline]
     pub(crate) fn drop_fast(self) {
         if self.is_trivial_drop() {
@@ -279,7 +279,7 @@ impl Target {
         }
     }
 
-    /// Drops it after items of this program were copied into the memory, and validates them.
+    /// Validates the items after a copy into the memory, and drops the target.
     #[inline]
     pub(super) fn mark_valid(mut self) -> Result<(), InvalidValueError> {
         let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };
@@ -294,7 +294,7 @@ impl Target {
         unsafe { self.buf.datatype().validate(self.buf.base(), self.buf.count(), bytes) }
     }
 
-    /// Overwrites the received part of an incomplete message with zeros, which are valid values of every primitive. The
+    /// Overwrites the received part of a failed message with zeros, which are valid values of every primitive. The
     /// received bytes might be invalid values, and the earlier contents are lost.
     #[cold]
     fn scrub(&mut self) {
@@ -315,7 +315,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Releases the memory. Parts of a failed message do not remain in it, as they might be invalid values.
+    /// Releases the memory. Received parts of a failed message are overwritten if they might be invalid values.
     #[inline]
     fn drop(&mut self) {
         // Bytes that arrived in a bounce buffer have not touched the items.

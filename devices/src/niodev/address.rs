@@ -1,4 +1,4 @@
-//! The address to listen at, and explanations of socket errors for users.
+//! The address to listen at, the card that contains it, and explanations of socket errors for users.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,13 +16,13 @@ pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
     socket::listen(ip, BACKLOG)
 }
 
-/// Returns the IP address to listen at: the one that the user has given, or the loopback address.
+/// Returns the IP address to listen at: the address `named` by the user, or the loopback address.
 pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
     let Some(named) = named else {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
         let refuse = |error| format!("no loopback network: {}; {advice}", io::Error::from(error));
-        // Listening works without a network, but then a peer that cannot be reached would appear dead.
+        // Listening works even if the loopback network is down. Without this check, every peer would appear dead.
         return socket::reach(here).map(|()| here).map_err(refuse);
     };
     let refuse = |why: &str| format!("{PREFIX}{}={named} {why}", NIO_LISTEN_ADDRESS.name);
@@ -61,7 +61,7 @@ impl NioCard {
         Address(format!("{at} {max_body} {}", order::name(is_big_endian)).into_bytes())
     }
 
-    /// Parses a peer's card. A card whose limit is below the range of the parameter is invalid.
+    /// Parses a peer's card. A `max_body` below the minimum of `NIO_MAX_SEND_SIZE` is invalid.
     pub(super) fn of(address: &Address) -> Option<Self> {
         let mut fields = str::from_utf8(&address.0).ok()?.split(' ');
         let at = fields.next()?.parse().ok()?;
@@ -73,7 +73,7 @@ impl NioCard {
     }
 }
 
-/// Returns whether an error means that this process, not the peer, lacks a resource.
+/// Returns whether an error has its cause on this host: a resource, a network or a permission is lacking.
 pub(super) fn is_local_error(error: Errno) -> bool {
     use Errno as E;
     matches!(
@@ -92,7 +92,7 @@ pub(super) fn is_local_error(error: Errno) -> bool {
     )
 }
 
-/// Explains an error and its remedy.
+/// Explains an error, with advice where possible.
 pub(super) fn explain(doing: &str, error: Errno) -> String {
     let advice = match error {
         Errno::MFILE => "; every peer takes a file descriptor: raise `ulimit -n`",

@@ -1,8 +1,8 @@
 //! The connection manager: it accepts and connects, and drives each handshake until the connection is established.
 //!
-//! Either rank of a pair may connect first, or both at once, but only one connection must be established. Both proofs
-//! are sent before the decision, which the accepting rank makes. It sends [`Verdict::Accept`] except in three cases: no
-//! descriptor is free; the pair has a connection; or it is the lower rank and has already sent the proof for its own
+//! Either rank of a pair may connect first, or both at once, but only one connection must be established. The accepting
+//! rank decides after both proofs. It sends [`Verdict::Accept`] except in three cases: no descriptor is free; the pair
+//! has or had a connection, or can no longer have one; or it is the lower rank and waits for the verdict on its own
 //! connection. So the lower rank's connection wins. Two connections are never established, because the lower rank
 //! accepts only while no proof of its own is pending, and sends no proof after it has accepted.
 
@@ -23,8 +23,8 @@ use crate::sys::{Errno, OwnedFd, socket};
 /// Maximum number of connections to accept in one poll, so that a flood of strangers leaves time for peers.
 const MAX_ACCEPTS_PER_POLL: usize = 1024;
 
-/// How long this rank stops listening after a lack of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long this rank accepts no connections after it has run out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) enum NioConnEvent {
@@ -37,11 +37,11 @@ pub(super) enum NioConnEvent {
 pub(super) struct NioConnManager {
     shared: Arc<NioShared>,
     listener: OwnedFd,
-    listening: bool,
-    /// The time at which to listen again.
-    resume: Option<Instant>,
-    /// A reserved descriptor. When no other is left, this rank closes it and accepts one connection with it. After the
-    /// handshake it sends the verdict `Full`.
+    accepting: bool,
+    /// The time at which to accept again.
+    resume_at: Option<Instant>,
+    /// A reserved descriptor. When no other is left, this rank closes it and accepts one connection with it. If none is
+    /// free after the handshake, the verdict is `Full`.
     reserve_fd: Option<OwnedFd>,
     pub(super) half_open: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
@@ -54,8 +54,8 @@ impl NioConnManager {
         Ok(NioConnManager {
             shared,
             listener,
-            listening: true,
-            resume: None,
+            accepting: true,
+            resume_at: None,
             reserve_fd: socket::spare(),
             half_open: HalfOpenTable::new(),
             retries: Vec::new(),
@@ -78,11 +78,11 @@ impl NioConnManager {
         }
     }
 
-    /// Returns whether every pass must poll it: a connection of the job is being made or will be retried, or this rank
-    /// will listen again. Connections of strangers alone are polled less often.
+    /// Returns whether every pass must poll the sockets: a handshake with a rank is in progress or will be retried, or
+    /// this rank will accept again. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.half_open.is_busy() || !self.retries.is_empty() || !self.listening
+        self.half_open.is_busy() || !self.retries.is_empty() || !self.accepting
     }
 
     /// Performs the work that is due by the clock, and returns the events since the last call.
@@ -100,10 +100,10 @@ impl NioConnManager {
             self.reject(late);
         }
         // A peer that has exited or died is not reported: the roster has done so.
-        while let Some(vain) =
+        while let Some(obsolete) =
             self.half_open.take_if(|half| half.connector().is_some_and(|a| a.connection.is_closed()))
         {
-            drop(vain);
+            drop(obsolete);
         }
         self.retries.retain(|(_, connector)| !connector.connection.needs_no_connect());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
@@ -111,7 +111,7 @@ impl NioConnManager {
             let started = HalfOpen::connect(&self.shared.id, connector);
             self.on_connect(started);
         }
-        if !self.listening && self.resume.is_none_or(|when| when <= now) {
+        if !self.accepting && self.resume_at.is_none_or(|when| when <= now) {
             self.resume(now);
         }
     }
@@ -122,13 +122,13 @@ impl NioConnManager {
             self.reserve_fd = socket::spare();
         }
         let watched = || self.shared.poller.add(&self.listener, Token::Listener, Interest::Read).is_ok();
-        self.listening = self.reserve_fd.is_some() && watched();
-        self.resume = Some(now + PAUSE);
+        self.accepting = self.reserve_fd.is_some() && watched();
+        self.resume_at = Some(now + ACCEPT_PAUSE);
     }
 
     fn accept(&mut self) {
         for _ in 0..MAX_ACCEPTS_PER_POLL {
-            if !self.listening {
+            if !self.accepting {
                 return;
             }
             match socket::accept(&self.listener) {
@@ -141,8 +141,8 @@ impl NioConnManager {
         }
     }
 
-    /// Handles a lack of descriptors: rejects a stranger, or accepts one connection with the reserved descriptor and
-    /// stops listening for a while.
+    /// Handles a lack of descriptors: rejects a stranger, or, without strangers, accepts one connection with the
+    /// reserved descriptor and then pauses for [`ACCEPT_PAUSE`].
     #[cold]
     fn on_fd_exhausted(&mut self) {
         if self.make_room() {
@@ -153,8 +153,8 @@ impl NioConnManager {
             self.on_accept(stream);
         }
         self.shared.poller.remove(&self.listener);
-        self.listening = false;
-        self.resume = Some(Instant::now() + PAUSE);
+        self.accepting = false;
+        self.resume_at = Some(Instant::now() + ACCEPT_PAUSE);
     }
 
     /// Rejects the oldest stranger. Returns false if the table has no stranger.
@@ -186,7 +186,7 @@ impl NioConnManager {
                 return self.drop_half(half, ConnectFailure::NoResources(format!("epoll: {error}")));
             }
         }
-        // Peers send their hello before they are accepted, so they are no longer strangers afterwards.
+        // The hello of a peer has usually arrived: after this step, its connection is not a stranger's any more.
         self.advance(at);
     }
 
@@ -195,8 +195,7 @@ impl NioConnManager {
             let was_stranger = half.is_stranger();
             let next = half.advance(&self.shared.poller, at);
             if was_stranger && let Some(rank) = half.claimed_rank() {
-                // A rank has one entry. Either it has given up its earlier connection, or another process claims its
-                // rank.
+                // A rank has one entry. It has given up its earlier connection, or another process claims its rank.
                 let earlier = self.half_open.take_if(|other| other.claimed_rank() == Some(rank));
                 earlier.into_iter().for_each(|earlier| self.reject(earlier));
             }
@@ -210,7 +209,7 @@ impl NioConnManager {
         }
     }
 
-    /// Decides about a connection whose other end has proved its identity.
+    /// Sends the verdict to a peer that has proved its identity, and establishes an accepted connection.
     fn decide(&mut self, half: HalfOpen) {
         let peer = half.handshake.from();
         let connection = self.shared.connection(peer);

@@ -11,15 +11,15 @@ use crate::engine::lock;
 use crate::sys::Interest;
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// The connection to one peer, from before it is established until both ends have dropped it.
+/// The connection to one peer, from before it is established until device, endpoint and inlet have been dropped.
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) peer: PeerId,
     poller: Arc<Poller>,
     stream: OnceLock<OwnedFd>,
-    /// Nothing more is sent to the peer: it has exited, or it is unreachable.
+    /// Whether nothing more is sent to the peer: it exits or has died, it is unreachable, or the connection has failed.
     closed: AtomicBool,
-    /// A frame was only partly sent, so the connection cannot end with a goodbye.
+    /// Whether the endpoint was dropped with unsent bytes, so that the connection cannot end with a goodbye.
     truncated: AtomicBool,
     watch: Mutex<Watch>,
     out: Mutex<SendBuffer>,
@@ -56,7 +56,7 @@ impl TcpConnection {
         !self.is_closed() && self.stream.set(stream).is_ok()
     }
 
-    /// Registers the socket for input, and for space to write if the endpoint has already requested that.
+    /// Makes the poller report input under `token`, and also space to write if the endpoint has already requested that.
     pub(super) fn watch(&self, token: Token) -> Result<(), Errno> {
         let mut watch = lock(&self.watch);
         watch.token = Some(token);
@@ -64,7 +64,7 @@ impl TcpConnection {
         self.stream.get().map_or(Ok(()), |stream| self.poller.change(stream, token, what))
     }
 
-    /// Sets whether the poller wakes this rank when there is space to write, once.
+    /// Sets whether the poller reports space to write. The inlet resets it after each report.
     #[cold]
     pub(super) fn set_write_interest(&self, write: bool) {
         let mut watch = lock(&self.watch);
@@ -74,7 +74,7 @@ impl TcpConnection {
         watch.write = write;
         if let (Some(stream), Some(token)) = (self.stream.get(), watch.token) {
             let what = if write { Interest::Both } else { Interest::Read };
-            // If this fails, a sleeping rank only wakes later.
+            // If this fails, a sleeping rank wakes later, but it wakes.
             let _ = self.poller.change(stream, token, what);
         }
     }
@@ -84,7 +84,7 @@ impl TcpConnection {
         lock(&self.out)
     }
 
-    /// Writes the delayed frames, for the flusher; returns whether any bytes remain because the socket has no space.
+    /// Writes the buffered frames, for the flusher; returns whether any bytes remain because the socket has no space.
     pub(super) fn flush_coalesced(&self) -> bool {
         let mut out = self.out();
         out.in_flusher = false;
@@ -112,7 +112,7 @@ impl TcpConnection {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Records that nothing more is sent or received.
+    /// Ends both directions: nothing more is sent or received.
     pub(super) fn close_both(&self) {
         self.close();
         if let Some(stream) = self.stream.get() {
@@ -127,7 +127,7 @@ impl TcpConnection {
 }
 
 impl Drop for TcpConnection {
-    /// Sends a goodbye, so that the peer does not report this rank as dead.
+    /// Sends a goodbye, so that the peer does not report this rank as dead, unless the connection has ended abnormally.
     fn drop(&mut self) {
         let Some(stream) = self.stream.get() else { return };
         if !self.is_closed() && !self.truncated.load(Ordering::Relaxed) && !std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! The connection attempts to one peer, repeated until a connection is established or proven to be impossible.
+//! The attempts to connect to one peer, repeated until a connection is established or is proven to be impossible.
 //!
 //! The passage of time proves nothing: this rank or the peer may compute for minutes between two polls. Transient
 //! failures are therefore retried without limit, until the roster says that the peer has exited or died.
@@ -17,12 +17,12 @@ const MAX_NO_LISTENER: u32 = 6;
 /// Number of consecutive attempts that lack a resource before the peer is lost.
 const MAX_NO_RESOURCES: u32 = 16;
 
-/// The first pause between two attempts is twice this. It doubles after each further failure, up to 2 to the power of
-/// [`MAX_DOUBLINGS`] times this (10 ms to 320 ms).
+/// The first pause between two attempts is twice this (10 ms). Each further failure doubles the pause, up to
+/// [`MAX_DOUBLINGS`] doublings of this (320 ms).
 const BASE_PAUSE: Duration = Duration::from_millis(5);
 const MAX_DOUBLINGS: u32 = 6;
 
-/// The pause after the peer said that another connection of the pair is about to be established.
+/// The pause after the verdict `Duplicate`: another connection of the pair is probably about to be established.
 const LOST_TIE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why an attempt failed.
@@ -52,7 +52,7 @@ pub(super) struct Connector {
     pub(super) connection: Arc<TcpConnection>,
     pub(super) at: SocketAddr,
     failed: u32,
-    /// The number of consecutive attempts that found no listener, and that lacked a resource.
+    /// The numbers of consecutive attempts that found no listener, and of those that lacked a resource.
     no_listener: u32,
     no_resources: u32,
 }
@@ -78,7 +78,7 @@ impl Connector {
         Ok(now + pause)
     }
 
-    /// Returns when to try again after a peer said that another connection of the pair is about to be established.
+    /// Returns when to try again after the verdict `Duplicate`.
     pub(super) fn lost_tie(&mut self, now: Instant) -> Instant {
         (self.failed, self.no_listener, self.no_resources) = (0, 0, 0);
         now + LOST_TIE_PAUSE

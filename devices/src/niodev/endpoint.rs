@@ -1,4 +1,4 @@
-//! The endpoint: a single frame is sent at once; frames in quick succession are coalesced, as README.md in this folder
+//! The endpoint. It sends a single frame at once and coalesces frames in quick succession, as README.md in this folder
 //! describes.
 
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::sys::socket;
 /// Bodies up to this length are copied into the send buffer, so that one write sends many frames.
 const COPY_MAX: usize = 4 << 10;
 
-/// Coalesced frames are written when they reach this number of bytes.
+/// Coalesced frames are written when they have this number of bytes together.
 pub(super) const COALESCE_MAX: usize = 16 << 10;
 
-/// A frame that is posted this long after the previous one is not coalesced with it.
+/// If no frame is buffered, a frame that is posted this long after the previous one is sent at once.
 const BURST_GAP: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
 pub(super) struct NioEndpoint {
     shared: Arc<NioShared>,
     connection: Arc<TcpConnection>,
-    /// Buffer for packing a body that is too large for the send buffer.
+    /// Memory into which a body above [`COPY_MAX`] is packed, if it cannot be written from user memory.
     packed: Vec<u8>,
     /// Whether the send buffer contains bytes, unless the flusher has written them since.
     unflushed: bool,
     burst: Burst,
-    /// Whether the peer was requested to acknowledge all that was sent.
+    /// Whether this end has requested an acknowledgement of all that was sent.
     ack_requested: bool,
     /// The longest body that the peer accepts.
     max_body: usize,
@@ -49,14 +49,13 @@ impl NioEndpoint {
         }
     }
 
-    /// Sends a frame together with all coalesced ones. If the caller may post `more` and the frame follows another, the
-    /// frame may be coalesced, too.
+    /// Writes a frame together with all buffered ones. If the caller may post `more` frames and this one
+    /// [follows](Burst::follows) another, it might only be buffered.
     #[inline]
     fn send(&mut self, head: &[u8], body: Body<'_>, more: bool) -> Result<(), PostError> {
         let NioEndpoint { shared, connection, packed, burst, .. } = self;
         if connection.is_closed() || connection.stream().is_none() {
-            // If the peer is unreachable, the inlet reports it lost; if it has exited, the roster's record fails the
-            // operations.
+            // If the peer is unreachable, the inlet reports it lost. If it has exited, the roster fails the operations.
             return Err(PostError::Again);
         }
         let mut out = connection.out();
@@ -70,7 +69,7 @@ impl NioEndpoint {
             send_long(&mut out, connection, packed, head, body)
         } else {
             out.append(head, body);
-            // If the socket was full, the next attempt waits until the poller reports space.
+            // If the socket was full, the next poll of this rank or the flusher writes the frame.
             let is_coalesced = may_wait && out.len() < COALESCE_MAX && shared.flusher.is_running();
             if !out.is_blocked() && !is_coalesced {
                 out.write_out(connection);
@@ -92,22 +91,22 @@ impl NioEndpoint {
     }
 }
 
-/// A sequence of frames that may be coalesced: the rank has not polled between them.
+/// The last frames of [`post_more`](Endpoint::post_more), between which the rank has not polled.
 #[derive(Debug)]
 struct Burst {
-    /// The number of this rank's polls when the last frame was sent.
+    /// The number of this rank's polls when the last frame was posted.
     polls: u32,
-    /// When the last frame was sent that was not added to coalesced ones.
+    /// When the last frame was posted that did not join buffered frames of the burst.
     last: Instant,
 }
 
 impl Burst {
-    /// Records a frame and returns whether it follows another. It always does if `is_coalesced`: a frame of the same
-    /// burst is still buffered.
+    /// Records a frame. Returns whether it can be coalesced: the rank has not polled since the previous frame, and
+    /// frames are still buffered (`has_buffered`) or the previous one was posted less than [`BURST_GAP`] ago.
     #[inline]
-    fn follows(&mut self, polls: u32, is_coalesced: bool) -> bool {
+    fn follows(&mut self, polls: u32, has_buffered: bool) -> bool {
         let is_first = std::mem::replace(&mut self.polls, polls) != polls;
-        if is_coalesced && !is_first {
+        if has_buffered && !is_first {
             return true;
         }
         let now = Instant::now();
@@ -116,7 +115,7 @@ impl Burst {
     }
 }
 
-/// Sends a frame whose body is not copied, unless it must be packed.
+/// Writes a frame whose body is above [`COPY_MAX`]: from user memory, unless the body must be packed first.
 fn send_long(
     out: &mut SendBuffer,
     connection: &TcpConnection,
@@ -135,7 +134,7 @@ fn send_long(
         Body::Bytes(bytes) => return out.write(connection, &[front, bytes], false),
         Body::Chain(pieces) => match parts(front, pieces.clone()) {
             Some((parts, used)) => return out.write(connection, &parts[..used], false),
-            // There are too many pieces for one call, and so they are short.
+            // Too many pieces for one call: pack them.
             None => extend(packed, len, |room| pieces.write(room)),
         },
         Body::Packed(body) => extend(packed, len, |room| body.write(room)),
@@ -195,7 +194,7 @@ impl Endpoint for NioEndpoint {
         }
         if !self.ack_requested {
             self.ack_requested = true;
-            // Otherwise the peer's kernel may delay its acknowledgement for 40 ms.
+            // Otherwise the peer's kernel might delay its acknowledgement for 40 ms.
             let request = NioHeader::bare(NioFrameKind::Settle).to_bytes();
             let _ = self.connection.out().write(&self.connection, &[&request], true);
         }

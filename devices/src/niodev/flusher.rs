@@ -1,8 +1,8 @@
 //! A thread that writes coalesced and blocked frames while its rank computes.
 //!
-//! It sleeps unless frames are waiting, and wakes at most once per [`MAX_COALESCE_DELAY`]. It watches a connection until
-//! its frames are written. If the socket has no space for them, the thread retries every [`RETRY_INTERVAL`]; the poller
-//! notifies a rank that waits or tests sooner.
+//! It sleeps unless frames are waiting, and writes at most once per [`MAX_COALESCE_DELAY`]. It watches a connection
+//! until its frames are written. If the socket has no space for them, the thread retries at least every
+//! [`RETRY_INTERVAL`]. A rank that waits or tests writes them sooner, when the poller reports space.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -32,7 +32,7 @@ struct FlusherState {
 #[derive(Debug, Default)]
 struct Watched {
     connections: Vec<Weak<TcpConnection>>,
-    /// Whether the device was dropped.
+    /// Whether the flusher was dropped.
     ended: bool,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Flusher {
         lock(&self.state.watched).ended = true;
         self.state.wakeup.notify_one();
         if let Some(thread) = self.thread.take().flatten() {
-            // The thread does not panic, and its sockets do not block.
+            // The join does not fail or hang: the thread does not panic, and its sockets do not block.
             let _ = thread.join();
         }
     }
@@ -86,10 +86,10 @@ impl FlusherState {
                 continue;
             }
             let nap = if watched.connections.is_empty() { RETRY_INTERVAL } else { MAX_COALESCE_DELAY };
-            let goes_on = |watched: &mut Watched| {
+            let keeps_sleeping = |watched: &mut Watched| {
                 !watched.ended && (nap == MAX_COALESCE_DELAY || watched.connections.is_empty())
             };
-            let woken = self.wakeup.wait_timeout_while(watched, nap, goes_on);
+            let woken = self.wakeup.wait_timeout_while(watched, nap, keeps_sleeping);
             let (woken, outcome) = woken.unwrap_or_else(PoisonError::into_inner);
             watched = woken;
             if !outcome.timed_out() {

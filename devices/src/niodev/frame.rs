@@ -13,7 +13,7 @@ pub(super) const HEADER: usize = 16;
 /// The longest body of a frame.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
-/// The byte after the head's length: it marks a frame and the version of this format.
+/// The byte after the length of the head, which identifies this format and its version.
 const MARK: u8 = 0xA1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub(super) enum NioFrameKind {
     Data,
     /// The peer sends nothing more and exits normally.
     Goodbye,
-    /// The peer waits for its data to be acknowledged: acknowledge it now.
+    /// The peer waits until its data is acknowledged: acknowledge it now.
     Settle,
 }
 
@@ -66,11 +66,11 @@ impl NioHeader {
         };
         let body = usize::try_from(u64::from_le_bytes(length)).ok()?;
         let header = NioHeader { kind, head: usize::from(head), body };
-        let sound = match kind {
+        let is_valid = match kind {
             NioFrameKind::Data => header.head <= HEAD_MAX && body <= BODY_MAX,
             NioFrameKind::Goodbye | NioFrameKind::Settle => header.head == 0 && body == 0,
         };
-        sound.then_some(header)
+        is_valid.then_some(header)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_have_the_documented_bytes() {
+    fn headers_have_the_documented_bytes_and_round_trip() {
         let data = NioHeader::data(40, 0x01_0203);
         let settle = NioHeader::bare(NioFrameKind::Settle);
         assert_eq!(data.to_bytes(), [40, 0xA1, 0, 0, 0, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0]);

@@ -27,14 +27,14 @@ impl FuzzConnection {
         Ok(FuzzConnection { reader: Reader::new(Arc::new(connection)), recv_buffer: RecvBuffer::new() })
     }
 
-    /// Reads once and passes on the frames. Returns the number of frames or events; or `Err` if the connection ended,
-    /// with true if that was orderly.
+    /// Reads once or twice and passes the frames to `sink`. Returns 0 if nothing has arrived, otherwise at least 1; or
+    /// `Err` if the connection has ended, with true if that was orderly.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<usize, bool> {
         self.reader.read(&mut self.recv_buffer, sink).map_err(|end| end == CloseReason::Goodbye)
     }
 }
 
-/// One side of a handshake between rank 1 and rank 2 of a job of four.
+/// Rank 1 or rank 2 of a job of four ranks, in a handshake.
 pub struct FuzzHandshake(Handshake);
 
 /// The action that received bytes require.
@@ -46,9 +46,9 @@ pub enum Answer {
     Say(Vec<u8>),
     /// The other side has proved its identity, or has accepted the connection.
     Trusted,
-    /// The other side has declined the connection.
+    /// The other side has declined the connection with the verdict `TAKEN` or `FULL`.
     Declined,
-    /// The other side is rejected.
+    /// The bytes are invalid: the other side must be rejected.
     Refused,
 }
 
@@ -59,7 +59,7 @@ impl FuzzHandshake {
         (FuzzHandshake(handshake), hello)
     }
 
-    /// Starts as rank 2, which accepts any peer.
+    /// Starts as rank 2, which accepts a connection from any other rank.
     pub fn accept(secret: [u8; 32], nonce: [u8; 32]) -> Self {
         FuzzHandshake(Handshake::accept(identity(2, secret), nonce))
     }

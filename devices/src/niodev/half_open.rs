@@ -11,7 +11,7 @@ use crate::sys::{self, Errno, OwnedFd, socket};
 
 #[derive(Debug)]
 pub(super) enum Role {
-    /// This rank connects. The flag is false until the kernel reports that the socket is connected.
+    /// This rank connects. The flag tells whether the socket is connected and the hello was sent.
     Connects(Connector, bool),
     Accepts,
 }
@@ -22,7 +22,7 @@ pub(super) struct HalfOpen {
     pub(super) handshake: Handshake,
     hello: Vec<u8>,
     pub(super) role: Role,
-    /// The poll and the time at which it was added to the table.
+    /// The number of the poll and the time at which it was first added to the table.
     pub(super) seen: Option<(u64, Instant)>,
 }
 
@@ -41,8 +41,8 @@ impl HalfOpen {
         Some(HalfOpen { stream, handshake, hello: Vec::new(), role: Role::Accepts, seen: None })
     }
 
-    /// Starts to connect. If the socket is connected already, this sends the hello at once, so that the connection is
-    /// not a stranger's while this rank computes.
+    /// Starts to connect. If the socket is connected already, this sends the hello at once. Otherwise the peer might
+    /// take the connection for a stranger's while this rank computes.
     pub(super) fn connect(
         id: &Arc<Identity>,
         connector: Connector,
@@ -78,7 +78,7 @@ impl HalfOpen {
         self.connector().map(|connector| connector.connection.peer.0)
     }
 
-    /// Returns the rank that an accepted connection claims, if its hello named this job.
+    /// Returns the rank that an accepted connection claims, if its hello was valid.
     pub(super) fn claimed_rank(&self) -> Option<u32> {
         matches!(self.role, Role::Accepts).then(|| self.handshake.claimed_rank()).flatten()
     }
@@ -125,7 +125,7 @@ fn send_hello(stream: &OwnedFd, hello: &[u8]) -> Result<bool, ConnectFailure> {
     send_all(stream, hello).map(|()| true)
 }
 
-/// Sends a message of the handshake: the socket of a new connection has space for it.
+/// Sends a message of the handshake in one call: the socket of a new connection has space for it.
 fn send_all(stream: &OwnedFd, bytes: &[u8]) -> Result<(), ConnectFailure> {
     let sent = socket::send(stream, bytes);
     if sent == Ok(bytes.len()) { Ok(()) } else { Err(ConnectFailure::Transient) }

@@ -1,8 +1,8 @@
 //! The table of half-open connections, and the rule by which strangers are evicted.
 //!
-//! A *stranger* is an accepted connection that has not sent a valid hello. All strangers share [`STRANGERS`] entries,
-//! and a new one replaces the oldest. A connection that has named the job and one of its ranks has an entry reserved
-//! for that rank, without a time limit. So strangers cannot displace ranks, even ranks that poll rarely.
+//! A *stranger* is an accepted connection that has not sent a valid hello. All strangers share [`STRANGERS`] entries.
+//! When these are used, a new stranger replaces the oldest. A connection with a valid hello has the entry of the rank
+//! that it claims, without a time limit. So strangers cannot displace ranks, even ranks that poll rarely.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::half_open::HalfOpen;
 
 pub(super) const STRANGERS: usize = 64;
 
-/// A stranger is rejected when it has been in the table for this time and for this number of polls.
+/// A stranger is rejected when it has been in the table for more than this time and more than this number of polls.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(2);
 const STRANGER_POLLS: u64 = 64;
 
@@ -66,7 +66,7 @@ impl HalfOpenTable {
         self.entries.iter().flatten().any(which)
     }
 
-    /// Returns whether the table has connections that are not strangers'.
+    /// Returns whether the table has a connection that is not a stranger.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.count > self.strangers
@@ -77,7 +77,7 @@ impl HalfOpenTable {
         self.count == 0
     }
 
-    /// Returns whether a new stranger must replace an old one.
+    /// Returns whether a new stranger must replace the oldest.
     pub(super) fn is_crowded(&self) -> bool {
         self.strangers >= self.max_strangers
     }
@@ -102,7 +102,7 @@ impl HalfOpenTable {
         }
         let polls = self.polls;
         let is_late =
-            |(look, at): (u64, Instant)| polls - look > STRANGER_POLLS && now - at > STRANGER_TIMEOUT;
+            |(poll, at): (u64, Instant)| polls - poll > STRANGER_POLLS && now - at > STRANGER_TIMEOUT;
         self.take_if(|half| half.is_stranger() && half.seen.is_some_and(is_late))
     }
 }

@@ -7,8 +7,8 @@
 //!  PROOF      of the connecting rank              ─────►
 //!            ◄─────  VERDICT    GO, TAKEN or FULL: see [`Verdict`]
 //! ```
-//! A proof is an HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces. It
-//! is valid for one connection, one direction and one pair, and is compared in constant time. No frame of the engine is
+//! A proof is an HMAC-SHA256 under the job's secret over the role, the version, the job, both ranks and both nonces. So
+//! it is valid only for one connection and one of its ends. It is compared in constant time. No frame of the engine is
 //! sent before the verdict.
 
 use std::sync::Arc;
@@ -40,14 +40,14 @@ pub(super) struct Identity {
     pub(super) size: u32,
 }
 
-/// The reason why a stranger was rejected.
+/// The reason why the other side was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// It does not use this protocol, or uses another version.
     Noise,
     /// It belongs to another job.
     Job,
-    /// It claims a rank that does not exist, or wants to reach another rank than this one.
+    /// It claims this rank or a rank that does not exist, or its hello is for another rank.
     Rank,
     /// It does not have the key.
     Key,
@@ -57,7 +57,7 @@ pub(super) enum Refusal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Accept,
-    /// The pair has another connection, or will have one soon.
+    /// The pair has another connection, will have one soon, or can no longer have one.
     Duplicate,
     /// The accepting rank has no descriptor for it.
     Full,
@@ -131,12 +131,12 @@ impl Handshake {
         self.pair.0
     }
 
-    /// Returns the rank that the other side claims, after a hello that named this job.
+    /// Returns the rank that the other side claims, after a valid hello and before its proof.
     pub(super) fn claimed_rank(&self) -> Option<u32> {
         (self.awaits == Await::Proof).then_some(self.pair.0)
     }
 
-    /// Returns whether the proof was sent and the peer's verdict is pending.
+    /// Returns whether this side has sent its proof and waits for the verdict.
     pub(super) fn awaits_verdict(&self) -> bool {
         self.awaits == Await::Verdict
     }
@@ -214,7 +214,7 @@ impl Handshake {
     }
 
     fn mac(&self, role: Role) -> Result<Hmac<Sha256>, Refusal> {
-        // A key of any length is valid, so this does not fail.
+        // HMAC accepts a key of any length, so this does not fail.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.id.key.secret).map_err(|_| Refusal::Key)?;
         mac.update(b"mpj niodev");
         mac.update(&[role as u8, VERSION]);

@@ -15,8 +15,8 @@ use crate::sys::{Errno, OwnedFd};
 /// about as much.
 const DIRECT_READ_MAX: usize = 2;
 
-/// With few connections, the number of passes per `epoll_wait`, which serves the handshakes and endpoints that wait for
-/// socket space.
+/// With up to [`DIRECT_READ_MAX`] connections, `epoll_wait` is called once in this number of passes. It then only
+/// serves new connections and endpoints that wait for socket space.
 const PASSES_PER_EPOLL: u32 = 16;
 
 #[derive(Debug)]
@@ -46,18 +46,19 @@ impl NioInlet {
         self.established
     }
 
-    /// Returns the capacity of the buffers for incomplete frames, in bytes.
+    /// Returns the capacity of all readers' buffers for incomplete frames, in bytes.
     #[cfg(test)]
     pub(super) fn partial_capacity(&self) -> usize {
         self.readers.iter().flatten().map(|reader| reader.partial_capacity()).sum()
     }
 
-    /// Polls and handles the events; reads from connections if `read`. Returns the number of events and frames.
+    /// Polls the sockets and handles the events; reads from connections if `read`. Returns the number of frames and of
+    /// connections that were established or lost.
     fn poll_sockets(&mut self, read: bool, sink: &mut dyn Sink) -> usize {
         let mut events = std::mem::take(&mut self.events);
         let all = self.shared.poller.poll(&mut events);
-        // The poller may have more events, among them frames that a peer sent before its exit. Counting one more event
-        // keeps the engine from handling that exit yet.
+        // The poller might have more events, among them frames that a peer sent before its exit. Counting one more
+        // event keeps the engine from handling that exit yet.
         let mut moved = usize::from(!all);
         for event in &events {
             let Token::Established(at) = event.token else {
@@ -125,7 +126,7 @@ impl NioInlet {
 }
 
 // SAFETY: a `Reader` writes the whole body that it has begun, and then reports `landed`. A peer has one established
-// connection, and so one reader; if that ends during a body, the peer is lost.
+// connection, and so one reader; if that ends during a body, the peer is lost. The device starts no operations.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Inlet for NioInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {

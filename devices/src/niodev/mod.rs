@@ -4,10 +4,9 @@
 //! is found to be lost, and which frames are coalesced.
 //!
 //! # What is protected, and what is not
-//! * A process without the job's key cannot become a peer: both ends prove that they have the key, for this one
-//!   connection, before the first frame. Strangers cost a bounded number of descriptors and polls, and cannot take the
-//!   place of a rank.
-//! * All data from a peer is checked before it is used; invalid data ends that one connection.
+//! * A process without the job's key cannot become a peer: before the first frame of each connection, both ends prove
+//!   that they have the key. Unknown connections use a bounded number of descriptors.
+//! * All data from a peer is checked before it is used; invalid data ends only that peer's connection.
 //! * Frames carry no proof of their own and are not encrypted. An attacker on the path between two hosts can read them,
 //!   and can take over an established connection even without the key. On the loopback of one host only that host's
 //!   root has this access.
@@ -18,7 +17,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `frame` `handshake` | wire formats: frames, and proofs of the job's key |
+//! | `frame` `handshake` | wire formats: frames; the handshake with its proofs of the job's key |
 //! | `address` `connector` | the listening address and its card; the attempts to connect to one peer |
 //! | `half_open` `half_open_table` `conn_manager` | from a socket to an established connection |
 //! | `connection` | the established connection of a pair, and its orderly end |
@@ -72,22 +71,22 @@ use poller::Poller;
 
 const NAME: &str = "niodev";
 
-/// The eager limit of niodev. Between the loopback ends of one host, messages of 128 and 256 KiB take a third and a
-/// fifth less time eagerly than by rendezvous (`mpj-perf pingpong`, also with `MPJ_NIO_EAGER_LIMIT=65536`); a limit twice as
-/// high gains nothing more.
+/// The eager limit of niodev in bytes. Over the loopback, an eager message of 128 KiB takes a third less time than by
+/// rendezvous, one of 256 KiB a fifth less; a limit of 512 KiB gains nothing more (`mpj-perf pingpong`, with the
+/// default and with `MPJ_NIO_EAGER_LIMIT=65536`).
 pub const NIO_EAGER_LIMIT: Number = Number {
     name: "NIO_EAGER_LIMIT",
     default: 256 << 10,
     range: (MAX_INLINE_BODY as u64, 4 << 20),
-    help: "bytes up to which niodev sends eagerly; longer messages use rendezvous; same on all ranks",
+    help: "bytes up to which niodev sends eagerly; longer messages use rendezvous",
 };
 
-/// The longest fragment of a rendezvous message on niodev.
+/// The longest fragment of a rendezvous message on niodev, in bytes.
 pub const NIO_MAX_SEND_SIZE: Number = Number {
     name: "NIO_MAX_SEND_SIZE",
     default: 256 << 10,
     range: (1 << 10, BODY_MAX as u64),
-    help: "bytes per piece of a rendezvous message; same on all ranks",
+    help: "bytes per piece of a rendezvous message; the receiver's value also limits it",
 };
 
 const _: () = assert!(NIO_EAGER_LIMIT.range.1 <= BODY_MAX as u64);
@@ -118,7 +117,7 @@ impl NioDriver {
     }
 }
 
-// SAFETY: `open` creates the device and its inlet together, with one shared state.
+// SAFETY: `open` creates the device and the inlet together, and `niodev` starts no operations that an inlet completes.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Driver for NioDriver {
     fn name(&self) -> &'static str {
@@ -133,7 +132,7 @@ unsafe impl Driver for NioDriver {
 }
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
-    // Each peer takes one or two descriptors: at the usual limit of 1,024 a job would fail while it runs.
+    // Each peer takes one or two descriptors: with the usual limit of 1,024, a large job would fail while it runs.
     sys::raise_descriptors();
     let host = address::host(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
     let (listener, at) = address::listen(host).map_err(|e| address::explain("cannot listen", e))?;
@@ -161,7 +160,7 @@ struct NioShared {
     poller: Arc<Poller>,
     bell: Arc<Doorbell>,
     connections: Mutex<HashMap<u32, Arc<TcpConnection>>>,
-    /// Connections that the device has started, for the inlet.
+    /// Connection attempts that the device has started, and those that failed at once, for the inlet.
     started: Mutex<Vec<Started>>,
     any_started: AtomicBool,
     rejected: AtomicU64,
@@ -179,7 +178,7 @@ impl NioShared {
         Arc::clone(connections.entry(peer).or_insert_with(connection))
     }
 
-    /// Returns the number of this rank's polls. Concurrent calls need no order.
+    /// Returns the number of this rank's polls. It orders no other memory access.
     #[inline]
     fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
@@ -214,7 +213,7 @@ struct NioDevice {
     caps: Caps,
 }
 
-// SAFETY: it does not access user memory.
+// SAFETY: no key or export is possible, and an endpoint accesses a body only within `post` and `post_more`.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Device for NioDevice {
     fn name(&self) -> &'static str {

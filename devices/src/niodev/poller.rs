@@ -5,10 +5,11 @@ use crate::sys::{BorrowedFd, Errno, Interest, OwnedFd, Poll, Readiness};
 /// The socket to which an event belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    /// The listening socket has a connection to accept.
+    /// The listening socket.
     Listener,
-    /// A half-open or an established connection, by its index.
+    /// A half-open connection, by its index in the table.
     HalfOpen(usize),
+    /// An established connection, by the index of its reader.
     Established(usize),
 }
 
@@ -60,7 +61,7 @@ impl Poller {
         self.0.remove(socket);
     }
 
-    /// Replaces the contents of `events` by the current events; returns whether these are all.
+    /// Replaces the contents of `events` by current events. Returns false if there might be more.
     pub(super) fn poll(&self, events: &mut Vec<ReadyEvent>) -> bool {
         events.clear();
         self.0.poll(|Readiness { token, read, write }| {

@@ -12,8 +12,8 @@ use crate::sys::{Errno, socket};
 /// Bodies of up to this number of bytes are buffered until they are complete.
 const BUFFERED_MAX: usize = 8 << 10;
 
-/// The maximum size of the read after a long body: enough for the next head, so that the next long body is read
-/// directly into its destination.
+/// The maximum size in bytes of the read after a long body: enough for the next head, but small, so that most of the
+/// next long body is read directly into its destination.
 const HEAD_READ: usize = HEADER + HEAD_MAX + 1024;
 
 /// The reason why a connection is not read any more.
@@ -29,7 +29,7 @@ pub(super) struct Reader {
     /// The beginning of a small frame, or of a head, whose rest has not arrived.
     partial: Vec<u8>,
     body: Option<BodyProgress>,
-    /// Whether the last body was long.
+    /// Whether the next body is probably long, as the last one was: see [`HEAD_READ`].
     long: bool,
     saw_goodbye: bool,
 }
@@ -67,8 +67,8 @@ impl Reader {
         self.partial.capacity()
     }
 
-    /// Reads once, or twice if a long body begins, and delivers the frames. Returns their number, or 1 for bytes that do
-    /// not complete a frame.
+    /// Reads once, or twice if a long body begins, and delivers the frames. Returns 0 if nothing has arrived, otherwise
+    /// at least 1 and at least the number of frames.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -149,8 +149,8 @@ impl Reader {
     fn failed(&self, error: Errno) -> Result<(), CloseReason> {
         match error {
             Errno::WOULDBLOCK | Errno::INTR => Ok(()),
-            // A peer that closes after its goodbye does not read data in flight to it; the kernel then resets the
-            // connection. That is an orderly end, too.
+            // If data reaches a peer that has closed after its goodbye, its kernel resets the connection. That is an
+            // orderly end, too.
             Errno::CONNRESET | Errno::PIPE => Err(self.ended("its connection was reset")),
             error => Err(self.ended(&format!("its connection failed: {}", std::io::Error::from(error)))),
         }
@@ -228,21 +228,21 @@ impl Reader {
 
     /// Takes bytes of the body in transfer from the receive buffer; returns the number of completed bodies.
     fn take_body(&mut self, recv_buffer: &mut RecvBuffer, sink: &mut dyn Sink) -> usize {
-        let there = recv_buffer.unparsed();
+        let available = recv_buffer.unparsed();
         let count = match &mut self.body {
             Some(BodyProgress::Into(place, left)) => {
-                let count = there.len().min(*left);
-                // SAFETY: `there` holds `count` bytes, and the body's place, which nothing else uses until it has
-                // landed, has room for `left`.
-                unsafe { std::ptr::copy_nonoverlapping(there.as_ptr(), place.0, count) };
+                let count = available.len().min(*left);
+                // SAFETY: `available` holds `count` bytes. `place` has room for `left` bytes, at least `count`, and
+                // nothing else uses them until the body has landed, so they are not in the receive buffer.
+                unsafe { std::ptr::copy_nonoverlapping(available.as_ptr(), place.0, count) };
                 place.0 = place.0.wrapping_add(count);
                 *left -= count;
                 count
             }
             Some(BodyProgress::Pieces(left)) => {
-                let count = there.len().min(*left);
+                let count = available.len().min(*left);
                 *left -= count;
-                sink.piece(self.connection.peer, &there[..count]);
+                sink.piece(self.connection.peer, &available[..count]);
                 count
             }
             None => 0,

@@ -1,10 +1,10 @@
 //! The receive buffer, shared by all connections of an inlet.
 
-/// The maximum number of bytes in one read, unless they are read directly into their destination.
+/// The length of the buffer in bytes, and so of the longest read that does not go directly to its destination.
 pub(super) const RECV_BUFFER: usize = 32 << 10;
 
-/// The bytes of one read until they are parsed. Any rest is the beginning of a frame, which the connection's reader
-/// keeps.
+/// The bytes of one read, until they are parsed. The reader of the connection keeps the beginning of a frame whose rest
+/// has not arrived.
 #[derive(Debug)]
 pub(super) struct RecvBuffer {
     bytes: Box<[u8]>,
@@ -20,13 +20,13 @@ impl RecvBuffer {
         RecvBuffer { bytes: vec![0; RECV_BUFFER].into_boxed_slice(), start: 0, end: 0, spare: Vec::new() }
     }
 
-    /// Returns the part of the buffer after the `kept` first bytes, up to byte `limit`.
+    /// Returns the part of the buffer from byte `kept` to byte `limit`, to read into.
     #[inline]
     pub(super) fn room(&mut self, kept: usize, limit: usize) -> &mut [u8] {
         &mut self.bytes[kept..limit]
     }
 
-    /// Puts the kept bytes before the `count` bytes that were read after them, and reuses the memory of `kept`.
+    /// Copies the kept bytes to the space in front of the `count` bytes just read, and reuses the memory of `kept`.
     #[inline]
     pub(super) fn fill(&mut self, kept: &mut Vec<u8>, count: usize) {
         (self.start, self.end) = (0, kept.len() + count);
@@ -47,7 +47,7 @@ impl RecvBuffer {
         self.start += count;
     }
 
-    /// Moves the bytes that are not parsed to `kept`, which is empty.
+    /// Moves the bytes that are not parsed yet to `kept`, which is empty.
     #[inline]
     pub(super) fn save_rest(&mut self, kept: &mut Vec<u8>) {
         if self.start < self.end {

@@ -8,17 +8,17 @@ use super::frame::{HEADER, NioHeader};
 use crate::device::{Body, PostError};
 use crate::sys::{Errno, OwnedFd, socket};
 
-/// While the socket is full, short frames are buffered up to this number of bytes.
+/// While the socket is full, short frames are accepted until this number of bytes is buffered.
 pub(super) const SEND_BUFFER_MAX: usize = 64 << 10;
 
-/// The maximum number of parts of a frame in one call.
+/// The maximum number of parts of a frame that are written from user memory in one call.
 pub(super) const PARTS: usize = 64;
 
 /// Frames that are coalesced, or for which the socket had no space.
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     bytes: Vec<u8>,
-    /// The number of bytes of `bytes` that were written.
+    /// How many of these bytes were written to the socket.
     written: usize,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: bool,
@@ -59,7 +59,7 @@ impl SendBuffer {
     /// Writes the buffered bytes and then `parts` in one call, and buffers what the socket does not take.
     ///
     /// # Errors
-    /// `Again` if the socket takes none of `parts` and `buffer_all` is not set.
+    /// `Again` if the connection is not established; or, without `buffer_all`, if the socket takes none of `parts`.
     pub(super) fn write(
         &mut self,
         connection: &TcpConnection,
@@ -71,19 +71,19 @@ impl SendBuffer {
             Ok(sent) => sent,
             Err(error) if is_transient(error) => 0,
             Err(_) => {
-                // The connection is broken. The inlet still reads what arrived before, which may contain a goodbye.
+                // The connection is broken. The inlet still reads the bytes that arrived before, perhaps a goodbye.
                 connection.close();
                 self.clear();
                 return Ok(());
             }
         };
-        let waited = self.len();
-        if sent == waited + parts.iter().map(|part| part.len()).sum::<usize>() {
+        let buffered = self.len();
+        if sent == buffered + parts.iter().map(|part| part.len()).sum::<usize>() {
             self.clear();
             return Ok(());
         }
-        self.on_partial_write(connection, sent.min(waited));
-        sent = sent.saturating_sub(waited);
+        self.on_partial_write(connection, sent.min(buffered));
+        sent = sent.saturating_sub(buffered);
         if sent == 0 && !buffer_all {
             return Err(PostError::Again);
         }
@@ -157,6 +157,7 @@ pub(super) fn extend(bytes: &mut Vec<u8>, len: usize, pack: impl FnOnce(&mut [Ma
     bytes.reserve(len);
     pack(&mut bytes.spare_capacity_mut()[..len]);
     let end = bytes.len() + len;
-    // SAFETY: the `len` bytes after the end of the vector are initialised, as `PackedBody` and `Pieces` promise.
+    // SAFETY: `pack` has initialised the `len` bytes after the end of the vector: every caller passes a `PackedBody` or
+    // `Pieces`, which promise that.
     unsafe { bytes.set_len(end) };
 }

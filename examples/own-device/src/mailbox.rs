@@ -28,11 +28,11 @@ pub struct Mailboxes(Arc<Mutex<HashMap<u32, Arc<Mailbox>>>>);
 #[derive(Debug)]
 struct Mailbox {
     bell: Arc<Doorbell>,
-    inside: Mutex<Inside>,
+    state: Mutex<MailboxState>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct MailboxState {
     frames: VecDeque<Frame>,
     /// Doorbells of the senders that found the mailbox full. They are rung when it has room.
     waiting: Vec<Arc<Doorbell>>,
@@ -60,7 +60,7 @@ unsafe impl Driver for Mailboxes {
         if site.lane.index != 0 {
             return Err(refuse("only lane 0 is supported"));
         }
-        let own = Arc::new(Mailbox { bell: Arc::clone(&site.bell), inside: Mutex::default() });
+        let own = Arc::new(Mailbox { bell: Arc::clone(&site.bell), state: Mutex::default() });
         lock(&self.0).insert(site.rank, Arc::clone(&own));
         let device = MailDevice {
             me: PeerId(site.rank),
@@ -118,13 +118,13 @@ struct MailEndpoint {
 
 impl Endpoint for MailEndpoint {
     fn post(&mut self, head: &[u8], body: Body<'_>) -> Result<(), PostError> {
-        let mut inside = lock(&self.to.inside);
-        if inside.frames.len() >= FULL {
-            inside.waiting.push(Arc::clone(&self.bell));
+        let mut state = lock(&self.to.state);
+        if state.frames.len() >= FULL {
+            state.waiting.push(Arc::clone(&self.bell));
             return Err(PostError::Again);
         }
-        inside.frames.push_back(Frame { from: self.me, head: head.to_vec(), body: bytes(body) });
-        drop(inside);
+        state.frames.push_back(Frame { from: self.me, head: head.to_vec(), body: bytes(body) });
+        drop(state);
         self.to.bell.ring();
         Ok(())
     }
@@ -155,8 +155,8 @@ unsafe impl Inlet for MailInlet {
     fn progress(&mut self, sink: &mut dyn Sink) -> usize {
         // Take the frames out before delivering them, because the sink may post.
         let (frames, waiting) = {
-            let mut inside = lock(&self.own.inside);
-            (std::mem::take(&mut inside.frames), std::mem::take(&mut inside.waiting))
+            let mut state = lock(&self.own.state);
+            (std::mem::take(&mut state.frames), std::mem::take(&mut state.waiting))
         };
         waiting.iter().for_each(|bell| bell.ring());
         let count = frames.len();

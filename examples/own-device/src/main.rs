@@ -1,4 +1,4 @@
-//! Runs four ranks whose messages go through a device of this program, and prints how many do:
+//! Runs four ranks whose messages go through a device of this program, and prints the messages of each device:
 //! `cargo run --manifest-path examples/own-device/Cargo.toml`.
 
 mod mailbox;
@@ -11,15 +11,15 @@ use mpj::{Error, Op, World};
 
 fn main() -> ExitCode {
     // Under mpjrun, the ranks that mpjrun assigned to this process; otherwise four threads.
-    let faces = match detect() {
-        Ok(faces) => faces.unwrap_or_else(|| ThreadBoot::ranks(4)),
+    let boots = match detect() {
+        Ok(boots) => boots.unwrap_or_else(|| ThreadBoot::ranks(4)),
         Err(why) => {
             eprintln!("own-device: {why}");
             return ExitCode::FAILURE;
         }
     };
-    let registry = faces[0].registry().with(Mailboxes::default());
-    mpj::run_on(faces, &registry, rank)
+    let registry = boots[0].registry().with(Mailboxes::default());
+    mpj::run_on(boots, &registry, rank)
 }
 
 fn rank(world: World) -> Result<(), Error> {

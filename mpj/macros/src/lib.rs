@@ -4,7 +4,7 @@ use proc_macro::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::{ItemFn, LitInt, LitStr, Path, parse_macro_input, parse_quote};
 
-/// The attribute that `mpj` exports as `mpj::test` and documents there.
+/// The attribute that `mpj` re-exports and documents as `mpj::test`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut ranks: Option<LitInt> = None;

@@ -25,9 +25,9 @@ pub(super) fn socket() -> Result<Option<UnixStream>, String> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err("mpj was already initialized in this process".into());
     }
-    // SAFETY: the descriptor is open, since it was just looked up, and this process owns it: the launcher left it for
-    // this call, `TAKEN` lets only one call reach this line, and the inode shows that no other file has taken its
-    // number.
+    // SAFETY: the descriptor is open, since `descriptor` has just found it, and this process owns it: the launcher
+    // passed it for this call, `TAKEN` lets only one call reach this line, and the inode shows that the number still
+    // belongs to that socket.
     let socket = unsafe { UnixStream::from_raw_fd(fd) };
     // Programs that this process starts must not inherit the socket: they are not ranks.
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|e| format!("the control socket: {e}"))?;

@@ -39,8 +39,8 @@ impl ControlReader {
         }
     }
 
-    /// Receives bytes and descriptors once. The kernel never returns bytes of two messages with descriptors in one call,
-    /// so a lost descriptor belongs to exactly one message.
+    /// Receives bytes and descriptors once. The kernel never returns the descriptors of two messages in one call, so a
+    /// lost descriptor belongs to exactly one message.
     fn recv_once(&mut self, socket: &UnixStream) -> Result<(), String> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,11 +1,11 @@
 //! The sending side of a process's control socket.
 //!
-//! Ranks send while they make progress and hold locks that other threads need, but `mpjrun` may be stopped or busy.
+//! Ranks send while they make progress and hold locks that other threads need, but `mpjrun` might be stopped or busy.
 //! Messages therefore go into a queue. If no other thread is writing, the sending thread writes the queue:
 //!
-//! * [`post`](ControlWriter::post) writes as much as the socket takes, and starts a thread for the rest.
-//! * [`send_and_wait`](ControlWriter::send_and_wait) returns after everything was written, because the process may exit
-//!   next.
+//! * [`post`](ControlWriter::post) writes as much as the socket accepts, and starts a thread for the rest.
+//! * [`send_and_wait`](ControlWriter::send_and_wait) returns after the message was written, because the process might
+//!   exit next.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;

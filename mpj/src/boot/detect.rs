@@ -1,4 +1,4 @@
-//! Detection of the launcher that has started this process: [`DETECTORS`] has a function for each launcher. The last one
+//! Detection of the launcher that has started this process: [`DETECTORS`] has a function for `mpjrun`, and one that
 //! rejects unsupported launchers, because under one of them every process would be a job of its own.
 
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) const LAUNCHER: Choice<bool> = Choice {
     help: "auto: use the launcher that started this process; none: run this process as a job of one rank",
 };
 
-/// Detects the launcher of this process. Returns the [`Boot`]s of its ranks, or `None` without a launcher. It can
-/// succeed only once.
+/// Detects the launcher of this process. Returns the [`Boot`]s of its ranks, or `None` without a launcher. Under a
+/// launcher it can succeed only once.
 ///
 /// # Errors
 /// `mpj` does not support the launcher, or could not join its job; or the process has joined its job already.
@@ -50,9 +50,9 @@ fn mpjrun() -> Result<Option<LocalRanks>, String> {
 const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 
 /// Kills this process after its launcher has died. The kernel kills the processes that the launcher started directly,
-/// so this is for those behind a shell or another wrapper.
+/// so this function is for processes that were started through a shell or another wrapper.
 fn on_launcher_exit() {
     std::thread::sleep(ORPHAN_GRACE);
-    // The launcher is gone, so an error cannot be reported.
+    // The launcher has died, so an error cannot be reported.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }

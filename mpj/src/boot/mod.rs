@@ -23,13 +23,12 @@ pub use detect::{LocalRanks, detect};
 use mpjrun_boot::MpjrunBoot;
 pub use thread_boot::ThreadBoot;
 
-/// The start-up service of a rank, as PMI is for an MPI process: of a thread, of a process that a launcher started, or
-/// of a process on its own.
+/// The start-up service of a rank (a thread, or a process with or without a launcher), like PMI for an MPI process.
 ///
-/// Each key is put by one rank and can be read by every rank. The cost of a call does not grow with the number of
-/// ranks.
+/// Each key is put by one rank and can be read by every rank. Except for [`fence`](Self::fence), the cost of a call
+/// must not grow with the number of ranks.
 pub trait Boot: Send + Sync + fmt::Debug {
-    /// Returns this rank.
+    /// Returns the number of this rank.
     fn rank(&self) -> u32;
 
     /// Returns the map of ranks to hosts: the same on all ranks, and cheap to clone.
@@ -43,7 +42,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
         self.hosts().size()
     }
 
-    /// Returns what the drivers of this rank need; called once.
+    /// Returns the data that the drivers of this rank need; called once.
     ///
     /// # Errors
     /// The doorbell cannot be created.
@@ -55,8 +54,8 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Returns the names of the devices to use, or `None` for all available ones: those of `MPJ_DEVICES`, unless the
     /// launcher has named others.
     ///
-    /// A pair of ranks uses the device with the highest [affinity](mpj_devices::device::Affinity). The order of the names
-    /// only decides between equals.
+    /// A pair of ranks uses the device with the highest [affinity](mpj_devices::device::Affinity). The order of names
+    /// matters only for devices of equal affinity.
     fn devices(&self, config: &Config) -> Option<Vec<String>> {
         // The value was checked when it was read.
         config::devices(config.text(&DEVICES)).unwrap_or_default()
@@ -71,16 +70,16 @@ pub trait Boot: Send + Sync + fmt::Debug {
     /// Requests the value of a rank's key; returns immediately.
     ///
     /// `then` is called after that rank has put the value, on any thread, possibly on this one before `get` returns. If
-    /// the rank exits without putting the value, `then` is dropped, and the [`roster`](Self::roster) has the exit.
+    /// the rank exits without putting the value, `then` is never called, and the [`roster`](Self::roster) has the exit.
     fn get(&self, rank: u32, key: &str, then: Callback<Vec<u8>>);
 
     /// Waits until every rank has called it.
     ///
     /// # Errors
-    /// The error of the start-up service, or a rank has exited.
+    /// The error of the start-up service, or a rank has left or died.
     fn fence(&self) -> Result<(), String>;
 
-    /// Gives the start-up service the engine of this rank, for reports of blocked ranks. It must not keep it alive.
+    /// Gives the service the engine of this rank, for reports of blocked ranks. It must keep only a weak reference.
     fn attach_engine(&self, engine: &Arc<Engine>) {
         let _ = engine;
     }
@@ -106,7 +105,7 @@ pub trait Boot: Send + Sync + fmt::Debug {
         let _ = stats;
     }
 
-    /// Returns the exit code of [`abort`](Self::abort), if this process must exit with it.
+    /// Returns the code of [`abort`](Self::abort), if this process must derive its exit code from it.
     fn abort_code(&self) -> Option<i32> {
         None
     }

@@ -78,7 +78,7 @@ impl fmt::Debug for PendingRequest {
 impl PendingRequest {
     fn fail(self, why: String) {
         match self {
-            // The rank that was to put the value has exited, or `mpjrun` has: the roster reports it.
+            // The rank that should have put the value has exited, or `mpjrun` has. The roster has that exit.
             PendingRequest::Value(..) => (),
             PendingRequest::Fence(then) => then(Err(why)),
         }
@@ -107,13 +107,13 @@ fn parse_placement(welcome: &Welcome) -> Result<(Hosts, Range<u32>), String> {
 }
 
 impl MpjrunBoot {
-    /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if `mpjrun`
-    /// did not start the process.
+    /// Joins the job that this process was started for. Returns the [`Boot`] of each of its ranks, or `None` if
+    /// `mpjrun` did not start the process.
     ///
-    /// If `mpjrun` exits first, every rank outside this process is reported dead, and then `on_launcher_exit` is called.
+    /// If `mpjrun` exits first, the remaining ranks elsewhere are reported dead. Then `on_launcher_exit` is called.
     ///
     /// # Errors
-    /// `mpjrun` cannot be reached or sent an invalid message, or the system is out of resources.
+    /// The process has joined before, `mpjrun` cannot be reached or sent an invalid message, or resources are missing.
     pub(super) fn join(on_launcher_exit: fn()) -> Result<Option<Vec<MpjrunBoot>>, String> {
         control_fd::socket()?.map(|socket| Self::connect(socket, on_launcher_exit)).transpose()
     }
@@ -177,12 +177,12 @@ impl Broadcaster for ExitBroadcaster {
     fn broadcast(&self, event: &ExitEvent) -> bool {
         match (self.local_ranks.contains(&event.rank), WireExit::from(&event.exit)) {
             (true, exit) => {
-                // Wait until the report is written, because the process may exit next. An error means that `mpjrun` has
-                // exited: the report has no reader.
+                // Wait until the report is written, because the process might exit next. An error means that `mpjrun`
+                // has exited: the report has no reader.
                 let _ = self.writer.send_and_wait(&ToLauncher::Exited { rank: event.rank, exit });
                 true
             }
-            // `mpjrun` gives the deaths one order for all processes.
+            // The roster records the death when `mpjrun` sends it, in the same order to all processes.
             (false, WireExit::Died(cause)) => {
                 self.writer.post(&ToLauncher::PeerLost { rank: event.rank, cause }).is_err()
             }

@@ -1,4 +1,4 @@
-//! Start-up of ranks that are threads of this process.
+//! Start-up without a launcher: of ranks that are threads of this process, or of a process that is one rank.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Debug for KeyValueStore {
 /// The interval at which a rank that waits at a fence checks for exits of other ranks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Returns the reason why the rank of the event will never reach a fence, or `None` if it still may.
+/// Returns the reason why the rank of the event will never reach a fence, or `None` if it still can.
 fn exit_reason(ExitEvent { rank, exit }: &ExitEvent) -> Option<String> {
     match exit {
         Exit::ClosingExcept(_) | Exit::Closing => None,
@@ -168,10 +168,8 @@ mod tests {
             std::thread::spawn(move || sender.send(boot.fence()));
             boots[1].roster().report(1, Exit::Closing);
             boots[1].roster().report(1, exit);
-            let why = outcome
-                .recv_timeout(Duration::from_secs(60))
-                .expect("the fence does not return")
-                .unwrap_err();
+            let why =
+                outcome.recv_timeout(Duration::from_secs(60)).expect("the fence must return").unwrap_err();
             assert!(why.contains("rank 1") && why.contains(text), "{why}");
         }
         std::thread::scope(|scope| {

@@ -3,13 +3,13 @@
 use super::detect::LocalRanks;
 use crate::config::PREFIX;
 
-/// A launcher, and the variables in which it passes a process its rank and the number of ranks. The first variable that
-/// is set counts.
+/// A launcher, and the variables in which it passes a process its rank and the number of ranks. Only the first variable
+/// that is set is read.
 struct Launcher {
     name: &'static str,
     rank: &'static [&'static str],
     size: &'static [&'static str],
-    /// Returns whether the launcher has started this very process, if the variables alone do not show it.
+    /// Returns false if this launcher has not started this process, although its variables may be set.
     started_this: fn(Variables<'_>) -> bool,
 }
 
@@ -20,7 +20,7 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "Slurm's srun",
         rank: &["SLURM_PROCID"],
-        // The second variable is the number of tasks of the job; a step may use fewer.
+        // The second variable is the number of tasks of the job; a step can use fewer.
         size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         started_this: is_step,
     },
@@ -57,10 +57,10 @@ const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// Rejects a process that an unsupported launcher has started as one of several.
+/// Rejects a process that an unsupported launcher has started as one of several, or of an unknown number.
 ///
 /// # Errors
-/// The message names the launcher, and what to do.
+/// A text that names the launcher, and says what to do.
 pub(super) fn reject() -> Result<Option<LocalRanks>, String> {
     match detect_unsupported(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     {
@@ -87,7 +87,7 @@ fn detect_unsupported(get: Variables<'_>) -> Option<String> {
 
 /// Returns whether this process is a task that `srun` has started.
 ///
-/// A batch script and its programs have the variables of rank 0, with the number of tasks of the whole job, and no step.
+/// A batch script and its programs have the variables of rank 0 and the number of tasks of the whole job, but no step.
 fn is_step(get: Variables<'_>) -> bool {
     get("SLURM_PROCID").is_some() && (get("SLURM_STEP_ID").is_some() || get("SLURM_JOB_ID").is_none())
 }

@@ -38,7 +38,7 @@ pub const MAX_MESSAGE: usize = 1 << 20;
 /// The maximum length of the cause of a death in bytes. Longer causes are truncated.
 const MAX_CAUSE: usize = 4096;
 
-/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. The rank takes no part in the others.
+/// The maximum number of contexts that [`WireExit::ClosingExcept`] lists. In the others, the rank counts as closing.
 const MAX_CONTEXTS: usize = 1 << 16;
 
 /// The version of these messages. Increment it with every change of one of them.
@@ -98,7 +98,7 @@ pub struct Welcome {
     /// The number of ranks of this process.
     pub ranks_here: u32,
     /// The names of the devices to use; `None` for all available devices. A peer is reached by the device with the
-    /// highest affinity, and among equals by the first one.
+    /// highest affinity, among devices of equal affinity by the first one.
     pub devices: Option<Vec<String>>,
     /// Whether the descriptor of the shared memory of this process's host comes with this message.
     pub has_segment: bool,
@@ -124,12 +124,12 @@ pub enum ToLauncher {
     Fence { id: u64 },
     /// A rank has exited, or begun to.
     Exited { rank: u32, exit: WireExit },
-    /// Requests the orderly exits that this process does not know yet. The reply comes as soon as there are any.
-    /// Repeating the request before the reply has no effect.
+    /// Requests the orderly exits that this process does not know yet. The reply comes a short time after there are
+    /// any. Repeating the request before the reply has no effect.
     QueryExits,
     /// A rank of another process is unreachable: its connection broke, or it sent invalid data.
     PeerLost { rank: u32, cause: String },
-    /// A call of a rank failed because rank `cause_rank` has failed, which continues to run.
+    /// A call of a rank failed because rank `cause_rank`, which might still run, has failed or refuses a message.
     FailedDueTo { rank: u32, cause_rank: u32 },
     /// A rank aborts the job with an exit code.
     Abort { rank: u32, code: i32, reason: String },
@@ -251,13 +251,13 @@ impl FrameDecoder {
     /// message.
     pub fn torn(&self) -> Option<String> {
         let rest = &self.bytes[self.at..];
-        let came = rest.len();
+        let received = rest.len();
         match rest.split_first_chunk::<4>() {
-            None if came == 0 => None,
-            None => Some(format!("in the middle of a control message, after {came} bytes")),
+            None if received == 0 => None,
+            None => Some(format!("in the middle of a control message, after {received} bytes")),
             Some((len, _)) => {
                 let whole = 4 + u32::from_le_bytes(*len) as usize;
-                Some(format!("in the middle of a control message, after {came} of {whole} bytes"))
+                Some(format!("in the middle of a control message, after {received} of {whole} bytes"))
             }
         }
     }

@@ -77,7 +77,7 @@ impl ActiveCall {
         probed.err().map(|fault| Err(Error::from_fault(call.name, fault)))
     }
 
-    /// Checks after the last step for notices and for unreceived messages of this call.
+    /// Checks after the last step for notices, and for unreceived messages of this call or of earlier ones.
     #[inline]
     pub(crate) fn final_check(&self, context: &CollContext) -> Result<()> {
         match (&self.id, context.channel().unexpected_counts().queued) {
@@ -86,8 +86,8 @@ impl ActiveCall {
         }
     }
 
-    /// Ends the call, and reports an error to the other ranks unless they learn of it anyway; returns whether notices
-    /// were sent.
+    /// Ends the call. Reports an error to the other ranks, unless it is a death or they were notified before. Returns
+    /// whether notices were sent.
     #[inline]
     pub(crate) fn end(&self, context: &CollContext, error: Option<&Error>) -> bool {
         context.coll_state().sequence().mark_ended(self.seq);
@@ -98,12 +98,12 @@ impl ActiveCall {
     fn report_failure(&self, context: &CollContext, error: &Error) -> bool {
         let (state, engine) = (context.coll_state(), context.engine());
         let me = engine.site().rank;
-        // A peer sent this rank, which might be invalid.
+        // The rank may come from a peer's notice, so it might be invalid.
         if let Some(first) = error.origin_rank().filter(|first| *first != me && *first < engine.site().size) {
             engine.roster().report_cause(me, first);
         }
         let is_known = match error.as_fault() {
-            // The other ranks learn of deaths from the roster; a rank that cancels its send reports the reason itself.
+            // The other ranks learn of a death from the roster. A rank that cancels its send sends the notice itself.
             Some(Fault::Dead { .. } | Fault::Unreachable { .. }) => return false,
             Some(Fault::SendCancelled { .. }) => true,
             _ => context.size() == 1,

@@ -8,7 +8,7 @@ use super::schedule::Schedule;
 use super::state::CollState;
 use crate::error::{Error, ErrorClass, Result};
 
-/// A call whose sequence number is a multiple of this makes progress at its end, even on a rank that only sends.
+/// A call whose sequence number is a multiple of this number makes progress at its end, even on a rank that only sends.
 const CALLS_PER_POLL: u32 = 16;
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl BlockingCall<'_> {
 }
 
 impl Drop for BlockingCall<'_> {
-    /// Ends the call if a user function (an operation or a serializer) has panicked, so that the other ranks do not wait for this one.
+    /// Ends the call if a user function (an operation or a serializer) has panicked. The other ranks are notified.
     fn drop(&mut self) {
         if !self.has_ended {
             self.end(Some(&Error::new(ErrorClass::Other, self.active.name(), USER_PANIC)));

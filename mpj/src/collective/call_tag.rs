@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bit 31     30 ... 27   26               25 ... 19       18 ... 0
-//!   0          kind        long algorithm   agreed values   sequence number
+//!   0          kind        algorithm        agreed values   sequence number
 //! ```
 //! Messages are matched only by source, sequence number and bit 31, which marks a notice. A message of another
 //! collective therefore matches, and the receiver detects the mismatch.
@@ -90,13 +90,13 @@ const DIGEST_PRIME: u64 = 127;
 /// The largest prime below 2^6, for a digest that leaves one bit for another purpose.
 const DIGEST_PRIME_6BIT: u64 = 61;
 
-/// A digest of what all ranks must give alike in a call: the kind of collective, whether it uses the algorithm for long
-/// messages, and the agreed values.
+/// A digest of the arguments that must be equal on all ranks: the kind of collective, the algorithm, and the agreed
+/// values (root, number of bytes, operation).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CallDigest(u16);
 
 impl CallDigest {
-    /// Returns the digest of a collective in which all ranks agree on one value: the root, a total or nothing.
+    /// Returns the digest of a collective in which all ranks agree on one value: the root, a total, or 0 for no value.
     pub(crate) fn new(kind: CollectiveKind, agreed: usize) -> Self {
         let agreed = (agreed as u64 % DIGEST_PRIME) as u16;
         CallDigest((kind as u16) << 8 | agreed)

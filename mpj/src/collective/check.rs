@@ -45,7 +45,7 @@ fn outcome_error(call: &CallId, expected: Option<ExpectedMessage>, outcome: &Out
     let expected_bytes = expected.map_or(0, |expected| expected.bytes);
     let digest = CallDigest::of(tag);
     let has_expected_length = outcome.as_ref().is_ok_and(|message| message.bytes == expected_bytes);
-    // For the same collective, a difference in length makes a better error than a difference of the digests.
+    // For the same collective, an error about the length is more helpful than one about the digest.
     if digest != call.digest && (has_expected_length || !digest.same_collective(call.digest)) {
         return mismatch_error(call, source, digest);
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   tag    bit 31: 1     30 ... 19: kind     18 ... 0: sequence number
-//!   body   Failed, Rejected: class, origin rank, rank that has left or -1 (u32 each, little-endian), text
+//!   body   Failed, Rejected: class, origin rank, rank that has left or u32::MAX (u32 each, little-endian), text
 //!          Query: digest (u16, little-endian)        Completed: empty
 //! ```
 
@@ -26,7 +26,7 @@ pub(crate) enum Notice {
     Rejected(Cause),
     /// The sender has waited long for messages of the receiver in this call, which has this digest.
     Query(CallDigest),
-    /// The sender has ended this call, and sent all messages of the call before this notice.
+    /// The sender has ended this call. It sent all its messages of the call before this notice.
     Completed,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Cause {
     origin_rank: u32,
     /// The world rank that has left the job, if that is the cause.
     left_rank: Option<u32>,
-    /// The failed call and the error.
+    /// The rank and the call that failed, and the error.
     text: Arc<str>,
 }
 
@@ -66,7 +66,7 @@ const CLASSES: [ErrorClass; 15] = [
 ];
 
 impl Cause {
-    /// `rank` is the world rank of `failed_rank`, which is a name such as `rank 1` in the communicator.
+    /// `failed_rank` names a rank of the communicator, such as `rank 1`; `rank` is its world rank.
     pub(crate) fn from_error(failed_rank: &str, rank: u32, error: &Error) -> Self {
         let left_rank = match error.as_fault() {
             Some(Fault::Left { rank }) => *rank,
@@ -166,7 +166,7 @@ impl Notice {
     pub(crate) fn read(engine: &Engine, current: u32, message: MatchedMessage) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; MAX_NOTICE_BYTES];
-        // A body that did not come with the header is discarded: the tag suffices.
+        // A body that did not come with the header is discarded. The tag suffices; only a query is then ignored.
         let capacity = if message.has_body() { MAX_NOTICE_BYTES } else { 0 };
         // SAFETY: the body outlives the receive, which completes at once: present bytes are copied, and for an absent
         // body the target is empty.
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(
             Cause::from_error("rank 2", 7, &error).to_error("scan").origin_rank(),
             Some(4),
-            "it began there"
+            "the failure began on world rank 4"
         );
         let text = "barrier: rank 1 failed in gather: rank 2 sent 8 bytes, expected 4";
         assert_eq!(

@@ -29,7 +29,7 @@ pub(crate) enum UserBuffers<'a> {
     List(Cow<'a, [Buf]>),
 }
 
-/// Like `Cow`, with a boxed copy.
+/// Like `Cow`, but the owned value is in a `Box`.
 #[derive(Debug)]
 pub(crate) enum MaybeOwned<'a, T> {
     Borrowed(&'a T),
@@ -67,7 +67,7 @@ impl<'a> Plan<'a> {
         Plan { op: Some(MaybeOwned::Borrowed(op)), ..self }
     }
 
-    /// Returns the number of items that the rank contributes or receives, whichever is larger.
+    /// Returns the number of items for a trace: the larger count of a pair of buffers, or the sum of a list.
     pub(crate) fn items(&self) -> usize {
         match &self.user {
             UserBuffers::Pair(send, recv) => send.count().max(recv.count()),
@@ -80,7 +80,7 @@ impl<'a> Plan<'a> {
         self.user.get(index)
     }
 
-    /// Clones the borrowed descriptions of buffers; the memory is not copied.
+    /// Clones the borrowed operation and descriptions of buffers; the memory of the buffers is not copied.
     pub(crate) fn into_owned(self) -> Plan<'static> {
         let Plan { steps, user, temp_items, op } = self;
         let user = match user {
@@ -94,10 +94,10 @@ impl<'a> Plan<'a> {
         Plan { steps, user: UserBuffers::List(Cow::Owned(user)), temp_items, op }
     }
 
-    /// Replaces the buffers for which `bufs` has a new one with the same number of items and the same memory layout.
+    /// Replaces the buffers for which `bufs` has a new one.
     ///
     /// # Errors
-    /// The number of items or the layout differs.
+    /// The number of items, their memory layout or the kind of memory differs.
     pub(crate) fn rebind(&mut self, call: &'static str, bufs: [Option<&Buf>; 2]) -> Result<()> {
         let UserBuffers::List(user) = &mut self.user else { return Ok(()) };
         let user = user.to_mut();

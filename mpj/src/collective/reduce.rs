@@ -1,8 +1,8 @@
 //! Reduce, allreduce and reduce-scatter.
 //!
-//! The accumulator is the receive buffer, or temporary memory if the rank has no receive buffer. Lower ranks are always
-//! the left operand, so the result is in order of rank (from the root on if the operation is commutative), and has the
-//! same bits on every rank.
+//! The accumulator is the receive buffer. In the tree of `reduce` it is temporary memory, except at the root if the
+//! tree ends there. Operands are combined in order of rank. If the operation is commutative, the order may begin at
+//! another rank (the root, or one rank for each block of the ring) and wrap around. Every rank gets the same bits.
 //!
 //! `own_span` is the contribution of this rank. `count` is in items of the accumulator, whose type may have another
 //! layout.
@@ -10,8 +10,8 @@
 use super::step::{BufIndex, Span, Step};
 use crate::op::OperandOrder;
 
-/// Computes the steps of a reduction to `root` along a binomial tree. If the tree ends at the root, the root combines in
-/// the result. All other inner nodes need two temporary buffers of `count` items.
+/// Computes the steps of a reduction to `root` along a binomial tree. If the tree ends at `root`, that rank accumulates
+/// in the receive buffer and needs one temporary buffer of `count` items. All other inner nodes need two.
 pub(crate) fn reduce(
     rank: u32,
     size: u32,
@@ -20,8 +20,8 @@ pub(crate) fn reduce(
     count: usize,
     commutative: bool,
 ) -> Vec<Step> {
-    // The tree ends at the root if the operation is commutative; otherwise it ends at rank 0, which costs one more
-    // message.
+    // The tree ends at the root if the operation is commutative. Otherwise it ends at rank 0, which sends the result to
+    // the root.
     let tree_root = if commutative { root } else { 0 };
     let relative = (rank + size - tree_root) % size;
     let result = Span::new(BufIndex::RECV, 0, count);
@@ -127,8 +127,8 @@ pub(crate) fn allreduce_linear(
     steps
 }
 
-/// Computes the steps of an allreduce by recursive doubling (F-MPJ's BDE). If the number of ranks is not a power of two,
-/// the first ranks are combined in pairs before. Needs a temporary buffer of `count` items.
+/// Computes the steps of an allreduce by recursive doubling (F-MPJ's BDE). If `size` is not a power of two, the first
+/// ranks are combined in pairs at the start. Needs a temporary buffer of `count` items.
 pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<Step> {
     let result = Span::new(BufIndex::RECV, 0, count);
     let incoming = Span::new(BufIndex::TEMP, 0, count);
@@ -179,9 +179,9 @@ pub(crate) fn allreduce_recursive_doubling(rank: u32, size: u32, own_span: Span,
     steps
 }
 
-/// Computes the steps of an allreduce around a ring, for long vectors and commutative operations: each rank reduces one
-/// block, and then the blocks go around. Every block is reduced once, so all ranks get the same bits. Needs a temporary
-/// buffer for the largest block: see [`block_range`].
+/// Computes the steps of an allreduce around a ring, for long vectors and commutative operations: a reduce-scatter of
+/// blocks and then an allgather. Every block is reduced once, so all ranks get the same bits. Needs a temporary buffer
+/// for the largest block: see [`block_range`].
 pub(crate) fn allreduce_ring(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<Step> {
     let block = |r: u32| {
         let (at, len) = block_range(r % size, size, count);
@@ -214,8 +214,8 @@ pub(crate) fn allreduce_ring(rank: u32, size: u32, own_span: Span, count: usize)
 /// Computes the steps of a pairwise reduce-scatter. Needs two temporary buffers of `count` items; `count` is the length
 /// of this rank's block in items of the accumulator.
 ///
-/// Items from lower ranks are combined to the left of the result, nearest rank first. Items from higher ranks, highest
-/// first, are combined in a second buffer. `block` returns the start and the length of a rank's block in the send buffer.
+/// Items from lower ranks become the left operand of the result, nearest rank first. Items from higher ranks, highest
+/// first, are combined in a second buffer. `block` returns the start and length of a rank's block in the send buffer.
 pub(crate) fn reduce_scatter(
     rank: u32,
     size: u32,
@@ -249,12 +249,12 @@ pub(crate) fn reduce_scatter(
     steps
 }
 
-/// Returns the step that copies items, unless they are in place.
+/// Returns the step that copies items; no step if both spans are the same.
 pub(crate) fn copy(from: Span, into: Span) -> impl Iterator<Item = Step> {
     (from != into).then_some(Step::Copy { from, into }).into_iter()
 }
 
-/// Returns the start and the length of block `r` of `size` blocks of `count` items; the first blocks are the longer ones.
+/// Divides `count` items into `size` blocks, of which the first are longer; returns the start and length of block `r`.
 pub(crate) fn block_range(r: u32, size: u32, count: usize) -> (usize, usize) {
     let (r, size) = (r as usize, size as usize);
     let (each, more) = (count / size, count % size);

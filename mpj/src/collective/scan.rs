@@ -35,8 +35,8 @@ pub(crate) fn scan(rank: u32, size: u32, own_span: Span, count: usize) -> Vec<St
     steps
 }
 
-/// Computes the steps of a scan in which each rank receives from all ranks before it (F-MPJ's FT, from every rank).
-/// Needs a temporary buffer of `count` items, or one for each of these ranks if `separate_bufs`.
+/// Computes the steps of a scan in which each rank receives from all lower ranks (F-MPJ's FT, from every rank). Needs a
+/// temporary buffer of `count` items, or one for each lower rank if `separate_bufs`.
 pub(crate) fn scan_linear(
     rank: u32,
     size: u32,

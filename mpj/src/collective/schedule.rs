@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::op::{Op, OperandOrder};
 use crate::raw::abort_on_unwind;
 
-/// The steps of a collective and the state of their execution. The context is borrowed for one call, or shared.
+/// The steps of a collective and the state of their execution. A blocking call borrows the context, a task shares it.
 #[derive(Debug)]
 pub(crate) struct Schedule<'a, C = &'a CollContext>
 where
@@ -106,7 +106,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         self.next_step = 0;
     }
 
-    /// Returns to the first step, for a call that the engine polls.
+    /// Prepares the steps for another call, which the engine polls; skips those of an earlier resync.
     pub(super) fn restart(&mut self, call: CallId) {
         self.call = call;
         self.next_step = self.resync_steps;
@@ -116,19 +116,16 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     }
 
     /// Does [`Plan::rebind`].
-    ///
-    /// # Errors
-    /// The number of items or the layout differs.
     pub(super) fn rebind(&mut self, bufs: [Option<&Buf>; 2]) -> Result<()> {
         self.plan.rebind(self.call.name, bufs)
     }
 
-    /// Returns the number of items that the rank contributes or receives, whichever is larger.
+    /// Does [`Plan::items`].
     pub(super) fn items(&self) -> usize {
         self.plan.items()
     }
 
-    /// Runs steps until the schedule has completed, the caller must run a local step, or messages must arrive (`None`).
+    /// Runs steps until the schedule has completed, or the caller must run a local step or wait for messages (`None`).
     pub(super) fn poll(&mut self) -> Option<ScheduleStatus> {
         loop {
             if self.at_fence || self.failed.is_some() {
@@ -221,7 +218,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
         });
     }
 
-    /// Fails if messages that this rank waits for cannot arrive; after a stall, queries the ranks that it waits for.
+    /// Fails if messages that this rank waits for cannot arrive. After a stall, queries the ranks once in each wait.
     #[cold]
     fn check_stall(&mut self) -> Result<()> {
         let is_stalled = self.stall.take_stalled();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_call_is_found_whatever_the_order_of_ends() {
+    fn oldest_active_call_is_found_for_any_order_of_ends() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
             let sequence = CallSequence::new(&Bias::new());
             let first = u32::MAX - 1;

@@ -3,8 +3,8 @@
 //! * A send completes when its receive has been posted, as if no message were eager. Steps that complete here cannot
 //!   deadlock.
 //! * Items are [`Term`]s, which record whose items were combined, and in which order.
-//! * An access to items that a pending operation uses is an error, and so is a message of unexpected length.
-//! * In one round a rank sends one message and receives one, in the order of its steps.
+//! * An access that conflicts with a pending operation is an error, and so is a message of unexpected length.
+//! * In one round a rank sends at most one message and receives at most one, in the order of its steps.
 
 mod tests;
 
@@ -36,7 +36,7 @@ impl Term {
     }
 }
 
-/// One item of memory; `None` if it was never written.
+/// One item of memory; its term is `None` until it is written.
 #[derive(Clone, Copy, Default, Debug)]
 struct Item {
     term: Option<Term>,
@@ -56,7 +56,7 @@ struct Rank {
     /// The round in which the rank passed its last fence, and the last round in which one of its operations completed.
     passed: u32,
     last_completed: u32,
-    /// The rounds up to which the rank has something to send, and to receive.
+    /// The earliest round of the rank's last send, and of its last receive.
     sending: u32,
     receiving: u32,
     items_sent: usize,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::context::CollContext;
 
 /// How long a rank waits for others before it queries them. A timeout is not an error: a rank that computes for minutes
-/// receives one query.
+/// receives one query from each waiting rank.
 const STALL_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The number of polls between two reads of the clock, while the rank does not sleep.

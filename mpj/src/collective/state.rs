@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorClass, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallId {
-    /// For errors.
+    /// The name of the call in errors.
     pub(crate) name: &'static str,
     /// The sequence number, which is the same on every rank.
     pub(crate) seq: u32,
@@ -27,7 +27,7 @@ const MAX_QUICK_SCAN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct CollState {
     sequence: CallSequence,
-    /// Whether `log` has entries.
+    /// Whether `log` may have entries other than `origin`: set with each entry, cleared by a check that finds none.
     has_notices: AtomicBool,
     log: Mutex<NoticeLog>,
 }
@@ -36,13 +36,13 @@ pub(crate) struct CollState {
 struct NoticeLog {
     /// Why the collectives of this communicator are disabled.
     broken: Option<Cause>,
-    /// The first call that another rank has reported as failed.
+    /// The earliest call that another rank has reported as failed, and why.
     first_failure: Option<(u32, Cause)>,
     /// Calls that were rejected on this rank and not yet reported as rejected by all others.
     rejected_here: Vec<(u32, Cause)>,
     /// Calls that were rejected on other ranks: sequence number, rank and cause.
     rejected_elsewhere: Vec<(u32, u32, Cause)>,
-    /// Queries of waiting ranks: sequence number, rank and digest of the call.
+    /// Queries of waiting ranks: sequence number, rank, and the digest of the call on that rank.
     queries: Vec<(u32, u32, CallDigest)>,
     /// Calls that other ranks have completed: sequence number and rank.
     completed: Vec<(u32, u32)>,
@@ -104,8 +104,8 @@ impl CollState {
         true
     }
 
-    /// Returns a rank of `size` that has not reported the rejection of a call that rank `me` rejected; `None` if all
-    /// have, so that the communicator stays usable.
+    /// Returns one of the `size` ranks that has not reported the rejection of a call that rank `me` has rejected.
+    /// `None` means that all have, so the communicator stays usable.
     pub(crate) fn next_unconfirmed_rank(&self, size: u32, me: u32) -> Option<u32> {
         let mut log = self.log();
         let NoticeLog { rejected_here, rejected_elsewhere, .. } = &mut *log;
@@ -121,7 +121,7 @@ impl CollState {
         None
     }
 
-    /// Takes the ranks that have completed the call, and discards these notices about calls that have ended here.
+    /// Takes the ranks that have completed the call. Discards `Completed` notices about calls that have ended here.
     pub(crate) fn take_completed_ranks(&self, seq: u32) -> Vec<u32> {
         let mut log = self.log();
         let ranks = log.completed.extract_if(.., |(n, _)| *n == seq).map(|(_, rank)| rank).collect();
@@ -135,8 +135,8 @@ impl CollState {
 
     /// Processes unexpected messages of the collectives: notices, and messages that show a mismatched call.
     ///
-    /// A message of a call before `stale_before` is a mismatch. After a stall all unexpected messages are inspected, and
-    /// the call fails even if only a later call is known to have failed.
+    /// In the oldest active call, a message of a call before `stale_before` is a mismatch. After a stall all unexpected
+    /// messages are inspected, and the call also fails if a later call is known to have failed.
     ///
     /// # Errors
     /// The reason why the call cannot continue.
@@ -193,8 +193,8 @@ impl CollState {
     }
 }
 
-/// Returns whether all unexpected messages belong to this call or to later ones, as they nearly always do; false if this
-/// cannot be decided without a lock.
+/// Returns whether all unexpected messages belong to calls from `stale_before` on and do not contradict this call. That
+/// is nearly always true. Returns false if a lock is needed to decide.
 #[inline]
 fn all_expected(context: &CollContext, call: &CallId, stale_before: u32) -> bool {
     let early = context.channel().unexpected_counts();
@@ -268,8 +268,8 @@ impl NoticeLog {
             self.origin = Some((*seq, Some(cause.clone())));
             return Err(cause.to_error(call.name));
         }
-        let (current, later) = std::mem::take(&mut self.queries).into_iter().partition(|w| w.0 == call.seq);
-        self.queries = later;
+        let (current, others) = std::mem::take(&mut self.queries).into_iter().partition(|q| q.0 == call.seq);
+        self.queries = others;
         let current: Vec<(u32, u32, CallDigest)> = current;
         match current.iter().find(|(.., digest)| *digest != call.digest) {
             Some((_, rank, digest)) => Err(mismatch_error(call, *rank, *digest)),
@@ -279,7 +279,7 @@ impl NoticeLog {
 
     /// Takes the queries about calls that have ended on this rank.
     fn take_stale_queries(&mut self, has_not_ended: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
-        self.queries.extract_if(.., |w| !has_not_ended(w.0)).map(|w| (w.0, w.1)).collect()
+        self.queries.extract_if(.., |q| !has_not_ended(q.0)).map(|q| (q.0, q.1)).collect()
     }
 
     fn explain_mismatch(&mut self, call: &CallId, rank: u32, seq: u32, digest: CallDigest) -> Error {

@@ -13,8 +13,8 @@ impl BufIndex {
     pub(crate) const RECV: BufIndex = BufIndex(1);
     /// The first temporary buffer, if the caller has two buffers.
     pub(crate) const TEMP: BufIndex = BufIndex(2);
-    /// The second temporary buffer. The items of one buffer may interleave with those that follow, so both sets of items
-    /// cannot share one.
+    /// The second temporary buffer. Two sets of items cannot share one buffer: the last items of the first set may have
+    /// gaps in which the second set begins.
     pub(crate) const TEMP2: BufIndex = BufIndex(3);
 
     pub(crate) fn new(index: u32) -> Self {
@@ -27,7 +27,7 @@ impl BufIndex {
     }
 }
 
-/// `count` items of a buffer from item `at` on.
+/// The `count` items of a buffer that begin at item `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) buf: BufIndex,
@@ -62,7 +62,7 @@ pub(crate) enum Step {
         from: Span,
         into: Span,
     },
-    /// Combines items with those at `from`, which a message or a copy has put into a temporary buffer.
+    /// Combines the items at `into` with those at `from`, which are in a temporary buffer.
     ReduceLocal {
         from: Span,
         into: Span,

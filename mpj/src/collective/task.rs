@@ -26,7 +26,7 @@ pub(crate) struct CollectiveTask {
     context: Arc<CollContext>,
     name: &'static str,
     digest: CallDigest,
-    /// [`IDLE`], [`ACTIVE`] or [`ENDED`].
+    /// [`IDLE`], [`ACTIVE`] or [`COMPLETE`].
     phase: AtomicU8,
     state: Mutex<State>,
 }
@@ -62,7 +62,7 @@ impl CollectiveTask {
     /// completion is visible.
     ///
     /// # Errors
-    /// Those of `plan`, of which the other ranks are notified; collectives are disabled.
+    /// Those of `plan`, and exhausted memory, of which the other ranks are notified; collectives are disabled.
     ///
     /// # Safety
     /// The contract of [`Schedule::new`], until the call has completed.
@@ -118,8 +118,8 @@ impl CollectiveTask {
     /// Starts another call, with new buffers where `bufs` has them.
     ///
     /// # Errors
-    /// The last call is active, or its outcome was not taken; the items of the new buffers differ, of which the other
-    /// ranks are notified; collectives are disabled.
+    /// The last call is active, or its outcome was not taken; the new buffers do not fit, of which the other ranks are
+    /// notified; collectives are disabled.
     ///
     /// # Safety
     /// As [`start`](Self::start).

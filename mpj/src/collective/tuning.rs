@@ -1,7 +1,7 @@
 //! The selection of a collective's algorithm: by a parameter, otherwise by the number of ranks and bytes.
 //!
 //! All ranks must select the same algorithm. It is a part of the digest of their messages, so ranks with different
-//! parameters detect the mismatch.
+//! parameters detect the mismatch. Exception: an alltoallv sends the same messages by both algorithms.
 
 use mpj_devices::config::{Choice, Config, Number, Parameter};
 
@@ -88,7 +88,7 @@ const LINEAR_MAX_BYTES: Number = Number {
 /// The default number of bytes up to which allgather and alltoall are linear.
 const LINEAR_LIMIT: u64 = 64 << 10;
 
-/// No message is longer.
+/// The upper limit of the parameters in bytes, longer than any message.
 const MAX_BYTES: u64 = 1 << 48;
 
 #[derive(Clone, Copy, Debug)]
@@ -127,29 +127,29 @@ impl Tuning {
         }
     }
 
-    /// `bytes` is the sum over all ranks.
+    /// Returns whether an allgather is linear; `bytes` is the sum over all ranks.
     pub(crate) fn use_linear_allgather(&self, bytes: usize) -> bool {
         self.allgather.unwrap_or(bytes <= self.allgather_linear_max)
     }
 
-    /// Returns whether `size` ranks use a linear algorithm for `bytes` bytes. For two ranks a tree has the same messages.
+    /// Returns whether a collective of `size` ranks and `bytes` bytes is linear. For two ranks a tree is the same.
     pub(crate) fn use_linear(&self, size: u32, bytes: usize) -> bool {
         size > 2 && size <= self.linear_max_ranks && bytes <= self.linear_max_bytes
     }
 
-    /// A linear scan sends one message for each pair of ranks, so its limit is lower.
+    /// As [`use_linear`](Self::use_linear), with a lower limit: a linear scan sends one message for each pair of ranks.
     pub(crate) fn use_linear_scan(&self, size: u32, bytes: usize) -> bool {
         self.use_linear(size, bytes.saturating_mul(8))
     }
 
-    /// `bytes` is what each rank sends.
+    /// Returns whether an alltoall is linear; each rank sends `bytes` bytes.
     pub(crate) fn use_linear_alltoall(&self, bytes: usize) -> bool {
         self.alltoall.unwrap_or(bytes <= self.alltoall_linear_max)
     }
 }
 
-/// Returns whether an allgather that is a part of another call is linear. Parameters do not affect it, because the digest
-/// of such a call does not contain the algorithm.
+/// Returns whether an allgather that is a part of another call is linear. Parameters do not affect it, because the
+/// digest of that call does not contain the algorithm.
 pub(crate) fn use_linear_internal(bytes: usize) -> bool {
     bytes <= LINEAR_LIMIT as usize
 }

@@ -14,7 +14,7 @@ use crate::raw::{Buf, ChainSegment, Comm};
 use crate::types::SendBuf;
 
 impl Intracomm {
-    /// Sends the message of `root` to all ranks, where it replaces the buffer by a block of the global pool.
+    /// Broadcasts the message of `root`. On the other ranks it replaces `buffer`, in a block of the global pool.
     ///
     /// ```
     /// use mpj::buffer::Buffer;
@@ -33,7 +33,7 @@ impl Intracomm {
     /// ```
     ///
     /// The message is copied to every rank, even from a block of [`World::pool`](crate::World::pool), because the call
-    /// only borrows it. To let the ranks of a host read one block in place, send shared ownership of it to each of them:
+    /// only borrows it. To let the ranks of a host read one block in place, send a shared block to each of them:
     /// ```
     /// use std::sync::Arc;
     ///
@@ -206,7 +206,7 @@ fn gather(
     let (rank, size) = (blocking.rank(), blocking.size());
     let (len, mut lens) = ([bytes(call, mine)?], vec![0u64; if rank == root { size as usize } else { 0 }]);
     let words = (Buf::slice(&len), Buf::slice_mut(&mut lens));
-    // SAFETY: the words are ours until it returns; the root has one for each rank.
+    // SAFETY: this function owns the words until the call returns; the root has one for each rank.
     unsafe { blocking.gather(digest, Some(&words.0), &words.1, &|rank| (rank as usize, 1), root) }?;
     let mut all = Vec::with_capacity(lens.len());
     let mut bufs = Vec::with_capacity(1 + lens.len());
@@ -232,10 +232,10 @@ fn scatter<R: RawBuffer>(
     let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
     let mut len = [0u64];
     let words = (Buf::slice(&lens), Buf::slice_mut(&mut len));
-    // SAFETY: the words are ours until it returns; the root has one for each rank.
+    // SAFETY: this function owns the words until the call returns; the root has one for each rank.
     unsafe { blocking.scatter(digest, &words.0, &|rank| (rank as usize, 1), Some(&words.1), root) }?;
     let (received, into) = ReceivedMessage::alloc(call, root, len[0])?;
-    // One chain has all messages, one after the other, so that one scatter sends them.
+    // A chain joins all messages without a copy, so that one scatter sends them.
     let all =
         Buf::chain(buffers.iter().flat_map(Buffer::segments).map(ChainSegment::from), Primitive::Packed);
     let ends = buffers.iter().scan(0, |end, buffer| {

@@ -195,7 +195,7 @@ pub(super) fn alloc_for<P: Pool>(
     }
     let block = pool.alloc(bytes).map_err(|e| Error::new(ErrorClass::NoMem, call, e.to_string()))?;
     match block.capacity() {
-        // The pool may be a third party's.
+        // The pool may be of another crate.
         capacity if capacity < bytes => {
             let why = format!(
                 "the pool returned a block of {capacity} bytes for a message of {bytes} (defect of the pool)"
@@ -206,7 +206,7 @@ pub(super) fn alloc_for<P: Pool>(
     }
 }
 
-/// Makes a [`Buffer`] of a message from communicator rank `source`.
+/// Parses a message from communicator rank `source` as a [`Buffer`].
 ///
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.

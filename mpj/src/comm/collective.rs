@@ -2,8 +2,8 @@
 //!
 //! If a collective fails on one rank, that rank notifies the others. Ranks that still wait in it fail, and ranks that
 //! have returned fail at the next one. From then on every collective on the communicator fails with the first cause.
-//! Point-to-point messages and other communicators continue to work. If all ranks reject the arguments, the communicator
-//! stays usable.
+//! Point-to-point messages and other communicators continue to work, unless a rank has died. If all ranks reject the
+//! arguments, the communicator stays usable.
 
 use super::Intracomm;
 use crate::address::number;
@@ -16,8 +16,8 @@ impl Intracomm {
     /// Waits until every rank has called this (MPI_Barrier).
     ///
     /// # Errors
-    /// The communicator was freed, a rank has died or exited, the ranks have called different collectives, or an earlier
-    /// collective has failed.
+    /// The communicator was freed, a rank has died, exited or failed, the ranks have called different collectives, or
+    /// an earlier collective has failed.
     pub fn barrier(&self) -> Result<()> {
         raw::barrier(self.as_raw())
     }
@@ -36,7 +36,7 @@ impl Intracomm {
     /// * The root is out of range, the communicator was freed, or a rank has died or exited.
     /// * [`ErrorClass::Count`](crate::ErrorClass::Count), [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) or
     ///   [`ErrorClass::Type`](crate::ErrorClass::Type) if another rank sent less, more or another type than this one
-    ///   expects: the error has the rank and both lengths, and the buffer may be filled in part.
+    ///   expects: the error has the rank, and both lengths or types. The buffer may be filled in part.
     /// * Another rank has failed, which the error names; the ranks have called different collectives; or an earlier
     ///   collective has failed. In the last case use a communicator that was created before the failure.
     pub fn bcast<B: RecvBuf + ?Sized>(&self, buf: &mut B, root: usize) -> Result<()> {
@@ -125,8 +125,8 @@ impl Intracomm {
         unsafe { raw::scan(self.as_raw(), &send.send_buf(), &recv.recv_buf(), &op) }
     }
 
-    /// Gathers the buffers of all ranks at `root`, in order of rank (MPI_Gather). `recv` is used only at the root and is
-    /// `size` times as long as `send`.
+    /// Gathers the buffers of all ranks at `root`, in order of rank (MPI_Gather). `recv` is used only at the root, and
+    /// is `size` times as long as `send`.
     ///
     /// ```
     /// # mpj::threads(3, |world| {
@@ -156,8 +156,8 @@ impl Intracomm {
     /// `displacements[r]` of `recv` on (MPI_Gatherv). `recv`, `counts` and `displacements` are used only at the root.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if blocks overlap in the receive buffer,
-    /// or if the number of counts or displacements is not the number of ranks.
+    /// As [`gather`](Self::gather); [`ErrorClass::Arg`](crate::ErrorClass::Arg) if blocks overlap in the receive
+    /// buffer, or if the number of counts or displacements is not the number of ranks.
     pub fn gatherv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -171,8 +171,8 @@ impl Intracomm {
         unsafe { raw::gather(self.as_raw(), &send.send_buf(), &recv.recv_buf(), layout, number(root)) }
     }
 
-    /// Scatters equal parts of the buffer of `root` (MPI_Scatter). `send` is used only at the root and is `size` times as
-    /// long as `recv`.
+    /// Scatters equal parts of the buffer of `root` (MPI_Scatter). `send` is used only at the root, and is `size` times
+    /// as long as `recv`.
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
@@ -190,7 +190,7 @@ impl Intracomm {
     /// Scatters parts of different lengths of the buffer of `root` (MPI_Scatterv); see [`gatherv`](Self::gatherv).
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// As [`gatherv`](Self::gatherv), except that the parts may overlap.
     pub fn scatterv<S: SendBuf + ?Sized, R: RecvBuf + ?Sized>(
         &self,
         send: &S,
@@ -248,7 +248,7 @@ impl Intracomm {
         unsafe { raw::alltoall(self.as_raw(), &send, BlockLayout::EvenSplit, &recv, BlockLayout::EvenSplit) }
     }
 
-    /// Sends and receives parts of different lengths (MPI_Alltoallv). The parts are given as counts and displacements; see
+    /// Sends and receives parts of different lengths (MPI_Alltoallv). The arguments are counts and displacements; see
     /// [`gatherv`](Self::gatherv).
     ///
     /// # Errors

@@ -96,8 +96,8 @@ impl Intracomm {
         unsafe { raw::allgather(self.as_raw(), &Buf::in_place(), &buf.recv_buf(), BlockLayout::EvenSplit) }
     }
 
-    /// Sends part `r` of the buffer to rank `r`, and replaces it by the part from there. Allocates temporary memory of the
-    /// size of the buffer. See [`alltoall`](Self::alltoall).
+    /// Sends part `r` of the buffer to rank `r`, and replaces it by the part from that rank. Allocates temporary memory
+    /// of the size of the buffer. See [`alltoall`](Self::alltoall).
     ///
     /// # Errors
     /// As [`alltoall`](Self::alltoall).

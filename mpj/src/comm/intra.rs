@@ -5,7 +5,7 @@ use mpj_devices::DataPath;
 use crate::error::Result;
 use crate::raw;
 
-/// A group of ranks whose messages no other communicator receives.
+/// A communicator: a group of ranks, with messages that no other communicator receives.
 ///
 /// Handles are cheap to clone and can be used by many threads at once (`MPI_THREAD_MULTIPLE`).
 ///
@@ -36,7 +36,7 @@ impl Intracomm {
 
     /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank: through pool
     /// blocks, or without copies in user space. The path never changes the received data. Collectives, and handles
-    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message, see
+    /// without a path, use that of `MPJ_DATA_PATH`. A zero-copy send completes when its receiver has the message: see
     /// [`DataPath`].
     ///
     /// ```
@@ -56,7 +56,7 @@ impl Intracomm {
         Intracomm::new(self.raw.by_path(path))
     }
 
-    /// Returns this process's rank, from 0.
+    /// Returns the number of this rank in the communicator, from 0.
     #[inline]
     pub fn rank(&self) -> usize {
         self.raw.rank() as usize
@@ -70,11 +70,11 @@ impl Intracomm {
 
     /// Creates a communicator of the same ranks with its own messages (MPI_Comm_dup). Collective.
     ///
-    /// After a failed collective a communicator cannot be duplicated: use an earlier duplicate, or one of its parent.
+    /// After a failed collective, `dup` fails: use an earlier duplicate, or duplicate the parent communicator.
     ///
     /// # Errors
-    /// A rank has died or exited, a rank has too many communicators, or the ranks are out of step: they have called
-    /// different collectives, or an earlier collective has failed.
+    /// The communicator was freed, a rank has died, exited or failed, a rank has too many communicators, or the ranks
+    /// are out of step: they have called different collectives, or an earlier collective has failed.
     pub fn dup(&self) -> Result<Intracomm> {
         self.raw.dup().map(Intracomm::new)
     }
@@ -88,12 +88,12 @@ impl Intracomm {
         Ok(self.raw.split_opt(color.map(i64::from), key)?.map(Intracomm::new))
     }
 
-    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
-    /// handle frees it too.
+    /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
+    /// frees it, too.
     ///
-    /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still be
-    /// received, and collectives complete. A message without a posted receive is refused: if its sender waits for the
-    /// match, it fails with [`Fault::Refused`](crate::Fault::Refused).
+    /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still
+    /// be received, and collectives complete. A message without a posted receive is refused: if its sender waits for
+    /// the match, it fails with [`Fault::Refused`](crate::Fault::Refused).
     ///
     /// # Errors
     /// It was freed before, or it is the world.

@@ -17,7 +17,7 @@ use crate::raw;
 use crate::status::Status;
 use crate::types::SendBuf;
 
-/// The capacity of the static part of an object's message, which has only headers.
+/// The capacity in bytes of the static part of an object's message, which has only headers.
 const HEADER_CAPACITY: usize = 256;
 
 impl Intracomm {

@@ -29,7 +29,8 @@ impl Intracomm {
     /// ```
     ///
     /// # Errors
-    /// The rank is out of range, the tag is negative, the communicator was freed, or the receiver has died or exited.
+    /// The rank is out of range, the tag is negative, the communicator was freed, one of its ranks has died, or the
+    /// receiver has exited, cannot be reached or refuses the message.
     #[inline]
     pub fn send<B: SendBuf + ?Sized>(&self, buf: &B, dest: impl IntoDest, tag: i32) -> Result<()> {
         // SAFETY: `buf` is borrowed until we return, and `SendBuf` guarantees a valid description.
@@ -52,8 +53,8 @@ impl Intracomm {
     ///
     /// # Errors
     /// As [`send`](Self::send), for the sender; [`ErrorClass::Truncate`](crate::ErrorClass::Truncate) if the message is
-    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type. The
-    /// buffer is unchanged then.
+    /// longer than the buffer, [`ErrorClass::Type`](crate::ErrorClass::Type) if its elements have another type: the
+    /// buffer is unchanged then. Also `Type` if a `bool` or `char` is invalid: it is replaced by `false` or `'\0'`.
     #[inline]
     pub fn recv<B: RecvBuf + ?Sized>(
         &self,
@@ -86,8 +87,8 @@ impl Intracomm {
         unsafe { raw::sendrecv(self.as_raw(), send, dest, send_tag, recv, source, recv_tag) }
     }
 
-    /// Starts a send of a buffer, which the operation owns until it has completed (MPI_Isend). To send a borrowed buffer,
-    /// use a [`scope`](Self::scope).
+    /// Starts a send of a buffer, which the operation owns until it has completed (MPI_Isend). To send a borrowed
+    /// buffer, use a [`scope`](Self::scope).
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -160,8 +161,8 @@ impl Intracomm {
         Ok(Request::new(raw, cell, true))
     }
 
-    /// Calls `f` with a scope, in which operations can borrow buffers, and returns its result when all of them have
-    /// completed. If the closure ends in `Ok(())`, its error type must be given (E0283):
+    /// Calls `f` with a scope, in which operations can borrow buffers. Returns the result of `f` when all operations
+    /// have completed. If the closure ends in `Ok(())`, its error type must be given (E0283):
     /// ```
     /// # mpj::threads(2, |world| {
     /// let other = 1 - world.rank();
@@ -169,7 +170,7 @@ impl Intracomm {
     /// world.scope(|s| {
     ///     let receiving = s.irecv(&mut theirs, other, 0)?;
     ///     s.isend(&mine, other, 0)?;
-    ///     let (got, _status) = receiving.wait()?; // gives the borrow back
+    ///     let (got, _status) = receiving.wait()?; // returns the borrowed buffer
     ///     assert_eq!(got[0], other as i32);
     ///     Ok::<(), mpj::Error>(())
     /// })?;
@@ -246,7 +247,7 @@ impl Intracomm {
     }
 }
 
-/// A message that was extracted by [`Intracomm::mprobe`]: only this handle can receive it.
+/// A message that was extracted by [`Intracomm::mprobe`] or [`Intracomm::improbe`]: only this handle can receive it.
 #[derive(Debug)]
 #[must_use = "an extracted message is lost if it is not received"]
 pub struct Message {

@@ -10,9 +10,9 @@ use crate::raw::{self, BlockLayout, Buf, Collective};
 use crate::request::{BufsFn, OwnedCell, PersistentRequest};
 use crate::types::{RecvBuf, SendBuf};
 
-/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and owns its buffers. All ranks
-/// must make the `*_init` call, which sends no messages. It fails at once if it rejects its arguments; the other ranks
-/// learn of that when they start the collective at the latest. Other errors are returned by the start or the wait.
+/// Persistent collectives (MPI 4.1 §6.13). Each takes the arguments of the blocking call, and owns its buffers. All
+/// ranks must make the `*_init` call, which transfers no items. It fails at once if it rejects its arguments; the other
+/// ranks fail when they start the collective, or earlier. Other errors are returned by the start or the wait.
 impl Intracomm {
     /// Prepares a barrier (MPI_Barrier_init).
     ///

@@ -23,11 +23,11 @@ impl Intracomm {
     /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if
     /// it is longer than the eager limit, was sent by ownership ([`isend`](Self::isend)), and is in one block of the
     /// sender's [`World::pool`](crate::World::pool), or in any contiguous memory if both ranks are threads of one
-    /// process. Otherwise it is in a block of the global pool, often the one in which it has arrived. Between hosts a
-    /// message is always copied.
+    /// process. Otherwise it is in a block of the global pool, often the one in which it has arrived. Between hosts,
+    /// and with [`DataPath::Buffered`], a message is always copied.
     ///
-    /// The sender's request completes, and returns its buffer, when the [`ReceivedBlock`] is dropped. Until then a
-    /// thread that waits for the request is blocked; the wait fails if this rank exits first.
+    /// If the message is read in the sender's memory, the sender's request completes when the [`ReceivedBlock`] is
+    /// dropped, and then returns its buffer. Until then its wait blocks; the wait fails if this rank exits first.
     ///
     /// ```
     /// # mpj::threads(2, |world| {
@@ -111,7 +111,7 @@ fn receive(comm: &raw::Comm, message: MatchedMessage) -> Result<(ReceivedBlock, 
 
 /// A message received by [`Intracomm::recv_block`].
 ///
-/// It derefs to the packed bytes. It can be sent to other threads, and may outlive the communicator.
+/// It derefs to the packed bytes. It can be sent to other threads, and can outlive the communicator.
 pub struct ReceivedBlock {
     envelope: Envelope,
     location: Location,
@@ -246,8 +246,8 @@ impl Deref for ReceivedBuffer {
 }
 
 impl DerefMut for ReceivedBuffer {
-    /// Reading advances the buffer's position. The buffer exists only behind this reference, so it cannot be turned into
-    /// one for writing.
+    /// Reading advances the buffer's position. The buffer exists only behind this reference, so it cannot be converted
+    /// into one for writing.
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
@@ -264,7 +264,7 @@ impl fmt::Debug for ReceivedBuffer {
 pub struct ReadOnlyBlock(ReceivedBlock);
 
 // SAFETY: 1: while the message exists, its bytes are readable, and they are neither moved, freed nor written, because
-// `ReceivedBuffer` has no headroom and never hands out its block. 2: as before, no code writes them. 3: no field changes.
+// `ReceivedBuffer` has no headroom and never returns its block. 2: as before, no code writes them. 3: no field changes.
 unsafe impl RawBuffer for ReadOnlyBlock {
     fn as_ptr(&self) -> NonNull<u8> {
         NonNull::from(&*self.0).cast()

@@ -1,4 +1,4 @@
-//! Every operation on every primitive: if it is supported, the result is correct.
+//! Predefined operations: the result on every supported primitive, and its independence of the operand order.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn expected(op: &Op, a: u8, b: u8) -> u8 {
         Op::Band => a & b,
         Op::Bor => a | b,
         Op::Bxor => a ^ b,
-        Op::User(_) => unreachable!("not among them"),
+        Op::User(_) => unreachable!("not in OPS"),
     }
 }
 
@@ -58,8 +58,8 @@ fn supported_operations_compute_the_result() {
                 op.reduce_local(from.as_ptr(), into.as_mut_ptr(), 1, &datatype, OperandOrder::IncomingFirst)
             };
             done.unwrap();
-            let sum = value(primitive, expected(op, a, b)).expect("another value");
-            assert_eq!(into, sum, "{op:?} of {a} and {b} as {}", primitive.name());
+            let result = value(primitive, expected(op, a, b)).expect("a value of the primitive");
+            assert_eq!(into, result, "{op:?} of {a} and {b} as {}", primitive.name());
             combined += 1;
         }
         let is_unsupported = op.unsupported_reason(&datatype).is_some();

@@ -1,11 +1,11 @@
-//! Waits that must not unwind, because a pending operation uses memory of the caller.
+//! Waits and polls that must not unwind, because a pending operation uses memory of the caller.
 
 use crate::run::print_suppressed_panic;
 
-/// Runs `wait`, which returns when no operation uses the caller's memory any more. If it panics, the process aborts.
+/// Runs `wait`. If it panics, the process aborts: unwinding would release memory that other ranks and threads access.
 ///
-/// Unwinding would release the memory while other ranks and threads access it. The wait runs only code of this library
-/// and drops of buffers that operations own; a panic in either is a defect.
+/// `wait` runs code of this library, and drops of buffers that operations own; a panic in either is a defect. Panics of
+/// user operations are caught before they reach this function.
 #[inline]
 pub(crate) fn abort_on_unwind<R>(wait: impl FnOnce() -> R) -> R {
     let guard = AbortGuard;

@@ -115,7 +115,7 @@ impl CollBuf for Buf {
 pub enum BlockLayout<'a> {
     /// Blocks of this many items, one after the other.
     Uniform(usize),
-    /// Blocks of equal size that divide the signature buffer.
+    /// Blocks of equal size that divide the whole buffer among the ranks.
     EvenSplit,
     /// Blocks of different sizes at explicit displacements.
     Varying {
@@ -144,7 +144,7 @@ impl<'a> BlockLayout<'a> {
         }
     }
 
-    /// Resolves the layout of a send buffer of `items` items; fails if a block exceeds it.
+    /// Resolves the layout of a send buffer of `items` items; fails if it does not fit the ranks and the buffer.
     pub(super) fn to_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = match self {
             BlockLayout::EvenSplit if !items.is_multiple_of(size as usize) => {
@@ -158,7 +158,7 @@ impl<'a> BlockLayout<'a> {
         Ok(layout)
     }
 
-    /// Resolves the layout of a receive buffer of `items` items; fails if a block exceeds it, or if two blocks overlap.
+    /// Resolves the layout of a receive buffer as [`to_send`](Self::to_send) does; fails also if two blocks overlap.
     pub(super) fn to_receive(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = self.to_send(call, size, items)?;
         if let BlockLayout::Varying { .. } = layout {
@@ -202,7 +202,7 @@ impl<'a> BlockLayout<'a> {
     /// Returns the number of bytes in all blocks of `items`.
     pub(super) fn total(&self, call: &'static str, size: u32, items: &Buf) -> Result<usize> {
         match items.bytes() {
-            // The size of all items may overflow while that of the blocks does not.
+            // The size of the whole buffer may overflow while that of the blocks does not.
             Ok(_) | Err(BufError::TooLarge { .. }) => (),
             Err(error) => return Err(Error::buf(call, error)),
         }

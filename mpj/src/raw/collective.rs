@@ -2,11 +2,11 @@
 //!
 //! Counts are in items. As in MPI, the type signature that is sent must equal the one that is received, on all ranks: a
 //! message that is shorter, longer or of another type is an error. The failing rank notifies the others, which fail
-//! with the same error, and from then on collectives are disabled on the communicator. If all ranks reject their
-//! arguments, the communicator stays usable.
+//! with the same error in this call or the next one. From then on collectives are disabled on the communicator. If all
+//! ranks reject their arguments, the communicator stays usable.
 //!
 //! If `send` (for [`scatter`], `recv`) is [`Buf::in_place`], the rank's own items are already in the other buffer
-//! (`MPI_IN_PLACE`).
+//! (`MPI_IN_PLACE`). Only [`reduce_scatter`] does not support this.
 
 use std::borrow::Cow;
 
@@ -39,8 +39,8 @@ unsafe fn run<'a>(comm: &Comm, call: &'static str, plan: impl FnOnce() -> PlanRe
 /// Waits until every rank has called this function.
 ///
 /// # Errors
-/// The communicator was freed, a rank has died or exited, or the ranks are out of step: they have called different
-/// collectives, or an earlier collective has failed.
+/// The communicator was freed, a rank has died or exited, another rank has failed in the call, or the ranks are out of
+/// step: they have called different collectives, or an earlier collective has failed.
 pub fn barrier(comm: &Comm) -> Result<()> {
     comm.collective("barrier", |blocking| {
         let (digest, plan) = plans::barrier(comm);
@@ -83,11 +83,11 @@ pub unsafe fn reduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op, root: i32) ->
     unsafe { run(comm, "reduce", || plans::reduce(comm, "reduce", send, recv, op, root)) }
 }
 
-/// Combines the items of all ranks and gives every rank the result, in order of rank if `op` is not commutative. The
-/// result has the same bits on each rank, except those of a NaN in a sum or a product.
+/// Combines the items of all ranks, in order of rank if `op` is not commutative, and gives every rank the result. The
+/// result has the same bits on each rank, except for the payload of a NaN in a sum or a product.
 ///
 /// # Errors
-/// As [`reduce`].
+/// As [`reduce`], for the buffers of each rank.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -100,7 +100,7 @@ pub unsafe fn allreduce(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<
 /// `counts[r]` items of the result.
 ///
 /// # Errors
-/// As [`reduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the number of ranks,
+/// As [`allreduce`]; [`ErrorClass::Arg`](crate::ErrorClass::Arg) if the number of counts is not the number of ranks,
 /// [`ErrorClass::Count`](crate::ErrorClass::Count) if their sum exceeds the number of items to send.
 ///
 /// # Safety
@@ -115,7 +115,7 @@ pub unsafe fn reduce_scatter(comm: &Comm, send: &Buf, recv: &Buf, counts: &[usiz
 /// Gives rank `r` the combination of the items of ranks 0 to `r`.
 ///
 /// # Errors
-/// As [`reduce`].
+/// As [`allreduce`].
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -128,8 +128,8 @@ pub unsafe fn scan(comm: &Comm, send: &Buf, recv: &Buf, op: &Op) -> Result<()> {
 /// own items may be in place.
 ///
 /// # Errors
-/// As [`reduce`]; [`ErrorClass::Count`](crate::ErrorClass::Count) if the layout exceeds the root's buffer,
-/// [`ErrorClass::Arg`](crate::ErrorClass::Arg) if its blocks overlap.
+/// As [`reduce`], without an operation; [`ErrorClass::Count`](crate::ErrorClass::Count) if the layout does not fit the
+/// root's buffer, [`ErrorClass::Arg`](crate::ErrorClass::Arg) if its blocks overlap or are not one for each rank.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -143,7 +143,7 @@ pub unsafe fn gather(comm: &Comm, send: &Buf, recv: &Buf, layout: BlockLayout<'_
 /// own items may stay in place.
 ///
 /// # Errors
-/// As [`gather`].
+/// As [`gather`], except that blocks may overlap.
 ///
 /// # Safety
 /// The contracts of both buffers, which do not overlap.
@@ -186,7 +186,7 @@ pub unsafe fn alltoall(
     unsafe { run(comm, call, || plans::alltoall(comm, call, send, layout, recv, back)) }
 }
 
-/// Collectives as parts of a call, whose parts have the same digest.
+/// Collectives that are parts of one call. All parts of a call have the same digest.
 impl BlockingCall<'_> {
     /// # Safety
     /// The contract of [`bcast`].

@@ -1,9 +1,9 @@
 //! Non-blocking and persistent collectives (MPI 4.1 §6.12, §6.13).
 //!
 //! A [`Collective`] is a collective call as a value: [`start`] starts it, and [`collective_init`] makes it persistent.
-//! Every rank must start its collectives, including the blocking ones, in the same order, and may wait for them in any
-//! order. Every call of this rank that waits or tests makes progress for all of them. A rank that only computes makes no
-//! progress.
+//! Every rank must start its collectives, including the blocking ones, in the same order. It can wait for them in any
+//! order. Every call of this rank that waits or tests makes progress for all of them. A rank that only computes makes
+//! no progress.
 
 use std::sync::Arc;
 
@@ -116,8 +116,8 @@ impl<'a> Collective<'a> {
 /// panics, the call fails with an error, because the panic has no caller to unwind to.
 ///
 /// # Errors
-/// Rejected arguments, as for the blocking call; the other ranks are notified of them. Later errors are reported by the
-/// request.
+/// The communicator was freed, collectives are disabled, memory is exhausted, or the arguments are rejected as by the
+/// blocking call. The other ranks are notified of the last two. The request reports later errors.
 ///
 /// # Safety
 /// The contract of the blocking call, until the operation has completed.
@@ -130,7 +130,7 @@ pub unsafe fn start(comm: &Comm, collective: Collective<'_>, keep: Option<KeepAl
     Ok(Request::collective(task))
 }
 
-/// A persistent collective, which can be started any number of times; its steps are computed once.
+/// A persistent collective. Its steps are computed once, and it can be started any number of times.
 ///
 /// If it is dropped during a call, that call continues.
 #[derive(Debug)]
@@ -150,10 +150,10 @@ enum Role {
 }
 
 /// Creates a persistent collective. All ranks must make this call, in the same order among their collectives. `keep` is
-/// dropped after the last use of the memory.
+/// dropped with the persistent collective, or after its last call if that is later.
 ///
 /// # Errors
-/// As [`start`]; the memory for the schedule cannot be allocated.
+/// As [`start`]; another rank has failed.
 pub fn collective_init(
     comm: &Comm,
     collective: Collective<'_>,
@@ -195,7 +195,7 @@ impl PersistentCollective {
     /// number of items and the memory layout of those in the `*_init` call. A call with one buffer uses only `recv`.
     ///
     /// # Errors
-    /// As [`start`](Self::start); the items or their layout differ, of which the other ranks are notified.
+    /// As [`start`](Self::start); the number of items or their layout differs, of which the other ranks are notified.
     ///
     /// # Safety
     /// The contract of the blocking call, until the operation has completed.
@@ -206,8 +206,8 @@ impl PersistentCollective {
             Role::Recv => Some(recv),
             Role::None => None,
         });
-        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the steps
-        // lie in them.
+        // SAFETY: the caller's contract; `restart` checks that the buffers have the old layout, so the spans of the
+        // steps lie in them.
         unsafe { self.task.restart(bufs) }
     }
 
@@ -223,7 +223,7 @@ impl PersistentCollective {
         &self.task
     }
 
-    /// Makes progress once, and returns whether the call has completed.
+    /// Makes progress once, and returns whether the call has completed; true without an active call.
     ///
     /// # Errors
     /// The error of the call.

@@ -36,8 +36,8 @@ struct CommInner {
     created: Arc<AtomicU64>,
 }
 
-/// The name of a communicator, and the number of communicators that were created from it. All ranks count alike, so a new
-/// communicator has the same name on all of them.
+/// The name of a communicator, and the numbers of duplications and splits of it. All ranks count alike, so a new
+/// communicator has the same name on all its ranks.
 #[derive(Debug)]
 struct Family {
     name: Arc<str>,
@@ -45,7 +45,7 @@ struct Family {
     splits: AtomicU32,
 }
 
-/// Longer names are abbreviated in the names of derived communicators.
+/// The maximum length of a parent's name in a derived name, in bytes. A longer name is replaced by `…`.
 const MAX_PARENT_NAME: usize = 64;
 
 impl Family {
@@ -98,8 +98,8 @@ impl Comm {
         Ok(Comm { inner, path: None })
     }
 
-    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. Collectives, and
-    /// handles without a path, use that of `MPJ_DATA_PATH`.
+    /// Returns a handle of the same communicator whose point-to-point messages use `path` on this rank. Collectives,
+    /// and handles without a path, use that of `MPJ_DATA_PATH`.
     pub fn by_path(&self, path: DataPath) -> Self {
         Comm { inner: Arc::clone(&self.inner), path: Some(path) }
     }
@@ -110,7 +110,7 @@ impl Comm {
         self.path
     }
 
-    /// Returns this process's rank.
+    /// Returns the number of this rank in the communicator.
     #[inline]
     pub fn rank(&self) -> u32 {
         self.inner.rank
@@ -122,7 +122,7 @@ impl Comm {
         self.inner.group.size()
     }
 
-    /// Returns the processes, in order of rank.
+    /// Returns the members, in order of rank.
     pub fn group(&self) -> &Group {
         &self.inner.group
     }
@@ -186,8 +186,8 @@ impl Comm {
         Error::new(class, call, format!("{who} is out of range: the communicator has {ranks}"))
     }
 
-    /// Frees the communicator on this rank: every later call on any of its handles is an error. Dropping the last
-    /// handle frees it too.
+    /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
+    /// frees it, too.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
     /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
@@ -206,7 +206,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Returns a context id that is unique in the job: it consists of this process's world rank and a count.
+    /// Returns a context id that is unique in the job: it consists of the world rank of this rank and a count.
     fn new_context_id(&self) -> u64 {
         let count = self.inner.created.fetch_add(1, Ordering::Relaxed) + 1;
         (u64::from(self.inner.engine.site().rank) + 1) << 30 | count & ((1 << 30) - 1)
@@ -215,7 +215,7 @@ impl Comm {
     /// Creates a communicator of the same ranks with its own messages. Collective.
     ///
     /// # Errors
-    /// A rank has died or exited, a rank has too many communicators, or the ranks are out of step.
+    /// The communicator was freed, a rank has died, exited or failed, has too many communicators, or is out of step.
     pub fn dup(&self) -> Result<Self> {
         self.collective("dup", |blocking| {
             let name = self.inner.family.child("dup", &self.inner.family.dups);
@@ -246,7 +246,7 @@ impl Comm {
         self.split_opt(color, key)
     }
 
-    /// As [`split`](Self::split); `None` takes no part, and a color out of range is an error.
+    /// As [`split`](Self::split). `None` stands for [`UNDEFINED`], and a color out of range is an error.
     pub(crate) fn split_opt(&self, color: Option<i64>, key: i32) -> Result<Option<Self>> {
         self.collective("split", |blocking| {
             let name = self.inner.family.child("split", &self.inner.family.splits);
@@ -289,7 +289,7 @@ impl Comm {
         })
     }
 
-    /// Checks that this rank can create another communicator, before the other ranks rely on it.
+    /// Checks that this rank can create another communicator, before it sends its part of the call.
     fn check_channel_limit(&self, call: &'static str) -> Result<()> {
         if self.inner.engine.free_channel_count() < 2 {
             return Err(Error::from_fault(call, Fault::TooManyChannels));

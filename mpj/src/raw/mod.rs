@@ -1,8 +1,8 @@
 //! The untyped core: every operation works on a [`Buf`], which is a pointer, a count and a
 //! [`Datatype`](struct@mpj_datatypes::Datatype).
 //!
-//! The typed interface is built on this module, and a C interface can be, too. Invalid ranks, tags, roots and counts are
-//! rejected with an [`Error`](crate::Error). Pointers cannot be checked, so the calls are unsafe.
+//! The typed interface is built on this module; a C interface could use it, too. Invalid ranks, tags, roots and counts
+//! are rejected with an [`Error`](crate::Error). Pointers cannot be checked, so calls that access a buffer are unsafe.
 //!
 //! # Contract of every call
 //! * Send buffer: the bytes of the items, or of the segments of a chain, are initialised, and no code writes them until

@@ -28,7 +28,7 @@ pub(crate) fn too_large(call: &'static str, count: usize) -> Error {
     Error::new(ErrorClass::Count, call, format!("{count} items overflow the byte count"))
 }
 
-/// Checks that the items of a receive buffer do not overlap each other.
+/// Checks that the items of a receive buffer do not overlap.
 pub(super) fn check_no_overlap(call: &'static str, count: usize, datatype: &Datatype) -> Result<()> {
     datatype.check_overlap(count).map_err(|overlap| Error::new(ErrorClass::Type, call, overlap.to_string()))
 }
@@ -55,7 +55,7 @@ fn send_name(mode: Mode, blocking: bool) -> &'static str {
     }
 }
 
-/// As [`check_no_overlap`]. The buffer is passed by value because a borrowed one would have to be stored in memory.
+/// As [`check_no_overlap`]. The buffer is passed by value so that it can stay in registers.
 #[inline(always)]
 fn without_overlap(call: &'static str, buf: Buf) -> Result<Buf> {
     fn any(call: &'static str, buf: Buf) -> Result<Buf> {
@@ -89,8 +89,8 @@ pub(crate) unsafe fn start_send(
     started.map_err(|fault| Error::from_fault(call, *fault))
 }
 
-/// Starts a receive. Checks all arguments; `buf` is called after the others were checked. If the message has arrived, the
-/// receive completes at once.
+/// Starts a receive. Checks all arguments; `buf` is called after the others were checked. If the message has arrived
+/// with its body, the receive completes at once.
 ///
 /// # Safety
 /// The contract of a receive buffer, until the returned operation has completed.
@@ -118,7 +118,7 @@ fn wait_completion(
     completion: &Completion,
     what: impl Fn(&Arc<Channel>) -> WaitReason,
 ) -> Result<Status> {
-    // The caller regains the buffer when this unwinds, so it must not while the operation is pending.
+    // An unwind would return the buffer to the caller, so it must not happen while the operation is pending.
     abort_on_unwind(|| {
         comm.engine().wait_map(completion, |outcome| to_result(call, outcome), || what(comm.p2p()))
     })
@@ -138,11 +138,11 @@ fn wait_send(comm: &Comm, call: &'static str, sent: Sent, dest: i32, tag: i32) -
     wait_completion(comm, call, &completion, |on| WaitReason::send(call, on, dest, tag)).map(|_| ())
 }
 
-/// Sends a buffer, and returns when it can be reused or, with [`Mode::Synchronous`], when the message was matched.
+/// Sends a buffer. Returns when the buffer can be reused and, with [`Mode::Synchronous`], the message was matched.
 ///
 /// # Errors
-/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, or the receiver has
-/// died or exited.
+/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
+/// has died, or the receiver has exited, cannot be reached or refuses the message.
 ///
 /// # Safety
 /// The contract of a send buffer.
@@ -181,8 +181,8 @@ pub(crate) unsafe fn send_as(
 /// Receives a message into a buffer that is long enough for it.
 ///
 /// # Errors
-/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, or the sender has
-/// died or exited; [`ErrorClass::Truncate`] or [`ErrorClass::Type`] if the message does not fit.
+/// The rank, the tag or the [buffer](mpj_devices::BufError) is invalid, the communicator was freed, one of its ranks
+/// has died, or the sender has exited; [`ErrorClass::Truncate`] or [`ErrorClass::Type`] if the message does not fit.
 ///
 /// # Safety
 /// The contract of a receive buffer.
@@ -274,7 +274,7 @@ pub unsafe fn sendrecv(
     recv_tag: i32,
 ) -> Result<Status> {
     const CALL: &str = "sendrecv";
-    // Check the arguments of the send first, so that it cannot fail for them after the receive is posted.
+    // Check the rank and tag of the send before the receive is posted.
     comm.check_not_freed(CALL)?;
     if dest != PROC_NULL {
         comm.check_rank(CALL, ErrorClass::Rank, dest)?;
@@ -303,7 +303,7 @@ pub unsafe fn sendrecv(
 /// Waits for a message that a receive with these arguments would match, without receiving it.
 ///
 /// # Errors
-/// The rank or the tag is invalid, the communicator was freed, or the sender has died or exited.
+/// The rank or the tag is invalid, the communicator was freed, one of its ranks has died, or the sender has exited.
 pub fn probe(comm: &Comm, source: i32, tag: i32) -> Result<Status> {
     if source == PROC_NULL {
         return comm.check_not_freed("probe").map(|()| Status::empty());

@@ -15,7 +15,7 @@ use crate::op::Op;
 
 pub(super) type PlanResult<'a> = Result<(CallDigest, Plan<'a>)>;
 
-/// Returns a plan; without a send buffer, no step may name it.
+/// Returns a plan. Without a send buffer, no step may name [`BufIndex::SEND`].
 pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -> Plan<'a> {
     Plan::new(steps, send.unwrap_or(recv), recv)
 }
@@ -35,7 +35,7 @@ fn in_place_error(call: &'static str) -> Error {
     Error::new(ErrorClass::Buffer, call, "MPI_IN_PLACE is allowed at the root only")
 }
 
-/// Returns whether the items have no gaps, so that one temporary buffer per rank is affordable.
+/// Returns whether the items have no gaps. If so, one temporary buffer per rank does not waste memory.
 fn is_dense(items: &Buf) -> bool {
     items.pieces().is_none() && items.datatype().is_contiguous()
 }
@@ -280,7 +280,7 @@ pub(super) fn alltoall<'a>(
     }
     let blocks = |r| layout.block(r);
     steps.extend(all_to_all::alltoall(rank, size, (area, &blocks), &|r| back.block(r), is_linear));
-    // In an alltoallv the totals may differ between ranks, and so may the algorithms: their messages are the same.
+    // In an alltoallv the totals may differ between ranks, and so may the algorithms. Both send the same messages.
     let digest = match layout {
         BlockLayout::Varying { .. } => CallDigest::new(CollectiveKind::Alltoall, 0),
         _ => CallDigest::new(CollectiveKind::Alltoall, total).with_long_algorithm(!is_linear),

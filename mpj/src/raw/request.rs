@@ -18,7 +18,7 @@ pub struct Request {
 #[derive(Debug)]
 enum State {
     Done(Status),
-    /// A completed send, whose message the device might still hold back to coalesce it with others.
+    /// A completed send, whose message the device might delay to coalesce it with others.
     Coalesced(Comm),
     Pending {
         info: OpInfo,
@@ -59,7 +59,7 @@ impl OpInfo {
         (context.engine(), info, context.channel())
     }
 
-    /// The status of a send is empty.
+    /// Converts the outcome; the status of a send is empty.
     #[inline]
     pub(crate) fn to_result(self, outcome: &Outcome) -> Result<Status> {
         match (outcome, self.direction) {

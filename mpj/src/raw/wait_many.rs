@@ -1,7 +1,7 @@
 //! Waiting for several operations at once.
 //!
-//! A request that was waited for leaves `None` in the slice, like `MPI_REQUEST_NULL`; these entries are skipped. The
-//! typed functions such as [`wait_all`](crate::wait_all) share the implementation.
+//! A request whose outcome was returned becomes `None`, like `MPI_REQUEST_NULL`; these entries are skipped. The typed
+//! functions such as [`wait_all`](crate::wait_all) share the implementation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,8 +125,8 @@ pub(crate) fn wait_for_all<O: PendingOp>(operations: &[O]) {
     });
 }
 
-/// Makes progress on each engine of the operations until `ready` returns a value. `any` is for wait reports: one completed
-/// operation is enough.
+/// Makes progress on each engine of the operations until `ready` returns a value. `any` is for wait reports: it says
+/// whether one completed operation is enough.
 pub(crate) fn wait_for<O: PendingOp, T>(
     operations: &[O],
     any: bool,

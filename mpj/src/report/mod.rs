@@ -1,4 +1,4 @@
-//! Reports about a whole job, printed by the entry points of a program and by `mpjrun`.
+//! Reports about a whole job, which the entry points of a program, `mpjrun` and failed tests print.
 
 mod stats;
 mod waits;

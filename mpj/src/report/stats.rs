@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rank_list;
 
-/// In a job with more ranks, only the sum is printed.
+/// The maximum number of ranks with a line each. For more ranks only the sum is printed.
 const MAX_LINES: usize = 256;
 
 /// The traffic of one rank.

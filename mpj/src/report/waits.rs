@@ -84,7 +84,7 @@ pub fn waits_table(ranks: &BTreeMap<u32, RankReport>) -> String {
     text
 }
 
-/// Ranks that wait in the same call.
+/// Ranks that wait in the same call, or whose reports are missing for the same reason.
 struct Line<'a> {
     what: &'a str,
     ranks: Vec<u32>,
@@ -159,7 +159,7 @@ fn calls(ranks: &BTreeMap<u32, RankReport>) -> Vec<Call<'_>> {
     calls
 }
 
-/// Returns ranks of which each waits for the next one, and the last one for the first.
+/// Returns ranks of which each waits for the next, and the last for the first; `None` if no such cycle exists.
 fn cycle(ranks: &BTreeMap<u32, RankReport>, calls: &[Call<'_>]) -> Option<Vec<u32>> {
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Node {

@@ -14,12 +14,12 @@ use crate::types::{RecvBuf, SendBuf};
 /// A buffer that an operation uses.
 ///
 /// # Invariants
-/// 1. From [`send_buf`](Self::send_buf) or [`recv_buf`](Self::recv_buf) until the operation has completed, only the
-///    operation uses the buffer. Afterwards only [`into_inner`](Self::into_inner) uses it, or [`borrow`](Self::borrow)
-///    before the next operation.
+/// 1. From [`send_buf`](Self::send_buf), [`recv_buf`](Self::recv_buf) or `bufs` until the operation has completed, only
+///    the operation uses the buffer. Afterwards only [`into_inner`](Self::into_inner) uses it, or
+///    [`borrow`](Self::borrow) before the next operation.
 pub(crate) struct OwnedCell<B> {
     buf: UnsafeCell<ManuallyDrop<B>>,
-    /// Drops the buffer later: the operation may own the last reference, and complete while locks are held.
+    /// Drops the buffer, but not while this thread makes progress: it may then hold locks.
     drop_deferred: fn(B),
 }
 
@@ -63,7 +63,7 @@ impl<B> OwnedCell<B> {
         Arc::new(OwnedCell::new(buf))
     }
 
-    /// Borrows the buffer outside an operation.
+    /// Borrows the buffer while no operation uses it.
     ///
     /// # Safety
     /// While the borrow lasts, no operation uses the buffer, and there is no other borrow.

@@ -54,7 +54,7 @@ impl<B> PersistentRequest<B> {
         PersistentRequest { raw, cell, bufs }
     }
 
-    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped, it waits until that call has completed.
+    /// Returns the buffers. If the [`ActiveRequest`] of a call was dropped, first waits until that call has completed.
     pub fn buffers_mut(&mut self) -> &mut B {
         self.raw.task().wait_idle();
         // SAFETY: no call is active, and no call can start while `self` is borrowed.
@@ -66,21 +66,21 @@ impl<B> PersistentRequest<B> {
         let PersistentRequest { raw, cell, .. } = self;
         raw.task().wait_idle();
         raw.task().release_memory();
-        // The engine and the task have dropped their references, and no others exist.
+        // The task has dropped its reference, and no others exist.
         Arc::into_inner(cell).map(OwnedCell::into_inner).expect("no call is under way")
     }
 
     /// Starts the collective (MPI_Start).
     ///
     /// # Errors
-    /// * The error of the previous call if its [`ActiveRequest`] was dropped: that call is waited for first.
+    /// * The error of the previous call if its [`ActiveRequest`] was dropped: this function first waits for that call.
     /// * [`ErrorClass::Buffer`](crate::ErrorClass::Buffer) if the number or the type of the items in a buffer has
     ///   changed since the `*_init` call. The other ranks are notified.
     /// * The communicator was freed, a rank has died or left, or the ranks are out of step.
     pub fn start(&mut self) -> Result<ActiveRequest<'_, B>> {
         self.raw.wait()?;
         let (send, recv) = (self.bufs)(&self.cell);
-        // SAFETY: the task keeps the cell alive. Nobody touches the buffers until the call has completed:
+        // SAFETY: the task keeps the cell alive. No other code accesses the buffers until the call has completed:
         // `ActiveRequest` borrows `self`, and every other access to the buffers waits for the call.
         unsafe { self.raw.start_with(&send, &recv) }?;
         Ok(ActiveRequest { request: self })

@@ -34,7 +34,7 @@ impl<'env> Scope<'_, 'env> {
         let mut memory = InlineMemory::new();
         let scope = Scope { ops: ScopeOps::new(comm, &mut memory), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-        // SAFETY: `'s` ended when `f` returned, and so did every value that owned an `OpSlot`.
+        // SAFETY: `'s` ended when `f` returned, so no value that owned an `OpSlot` can be used any more.
         unsafe { scope.ops.close(result.is_err()) };
         match result {
             Ok(value) => value,
@@ -108,7 +108,7 @@ impl<'scope> Scope<'scope, '_> {
         tag: impl Into<Tag>,
     ) -> Result<ScopedRecv<'scope, B>> {
         let buf: *mut B = buf;
-        // SAFETY: the pointer comes from the borrow we were given, and no other reference is live.
+        // SAFETY: the pointer comes from the argument `buf`, and no other reference is live.
         let into = || unsafe { &mut *buf }.recv_buf();
         let (comm, source, tag) =
             (self.ops.comm().as_raw(), source.into_source().number(), tag.into().number());

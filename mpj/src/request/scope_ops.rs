@@ -1,4 +1,4 @@
-//! The operations of a scope that have not completed, shared by the scope and its requests.
+//! The operations of a scope that might not have completed, shared by the scope and its requests.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ const INLINE_SLOTS: usize = 64;
 
 /// The operations of a scope that have not been waited for.
 ///
-/// An operation of the thread that opened the scope is stored in the inline slot after that of the previous operation.
-/// If that slot is still occupied, or if another thread starts the operation, it is stored in a list under a lock.
+/// The thread that opened the scope stores each operation in the inline slot after that of its previous operation. If
+/// that slot is still occupied, or if another thread starts the operation, it is stored in a list under a lock.
 ///
 /// When a scope ends, only the slots that were used are checked. Storing an operation in an inline slot executes no
 /// locked instruction, which would wait until the messages just sent have reached the other core.
@@ -32,8 +32,8 @@ pub(super) struct ScopeOps<'c> {
     /// The [`thread_marker`] of the thread that opened the scope; it calls [`close`](Self::close).
     owner: usize,
     slots: Slots<'c, ScopedOp, INLINE_SLOTS>,
-    /// The number of operations of the owner. It wraps from `2 * INLINE_SLOTS - 1` to `INLINE_SLOTS`, so that it stays
-    /// known whether every slot was used.
+    /// The number of operations of the owner. It wraps from `2 * INLINE_SLOTS - 1` to `INLINE_SLOTS`: a count of at
+    /// least `INLINE_SLOTS` means that every slot was used.
     count: AtomicUsize,
     overflow: Mutex<OverflowSlots>,
     /// Whether an operation was ever stored in `overflow`.
@@ -142,7 +142,7 @@ impl<'c> ScopeOps<'c> {
         }
         let at = overflow.free.pop().unwrap_or_else(|| {
             overflow.slots.push(None);
-            // 2^32 operations would take more memory than there is.
+            // The memory does not suffice for 2^32 operations.
             (overflow.slots.len() - 1) as u32
         });
         overflow.slots[at as usize] = Some(op);
@@ -232,7 +232,7 @@ impl<'c> ScopeOps<'c> {
                 slot => overflow.detached.push(slot),
             }
         }
-        // Doubling the limit bounds how often each entry is checked, whatever their number.
+        // Doubling the limit keeps the average number of checks of each entry constant.
         overflow.sweep_at = 2 * overflow.detached.len();
     }
 
@@ -249,8 +249,8 @@ impl<'c> ScopeOps<'c> {
 
     /// Waits until every operation has completed. If the scope has panicked, cancels the unmatched operations first.
     ///
-    /// Sends are cancelled, too: a receiver might first wait for another message, which this rank will not send, and
-    /// the panic is reported only after this call.
+    /// Sends are cancelled, too. Otherwise this call might wait for a receiver that first waits for another message,
+    /// which this rank will not send. The panic is reported only after this call.
     ///
     /// # Safety
     /// The scope has ended: no `OpSlot` is used any more.

@@ -12,8 +12,8 @@ use mpj_devices::sync::cell::UnsafeCell;
 /// Uninitialised storage for the values of [`Slots`]. It is separate, so moving `Slots` does not copy it.
 pub(super) struct SlotMemory<T, const N: usize>(UnsafeCell<MaybeUninit<[T; N]>>);
 
-// SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value, and another thread
-// than the writer may drop it, hence `T: Send`; shared reads need `T: Sync`.
+// SAFETY: only `Slots` uses the storage. By its invariant 1 one thread at a time writes a value. A thread other than
+// the writer may drop it, hence `T: Send`; shared reads need `T: Sync`.
 unsafe impl<T: Send + Sync, const N: usize> Sync for SlotMemory<T, N> {}
 
 impl<T, const N: usize> SlotMemory<T, N> {
@@ -26,8 +26,8 @@ impl<T, const N: usize> SlotMemory<T, N> {
 /// `N` slots, each of which is free or holds one value.
 ///
 /// # Invariants
-/// 1. Only one thread sets flags of `occupied`. It then holds that slot, until it passes the slot on. Only the holder
-///    accesses the value, until it clears the flag. If it shares the value, all threads only read it.
+/// 1. Only one thread sets flags of `occupied`. It then holds that slot until it passes the slot to another thread.
+///    Only the holder accesses the value, until it clears the flag. If it shares the value, all threads only read it.
 /// 2. The value of an occupied slot is initialised.
 /// 3. No other `Slots` uses the storage.
 pub(super) struct Slots<'r, T, const N: usize> {

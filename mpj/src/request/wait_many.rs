@@ -96,7 +96,7 @@ impl<'r> RequestRef<'r> {
         }
     }
 
-    /// Returns what a pending operation waits for; always `None` for some completed ones.
+    /// Returns the engine, the description and the channel of a pending operation; may be `None` if it has completed.
     fn wait_target(self) -> Option<(&'r Arc<Engine>, OpInfo, &'r Arc<Channel>)> {
         match self.0 {
             RefTarget::Owned(request) => request.wait_target(),

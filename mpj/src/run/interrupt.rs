@@ -1,13 +1,13 @@
 //! Ctrl-C and Ctrl-\ without a launcher: they print which rank waits for what.
 //!
 //! Only [`run`](crate::run) and its variants install the handlers; [`threads`](crate::threads) and
-//! [`init`](crate::init) never do. A signal that is ignored, or that the program handles itself, is left unchanged.
+//! [`init`](crate::init) never do. The action of a signal that is already ignored or handled is not changed.
 //! Processes that the program starts do not inherit the handlers.
 //!
 //! | signal | first | again |
 //! |---|---|---|
 //! | SIGINT | prints the table, then ends the process as SIGINT does by default | ends it at once |
-//! | SIGQUIT | prints the table; the program goes on | the same |
+//! | SIGQUIT | prints the table; the program continues | the same |
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
@@ -24,7 +24,7 @@ static WATCH: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
 pub(super) fn report_on_signals(watch: &Arc<Watch>) {
     static INSTALLED: Once = Once::new();
     *WATCH.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(watch);
-    // After an error the signals keep their default action.
+    // The program runs even if the handlers cannot be installed.
     INSTALLED.call_once(|| drop(install()));
 }
 

@@ -38,8 +38,8 @@ impl Launch {
 /// Runs a program: calls `f` once for each rank that this process hosts, and returns the exit code for `main`.
 ///
 /// Under `mpjrun` these are the ranks that it assigned to this process. Without a launcher, the program has one rank;
-/// [`run_with`] starts more. Under a launcher that `mpj` does not support, no rank runs, because each process would be a
-/// job of its own.
+/// [`run_with`] starts more. Under a launcher that `mpj` does not support, no rank runs, because each process would be
+/// a job of its own.
 /// ```no_run
 /// use std::process::ExitCode;
 ///
@@ -55,17 +55,17 @@ impl Launch {
 /// A named function has an explicit error type. The compiler cannot infer that of a closure that ends in `Ok(())`
 /// (E0283): end it in `Ok::<(), mpj::Error>(())`.
 ///
-/// If a rank fails, one line on standard error names it, its error, and the number of others that failed because of it.
-/// The exit code is 1 after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
+/// If a rank fails, standard error names it, its error, and the number of other ranks that failed because of it. The
+/// exit code is 1 after an error, 101 after a panic, and that of [`World::abort`] if a rank called it.
 ///
 /// # Programs that hang
-/// `mpjrun` prints which rank waits for what after `--timeout`, and on Ctrl-C. Without a launcher, this function does:
+/// After `--timeout` and on Ctrl-C, `mpjrun` prints which rank waits for what. Without it, this function does so:
 ///
 /// * `MPJ_TIMEOUT=SECONDS` ends the job after that time: the table is printed, every call of every rank fails, and the
 ///   exit code is 124. If a rank makes no call, the process exits two seconds later.
-/// * The first Ctrl-C (SIGINT) prints the table and terminates the process, a second one terminates it at once. Ctrl-\
-///   (SIGQUIT) prints the table, and the program continues. This function sets handlers for the two signals, unless they
-///   are ignored or handled already; a handler that the program sets later replaces them.
+/// * The first Ctrl-C (SIGINT) prints the table and terminates the process; a second one terminates it at once. Ctrl-\
+///   (SIGQUIT) prints the table, and the program continues. This function sets handlers for the two signals, unless
+///   they are ignored or handled already; a handler that the program sets later replaces them.
 pub fn run<E, F>(f: F) -> ExitCode
 where
     F: Fn(World) -> Result<(), E> + Send + Sync,
@@ -115,7 +115,7 @@ where
 }
 
 /// Runs a program as these ranks with the devices of `registry`: usually those of the ranks'
-/// [`Boot`](crate::boot::Boot), and others.
+/// [`Boot`](crate::boot::Boot) and those of the program.
 /// ```no_run
 /// # use std::process::ExitCode;
 /// use mpj::boot::{ThreadBoot, detect};
@@ -192,8 +192,8 @@ impl Drop for RosterGuard {
     }
 }
 
-/// Installs a panic hook that suppresses panics after the first failure of a rank. They are consequences of that
-/// failure, and are only printed if they abort the process.
+/// Installs a panic hook that, after the first failure of a rank, does not print panics of the other ranks. They are
+/// consequences of that failure, and are printed only if they abort the process.
 fn install_panic_filter() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,4 +1,4 @@
-//! Ranks that a launcher assigned to this process.
+//! Ranks with given [`Boot`]s, such as those that a launcher assigned to this process; and [`init`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ where
 {
     let ranks: Vec<u32> = boots.iter().map(|boot| boot.rank()).collect();
     let first = boots.first().cloned()?;
-    // A launcher knows every rank's failure, and prints the root cause.
+    // A launcher receives every rank's failure, and prints the root cause.
     let is_reported = first.has_launcher();
     let (config, registry) = match prepare(&boots, registry) {
         Ok(prepared) => prepared,
@@ -54,15 +54,15 @@ where
     error
 }
 
-/// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. It can be called
-/// once.
+/// Joins the job as the only rank of this process (MPI_Init). Without a launcher the job has one rank. Under a launcher
+/// this function can succeed only once.
 ///
-/// The rank leaves the job when the last clone of the [`World`] is dropped; a process that exits earlier has failed.
+/// The rank leaves the job when the last clone of the [`World`] is dropped. A process that exits earlier has failed.
 /// For processes with several ranks, use [`run`](crate::run).
 ///
 /// # Errors
-/// This process hosts several ranks, has joined before, or could not be connected; or it was started by a launcher
-/// that `mpj` does not support.
+/// This process hosts several ranks, has joined before or could not start, or a launcher that `mpj` does not support
+/// started it.
 /// ```
 /// let world = mpj::init()?;
 /// assert_eq!((world.rank(), world.size()), (0, 1));

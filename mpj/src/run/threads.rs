@@ -68,7 +68,7 @@ impl JobError {
         self.rank
     }
 
-    /// Returns whether the rank panicked; otherwise it returned an error.
+    /// Returns whether the rank panicked.
     pub fn is_panic(&self) -> bool {
         self.panicked
     }
@@ -85,7 +85,7 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// Runs `f` as `n` ranks, each a thread of this process, and returns what they returned, in order of rank.
+/// Runs `f` as `n` ranks, each a thread of this process, and returns their results in order of rank.
 ///
 /// No launcher is needed: for unit tests, examples and programs on one host. The error type of a closure must be known,
 /// as here by its last line; or pass a named function `fn rank(world: World) -> mpj::Result<…>`.
@@ -100,10 +100,10 @@ impl std::error::Error for JobError {}
 /// ```
 ///
 /// # Errors
-/// `n` is 0 or too large, or a rank returned an error or panicked. The error is that of the rank that failed first,
-/// because it causes the failures of others. With `MPJ_TIMEOUT=SECONDS` in the environment, a job that runs longer
-/// fails, and the error lists which rank waited for what. A rank that makes no call cannot be stopped, so this function
-/// waits for it.
+/// `n` is 0 or more than 65,536, the ranks could not start, or a rank panicked, returned an error or aborted the job.
+/// The error is that of the rank that failed first, because others fail due to it. With `MPJ_TIMEOUT=SECONDS` in the
+/// environment, a job that runs longer fails, and the error lists which rank waited for what. A rank that makes no call
+/// cannot be stopped, so this function waits for it.
 /// ```
 /// let error = mpj::threads(2, |world| {
 ///     if world.rank() == 1 {
@@ -135,7 +135,7 @@ where
     collect(results, &first.roster()).map_err(|error| JobError { aborted: first.abort_code(), ..error })
 }
 
-/// Runs ranks as [`threads`] does. Only the owner of `watch` ends them early.
+/// Runs ranks as [`threads`] does, but without `MPJ_TIMEOUT`: only the owner of `watch` ends them early.
 pub(crate) fn run_watched<R, E, F>(n: usize, watch: &Watch, f: F) -> Result<Vec<R>, JobError>
 where
     F: Fn(World) -> Result<R, E> + Send + Sync,
@@ -178,7 +178,7 @@ pub(super) fn prepare(boots: &[Arc<dyn Boot>], registry: &Registry) -> Result<(C
     })
 }
 
-/// Runs the ranks of this process until all have returned: one rank on this thread, several each on its own thread.
+/// Runs the ranks of this process until all have returned. A single rank runs on this thread, several on new threads.
 ///
 /// # Errors
 /// The job timed out.
@@ -261,7 +261,7 @@ impl RankFailure {
     }
 }
 
-/// Runs one rank until it returns or panics. In any case the other ranks learn of its exit.
+/// Runs one rank until it returns or panics, and reports its exit to the other ranks.
 fn rank_main<R, E, F>(
     boot: Arc<dyn Boot>,
     registry: &Registry,

@@ -43,7 +43,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Returns `None` without a limit, or if no thread can be started.
+    /// Starts the thread; returns `None` without a limit, or if the thread cannot be started.
     pub(super) fn start(config: &Config, watch: &Arc<Watch>, caller: Caller) -> Option<Self> {
         let (limit, watch) = (timeout(config)?, Arc::clone(watch));
         let (stop, stopped) = mpsc::channel();
@@ -75,7 +75,7 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     report
 }
 
-/// Exits although a rank still runs: one that makes no call cannot be stopped otherwise.
+/// Exits although a rank still runs. A rank that makes no call cannot be stopped in another way.
 #[expect(
     clippy::disallowed_methods,
     reason = "only the program's entry calls it, and the user has set a limit"

@@ -69,7 +69,7 @@ impl Watch {
         waits_table(&self.phases.iter().map(|(rank, phase)| (*rank, lock(phase).report())).collect())
     }
 
-    /// Returns whether the table is useless: there is one rank, which does not wait.
+    /// Returns whether the table would have no information: there is one rank, and it does not wait.
     pub(super) fn has_nothing_to_report(&self) -> bool {
         let waits =
             |phase: &Mutex<RankPhase>| lock(phase).engine().is_some_and(|engine| !engine.waits().is_empty());

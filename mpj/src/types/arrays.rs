@@ -50,8 +50,8 @@ unsafe impl<T: Receivable, S: DataMut<Elem = T>, D: Dimension> RecvBuf for Array
 fn strided<T: Equivalent, D: Dimension>(array: &ArrayRef<T, D>) -> (usize, Datatype) {
     match Datatype::of_array_view(&array.view()) {
         Ok(datatype) => (1, datatype),
-        // Repeated elements overflow the byte count. Describe the first element repeated as often as possible: calls
-        // then fail, and calls that send parts access only that element.
+        // Only repeated elements (stride 0) can overflow the byte count. Describe the first element `usize::MAX` times:
+        // calls then fail, and calls that send parts access only that element.
         Err(_) => match T::datatype().resized(0, 0) {
             Ok(first) => (usize::MAX, first),
             Err(why) => unreachable!("no extent: {why}"),

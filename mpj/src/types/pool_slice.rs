@@ -31,7 +31,7 @@ impl<T: Equivalent> PoolSlice<T> {
         let bytes = bytes.ok_or_else(|| {
             Error::new(ErrorClass::Count, CALL, format!("{len} items overflow the byte count"))
         })?;
-        // A block is aligned to the largest power of two that is no longer than it is, up to a page.
+        // A block is aligned to the largest power of two that is at most its length, up to 4096.
         let block = pool.alloc(bytes.max(align_of::<T>()));
         let block = block.map_err(|error| Error::new(ErrorClass::NoMem, CALL, error.to_string()))?;
         let first = block.as_ptr().cast::<T>();

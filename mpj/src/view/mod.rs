@@ -61,7 +61,7 @@ pub struct View<'a> {
     datatype: &'a Datatype,
 }
 
-/// Items of a derived type inside a slice, to receive into. [`SplitViews`] makes several of one slice.
+/// Items of a derived type inside a slice, to receive into. [`SplitViews`] creates several views of one slice.
 ///
 /// # Invariants
 /// 1. As for [`View`], and no other code reads or writes the items while the view exists. If their bits need
@@ -151,7 +151,7 @@ fn check_mut<T: Receivable>(
     Ok(())
 }
 
-/// Returns the address of element `offset`. An empty view may lie outside the slice.
+/// Returns the address of element `offset`, which for an empty view can be outside the slice.
 fn origin<T>(base: *mut T, offset: usize) -> *mut u8 {
     base.cast::<u8>().wrapping_add(offset.wrapping_mul(size_of::<T>()))
 }
@@ -160,9 +160,9 @@ impl<'a> View<'a> {
     /// Returns a view of `count` items of `datatype` that start at element `offset` of `slice`.
     ///
     /// # Errors
-    /// The items are outside the slice, or do not consist of its elements. Items of a slice of structures or arrays must
-    /// consist of whole ones ([`Datatype::is_made_of`]). To send parts of them, use [`raw`](crate::raw), whose caller
-    /// guarantees that they have no padding.
+    /// The items are outside the slice, or do not consist of its elements. Items of a slice of structures or arrays
+    /// must consist of whole elements ([`Datatype::is_made_of`]). To send parts of an element, use
+    /// [`raw`](crate::raw), whose caller guarantees that they have no padding.
     pub fn new<T: Equivalent>(
         slice: &'a [T],
         offset: usize,

@@ -39,14 +39,14 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// Joins slices of primitives, which may be empty.
+    /// Describes slices of primitives as one message. Slices may be empty.
     pub fn new<T: Equivalent>(slices: impl IntoIterator<Item = &'a [T]>) -> Self {
         const { assert!(T::PRIMITIVE.is_some(), "`Slices` needs slices of primitives") };
         let segment = |slice: &[T]| ChainSegment { base: slice.as_ptr().cast(), len: size_of_val(slice) };
         Slices { buf: Buf::chain(slices.into_iter().map(segment), T::datatype()), borrow: PhantomData }
     }
 
-    /// Joins slices of bytes, as [`Write::write_vectored`](std::io::Write::write_vectored) does.
+    /// Describes slices of bytes as one message, like [`Write::write_vectored`](std::io::Write::write_vectored).
     pub fn from_io_slices(slices: &'a [IoSlice<'_>]) -> Self {
         let segments = slices.iter().map(|slice| ChainSegment::from(&**slice));
         Slices { buf: Buf::chain(segments, Primitive::U8), borrow: PhantomData }

@@ -23,7 +23,7 @@ impl ViewSpec {
 }
 
 /// Views of one slice that are written and read at the same time, as for a halo exchange in place. A written view
-/// overlaps no other view. They are described once, and [`split`](Self::split) can be called any number of times.
+/// overlaps no other view. The views are checked once; [`split`](Self::split) can be called any number of times.
 /// ```
 /// use mpj::{Datatype, ViewSpec, SplitViews};
 ///
@@ -69,11 +69,11 @@ pub struct SplitViews<T> {
 
 impl<T: Receivable> SplitViews<T> {
     /// Describes views of slices of `len` elements. The time grows with the number of runs of bytes in the views; a
-    /// column has one for each element.
+    /// column has one run for each element.
     ///
     /// # Errors
-    /// A view leaves the slice, or does not consist of its elements; a written view overlaps another view; a view
-    /// contains a byte twice.
+    /// A view is not inside the slice, or does not consist of its elements; a written view overlaps another view; a
+    /// view contains a byte twice.
     pub fn new(len: usize, written: &[ViewSpec], read: &[ViewSpec]) -> Result<Self, SplitViewsError> {
         let mut taken = Vec::new();
         for (piece, at) in written.iter().zip(0..) {
@@ -95,8 +95,8 @@ impl<T: Receivable> SplitViews<T> {
             check::<T>(len, piece.offset, &piece.datatype, piece.count)
                 .map_err(|why| SplitViewsError::OutOfSlice { piece: id, source: why })?;
             for extent in extents::<T>(len, piece, id)? {
-                let behind = taken.partition_point(|other| other.end <= extent.start);
-                if let Some(other) = taken.get(behind).filter(|other| other.start < extent.end) {
+                let next = taken.partition_point(|other| other.end <= extent.start);
+                if let Some(other) = taken.get(next).filter(|other| other.start < extent.end) {
                     return Err(clash(other, &extent));
                 }
             }
@@ -114,9 +114,9 @@ impl<T: Receivable> SplitViews<T> {
             return Err(ViewError { bounds, len: size_of_val(slice), mismatch: false });
         }
         // All views are made from this pointer, and no reference to the slice exists at the same time, so an access
-        // through one view does not invalidate the others. Invariant 1 of `View` and of `ViewMut` holds: by our invariant
-        // 1 the items lie in the slice, which is borrowed exclusively for `'a`, and by our invariant 2 only the view
-        // itself accesses the bytes that it may write.
+        // through one view does not invalidate the others. Invariant 1 of `View` and of `ViewMut` holds: by invariant 1
+        // of `SplitViews` the items lie in the slice, which is borrowed exclusively for `'a`, and by invariant 2 only
+        // the view itself accesses the bytes that it may write.
         let base = slice.as_mut_ptr();
         let written = self.written.iter().map(|ViewSpec { offset, datatype, count }| ViewMut {
             base: origin(base, *offset),
@@ -139,13 +139,13 @@ struct Extent {
     piece: ViewId,
 }
 
-/// Returns the bytes of a view in ascending order, or an error if a byte is repeated.
+/// Returns the ranges of bytes of a view in ascending order, or an error if a byte is repeated.
 fn extents<T>(len: usize, piece: &ViewSpec, id: ViewId) -> Result<Vec<Extent>, SplitViewsError> {
     let origin = piece.offset * size_of::<T>();
     let extent = |start: usize, len| Extent { start, end: start + len, piece: id };
     let runs = piece.datatype.runs(piece.count);
-    // The bounds were checked, so if there are more runs than bytes, a byte is repeated. One run more than the slice has
-    // bytes suffices to find it.
+    // The bounds were checked, so if there are more runs than bytes in the slice, a byte is repeated. One more run than
+    // bytes suffices to detect that.
     let runs = runs.take(len.saturating_mul(size_of::<T>()).saturating_add(1));
     let mut extents: Vec<Extent> =
         runs.map(|run| extent(origin.wrapping_add_signed(run.offset as isize), run.len)).collect();
@@ -180,7 +180,7 @@ impl fmt::Display for ViewId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SplitViewsError {
-    /// A view leaves the slice, or does not consist of its elements.
+    /// A view is not inside the slice, or does not consist of its elements.
     OutOfSlice {
         /// The view.
         piece: ViewId,

@@ -1,4 +1,4 @@
-//! The movement of blocks between regions and thread caches.
+//! Moves blocks between regions, the depot and thread caches.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::cache::{self, BlockPtr, Budget, DeferredFree, Teardown, ThreadCache, 
 use crate::class::Class;
 use crate::{AllocError, Storage};
 
-/// The maximum number of bytes of small blocks that a thread fetches at once from a region.
+/// The maximum number of bytes that a refill takes from regions; it always takes at least one block.
 const MAX_FETCH_BYTES: usize = 64 << 10;
 
 impl<S: Storage> Arena<S> {
@@ -29,7 +29,7 @@ impl<S: Storage> Arena<S> {
         }
     }
 
-    /// Allocates from a cache that was not used last.
+    /// Allocates from a cache that was not used last, or otherwise by `alloc_refill`.
     #[cold]
     #[inline(never)]
     fn alloc_from_table_cache(&self, id: u64, len: usize) -> Result<Block<S>, AllocError> {
@@ -56,7 +56,7 @@ impl<S: Storage> Arena<S> {
                     return cache.pop(nearest.index(), len);
                 }
                 let block = if is_large {
-                    // A single large block goes straight to the user: a magazine for it would stay empty.
+                    // Large blocks are fetched one at a time, so they bypass the magazine.
                     let found = caching.depot.take(class);
                     let found = found.or_else(|| nearest.and_then(|_| self.lock.lock().take(class)));
                     match found.filter(|&block| cache.count_direct(block, len)) {
@@ -82,7 +82,7 @@ impl<S: Storage> Arena<S> {
         self.alloc(len)
     }
 
-    /// Fills an empty magazine from the depot, or otherwise from a region. Returns whether it got a block.
+    /// Fills an empty magazine from the depot, or otherwise from the regions. Returns whether it got a block.
     fn refill(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         if caching.depot.refill(cache, class) > 0 {
             return true;
@@ -94,8 +94,8 @@ impl<S: Storage> Arena<S> {
 
     /// Frees a live block into the cache of the calling thread if possible.
     ///
-    /// It is short, with a single call for all rare cases: the drop of a block can be inlined, and where it is not, it
-    /// saves no registers. Either is worth a third of the time.
+    /// The function is short and has a single call for all rare cases. So the drop of a block can be inlined, or at
+    /// least saves no registers. Each of these saves a third of the time.
     ///
     /// # Safety
     /// As for `free_to_region`.
@@ -163,7 +163,7 @@ impl<S: Storage> Arena<S> {
         unsafe { Self::free_to_region(block) }
     }
 
-    /// Empties the magazine of another class and gives its budget to that of `class`. Returns whether that has grown.
+    /// Empties the magazine of another class, for the budget of that of `class`. Returns whether the latter has grown.
     fn steal_budget(&self, caching: &CacheShared, cache: &ThreadCache, class: Class) -> bool {
         let Some(victim) = cache.victim(class) else { return false };
         self.flush_to_regions(cache, victim, cache.len(victim));
@@ -233,29 +233,29 @@ impl<S: Storage> Arena<S> {
         given > 0
     }
 
-    /// Puts the cache of the calling thread for this pool into the table. Returns false if the thread is exiting.
+    /// Puts the calling thread's cache for this pool into the table. Returns false if [`cache::attach_thread`] does.
     fn attach_thread(&self, caching: &CacheShared) -> bool {
         if cache::with_cache(caching.id, |_| ()).is_some() {
             return true;
         }
         let make = || ThreadCache::new(caching.budget);
         let register = |cache| self.lock.lock().register(cache);
-        // SAFETY: `detach_threads` closes what is registered before it frees the arena, and `detach_thread` is of this
-        // type.
+        // SAFETY: `detach_threads` closes all registered caches before it frees the arena, and `detach_thread` is of
+        // this type.
         unsafe { cache::attach_thread(caching.id, self.this.cast(), Self::detach_thread, make, register) }
     }
 
-    /// Returns all cached blocks of an exiting thread to the regions.
+    /// Returns all cached blocks of an exiting thread to the regions. Returns the arena if it must now be freed.
     ///
     /// # Safety
-    /// `pool` is a live arena of this type, and `cache` is registered with it and not used again by the calling owner.
+    /// `pool` is a live arena of this type. `cache` is registered with it, and the calling owner does not use it again.
     unsafe fn detach_thread(
         pool: NonNull<()>,
         cache: &ThreadCache,
         teardown: &mut Teardown,
     ) -> Option<DeferredFree> {
         let arena: NonNull<Arena<S>> = pool.cast();
-        // SAFETY: the caller's promise: it lives, and the thread that detaches it waits for the `Teardown`.
+        // SAFETY: the caller's promise: it lives, and a thread that frees it waits for the `Teardown` first.
         let arena_ref = unsafe { &*arena.as_ptr() };
         let (caching, mut state) = (&arena_ref.caching, arena_ref.lock.lock());
         for class in (0..cache::CLASSES).filter_map(Class::new) {

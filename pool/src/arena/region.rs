@@ -14,13 +14,13 @@ pub(super) struct BlockLocation {
     pub(super) class: Option<Class>,
 }
 
-/// Counters of the blocks out of the regions, live or cached.
+/// Counters of the blocks that the regions have granted and that are live or cached.
 #[derive(Debug, Default)]
 pub(super) struct RegionCounters {
     pub(super) blocks: u64,
     pub(super) bytes: usize,
     pub(super) peak: usize,
-    /// Frees of blocks that are not live according to the map. Must stay 0; see `validate`.
+    /// Frees of blocks that the region had not granted. Must stay 0; see `validate`.
     pub(super) invalid_frees: u64,
     /// Splits and merges of removed regions.
     pub(super) splits: u64,
@@ -32,15 +32,12 @@ pub(super) struct RegionEntry<S: Storage> {
     pub(super) region: RegionBox<S>,
     pub(super) division: Division,
     pub(super) live: u64,
-    /// The number of frees when the region became idle.
+    /// The pool's number of frees when this region of one block became idle.
     pub(super) idle_since: u64,
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a pool has few regions, and a box would be one more step on the way"
-)]
+#[expect(clippy::large_enum_variant, reason = "a pool has few regions, and a box would add an indirection")]
 pub(super) enum Division {
     Split(BuddyMap),
     Whole { is_live: bool },
@@ -60,13 +57,13 @@ impl<S: Storage> RegionBox<S> {
 
     #[inline]
     pub(super) fn get(&self) -> &ArenaRegion<S> {
-        // SAFETY: invariant 1; a region never changes, so there is no unique reference to it.
+        // SAFETY: invariant 1; until the drop, regions are used through shared references only.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
     pub(super) fn tag(&self, class: Option<Class>) -> RegionTag {
-        // SAFETY: it is a region, whose alignment is `RegionTag::ALIGN`, and a size is a multiple of an alignment.
+        // SAFETY: a region is aligned to `RegionTag::ALIGN`, and the size of a type is a multiple of its alignment.
         unsafe { RegionTag::new(self.0.cast(), class) }
     }
 }
@@ -87,7 +84,7 @@ impl<S: Storage> RegionEntry<S> {
         self.region.get().storage.size()
     }
 
-    /// Counts a block that was just taken from the region.
+    /// Counts a block that the region has just granted, and returns a pointer to it.
     #[inline]
     pub(super) fn count_block(
         &mut self,

@@ -12,14 +12,13 @@ use crate::{MIN_BLOCK, PoolStats, Storage};
 pub(super) struct State<S: Storage> {
     slots: Vec<Option<RegionEntry<S>>>,
     region_counters: RegionCounters,
-    /// The maximum number of bytes of split regions so far.
+    /// The largest total size so far of the regions that blocks share (`Division::Split`).
     max_split_bytes: usize,
     /// Blocks allocated and freed under the lock, and by threads that have exited.
     alloc_counters: AllocCounters,
     caches: Vec<CachePtr>,
     pool_dropped: bool,
-    /// `claim_teardown` has returned true once.
-    freed: bool,
+    teardown_claimed: bool,
 }
 
 /// A registered cache.
@@ -51,7 +50,7 @@ impl<S: Storage> State<S> {
             alloc_counters: AllocCounters::default(),
             caches: Vec::new(),
             pool_dropped: false,
-            freed: false,
+            teardown_claimed: false,
         }
     }
 
@@ -94,7 +93,7 @@ impl<S: Storage> State<S> {
     /// Takes a block out of the first region that has one, so that the last regions become idle.
     #[inline]
     pub(super) fn take(&mut self, class: Class) -> Option<cache::BlockPtr> {
-        // Not `flatten`, which takes as long as the rest.
+        // No `flatten`: it would double the time.
         for slot in &mut self.slots {
             if let Some(entry) = slot
                 && let Some(taken) = entry.take(class, &mut self.region_counters)
@@ -119,7 +118,7 @@ impl<S: Storage> State<S> {
         Some(taken)
     }
 
-    /// Frees a live block. Returns a long idle region, which the caller drops after it has released the lock.
+    /// Frees a live block. Returns the result of `take_oldest_idle`, to drop after the lock is released.
     #[inline]
     pub(super) fn free_block(&mut self, location: BlockLocation) -> Option<RegionEntry<S>> {
         self.alloc_counters.frees += 1;
@@ -132,7 +131,7 @@ impl<S: Storage> State<S> {
         self.take_oldest_idle()
     }
 
-    /// Removes the region of one block that has been idle for longest, if there are too many.
+    /// If more than `MAX_IDLE` regions of one block are idle, removes the one that has been idle for longest.
     #[cold]
     fn take_oldest_idle(&mut self) -> Option<RegionEntry<S>> {
         let is_idle = |entry: &RegionEntry<S>| matches!(entry.division, Division::Whole { is_live: false });
@@ -143,9 +142,9 @@ impl<S: Storage> State<S> {
         slots.min_by_key(|slot| slot.as_ref().map(|entry| entry.idle_since))?.take()
     }
 
-    /// Grows a live block in place, for a request of `len` bytes. Returns `None` if the memory after it is not free.
+    /// Grows a live block in place, for a request of `len` bytes. Returns `None` if that is impossible.
     ///
-    /// It counts as one more request and as a freed block, except in the number of blocks.
+    /// The byte counters count a new request and a free, the block counters nothing.
     pub(super) fn grow(&mut self, location: BlockLocation, to: Class, len: usize) -> Option<cache::BlockPtr> {
         let from = location.class?;
         let entry = self.slots.get_mut(location.slot)?.as_mut()?;
@@ -218,9 +217,9 @@ impl<S: Storage> State<S> {
     /// Therefore, if the sums are equal, the counts of frees are final too, and no owner uses its block any more.
     #[inline]
     pub(super) fn claim_teardown(&mut self) -> bool {
-        self.pool_dropped && !self.freed && {
-            self.freed = self.alloc_counters().live_blocks() == 0;
-            self.freed
+        self.pool_dropped && !self.teardown_claimed && {
+            self.teardown_claimed = self.alloc_counters().live_blocks() == 0;
+            self.teardown_claimed
         }
     }
 
@@ -252,7 +251,7 @@ impl<S: Storage> State<S> {
         }
     }
 
-    /// Removes all regions without live blocks; the caller drops them after it has released the lock.
+    /// Removes all regions without live or cached blocks; the caller drops them after it has released the lock.
     pub(super) fn remove_idle(&mut self) -> Vec<RegionEntry<S>> {
         let idle: Vec<RegionEntry<S>> =
             self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();
@@ -299,7 +298,7 @@ impl<S: Storage> State<S> {
         for (slot, entry) in self.slots.iter().enumerate() {
             let Some(entry) = entry else { continue };
             if entry.region.get().slot != slot {
-                return Err(format!("the region in slot {slot} thinks it is in {}", entry.region.get().slot));
+                return Err(format!("the region in slot {slot} has slot number {}", entry.region.get().slot));
             }
             live += entry.live;
             let used = match &entry.division {
@@ -310,19 +309,19 @@ impl<S: Storage> State<S> {
                 Division::Whole { is_live } => usize::from(*is_live) * entry.size(),
             };
             if (used == 0) != (entry.live == 0) {
-                return Err(format!("region {slot}: {used} bytes are in {} live blocks", entry.live));
+                return Err(format!("region {slot}: {used} bytes are granted in {} blocks", entry.live));
             }
             granted += used;
         }
         let RegionCounters { blocks, bytes, invalid_frees, .. } = self.region_counters;
         if invalid_frees != 0 {
-            return Err(format!("{invalid_frees} blocks came back that were not live"));
+            return Err(format!("{invalid_frees} frees of blocks that were not granted"));
         }
         if live != blocks {
-            return Err(format!("{live} blocks are out, {blocks} are counted"));
+            return Err(format!("{live} blocks are granted, {blocks} are counted"));
         }
         if granted != bytes {
-            return Err(format!("{granted} bytes are out in blocks, {bytes} are counted"));
+            return Err(format!("{granted} bytes are granted, {bytes} are counted"));
         }
         Ok(())
     }

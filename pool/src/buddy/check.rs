@@ -6,7 +6,7 @@ impl BuddyMap {
     /// Checks every invariant in `README.md`.
     ///
     /// # Errors
-    /// A sentence that names the first broken one.
+    /// A sentence that names the first broken invariant.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let mut free = 0;
         for number in 0..LEVELS {
@@ -22,7 +22,7 @@ impl BuddyMap {
                 && number > 0
                 && rank(number, RunList(level.linked.ilog2() as u8)) > self.max_rank
             {
-                return Err(format!("level {number} has more than rank {}", self.max_rank));
+                return Err(format!("level {number} has a list above rank {}", self.max_rank));
             }
         }
         if free != self.free {

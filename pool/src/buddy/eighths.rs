@@ -1,7 +1,7 @@
 //! Blocks of five, six or seven eighths of a power of two.
 //!
-//! Most are 5, 6, 7, 10, … 56 adjacent children of a level. If an eighth of the power is smaller than a child, as for 5
-//! KiB with children of 4 KiB, the block is cut from the whole power, and freed in pieces:
+//! Most are 3, 5, 6, 7, 10, … 56 adjacent children of a level. If the size is not a multiple of a child, as 5 KiB with
+//! children of 4 KiB, the block is cut from an *outer block* of the whole power, and freed in pieces:
 //!
 //! ```text
 //! 0               4       6   7   8 eighths of the outer block
@@ -30,7 +30,7 @@ impl Span {
 }
 
 impl BuddyMap {
-    /// Allocates a block of a class, if a run is long enough for it, or for its outer block if it is cut from one.
+    /// Allocates a block of a class. Returns `None` if no free run holds it, or the outer block from which it is cut.
     #[inline]
     pub(crate) fn alloc_class(&mut self, class: Class) -> Option<Leaf> {
         match Span::of_class(class) {
@@ -58,7 +58,7 @@ impl BuddyMap {
         }
     }
 
-    /// Turns a live block of class `from` into one of class `to` in place, if the memory after it is free.
+    /// Turns a live block of class `from` into one of class `to` in place, if possible. Returns whether it did.
     pub(crate) fn grow(&mut self, at: Leaf, from: Class, to: Class) -> bool {
         // The caller has exclusive access, so the block can be freed and then claimed again, with the memory after it.
         if self.free_class(at, from).is_err() {
@@ -74,7 +74,7 @@ impl BuddyMap {
         false
     }
 
-    /// Allocates the block at `at`. Returns false, and changes nothing, if it is not all free.
+    /// Allocates the block at `at`. Returns false, and allocates nothing, if that is impossible.
     fn claim_class(&mut self, at: Leaf, class: Class) -> bool {
         if let Some(span) = Span::of_class(class) {
             return self.claim(at, span);
@@ -89,7 +89,7 @@ impl BuddyMap {
         failed.is_none()
     }
 
-    /// Allocates the run at `at`. Returns false if it is not all free.
+    /// Allocates the run at `at`. Returns false if it is not all free, or cannot start there.
     fn claim(&mut self, at: Leaf, span: Span) -> bool {
         let Span { level, count } = span;
         let fits = at.0.checked_add(span.leaves()).is_some_and(|end| end <= self.leaves);
@@ -105,10 +105,10 @@ impl BuddyMap {
         claimed
     }
 
-    /// Splits the group of a child if necessary. Returns false if it is part of a live block.
+    /// Opens the group of a child if necessary. Returns false if the group is part of a live block.
     fn open_above(&mut self, number: usize, child: u64) -> bool {
         let group = GroupId::of(child >> 6);
-        // The group of the top level is always split, so this ends.
+        // The group of the top level is always open, so the recursion ends.
         if self.levels[number].is_open(group) {
             return true;
         }

@@ -32,7 +32,7 @@ impl fmt::Debug for GroupId {
     }
 }
 
-/// The list of a group, which is an upper bound of the longest free run in the group.
+/// The list of a group: an upper bound of the longest block that its free runs can hold.
 ///
 /// There is a list for each run length of a block: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … 56.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,9 +41,9 @@ pub(super) struct RunList(pub(super) u8);
 impl RunList {
     /// All 64 children are free, but the group is still open.
     pub(super) const WHOLE: RunList = RunList(19);
-    /// Split, in no list: nothing was free when it was removed, and nothing was freed since.
+    /// Open, in no list: no child was free when the group was removed, and none was freed since.
     pub(super) const FULL: RunList = RunList(20);
-    /// Closed: one block, or part of one, of the level above.
+    /// Closed: one undivided child of the level above.
     pub(super) const CLOSED: RunList = RunList(21);
     pub(super) const COUNT: usize = 20;
 
@@ -86,7 +86,7 @@ pub(super) struct Group {
     pub(super) list: RunList,
 }
 
-/// The neighbours in the list. One word: a read of a word written in halves stalls until both are in the cache.
+/// The neighbours in the list, in one word: a load of two words that were stored separately waits for both stores.
 #[derive(Clone, Copy)]
 pub(super) struct Links(u64);
 

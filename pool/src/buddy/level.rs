@@ -74,7 +74,7 @@ impl Level {
             && (end == 64 || free.with(starts).has(end))
     }
 
-    /// Allocates `count` adjacent children from the fullest suitable group. Returns `None` if no run is long enough.
+    /// Allocates `count` adjacent children from the lowest list that has a long enough run. Returns `None` if none has.
     ///
     /// The group stays in its list, although its longest run may be shorter now: most of the time, the children are
     /// freed before such a run is requested again. The first `take` that finds the run too short moves the group.
@@ -120,7 +120,7 @@ impl Level {
         None
     }
 
-    /// Returns where blocks of `count` children may start: leaves at multiples of the power of two up to `count`.
+    /// Returns where blocks of `count` children may start. Leaves: at multiples of the largest power of two ≤ `count`.
     #[inline]
     fn valid_starts(&self, count: u32) -> Word {
         const EACH: [Word; 6] = {
@@ -144,7 +144,7 @@ impl Level {
         id.child() << 6
     }
 
-    /// Splits a closed group, which is part of a live block, into two live halves.
+    /// Splits a closed group, which is one live block, into two live halves.
     pub(super) fn open_halved(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         group.starts = Word::run(0, 1).with(Word::run(32, 1));
@@ -159,7 +159,7 @@ impl Level {
         self.link(id, RunList::WHOLE);
     }
 
-    /// Allocates the `count` children from `child`. Returns false if they are not all free, or not in one group.
+    /// Allocates the `count` children from `child`. Returns false if they are not all free or cannot be one block.
     pub(super) fn claim(&mut self, child: u64, count: u32) -> bool {
         let (id, bit) = locate(child);
         let fits = bit + count <= 64 && self.valid_starts(count).has(bit);
@@ -183,7 +183,7 @@ impl Level {
         group.starts = group.starts.with(Word::run(bit, 1));
     }
 
-    /// Frees `count` children. Removes the group from its list if it is free then; the caller keeps or closes it.
+    /// Frees `count` children. If the whole group is free then, it leaves its list; the caller keeps or closes it.
     #[inline]
     pub(super) fn free_run(&mut self, child: u64, count: u32) -> FreeOutcome {
         let (id, bit) = locate(child);
@@ -201,7 +201,7 @@ impl Level {
         FreeOutcome::InRun(part)
     }
 
-    /// Keeps a whole group open, unless this level has one already.
+    /// Keeps a whole group open, unless this level has one already. Returns whether it did.
     pub(super) fn set_whole(&mut self, id: GroupId) -> bool {
         let is_first = self.whole().is_none();
         if is_first {

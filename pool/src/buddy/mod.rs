@@ -1,6 +1,6 @@
-//! Records which leaves of a region are free: a buddy allocator in index arithmetic. See `README.md` in this folder.
+//! Records which leaves (units of 64 bytes) of a region are free: a buddy allocator. See `README.md` in this folder.
 //!
-//! It neither accesses the managed memory nor knows its address.
+//! It computes with indices: it neither accesses the managed memory nor knows its address.
 
 mod check;
 mod eighths;
@@ -134,7 +134,7 @@ impl BuddyMap {
             above += 1;
             if above > self.top {
                 // Whole groups that are still open on lower levels may provide the missing block.
-                return if self.merge_below(level) { self.merge_and_retry(span) } else { None };
+                return if self.merge_below(level) { self.retry_after_merge(span) } else { None };
             }
             if let Some(child) = self.levels[above].take_one() {
                 break child;
@@ -148,7 +148,7 @@ impl BuddyMap {
     }
 
     #[cold]
-    fn merge_and_retry(&mut self, span: Span) -> Option<u64> {
+    fn retry_after_merge(&mut self, span: Span) -> Option<u64> {
         self.levels[span.level].take(span.count).or_else(|| self.split(span))
     }
 
@@ -209,7 +209,7 @@ impl BuddyMap {
         self.merge_below(self.top);
     }
 
-    /// Merges the open whole groups on levels below `number`. Returns whether there was one.
+    /// Merges the open whole groups on levels below `number`. Returns whether there were any.
     fn merge_below(&mut self, number: usize) -> bool {
         let mut merged = false;
         for below in 0..number {
@@ -249,7 +249,7 @@ impl Span {
     }
 }
 
-/// Orders runs by use: everything that can be cut from a run has a lower rank.
+/// Orders runs by use: a run that can be cut from another one has no higher rank.
 #[inline]
 fn rank(level: usize, list: RunList) -> u8 {
     level as u8 * RunList::COUNT as u8 + list.0

@@ -1,4 +1,4 @@
-/// The blocks allocated and freed in one place; the sum over all places gives the live ones.
+/// Counts of one thread, or of the operations under the pool's lock; the live blocks follow from the sum of all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AllocCounters {
     pub(crate) allocs: u64,

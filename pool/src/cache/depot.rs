@@ -89,8 +89,8 @@ impl Depot {
         if max_blocks < 2 { 0 } else { max_blocks }
     }
 
-    /// Makes room for `count` blocks of `class` if the byte budget is the limit. Removes blocks of one class: the one
-    /// with the most bytes here among those that no thread has requested since the last call.
+    /// Makes room for `count` blocks of `class` if the byte budget is the limit. Removes and returns blocks of another
+    /// class, the one with the most bytes here among those that no thread has requested since the last call.
     ///
     /// The second of two calls in quick succession may remove a class that is in use; that costs one batch.
     pub(crate) fn clear_for(&self, class: Class, count: usize) -> Vec<BlockPtr> {

@@ -37,7 +37,7 @@ type DetachThread =
 pub(crate) unsafe fn attach_thread(
     _id: u64,
     _pool: NonNull<()>,
-    _retire: DetachThread,
+    _detach_thread: DetachThread,
     _make: impl FnOnce() -> ThreadCache,
     _register: impl FnOnce(NonNull<ThreadCache>),
 ) -> bool {

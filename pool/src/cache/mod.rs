@@ -10,7 +10,7 @@ mod counters;
 mod depot;
 #[allow(unsafe_code, reason = "a number in the address of a region")]
 mod region_tag;
-#[allow(unsafe_code, reason = "slots by pointer: a bounds check is a tenth of the way")]
+#[allow(unsafe_code, reason = "slots by pointer: a bounds check takes a tenth of the time")]
 mod stack;
 mod thread_cache;
 #[cfg_attr(loom, path = "loom_stub.rs")]
@@ -51,5 +51,5 @@ const _: () = match Class::for_len(8 << 20) {
 };
 
 #[cfg(test)]
-#[allow(unsafe_code, reason = "models watch memory that is not theirs")]
+#[allow(unsafe_code, reason = "models access cells through the addresses of blocks")]
 mod tests;

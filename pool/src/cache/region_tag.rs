@@ -2,7 +2,7 @@ use core::ptr::NonNull;
 
 use crate::class::{Class, MAX_BLOCK};
 
-/// The region and the class of a block in one word, since handles are moved often: they have only two words.
+/// The region and the class of a block in one word: handles are moved often, so they have only two words.
 ///
 /// The region is aligned to [`RegionTag::ALIGN`] bytes, and the index of the class is added to its address.
 ///

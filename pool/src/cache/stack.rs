@@ -11,7 +11,7 @@ use crate::sync::OwnerCounter;
 /// another. If both wrote the same number, each would wait until the store of the other had left the store buffer.
 ///
 /// # Invariants
-/// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long.
+/// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long as the stack.
 /// 2. `len() ≤ capacity ≤ limit ≤ Budget::MAX_BLOCKS`, and the first `len()` slots are initialised.
 #[repr(align(64))]
 pub(super) struct Stack {

@@ -221,28 +221,28 @@ mod models {
     }
 
     /// A cache that a pool and a thread share.
-    struct Seen(ThreadCache);
+    struct SharedCache(ThreadCache);
     // SAFETY: as in a pool, other threads only read counters and raise flags.
-    unsafe impl Send for Seen {}
+    unsafe impl Send for SharedCache {}
     // SAFETY: as above.
-    unsafe impl Sync for Seen {}
+    unsafe impl Sync for SharedCache {}
 
     #[test]
     fn last_counted_free_allows_unmap() {
         loom::model(|| {
             let cell = Arc::new(UnsafeCell::new(0));
-            let seen = Arc::new(Seen(ThreadCache::new(BUDGET)));
+            let shared = Arc::new(SharedCache(ThreadCache::new(BUDGET)));
             let user = {
-                let (cell, seen) = (cell.clone(), seen.clone());
+                let (cell, shared) = (cell.clone(), shared.clone());
                 loom::thread::spawn(move || {
-                    let Seen(cache) = &*seen;
+                    let SharedCache(cache) = &*shared;
                     cache.grow(class(64), &ByteBudget::new(0));
                     touch(block(&*cell, class(64)));
                     cache.push(block(&*cell, class(64)));
                 })
             };
-            seen.0.pool_dropped.raise();
-            if seen.0.counters().frees == 1 {
+            shared.0.pool_dropped.raise();
+            if shared.0.counters().frees == 1 {
                 // Loom detects a user that has not finished when the memory is freed.
                 touch(block(&*cell, class(64)));
             }

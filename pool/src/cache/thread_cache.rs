@@ -56,9 +56,9 @@ pub(crate) struct ThreadCache {
     budget_left: [Cell<usize>; 2],
     /// Bytes for large blocks taken from the budget that all threads share.
     borrowed: Cell<usize>,
-    /// Counts exhaustions of the budget; see `should_rebalance`.
+    /// Counts calls of `should_rebalance`.
     pressure: Cell<u32>,
-    /// Counts allocations from a larger class; see `should_refetch`.
+    /// Counts calls of `should_refetch`.
     mismatched: Cell<u32>,
     /// The allocations and frees of each class at the last call of `victim`.
     used_at_scan: Box<[Cell<u64>]>,
@@ -112,7 +112,7 @@ impl ThreadCache {
         Some(block)
     }
 
-    /// Caches a freed block. Returns false if there is no room.
+    /// Caches a freed block. Returns false if there is no room, or the pool was dropped.
     #[inline]
     pub(crate) fn push(&self, block: BlockPtr) -> bool {
         let Some(stack) = self.stacks.get(block.tag.index()) else { return false };
@@ -230,9 +230,9 @@ impl ThreadCache {
 
     /// Returns the class from which to take budget for `class`, if any.
     ///
-    /// Candidates share the budget of `class` and would free enough for one of its blocks. Classes that were not used
-    /// since the last call come first, then those with the largest part of the budget. A class in use is taken only if
-    /// its part is larger than that of `class`, or equal.
+    /// Candidates share the budget of `class`; small ones must free enough for one of its blocks. Classes that were not
+    /// used since the last call come first, then those with the largest part of the budget. A class in use is taken
+    /// only if it has at least the part of `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
         if stack.capacity.get() == stack.limit {
@@ -255,7 +255,7 @@ impl ThreadCache {
         best.1.and_then(Class::new)
     }
 
-    /// Lowers the capacity of a magazine to its length, and returns the budget.
+    /// Lowers the capacity of a magazine to its length, and gives the rest back to the budgets.
     pub(crate) fn shrink(&self, class: Class, large: &ByteBudget) {
         let Some(stack) = self.stacks.get(class.index()) else { return };
         let freed = (stack.capacity.get() - stack.len()) as usize * stack.bytes;
@@ -276,7 +276,7 @@ impl ThreadCache {
 
     /// Returns the counts of this thread, which may be slightly old for another thread.
     ///
-    /// Frees are read before allocations, so a block that moves meanwhile counts as live, not as freed twice.
+    /// Frees are read first: a block that is allocated and freed meanwhile counts as live, not as freed only.
     pub(crate) fn counters(&self) -> AllocCounters {
         let mut sum = AllocCounters::default();
         for stack in &self.stacks {

@@ -132,7 +132,7 @@ pub(crate) fn with_cache<R>(id: u64, action: impl FnOnce(&ThreadCache) -> R) -> 
 }
 
 /// Puts the calling thread's cache for the pool `id` into the table; another pool may have evicted it. Creates the
-/// cache with `make`, and passes it to `register`, if necessary. Returns false if the thread is exiting.
+/// cache with `make` and passes it to `register` if necessary. Returns false at thread exit and in a recursive call.
 ///
 /// # Safety
 /// `pool` lives until the cache is closed or detached, and `detach_thread` is the function for it.

@@ -8,18 +8,18 @@ use super::{MAX_BLOCK, MIN_BLOCK, Order};
 ///
 /// So above 256 bytes, a block is at most a quarter larger than the request, and 9 % on average over logarithmic sizes.
 ///
-/// The number counts the quarters of powers of two up to the one that the size closes, from 64 bytes on. The quarters
-/// between 64 and 128, and between 128 and 256, are not classes, so six numbers are unused. In exchange, one formula
-/// without a branch maps a size to the number, and another maps it back.
+/// The number is the position in the sequence 64, 80, 96, 112, 128, 160, … with four sizes per power of two. Below 256,
+/// only the powers of two are classes, so six numbers are unused. In exchange, one formula without a branch maps a size
+/// to the number, and another maps it back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u8);
 
 impl Class {
     /// Above this size, classes are a quarter of a power of two apart.
     const FINE_ABOVE: usize = 256;
-    /// The quarter that 64 bytes close, counted from 1 byte.
+    /// The number of the quarter that ends at 64 bytes: each power of two has four quarters, numbered from 1 byte on.
     const FIRST_QUARTER: u32 = 23;
-    /// The quarter of 1.0 in the bits of a float.
+    /// The bits of 1.0 that hold the exponent and the quarter.
     const QUARTER_OF_ONE: u32 = 1f32.to_bits() >> 21;
 
     /// Returns the smallest class that holds `len` bytes, if one does.
@@ -36,7 +36,7 @@ impl Class {
     }
 
     /// Returns the [`index`](Self::index) of the smallest class that holds `len` bytes, if `len` is 1 to 8 MiB.
-    /// Otherwise returns a larger index, so that a lookup in a list of those classes needs no check before.
+    /// Otherwise returns a larger index, so a lookup in a list of those classes needs no check before.
     ///
     /// It takes half as many instructions as `for_len`. The leading bits of a float hold the logarithm and the quarter;
     /// its last bits may be rounded. A value that is not positive has the sign bit set, so its index is larger than all
@@ -55,6 +55,7 @@ impl Class {
         (len.wrapping_sub(Self::FINE_ABOVE + 1) >> (usize::BITS - 2)) as u32
     }
 
+    /// Returns the smallest class that holds `len` bytes and is a power of two, if there is one.
     #[inline]
     pub(crate) const fn power_for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
@@ -82,10 +83,11 @@ impl Class {
     /// Returns the class with this index, or `None` past the last class and at unused numbers.
     pub(crate) fn new(index: usize) -> Option<Class> {
         let class = Class(u8::try_from(index).ok()?);
-        let is_one = class <= Self::for_len(MAX_BLOCK)? && Self::for_len(class.bytes()) == Some(class);
-        is_one.then_some(class)
+        let is_used = class <= Self::for_len(MAX_BLOCK)? && Self::for_len(class.bytes()) == Some(class);
+        is_used.then_some(class)
     }
 
+    /// Returns the order of the outer block: the smallest power of two that is at least the size.
     #[inline]
     pub(crate) const fn outer(self) -> Order {
         Order::of_block(8 << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2))

@@ -8,7 +8,7 @@ use super::segment::{HEADER, Header, SegmentView, check_header, new_epoch};
 use super::{Backing, Storage, StorageError, whole_pages};
 use crate::RegionKey;
 
-/// Memory in a named file: larger than the main memory, or found by other processes by its name.
+/// Memory in a named file, which can be larger than the main memory. Other processes find it by its name.
 ///
 /// The file has the header of a [`SharedStorage`](crate::SharedStorage) segment. The header is written last, so an
 /// unfinished file is never mistaken for a finished one. Nothing is faulted in. The file stays when the value is
@@ -27,7 +27,7 @@ impl FileStorage {
     ///
     /// # Errors
     /// [`StorageError::Size`] above the address space; [`StorageError::Refused`] if the file exists or cannot be
-    /// created, or its file system has no space or cannot allocate in advance.
+    /// created, allocated or mapped; [`StorageError::Short`] if the header is written only in part.
     ///
     /// # Safety
     /// For as long as the value lives, the file is not truncated, and processes write only at offsets sent to them.
@@ -50,7 +50,7 @@ impl FileStorage {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(path.as_ref(), flags, Mode::RUSR | Mode::WUSR).map_err(os("open"))?;
-        let made = Self::fill(&fd, size, len);
+        let made = Self::allocate_with_header(&fd, size, len);
         let view = made.and_then(|epoch| SegmentView::map(fd, size, epoch, false));
         if view.is_err() {
             // The unfinished file is useless. If it cannot be removed, the original error is more important.
@@ -59,7 +59,7 @@ impl FileStorage {
         Ok(FileStorage { view: view? })
     }
 
-    fn fill(fd: &OwnedFd, size: usize, len: usize) -> Result<u64, StorageError> {
+    fn allocate_with_header(fd: &OwnedFd, size: usize, len: usize) -> Result<u64, StorageError> {
         let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
         rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, (HEADER + size) as u64)
             .map_err(os("fallocate"))?;
@@ -71,15 +71,15 @@ impl FileStorage {
         Ok(header.epoch)
     }
 
-    /// Maps a file that another process has created with [`create`](Self::create).
+    /// Maps a file that this or another process has created with [`create`](Self::create).
     ///
     /// The header is copied once and checked against the file before anything is mapped.
     ///
     /// # Errors
     /// [`StorageError::Owner`] if another user owns the file, [`Unfinished`](StorageError::Unfinished) if its header is
     /// still zero, [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Version`](StorageError::Version),
-    /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it cannot be opened or is not a
-    /// regular file.
+    /// [`Length`](StorageError::Length), or [`Refused`](StorageError::Refused) if it is not a regular file or cannot be
+    /// opened, read or mapped.
     ///
     /// # Safety
     /// For as long as the view lives, the file is not truncated.

@@ -6,9 +6,9 @@ use super::{Backing, Pages, Storage, StorageError, sys, whole_pages};
 
 const HUGE: usize = 2 << 20;
 
-/// Memory in huge pages of 2 MiB from the reserve (`vm.nr_hugepages`), or [`Pages`] if that is empty or not on Linux.
+/// Memory in huge pages of 2 MiB from the reserve of Linux (`vm.nr_hugepages`), or [`Pages`] if that is too small.
 ///
-/// A TLB entry covers 512 times as much, and a device needs 1/512 of the entries to register the memory.
+/// Compared with 4 KiB pages, a TLB entry covers 512 times as much, and a device needs 1/512 of the entries.
 /// [`backing`](Storage::backing) returns which of the two it is:
 ///
 /// ```
@@ -34,10 +34,10 @@ enum Inner {
 }
 
 impl Huge {
-    /// Maps `len` bytes, rounded up to huge pages if the reserve has enough, and faults them in.
+    /// Maps `len` bytes, rounded up to huge pages, and faults them in. Without enough of them, uses [`Pages::create`].
     ///
     /// # Errors
-    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no pages.
+    /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.
     pub fn create(len: usize) -> Result<Huge, StorageError> {
         let inner = match Self::reserved(len) {
             Ok(inner) => inner,

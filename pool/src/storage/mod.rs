@@ -46,7 +46,7 @@ pub enum Backing {
     },
     /// Huge pages of the system's reserve.
     Huge {
-        /// The page size.
+        /// The page size in bytes.
         page: usize,
     },
     /// Memory that other processes may map.
@@ -75,7 +75,7 @@ pub unsafe trait Storage: Send + Sync + fmt::Debug + 'static {
     /// Returns the length in bytes.
     fn size(&self) -> usize;
 
-    /// Returns the page size of this memory.
+    /// Returns the page size of this memory in bytes.
     fn page_size(&self) -> usize {
         sys::page_size()
     }
@@ -113,38 +113,38 @@ unsafe impl Storage for Box<dyn Storage> {
     }
 }
 
-/// The error of a storage that could not be created or attached.
+/// The error of a failed operation on a storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The size exceeds the maximum.
+    /// The size exceeds the maximum, or is too small for a pool.
     Size {
         /// The bytes requested.
         asked: usize,
-        /// The maximum.
+        /// The maximum in bytes, or the smaller size that a source returned.
         most: usize,
     },
     /// A system call or the allocator failed.
     Refused {
-        /// The bytes requested.
+        /// The bytes requested, or 0 if the call has no size.
         asked: usize,
         /// The call that failed.
         call: &'static str,
         /// The error number.
         errno: i32,
     },
-    /// The file is not sealed against truncation, so its memory could vanish.
+    /// The file lacks a seal, so a peer could change its size.
     Unsealed {
         /// The required seals.
         needed: u32,
         /// The seals found.
         found: u32,
     },
-    /// The file is shorter than its header.
+    /// The file is too short for a header and memory, or its header has an unexpected length.
     Short {
         /// The required number of bytes.
         needed: u64,
-        /// The size of the file in bytes.
+        /// The number of bytes found.
         found: u64,
     },
     /// The file does not start with the magic number.
@@ -214,7 +214,7 @@ impl fmt::Display for StorageError {
 
 impl core::error::Error for StorageError {}
 
-/// Rounds `len` up to at least one page of `page` bytes. Fails if the result exceeds `most`.
+/// Rounds `len` up to whole pages of `page` bytes, at least one. Fails if the result exceeds `most`.
 pub(crate) fn whole_pages(len: usize, page: usize, most: usize) -> Result<usize, StorageError> {
     match len.max(1).checked_next_multiple_of(page) {
         Some(size) if size <= most => Ok(size),

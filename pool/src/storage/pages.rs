@@ -7,7 +7,7 @@ use super::{Backing, Storage, StorageError, sys, whole_pages};
 
 const HUGE: usize = 2 << 20;
 
-/// A private anonymous mapping, aligned to 2 MiB, advised to use huge pages, faulted in when made.
+/// A private anonymous mapping, aligned to 2 MiB and advised to use huge pages.
 ///
 /// The first 4 MiB are faulted in when [`create`](Pages::create) returns. A short-lived thread faults in the rest of a
 /// larger mapping, 2 MiB at a time from its start, where a pool allocates first. Pages that are accessed earlier, or
@@ -36,7 +36,7 @@ impl Pages {
     /// The number of bytes that `create` faults in itself.
     const EAGER_BYTES: usize = 2 * HUGE;
 
-    /// Maps `len` bytes, rounded up to whole pages, and faults them in.
+    /// Maps `len` bytes, rounded up to whole pages, and faults in the first 4 MiB.
     ///
     /// # Errors
     /// [`StorageError::Size`] above the address space, [`StorageError::Refused`] if the system has no memory.

@@ -11,7 +11,7 @@ use crate::RegionKey;
 mod header;
 pub(super) use header::{HEADER, Header, new_epoch};
 
-/// A mapping of another process's [`SharedStorage`](crate::SharedStorage) segment: addresses only, no blocks.
+/// A mapping of a [`SharedStorage`](crate::SharedStorage) segment or a file like it: addresses only, no blocks.
 ///
 /// Access through the addresses is unsafe: the processes must agree on who accesses which bytes when, and a peer may
 /// write at any time. Copy a value once, check the copy, then use it.
@@ -27,10 +27,10 @@ pub struct SegmentView {
     epoch: u64,
 }
 
-/// Reads the header of a file of `file` bytes once. Returns the size after the header and the epoch.
-pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), StorageError> {
-    if file <= HEADER as u64 {
-        return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file });
+/// Reads the header of a file of `file_size` bytes once. Returns the size after the header and the epoch.
+pub(super) fn check_header(fd: &OwnedFd, file_size: u64) -> Result<(usize, u64), StorageError> {
+    if file_size <= HEADER as u64 {
+        return Err(StorageError::Short { needed: HEADER as u64 + 1, found: file_size });
     }
     let mut bytes = [0; Header::LEN];
     let read = rustix::io::pread(fd, &mut bytes, 0).map_err(|error| StorageError::os(0, "pread", error))?;
@@ -38,19 +38,26 @@ pub(super) fn check_header(fd: &OwnedFd, file: u64) -> Result<(usize, u64), Stor
         return Err(StorageError::Short { needed: bytes.len() as u64, found: read as u64 });
     }
     let header = Header::decode(&bytes)?;
-    let there = file - HEADER as u64;
+    let size_after_header = file_size - HEADER as u64;
     match usize::try_from(header.size) {
-        Ok(size) if header.size == there && size <= SegmentView::MAX_SIZE => Ok((size, header.epoch)),
-        _ => Err(StorageError::Length { header: header.size, file: there }),
+        Ok(size) if header.size == size_after_header && size <= SegmentView::MAX_SIZE => {
+            Ok((size, header.epoch))
+        }
+        _ => Err(StorageError::Length { header: header.size, file: size_after_header }),
     }
 }
 
 impl SegmentView {
     pub(super) const MAX_SIZE: usize = (isize::MAX as usize & !(HEADER - 1)) - HEADER;
 
-    pub(super) fn map(fd: OwnedFd, size: usize, epoch: u64, now: bool) -> Result<SegmentView, StorageError> {
+    pub(super) fn map(
+        fd: OwnedFd,
+        size: usize,
+        epoch: u64,
+        populate: bool,
+    ) -> Result<SegmentView, StorageError> {
         let mut options = MmapOptions::new();
-        if now {
+        if populate {
             options.populate();
         }
         let map =
@@ -119,7 +126,7 @@ impl SegmentView {
     /// them before the next use.
     ///
     /// # Errors
-    /// As of [`commit`](Self::commit).
+    /// As for [`commit`](Self::commit).
     ///
     /// # Safety
     /// No process uses the bytes.
@@ -138,7 +145,7 @@ impl SegmentView {
     /// Excludes `len` bytes at `offset`, whole pages, from core dumps: a dump would allocate memory for unbacked pages.
     ///
     /// # Errors
-    /// As of [`commit`](Self::commit).
+    /// [`StorageError::Size`] as for [`commit`](Self::commit), [`StorageError::Refused`] if the system call fails.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub fn exclude_from_core_dumps(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         if len == 0 {
@@ -153,7 +160,7 @@ impl SegmentView {
     /// Returns the descriptor to pass to a further peer.
     ///
     /// # Safety
-    /// As of [`SharedStorage::borrow_fd`](crate::SharedStorage::borrow_fd).
+    /// As for [`SharedStorage::borrow_fd`](crate::SharedStorage::borrow_fd).
     pub unsafe fn borrow_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -60,7 +60,7 @@ impl SharedStorage {
     /// [commits](SegmentView::commit) each part before it uses it, and so gets memory near its own CPU.
     ///
     /// # Errors
-    /// As of [`create`](Self::create).
+    /// As for [`create`](Self::create).
     pub fn create_unbacked(len: usize) -> Result<SegmentView, StorageError> {
         let extend = |fd: &OwnedFd, total| {
             rustix::fs::ftruncate(fd, total).map_err(|error| StorageError::os(len, "ftruncate", error))
@@ -73,7 +73,7 @@ impl SharedStorage {
     /// The header is copied once and checked against the file before anything is mapped.
     ///
     /// # Errors
-    /// [`StorageError::Refused`] if it is not a memfd, [`Unsealed`](StorageError::Unsealed),
+    /// [`StorageError::Refused`] if it is not a memfd or cannot be mapped, [`Unsealed`](StorageError::Unsealed),
     /// [`Short`](StorageError::Short), [`Magic`](StorageError::Magic), [`Unfinished`](StorageError::Unfinished),
     /// [`Version`](StorageError::Version), [`Length`](StorageError::Length).
     pub fn attach(fd: OwnedFd) -> Result<SegmentView, StorageError> {
@@ -109,7 +109,7 @@ impl SharedStorage {
 fn make(
     len: usize,
     extend: impl FnOnce(&OwnedFd, u64) -> Result<(), StorageError>,
-    now: bool,
+    populate: bool,
 ) -> Result<SegmentView, StorageError> {
     let size = whole_pages(len, HEADER, SegmentView::MAX_SIZE)?;
     let os = |call| move |error: rustix::io::Errno| StorageError::os(len, call, error);
@@ -119,7 +119,7 @@ fn make(
     let header = Header { size: size as u64, epoch: new_epoch() };
     rustix::io::pwrite(&fd, &header.encode(), 0).map_err(os("pwrite"))?;
     rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(os("fcntl"))?;
-    SegmentView::map(fd, size, header.epoch, now)
+    SegmentView::map(fd, size, header.epoch, populate)
 }
 
 // SAFETY: 1: invariant 1 of `SegmentView`: the mapping is whole, and the seals keep it so; it is unmapped with the

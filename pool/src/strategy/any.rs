@@ -11,7 +11,7 @@ use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey
 
 /// A pool whose type is chosen at run time.
 ///
-/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For comparisons, use [`visit`].
+/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For benchmarks, use [`visit`].
 pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::alloc`].
     ///
@@ -34,7 +34,7 @@ pub trait AnyPool: Send + Sync + fmt::Debug {
 /// A block of an [`AnyPool`].
 pub type AnyBlock = Box<dyn AnyRawBlock>;
 
-/// The methods of any block. Exactly the [`RawBuffer`]s implement it: code relies on that trait for the pointer.
+/// The methods of a block of any pool. Only [`RawBuffer`]s implement this trait: callers rely on their contract.
 ///
 /// ```compile_fail,E0277
 /// # use std::{mem::MaybeUninit, ptr::NonNull};
@@ -129,7 +129,7 @@ pub enum PoolNameError {
     Strategy(String),
     /// No storage has the name.
     Storage(String),
-    /// The strategy does not support the storage: it writes into free blocks, and so could other processes.
+    /// The strategy keeps its lists in free blocks, and other processes could write to the storage.
     Pair(&'static str, &'static str),
 }
 

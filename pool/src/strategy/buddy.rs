@@ -7,7 +7,7 @@ use crate::{AllocError, Block, Pool, PoolStats, Storage, StorageError};
 
 /// How a pool grows: regions double in size, from the first to the largest, until the limit.
 ///
-/// Blocks of up to half the largest region share regions; a larger block gets a region of its own, of its size.
+/// Blocks of up to half the largest region share regions; a larger one gets its own, except in the pools of the paper.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Pages, Pool};
@@ -56,8 +56,8 @@ impl Growth {
 
     /// Merges each freed block at once with its free neighbours, as in the mpjbuf paper.
     ///
-    /// By default, a region keeps a few groups split, which are likely to be split again, until a request finds no
-    /// block. That saves a small block some ten nanoseconds. No request fails because of it.
+    /// By default, a region keeps a few merges pending until a request finds no block, because the same blocks are
+    /// likely to be split again. This saves some ten nanoseconds for a small block. No request fails because of it.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};
@@ -97,8 +97,9 @@ const fn power(bytes: usize) -> usize {
 
 /// A pool over buddy allocators, one for each region.
 ///
-/// A block has the smallest power of two that holds the request, at least 64 bytes. The map of free blocks lies outside
-/// the memory. Allocating and freeing takes one lock and some tens of nanoseconds, however many blocks are live.
+/// The size of a block is the smallest power of two that holds the request, at least 64 bytes, or whole pages if it has
+/// its own region. The map of free blocks lies outside the memory. Without a new region, a call takes one lock and
+/// some tens of nanoseconds.
 ///
 /// ```
 /// use mpj_pool::{Buddy, Growth, Heap, Pool, RawBuffer};
@@ -140,7 +141,7 @@ impl<S: Storage> Buddy<S> {
     /// ```
     ///
     /// # Errors
-    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or without memory for its map.
+    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or its map cannot be allocated.
     pub fn fixed(storage: S) -> Result<Buddy<S>, StorageError> {
         Ok(Buddy { arena: Arena::fixed(storage, None)? })
     }

@@ -35,7 +35,7 @@ pub struct Magazine<S: Storage> {
 }
 
 impl<S: Storage> Magazine<S> {
-    /// The maximum number of bytes that a thread caches in small blocks, and again in blocks above 512 KiB.
+    /// The budget of a thread in bytes for small blocks, and again for blocks above 512 KiB.
     const BUDGET: usize = 8 << 20;
 
     /// Creates an empty pool, which gets its regions from `source` when it needs them.
@@ -52,7 +52,7 @@ impl<S: Storage> Magazine<S> {
     /// Creates a pool over one storage, such as a shared segment or a registered region.
     ///
     /// # Errors
-    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or without memory for its map.
+    /// [`StorageError::Size`] if the storage has less than 64 bytes or more than 8 TiB, or its map cannot be allocated.
     pub fn fixed(storage: S) -> Result<Magazine<S>, StorageError> {
         let caching = CacheShared::new(budget(storage.size()));
         Ok(Self::over(Arena::fixed(storage, Some(caching))?))

@@ -1,4 +1,4 @@
-//! The pools, one file each, and their selection by name.
+//! The pools and their selection by name. Those of the mpjbuf paper are in `paper`.
 
 mod any;
 #[allow(unsafe_code, reason = "owns an arena that blocks may outlive")]

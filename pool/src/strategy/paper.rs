@@ -29,7 +29,7 @@ pub(crate) struct BlockPos {
 
 /// How a strategy records free blocks.
 pub(crate) trait FreeLists: Send + Default + fmt::Debug + 'static {
-    /// Returns the bytes in front of a block for `len` bytes that the strategy uses itself.
+    /// Returns how many bytes the strategy itself uses in front of the `len` bytes of a block.
     fn overhead(len: usize) -> usize;
 
     /// Adds a region, which is one free block of `level`.
@@ -53,7 +53,7 @@ pub(crate) struct PaperPool<S, B> {
 
 #[derive(Debug)]
 struct State<S, B> {
-    // Dropped before the regions, which it may write to.
+    // Dropped before the regions, to which it has pointers.
     free_lists: B,
     regions: Vec<S>,
     stats: PoolStats,
@@ -65,7 +65,7 @@ pub struct PaperBlock<S: Storage, B: 'static> {
     base: NonNull<u8>,
     capacity: usize,
     pos: BlockPos,
-    /// Frees the block. A function pointer, so that this type needs no bound that its users would have to name.
+    /// Frees the block. A function pointer, so that this public type needs no bound on the private `FreeLists`.
     drop_fn: fn(&mut PaperBlock<S, B>),
 }
 

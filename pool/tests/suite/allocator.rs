@@ -25,7 +25,7 @@ struct Allocation {
 }
 
 impl Allocation {
-    /// Checks the allocation, and fills the requested bytes with `fill`.
+    /// Checks the allocation and its `kept` bytes, and fills all bytes after them with `fill`.
     fn new(got: NonNull<[u8]>, layout: Layout, kept: &[u8], zeroed: bool, fill: u8) -> Self {
         assert!(got.len() >= layout.size(), "{} bytes for {layout:?}", got.len());
         let at = got.cast::<u8>();
@@ -64,7 +64,7 @@ enum Change {
     Shrink,
 }
 
-/// Moves `allocation` to another layout, whose size the caller has chosen for `change_kind`.
+/// Changes the layout of `allocation` to `new`, which has a valid size for `change_kind`.
 fn change(
     memory: &PoolAllocator<'_, Heap>,
     allocation: Allocation,
@@ -118,10 +118,11 @@ fn rejected_alignment_leaves_the_memory_unchanged() {
     let memory = PoolAllocator::new(&pool);
     let (old, new) = (layout(100, 3), layout(200, ALIGNS));
     let allocation = Allocation::new(memory.allocate(old).expect("memory"), old, &[], false, 7);
-    // SAFETY: allocated with `old`; `new` is larger. What fails leaves the memory to the caller.
-    unsafe { memory.grow(allocation.at, old, new) }.expect_err("no block is aligned so");
+    // SAFETY: allocated with `old`; `new` is larger. A failed call leaves the memory to the caller.
+    unsafe { memory.grow(allocation.at, old, new) }.expect_err("no block has this alignment");
     // SAFETY: the same, with a layout that is no larger.
-    unsafe { memory.shrink(allocation.at, old, layout(50, ALIGNS)) }.expect_err("no block is aligned so");
+    unsafe { memory.shrink(allocation.at, old, layout(50, ALIGNS)) }
+        .expect_err("no block has this alignment");
     free(&memory, allocation);
     assert_eq!(pool.stats().live_blocks, 0);
 }

@@ -92,13 +92,13 @@ pub(crate) fn pool<P: Pool + 'static>(limit: usize, make: impl Fn() -> P) {
     pool_with_tags(limit, 1, make);
 }
 
-/// The same for pools whose blocks of 64 KiB take up to `share` times as much.
-pub(crate) fn pool_with_tags<P: Pool + 'static>(limit: usize, share: usize, make: impl Fn() -> P) {
+/// The same for pools whose blocks of 64 KiB take up to `tag_factor` times as much.
+pub(crate) fn pool_with_tags<P: Pool + 'static>(limit: usize, tag_factor: usize, make: impl Fn() -> P) {
     sizes(&make());
-    limits(&make(), limit, share);
+    limits(&make(), limit, tag_factor);
     merging(&make());
     threads(&make());
-    outlives(make());
+    blocks_outlive_pool(make());
 }
 
 fn sizes(pool: &impl Pool) {
@@ -134,7 +134,7 @@ fn sizes(pool: &impl Pool) {
     pool.validate().unwrap();
 }
 
-fn limits(pool: &impl Pool, limit: usize, share: usize) {
+fn limits(pool: &impl Pool, limit: usize, tag_factor: usize) {
     for len in [usize::MAX, usize::MAX - 63, isize::MAX as usize, limit + 1] {
         let error = pool.alloc(len).unwrap_err();
         assert_eq!((error.requested, error.live_bytes), (len, 0));
@@ -156,7 +156,7 @@ fn limits(pool: &impl Pool, limit: usize, share: usize) {
     let granted: usize = blocks.iter().map(RawBuffer::capacity).sum();
     assert!(matches!(error.kind, AllocErrorKind::Full { capacity } if capacity <= limit), "{error:?}");
     assert_eq!(error.live_bytes, granted);
-    assert!(((blocks.len() + 1) * share) << 16 > largest, "all memory can be allocated");
+    assert!(((blocks.len() + 1) * tag_factor) << 16 > largest, "all memory can be allocated");
     drop(blocks.pop());
     blocks.push(pool.alloc(1 << 16).unwrap());
     pool.validate().unwrap();
@@ -213,7 +213,7 @@ fn threads(pool: &(impl Pool + 'static)) {
     pool.validate().unwrap();
 }
 
-fn outlives<P: Pool + 'static>(pool: P) {
+fn blocks_outlive_pool<P: Pool + 'static>(pool: P) {
     let mut blocks: Vec<_> = (0..10u64).map(|seed| (pool.alloc(5000).unwrap(), seed)).collect();
     drop(pool);
     for (block, seed) in &mut blocks {

@@ -1,4 +1,4 @@
-//! A dropped pool frees its memory, whichever thread frees its last block.
+//! A dropped pool frees its memory when a thread that has not allocated from it frees the last block.
 #![allow(unsafe_code, reason = "implements a storage")]
 
 use std::sync::Arc;
@@ -34,5 +34,5 @@ fn a_thread_that_only_frees_caches_no_block_of_a_dropped_pool() {
     let block = std::thread::scope(|scope| scope.spawn(|| pool.alloc(1000).unwrap()).join().unwrap());
     drop(pool);
     drop(block);
-    assert_eq!(Arc::strong_count(&watch), 1, "the memory of a dropped pool");
+    assert_eq!(Arc::strong_count(&watch), 1, "the memory of the dropped pool is freed");
 }

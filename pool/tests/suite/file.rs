@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use mpj_pool::{FileStorage, Growth, Magazine, Pool, RawBuffer, Storage, StorageError};
 
-/// A path without a file, which is removed again on drop.
+/// A temporary path. A file there is removed on creation and on drop of this value.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -59,7 +59,7 @@ fn each_defect_of_a_file_has_its_error() {
     assert_eq!(attach(&path), Ok(8192));
     assert!(
         matches!(create(&path, 8192), Err(StorageError::Refused { call: "open", errno: 17, .. })),
-        "there"
+        "the file exists"
     );
     let file = fs::OpenOptions::new().write(true).open(&path.0).unwrap();
     let (good, mut header) = (fs::read(&path.0).unwrap(), [0; 32]);

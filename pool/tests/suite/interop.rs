@@ -1,4 +1,4 @@
-//! Blocks in types of other crates.
+//! Filled blocks, and blocks in types of other crates.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! All tests that need no process of their own, in one program.
+//! All integration tests except `odd_alloc`, which replaces the global allocator.
 
 mod allocator;
 mod contracts;

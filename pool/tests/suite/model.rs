@@ -15,8 +15,8 @@ enum Operation {
     Alloc(usize),
     Free(usize),
     FreeOnOtherThread(usize),
-    /// A thread allocates, frees all blocks but one, and exits.
-    Visit(usize),
+    /// A new thread allocates up to five blocks, frees all except one, and exits.
+    AllocOnOtherThread(usize),
     Grow(usize, usize),
     Trim,
     Validate,
@@ -32,7 +32,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         10 => size.clone().prop_map(Operation::Alloc),
         2 => (any::<usize>(), size.clone()).prop_map(|(at, len)| Operation::Grow(at, len)),
-        1 => size.prop_map(Operation::Visit),
+        1 => size.prop_map(Operation::AllocOnOtherThread),
         6 => any::<usize>().prop_map(Operation::Free),
         2 => any::<usize>().prop_map(Operation::FreeOnOtherThread),
         1 => Just(Operation::Trim),
@@ -89,12 +89,12 @@ fn walk<P: Pool<Block: Grows> + 'static>(pool: P, operations: Vec<Operation>) {
                 fill(&mut block, seed);
                 live.push((block, seed));
             }
-            Operation::Visit(len) => std::thread::scope(|scope| {
-                let visit = scope.spawn(|| {
+            Operation::AllocOnOtherThread(len) => std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
                     let blocks: Vec<_> = (0..5).map_while(|_| pool.alloc(len).ok()).collect();
                     blocks.into_iter().next()
                 });
-                if let Some(mut block) = visit.join().unwrap() {
+                if let Some(mut block) = thread.join().unwrap() {
                     extents.insert(&block);
                     fill(&mut block, seed);
                     live.push((block, seed));

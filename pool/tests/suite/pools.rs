@@ -34,7 +34,7 @@ fn buddy_fixed_on_heap() {
 }
 
 #[test]
-fn buddy_fixed_on_an_odd_size() {
+fn buddy_fixed_on_a_size_between_powers_of_two() {
     crate::contracts::pool(MIB + 12_288, || Buddy::fixed(Heap::create(MIB + 12_288).unwrap()).unwrap());
 }
 
@@ -340,7 +340,7 @@ fn large_blocks_get_regions_of_their_size() {
 }
 
 #[test]
-fn idle_regions_are_freed_under_the_limit() {
+fn idle_regions_are_freed_when_the_limit_is_reached() {
     let pool = Buddy::growing(Growth::default().max_region(2 * MIB).limit(8 * MIB), Heap::create);
     drop(pool.alloc(5 * MIB).unwrap());
     assert_eq!(pool.stats().region_bytes, 5 * MIB as u64);
@@ -465,24 +465,24 @@ fn a_thread_caches_large_blocks_whatever_others_cache() {
         })
     };
     // One thread caches all it can, another only allocates, and both keep running.
-    let (keep, ask) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
+    let (ready, end) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             drop((0..64).map(|_| pool.alloc(MIB).unwrap()).collect::<Vec<_>>());
-            keep.wait();
-            ask.wait();
+            ready.wait();
+            end.wait();
         });
         scope.spawn(|| {
             let held: Vec<_> = (1..16).map(|size| pool.alloc(size * MIB / 2).unwrap()).collect();
-            keep.wait();
-            ask.wait();
+            ready.wait();
+            end.wait();
             drop(held);
         });
-        keep.wait();
+        ready.wait();
         assert_eq!(hits(&pool), 100);
         pool.trim();
         assert_eq!(hits(&pool), 100);
-        ask.wait();
+        end.wait();
     });
 }
 
@@ -502,7 +502,7 @@ fn blocks_of_a_larger_class_are_replaced() {
 }
 
 #[test]
-fn streams_between_threads_get_full_batches_after_any_history() {
+fn streams_between_threads_get_full_batches_after_mixed_sizes() {
     let pool = Magazine::growing(Growth::default(), Heap::create);
     let (mut seed, mut live) = (1u64, Vec::new());
     live.resize_with(256, || None);
@@ -555,7 +555,7 @@ fn single_block_regions_do_not_raise_the_cache_budget() {
 fn pending_storages_count_against_the_limit() {
     static POOL: OnceLock<Unpooled<Heap>> = OnceLock::new();
     let within = || {
-        // Another thread could call this at the same time; here it is the same thread.
+        // Stands for a concurrent call of another thread.
         let error = POOL.get().unwrap().alloc(40 << 10).unwrap_err();
         assert_eq!(error.kind, AllocErrorKind::Full { capacity: 96 << 10 });
     };

@@ -1,4 +1,4 @@
-//! Errors of the system: the error value contains the request.
+//! Failed system calls: the error contains the request. A thread that cannot be started is not an error.
 #![cfg(all(target_os = "linux", not(mpj_portable)))]
 
 use std::io::Write;

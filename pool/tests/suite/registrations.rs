@@ -20,17 +20,17 @@ struct MockDevice {
 
 #[derive(Debug)]
 struct MockRegistration {
-    of: Arc<MockDevice>,
+    device: Arc<MockDevice>,
     base: usize,
 }
 
 // SAFETY: it accesses no memory at all.
 unsafe impl RegionRegistration for MockRegistration {
     fn deregister(&self) -> Result<(), RegisterError> {
-        if self.of.has_window {
+        if self.device.has_window {
             return Err(RegisterError { call: "ibv_dereg_mr", errno: 16 });
         }
-        assert!(self.of.ranges.lock().unwrap().remove(&self.base).is_some(), "deregistered once");
+        assert!(self.device.ranges.lock().unwrap().remove(&self.base).is_some(), "deregistered once");
         Ok(())
     }
 }
@@ -48,7 +48,7 @@ fn register(device: &Arc<MockDevice>, id: u64, block: &impl RawBuffer) -> Result
             return Err(RegisterError { call: "ibv_reg_mr", errno: 12 });
         }
         assert!(ranges.insert(base, (len, Access::REMOTE)).is_none(), "registered once");
-        Ok(Arc::new(MockRegistration { of: Arc::clone(device), base }))
+        Ok(Arc::new(MockRegistration { device: Arc::clone(device), base }))
     })?;
     let known: &dyn std::any::Any = &*known;
     Ok(known.downcast_ref::<MockRegistration>().expect("a registration of this device").base)

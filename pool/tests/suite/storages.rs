@@ -1,4 +1,4 @@
-//! Every storage in the conformance suite.
+//! Every storage in the conformance suite, and its kind of memory.
 
 #![allow(unsafe_code, reason = "functions on files are unsafe; no other code uses these files")]
 

@@ -10,7 +10,7 @@ use mpj::pool::strategy::{STORAGES, STRATEGIES};
 
 use crate::perf;
 
-/// Maximum number of ranks in one process: with more, they only wait for each other.
+/// Maximum number of ranks in one process: with more, the ranks mostly wait for each other.
 const MAX_THREADS: usize = 256;
 
 /// Measures messages, collectives, datatypes, pools and codecs
@@ -73,9 +73,9 @@ pub(crate) enum Program {
     Ranks(RankProgram),
     /// Memory pools and other allocators, in one process without ranks
     ///
-    /// Strategies: magazine (the default pool), buddy (the same without magazines), buddy1 and buddy2 (of the mpjbuf paper),
-    /// unpooled. Storages: pages and heap (the direct and indirect buffers of the paper). Contenders run interleaved. The ratio
-    /// is the median of the rounds' ratios to the best contender of another strategy. Takes half a minute.
+    /// Strategies: magazine (the default pool), buddy (without thread caches), buddy-eager (merges at each free), buddy1
+    /// and buddy2 (of the mpjbuf paper), unpooled. Storages: pages and heap (the direct and indirect buffers of the paper).
+    /// Contenders run interleaved. The ratio is the median of the rounds' ratios to the best other strategy's contender.
     ///
     /// POOL,test,strategy,storage,bytes,ns (median),ratio to best other
     ///
@@ -83,8 +83,8 @@ pub(crate) enum Program {
     Pools(PoolsArgs),
     /// Codecs of objects and other serializers, in one process without ranks
     ///
-    /// Values: 100k f64 (also marked as plain memory, Raw), a mesh of nested vectors, log records. encode writes to existing
-    /// memory, decode makes a value and drops it. The build feature comparators adds bincode 2, bitcode, rkyv and wincode.
+    /// Values: 100k f64 (also as plain memory, Raw), a mesh of nested vectors, log records. encode reuses memory (except
+    /// bitcode with serde), decode drops the value. The feature comparators adds bincode 2, bitcode, rkyv and wincode.
     ///
     /// SERDE,value,codec,kind,way,bytes,ns (median),ratio to best other serde,to best other,to memcpy
     Serde(SerdeArgs),

@@ -1,6 +1,6 @@
 //! `mpj-perf` measures the cost of messages, collectives, datatypes, pools and codecs: see `mpj-perf --help`.
 //!
-//! Exit status: 0 measured; 1 a rank failed; 2 invalid command line.
+//! Exit status: 0 measured; 1 a rank or a measurement failed; 2 invalid command line.
 
 #![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     if is_rejected.into_inner() { ExitCode::from(USAGE) } else { exit_code }
 }
 
-/// Returns why a program cannot draw its picture, if it cannot: checked before the long measurement.
+/// Returns why a program cannot draw its picture, if it cannot. Called before the long measurement.
 fn svg_error(program: &Program, path: &Path) -> Option<String> {
     match program {
         Program::Pools(args) if !args.tests.is_empty() && !args.tests.contains(&perf::pools::Test::One) => {

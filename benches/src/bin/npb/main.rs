@@ -5,7 +5,7 @@
 //! mpjrun -n 4 npb cg A       four ranks as processes
 //! ```
 //!
-//! Exit status: 0 the answer is verified; 1 it is not, or a rank failed; 2 invalid command line.
+//! Exit status: 0 the run verifies; 1 it does not, a rank failed, or the output failed; 2 invalid command line.
 
 #![allow(clippy::print_stderr, reason = "errors are printed to stderr")]
 
@@ -24,12 +24,12 @@ use npb::{Class, RunReport};
 
 mod npb;
 
-/// The exit status if the answer is not the published one.
+/// The exit status if the run does not verify, or its report cannot be written.
 const FAILED: u8 = 1;
 /// The exit status for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
 
-/// Maximum number of ranks in one process: with more, they only wait for each other.
+/// Maximum number of ranks in one process: with more, the ranks mostly wait for each other.
 const MAX_THREADS: usize = 256;
 
 /// The NAS Parallel Benchmarks on mpj

@@ -11,16 +11,16 @@ use crate::codec::MAX_ZERO_SIZED;
 /// Elements with bytes cannot outnumber the bytes. Zero-sized elements are counted only at the end, so that the loop
 /// over other elements has no test. Until then the limit is the bytes plus the zero-sized elements still allowed.
 ///
-/// Its own copy of the reader stays in registers; at the end the outer reader takes over the position.
+/// Its own copy of the reader stays in registers; `drop` copies it back to the outer reader.
 pub(super) struct LengthPrefixed<'a, 'de> {
     reader: Reader<'de>,
     outer: &'a mut Reader<'de>,
     left: usize,
     /// Announced elements that are above the limit.
     surplus: u64,
-    /// Elements to read, and unread bytes, at the beginning.
+    /// Numbers of elements to read and of unread bytes, both at the beginning.
     count: usize,
-    from: usize,
+    initial_bytes: usize,
     hint: usize,
 }
 
@@ -28,14 +28,14 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
     #[inline]
     pub(super) fn new(outer: &'a mut Reader<'de>, announced: u64) -> Self {
         let mut reader = *outer;
-        let from = reader.rest.len();
-        let most = from.saturating_add(reader.zero_sized as usize);
+        let initial_bytes = reader.rest.len();
+        let most = initial_bytes.saturating_add(reader.zero_sized as usize);
         let count = usize::try_from(announced).map_or(most, |count| count.min(most));
-        // Limited to what the bytes can fill, so that a false length reserves no memory. The limit is per value,
+        // At most one element per byte, so that a false length does not reserve much memory. The budget is per value,
         // because each nested level could contain the same length.
-        let hint = count.min(from).min(reader.byte_budget);
+        let hint = count.min(initial_bytes).min(reader.byte_budget);
         reader.byte_budget -= hint;
-        Self { reader, outer, left: count, surplus: announced - count as u64, count, from, hint }
+        Self { reader, outer, left: count, surplus: announced - count as u64, count, initial_bytes, hint }
     }
 
     #[inline]
@@ -50,7 +50,7 @@ impl<'a, 'de> LengthPrefixed<'a, 'de> {
     }
 
     fn end(&mut self) -> Result<(), CodecError> {
-        let taken = self.from - self.reader.rest.len();
+        let taken = self.initial_bytes - self.reader.rest.len();
         let empty = u32::try_from(self.count.saturating_sub(taken)).unwrap_or(u32::MAX);
         let rest = self.reader.zero_sized.checked_sub(empty).filter(|_| self.surplus == 0);
         self.reader.zero_sized = rest.ok_or(CodecError::TooManyZeroSized { limit: MAX_ZERO_SIZED })?;

@@ -13,7 +13,7 @@ pub(super) struct Reader<'de> {
     depth: u32,
     /// Further zero-sized elements that are allowed.
     pub(super) zero_sized: u32,
-    /// Elements that memory may still be reserved for: in a valid value each has at least one byte.
+    /// Number of elements for which memory may still be reserved: one per byte of the value.
     pub(super) byte_budget: usize,
 }
 

@@ -152,7 +152,7 @@ impl Model {
         all
     }
 
-    /// The indices of an array for which `owned` (dimension, index) is true in every dimension, with all bounds.
+    /// The elements of an array with `owned(dimension, index)` in every dimension, with the bounds of the array.
     fn array(
         sizes: &[usize],
         order: ArrayOrder,

@@ -23,7 +23,7 @@ impl ParkedRank {
         })
     }
 
-    /// Waits for new work as the engine's waiting loop does while another thread holds the progress lock.
+    /// Waits for new work as the engine's wait loop does while another thread holds the progress lock.
     fn wait(&self, mut limit: ParkBackoff) {
         while !self.news.load(Ordering::Relaxed) {
             self.parking.park(&mut limit, || self.news.load(Ordering::Relaxed));
@@ -31,8 +31,8 @@ impl ParkedRank {
     }
 }
 
-/// Threads park for a short time, and one notification follows when all are counted. A thread that is not yet counted
-/// might miss a notification; the limit of its wait covers that.
+/// Threads park with the shortest limit, and one notification follows when all are counted. A thread that is not yet
+/// counted might miss a notification, which only the limit of its wait ends.
 fn notification_wakes(threads: usize) {
     loom::model(move || {
         let scene = ParkedRank::new();
@@ -62,7 +62,7 @@ fn notification_wakes_all_parked_threads() {
     notification_wakes(2);
 }
 
-/// A condition may notify by itself: other threads, and its own thread, which then checks again.
+/// The condition `ready` may call `notify`, which wakes other threads and makes this call of `park` return.
 #[test]
 fn condition_runs_without_the_lock() {
     loom::model(|| {
@@ -83,7 +83,7 @@ fn condition_runs_without_the_lock() {
     });
 }
 
-/// The notifying thread does not know whether a thread is counted yet.
+/// The notification can come before or after the other thread is counted.
 #[test]
 fn long_park_misses_no_notification() {
     loom::model(|| {
@@ -98,8 +98,7 @@ fn long_park_misses_no_notification() {
     });
 }
 
-/// The parking thread is not notified of new work. It must take over the progress lock, which the other thread
-/// releases.
+/// The parked thread must take over the progress lock that the notifying thread has released.
 #[test]
 fn long_park_takes_over_the_progress_lock() {
     loom::model(|| {

@@ -20,8 +20,8 @@ impl PollState {
     /// Polls the task, unless another thread is polling it: that thread then polls once more if `has_progress`. Returns
     /// whether this call completed the task.
     pub(super) fn poll(&self, has_progress: bool, mut poll: impl FnMut() -> bool) -> bool {
-        // SYNC task-hand (acquire, release): the next poll, on whichever thread, sees everything that this thread saw
-        // move.
+        // SYNC task-hand (acquire, release): the next poll, on any thread, sees everything that this thread has seen
+        // before.
         let before = if has_progress {
             self.0.swap(NOTIFIED, Ordering::AcqRel)
         } else {
@@ -32,7 +32,7 @@ impl PollState {
             return false;
         }
         loop {
-            // SYNC task-hand (acquire): with everything noted until now.
+            // SYNC task-hand (acquire): see what the notifying threads have seen.
             self.0.swap(RUNNING, Ordering::AcqRel);
             if poll() {
                 // The state never returns to `IDLE`, so the task is never polled again.

@@ -7,10 +7,10 @@ use super::super::frame::{BatchEntry, ENTRY, HEADER, IbvFrameKind};
 use super::{ConnState, QpConnection, SendState};
 use crate::device::{HEAD_MAX, PostError};
 
-/// Marks the slot of an open batch: exceeds the number of every completed work request.
+/// The value of [`SendState::used`] for the slot of an unsent batch, greater than the number of any work request.
 const OPEN: u64 = u64::MAX;
 
-/// A batch: the slot of its frames, and its length so far.
+/// A batch that is not sent yet: its slot, and its length in bytes so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
     pub(super) slot: usize,
@@ -18,7 +18,7 @@ pub(super) struct Batch {
 }
 
 impl QpConnection {
-    /// Appends a frame to the batch, or starts a batch. The caller has checked that the frame fits.
+    /// Appends a frame to the batch, or starts a batch in a free slot. The caller has checked that the frame fits.
     pub(super) fn add_to_batch(
         &self,
         sending: &mut SendState,
@@ -81,7 +81,7 @@ impl QpConnection {
         self.has_batch.load(Ordering::Relaxed)
     }
 
-    /// Sends the batch. Returns whether it remains, for lack of room.
+    /// Sends the batch. Returns whether it remains because credit or a work request is lacking.
     pub(in crate::ibvdev) fn flush(&self) -> Result<bool, PostError> {
         if !self.has_batch() || self.state() != ConnState::Established {
             return Ok(false);

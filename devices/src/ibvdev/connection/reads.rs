@@ -9,16 +9,16 @@ use super::super::wr_id::WrId;
 use super::{ConnState, QpConnection};
 use crate::device::{OpToken, PostError};
 
-/// The maximum number of keys that a peer can revoke. A peer that follows the protocol revokes one for each
-/// rendezvous message that it cancels.
+/// The maximum number of keys that a peer can revoke over one connection. The engine revokes a key only if it reclaims
+/// memory without FIN, for example to cancel a rendezvous message.
 const MAX_REVOKED: usize = 1 << 20;
 
 impl QpConnection {
-    /// Posts a read of `len` bytes from the memory that a key names, from its byte `at` on.
+    /// Posts a read of `len` bytes to `base`, from the memory that a key names, beginning at its byte `at`.
     ///
     /// # Safety
-    /// The memory at `base` stays valid, and nothing else accesses it, until the completion of the read was reported,
-    /// or the queue pair is destroyed.
+    /// The memory at `base` stays valid, and nothing else accesses it, until the completion of the read is reported or
+    /// the queue pair is destroyed.
     pub(in crate::ibvdev) unsafe fn read(
         &self,
         key: &RdmaKey,
@@ -58,7 +58,7 @@ impl QpConnection {
     /// Revokes a key of this rank's memory at the peer. Returns whether the peer will confirm that, as `op`.
     pub(in crate::ibvdev) fn revoke(&self, key: u64, op: OpToken) -> bool {
         let mut sending = self.sending();
-        // A key is sent only over an established connection, so the peer has none.
+        // Before the connection is established, the peer has no key. After it is closed, this end serves no read.
         if self.state() != ConnState::Established {
             return false;
         }
@@ -77,11 +77,11 @@ impl QpConnection {
         Some(revoking.swap_remove(at).1)
     }
 
-    /// Records that the peer has revoked a key, and confirms that when the reads in progress have completed.
+    /// Records that the peer has revoked a key. Confirms that at once, or when the reads in progress have completed.
     pub(in crate::ibvdev) fn on_revoke(&self, key: u64) -> Result<(), PostError> {
         let mut sending = self.sending();
         if sending.revoked.len() >= MAX_REVOKED {
-            return Err(PostError::Broken("it revoked more keys than can exist".into()));
+            return Err(PostError::Broken("it revoked more than 2^20 keys".into()));
         }
         sending.revoked.insert(key);
         match sending.reads.back().copied() {

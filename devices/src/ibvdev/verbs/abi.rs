@@ -30,7 +30,7 @@ pub(super) struct RawContext {
     pub(super) async_fd: c_int,
 }
 
-/// The table of the calls that post and poll; unused entries have no type.
+/// The table of the functions that post and poll. The functions that this crate does not call have no type here.
 #[repr(C)]
 pub(super) struct ContextOps {
     _to_poll: [*mut c_void; 11],
@@ -117,7 +117,7 @@ pub(super) struct DeviceAttr {
     pub(super) ports: u8,
 }
 
-/// The attributes of a port, to the last field in the library's first version.
+/// The attributes of a port, with the fields of rdma-core 44.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct PortAttr {
@@ -137,7 +137,7 @@ pub(super) struct PortAttr {
     _flags2: u16,
 }
 
-/// A GID, aligned for the two 64-bit numbers as which the library may read it.
+/// A GID, aligned for the library, which can read it as two 64-bit numbers.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gid {
@@ -188,7 +188,7 @@ pub(super) struct QpInitAttr {
     pub(super) all_signalled: c_int,
 }
 
-/// The new attributes of a queue pair; all fields are zero except those that a mask names.
+/// The new attributes of a queue pair. A [mask] names the fields that are set; the others are zero.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct QpAttr {
@@ -257,7 +257,7 @@ pub(super) struct Datagram {
     pub(super) qkey: u32,
 }
 
-/// The arguments of a work request in addition to its pieces; as long as the longest variant that the library knows.
+/// The arguments of a work request in addition to its pieces. `none` is as long as the longest variant of the library.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Request {
@@ -313,7 +313,7 @@ pub(crate) struct Wc {
 
 #[repr(C)]
 pub(super) struct AsyncEvent {
-    /// A pointer, or in its first bytes the number of a port.
+    /// A pointer to the object that has failed, or the number of a port in the first four bytes.
     pub(super) element: u64,
     pub(super) kind: c_uint,
 }
@@ -375,7 +375,7 @@ pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
 pub(super) const EVENT_PORT_ERROR: c_uint = 10;
 pub(super) const EVENT_SRQ_ERROR: c_uint = 14;
 
-// These are the sizes and offsets that the C compiler reports for the header of rdma-core 44 on this kind of machine.
+// These are the sizes and offsets that a C compiler reports for the header of rdma-core 44 on 64-bit machines.
 // `devices/check/bindings` compares all declarations of this file with the output of bindgen.
 #[cfg(target_pointer_width = "64")]
 const _: () = {

@@ -173,7 +173,7 @@ impl Context {
     /// Returns the state of a port.
     ///
     /// # Errors
-    /// The error of the system if the port does not exist.
+    /// The error of the system, for example if the port does not exist.
     pub(crate) fn port(&self, number: u8) -> io::Result<Port> {
         let mut attr = MaybeUninit::<abi::PortAttr>::zeroed();
         // SAFETY: the pointer for the result is valid for writes.
@@ -223,7 +223,7 @@ impl Context {
         unsafe { sys::borrow_fd(context.async_fd) }
     }
 
-    /// Returns the next event of the device that concerns this crate, if there is one. Never blocks.
+    /// Returns the next event of the device that [`DeviceEvent`] names, if there is one. Never blocks.
     pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         loop {
             let mut event = abi::AsyncEvent { element: 0, kind: 0 };
@@ -237,14 +237,14 @@ impl Context {
                 abi::EVENT_DEVICE_FATAL | abi::EVENT_CQ_ERROR | abi::EVENT_SRQ_ERROR => DeviceEvent::Failed,
                 abi::EVENT_PORT_ERROR => DeviceEvent::LinkLost(event.port()),
                 abi::EVENT_PORT_ACTIVE => DeviceEvent::LinkBack(event.port()),
-                // A broken queue pair reports that by its completions.
+                // The other events need no action here. A broken queue pair is noticed by its completions.
                 _ => continue,
             });
         }
     }
 
-    /// Replaces the event source of the device by a pipe, and returns the pipe's writer. Each event has the format of
-    /// the kernel: the port in 8 bytes, the kind in 4 bytes, and 4 reserved bytes.
+    /// Makes the device read its events from a pipe, and returns the pipe's writer. Each event has the format of the
+    /// kernel: the port in 8 bytes, the kind in 4 bytes, and 4 reserved bytes.
     #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
     pub(crate) fn replace_event_source(&self) -> io::PipeWriter {
         let (events, writer) = io::pipe().unwrap();
@@ -255,12 +255,12 @@ impl Context {
     /// Returns the description of a completion status.
     pub(crate) fn explain(&self, status: u32) -> String {
         // SAFETY: the function accepts any number.
-        let words = unsafe { (self.functions.wc_status_str)(status) };
-        if words.is_null() {
+        let text = unsafe { (self.functions.wc_status_str)(status) };
+        if text.is_null() {
             return format!("status {status}");
         }
         // SAFETY: the text is a static C string.
-        unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
 

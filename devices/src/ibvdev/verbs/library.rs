@@ -1,4 +1,4 @@
-//! Loads libibverbs at first use, so a program also starts where the library is not installed.
+//! Loads libibverbs at first use, so that a program also starts on a system without the library.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -91,7 +91,7 @@ fn load() -> Result<Functions, String> {
     })?;
     let functions = Functions::bind(&library).map_err(|e| format!("{NAME} lacks a function: {e}"));
     if let Ok(functions) = &functions {
-        // This must precede all registrations: README.md, "Children".
+        // This must precede all registrations; see "Children" in `ibvdev/README.md`.
         // SAFETY: it may be called at any time.
         let errno = unsafe { (functions.fork_init)() };
         if errno != 0 {

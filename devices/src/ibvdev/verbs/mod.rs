@@ -1,5 +1,5 @@
-//! InfiniBand verbs: wrappers of libibverbs, bound at run time. Each value keeps the objects that it needs, and
-//! destroys its own when it is dropped.
+//! InfiniBand verbs: wrappers of libibverbs, which is loaded at run time. Each value destroys its object of the library
+//! when it is dropped.
 //!
 //! ```text
 //!      Context ◄── ProtectionDomain ◄── Mr, AddressHandle
@@ -8,9 +8,9 @@
 //!         ▲                ▲
 //!         └────── Qp ──────┘
 //! ```
-//! An arrow points to the object that the other one holds. So each object is destroyed after those that were made
-//! from it. A *posted* work request names memory that the device accesses later. So the calls that post are unsafe,
-//! and their callers show that the memory stays valid. All other calls are safe, except the registration of memory.
+//! An arrow means *holds*. So each object is destroyed after those that were made from it. A *posted* work request
+//! names memory that the device accesses later. So the calls that post are unsafe, and their callers show that the
+//! memory stays valid. Except for these and the registration of memory, all calls are safe.
 
 mod abi;
 mod context;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::abi;
 use super::context::{Context, check, non_null};
 
-/// A protection domain. Queue pairs can use only the memory of their own domain.
+/// A protection domain. Queue pairs can use only memory that is registered in their own domain.
 pub(crate) struct ProtectionDomain {
     pub(super) raw: NonNull<abi::Pd>,
     pub(super) context: Arc<Context>,
@@ -83,8 +83,8 @@ impl Mr {
     /// not writable as needed.
     ///
     /// # Safety
-    /// The bytes stay mapped, and for [`MrAccess::Write`] writable, until this is dropped or released. The calls that
-    /// post work requests say when the device uses them.
+    /// The bytes stay mapped, and for [`MrAccess::Write`] writable, until this is dropped or released. The contracts of
+    /// the calls that post work requests say when the device uses the bytes.
     pub(crate) unsafe fn new(
         domain: &Arc<ProtectionDomain>,
         base: *mut u8,
@@ -116,7 +116,7 @@ impl Mr {
     /// Deregisters the memory.
     ///
     /// # Errors
-    /// The error of the system: the device may still access the memory, and the registration stays.
+    /// The error of the system. The registration stays, and the device might still access the memory.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         let Some(raw) = self.raw else { return Ok(()) };
         // SAFETY: the library made it, and it was not deregistered.

@@ -25,7 +25,7 @@ pub(crate) struct Route {
     pub(crate) service_level: u8,
 }
 
-/// The maximum number of routers on the route.
+/// The hop limit of packets.
 const HOPS: u8 = 64;
 
 impl Route {
@@ -50,10 +50,11 @@ impl Route {
 /// The capacities of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpSizes {
-    /// The number of work requests to send, and, for datagrams, to receive.
+    /// The number of send work requests.
     pub(crate) sends: usize,
+    /// The number of receive work requests; 0 with a shared receive queue.
     pub(crate) receives: usize,
-    /// The number of bytes that a work request may carry itself.
+    /// The number of bytes that can be copied into a work request.
     pub(crate) inline: usize,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct QpSizes {
 pub(crate) struct QpAttrs {
     /// The verbs code of the MTU; see [`Port::mtu`](super::Port::mtu).
     pub(crate) mtu: u8,
-    /// The number of reads in progress at once.
+    /// The maximum number of reads in progress at once, in each direction.
     pub(crate) reads: u8,
     /// The acknowledgement timeout, as an exponent: 4.096 µs times two to the power of this.
     pub(crate) timeout: u8,
@@ -156,7 +157,7 @@ impl Qp {
                 all_signalled: 0,
             };
             let functions = domain.context().functions;
-            // SAFETY: domain and queues belong to one open context, and the queue pair holds them.
+            // SAFETY: domain and queues belong to one open context, and the new `Qp` holds them.
             match non_null(unsafe { (functions.create_qp)(domain.raw.as_ptr(), &mut init) }) {
                 Ok(raw) => break raw,
                 // A device might support less, and does not report how much in advance.
@@ -231,7 +232,7 @@ impl Qp {
     /// Breaks the queue pair: posted work requests complete as flushed, and no message comes from the peer or goes to
     /// it any more.
     pub(crate) fn to_error(&self) {
-        // If this fails, the queue pair was not connected or is broken already.
+        // A failure has no remedy.
         let _ = self.modify(abi::QpAttr { state: abi::STATE_ERR, ..Default::default() }, mask::STATE);
     }
 
@@ -240,7 +241,7 @@ impl Qp {
         unsafe { self.raw.as_ref() }.number
     }
 
-    /// Returns how many bytes a work request may carry itself.
+    /// Returns how many bytes can be copied into a work request.
     pub(crate) fn inline(&self) -> usize {
         self.inline
     }
@@ -248,7 +249,7 @@ impl Qp {
     /// Posts one work request.
     ///
     /// # Errors
-    /// The error of the library: the queue is full.
+    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// * `list` of the request points to `count` pieces, and an address handle in it exists, until the call returns.
@@ -267,7 +268,7 @@ impl Qp {
     /// Posts a message.
     ///
     /// # Errors
-    /// The error of the library: the queue is full.
+    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// The bytes stay valid and unchanged until the work request has completed, or the queue pair is destroyed. If
@@ -331,14 +332,14 @@ impl Qp {
     pub(crate) fn post_fence_read(&self, id: u64) -> io::Result<()> {
         let mut request = request(id, ptr::null_mut(), 0, abi::WR_RDMA_READ, abi::SEND_SIGNALLED);
         request.request = abi::Request { remote: abi::Remote { addr: 0, rkey: 0 } };
-        // SAFETY: it has no pieces.
+        // SAFETY: the request names no memory and no address handle.
         unsafe { self.post(request) }
     }
 
     /// Posts receives of datagrams.
     ///
     /// # Errors
-    /// The error of the library: the queue is full.
+    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// As [`SharedReceiveQueue::post`].
@@ -412,7 +413,7 @@ impl fmt::Debug for AddressHandle {
 
 impl AddressHandle {
     /// # Errors
-    /// The error of the system: the address is not reachable.
+    /// The error of the system, for example if the address is not reachable.
     pub(crate) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> io::Result<Self> {
         let mut attr = route.attr();
         // SAFETY: the domain belongs to an open context.

@@ -11,7 +11,7 @@ use super::context::{Context, check, non_null};
 use super::mr::ProtectionDomain;
 use crate::sys::{self, BorrowedFd};
 
-/// The maximum number of receives that are posted in one call.
+/// The maximum number of receives that are posted in one call, and of completions that the inlet polls in one call.
 pub(crate) const BATCH: usize = 64;
 
 /// A completion queue with its event channel.
@@ -72,7 +72,7 @@ impl CompletionQueue {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Makes the descriptor unreadable, and readable again at the next completion.
+    /// Makes the descriptor unreadable until the next completion arrives.
     pub(crate) fn arm(&self) {
         let functions = self.context.functions;
         let (mut queue, mut owner) = (ptr::null_mut(), ptr::null_mut());
@@ -83,7 +83,7 @@ impl CompletionQueue {
         }
         // SAFETY: the context is open.
         let notify = unsafe { self.context.raw.as_ref() }.ops.req_notify_cq;
-        // SAFETY: the queue belongs to the context. If the call fails, a sleep only ends later.
+        // SAFETY: the queue belongs to the context. If the call fails, a sleeping rank only wakes later.
         unsafe { notify(self.raw.as_ptr(), 0) };
     }
 
@@ -158,7 +158,7 @@ impl SharedReceiveQueue {
     /// Posts receives in order, at most [`BATCH`].
     ///
     /// # Errors
-    /// The error of the library: the queue is full.
+    /// The error of the library, for example if the queue is full.
     ///
     /// # Safety
     /// The memory stays valid, and nothing else accesses it, until the completion with its id has come, or the queue

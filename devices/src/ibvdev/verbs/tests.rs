@@ -1,4 +1,4 @@
-//! Two queue pairs in one process. On a machine without a device the tests report that and return.
+//! Tests with two queue pairs in one process. Without a device, the tests print that and return.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl End {
     }
 
     fn connect(&self, to: &End, route: &Route) {
-        let manner = QpAttrs { mtu: 3, reads: 1, timeout: 14, retries: 7 };
-        self.qp.connect(route, (to.qp.number(), 7), 7, manner).unwrap();
+        let attrs = QpAttrs { mtu: 3, reads: 1, timeout: 14, retries: 7 };
+        self.qp.connect(route, (to.qp.number(), 7), 7, attrs).unwrap();
     }
 
     fn completion(&self) -> Wc {
@@ -82,14 +82,14 @@ fn messages_go_from_one_queue_pair_to_another() {
     let hello = *b"hello";
     // SAFETY: the bytes are copied into the request.
     unsafe { a.qp.send(1, SendSge::Inline(hello.as_ptr(), 5), false) }.unwrap();
-    let came = b.completion();
-    assert_eq!((came.id, came.status, came.len, came.qpn), (5, 0, 5, b.qp.number()));
+    let received = b.completion();
+    assert_eq!((received.id, received.status, received.len, received.qpn), (5, 0, 5, b.qp.number()));
     assert_eq!(b.memory[..5], hello);
     a.memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     // SAFETY: the memory stays until the completion.
     unsafe { a.qp.send(2, SendSge::Registered(a.memory.as_ptr(), LEN as u32, a.mr.lkey()), true) }.unwrap();
     let sent = a.completion();
-    assert_eq!((sent.id, sent.status), (2, 0), "the one that was signalled");
+    assert_eq!((sent.id, sent.status), (2, 0), "only the second send was signalled");
     assert_eq!(b.completion().id, 6);
     assert!(b.memory == a.memory);
 }

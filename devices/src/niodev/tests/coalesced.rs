@@ -1,4 +1,4 @@
-//! Frames are coalesced, and are written in time.
+//! Tests that frames are coalesced, and that coalesced frames are written in time.
 
 use std::time::Instant;
 
@@ -7,22 +7,22 @@ use super::peers::pair;
 use super::{LIVENESS, Rank, pattern, until};
 use crate::device::{Body, Endpoint};
 
-/// Posts frame `i`, whose head contains `i`.
-fn more(endpoint: &mut dyn Endpoint, i: usize, body: &[u8]) {
+/// Posts frame `i`, whose head contains `i`, by `post_more`.
+fn post_more(endpoint: &mut dyn Endpoint, i: usize, body: &[u8]) {
     assert_eq!(endpoint.post_more(&(i as u64).to_le_bytes(), Body::Bytes(body)), Ok(()), "frame {i}");
 }
 
-/// Polls until there are `count` frames, and checks their order and bodies.
-fn arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>) {
+/// Polls until `count` frames have arrived, and checks their order and bodies.
+fn assert_arrive(rank: &mut Rank, count: usize, body: impl Fn(usize) -> Vec<u8>) {
     until(&mut [&mut *rank], |r| r[0].got.frames.len() >= count);
     assert_eq!(rank.got.frames.len(), count);
-    for (i, (_, head, came)) in rank.got.frames.drain(..).enumerate() {
-        assert!(head == (i as u64).to_le_bytes() && came == body(i), "frame {i}");
+    for (i, (_, head, received)) in rank.got.frames.drain(..).enumerate() {
+        assert!(head == (i as u64).to_le_bytes() && received == body(i), "frame {i}");
     }
 }
 
-/// Posts frames until one is coalesced, and returns their number. More than two are needed if this thread was
-/// preempted, which ends the burst.
+/// Posts frames until one is coalesced, and returns their number. That is 2, or more if this thread is preempted
+/// between two frames, which ends the burst.
 fn post_until_coalesced(
     rank: &mut Rank,
     endpoint: &mut dyn Endpoint,
@@ -33,7 +33,7 @@ fn post_until_coalesced(
     let limit = Instant::now() + LIVENESS;
     for i in 0.. {
         assert!(Instant::now() < limit, "no frame was coalesced");
-        more(endpoint, i, &body(i));
+        post_more(endpoint, i, &body(i));
         assert!(i > 0 || !endpoint.has_unflushed(), "the first frame leaves at once");
         if endpoint.has_unflushed() {
             return i + 1;
@@ -49,7 +49,7 @@ fn first_frame_of_a_burst_leaves_at_once_and_flush_sends_the_others() {
         let count = post_until_coalesced(&mut a, &mut *to_b, |i| pattern(i, 5));
         assert_eq!(to_b.flush(), Ok(false));
         assert!(!to_b.has_unflushed());
-        arrive(&mut b, count, |i| pattern(i, 5));
+        assert_arrive(&mut b, count, |i| pattern(i, 5));
     }
 }
 
@@ -61,7 +61,7 @@ fn post_sends_the_coalesced_frames_before_it() {
         let last = pattern(count, len);
         assert_eq!(to_b.post(&(count as u64).to_le_bytes(), Body::Bytes(&last)), Ok(()));
         assert!(!to_b.has_unflushed(), "{len} bytes: the socket has room for all of it");
-        arrive(&mut b, count + 1, |i| pattern(i, if i == count { len } else { 10 }));
+        assert_arrive(&mut b, count + 1, |i| pattern(i, if i == count { len } else { 10 }));
     }
 }
 
@@ -70,10 +70,10 @@ fn flusher_sends_coalesced_frames_without_a_poll() {
     let (mut a, mut b, mut to_b, mut to_a) = pair();
     for _ in 0..10 {
         let count = post_until_coalesced(&mut a, &mut *to_b, |i| pattern(i, 8));
-        arrive(&mut b, count, |i| pattern(i, 8));
-        // The other direction, too: each device has a flusher.
+        assert_arrive(&mut b, count, |i| pattern(i, 8));
+        // Also in the other direction: each device has a flusher.
         let count = post_until_coalesced(&mut b, &mut *to_a, |i| pattern(i, 9));
-        arrive(&mut a, count, |i| pattern(i, 9));
+        assert_arrive(&mut a, count, |i| pattern(i, 9));
     }
 }
 
@@ -86,7 +86,7 @@ fn flusher_sends_blocked_frames_when_the_peer_has_read() {
         posted += 1;
         assert!(posted * 4096 < 64 << 20, "posting is not bounded");
     }
-    arrive(&mut b, posted, body);
+    assert_arrive(&mut b, posted, body);
 }
 
 #[test]
@@ -94,13 +94,13 @@ fn coalesced_bytes_are_bounded() {
     let (a, mut b, mut to_b, _to_a) = pair();
     let connection = a.device.shared.connection(1);
     for i in 0..1000 {
-        more(&mut *to_b, i, &[1; 1000]);
+        post_more(&mut *to_b, i, &[1; 1000]);
         assert!(connection.out().len() < COALESCE_MAX, "frame {i}");
         if i % 100 == 99 {
             b.poll();
         }
     }
-    arrive(&mut b, 1000, |_| vec![1; 1000]);
+    assert_arrive(&mut b, 1000, |_| vec![1; 1000]);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn dropped_endpoint_writes_coalesced_frames() {
     let count = post_until_coalesced(&mut a, &mut *to_b, |i| pattern(i, 100));
     drop((to_b, to_a, a));
     until(&mut [&mut b], |r| r[0].inlet.established() == 0);
-    assert_eq!(b.got.lost, [], "the dropped endpoint says goodbye");
-    arrive(&mut b, count, |i| pattern(i, 100));
+    assert_eq!(b.got.lost, [], "the dropped rank sends a goodbye");
+    assert_arrive(&mut b, count, |i| pattern(i, 100));
 }
 
 #[test]

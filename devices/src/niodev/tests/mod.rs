@@ -1,4 +1,4 @@
-//! Tests with two ranks in one thread, and with strangers.
+//! Tests with the ranks in one thread, and tests of the handshake without sockets.
 
 mod coalesced;
 mod peers;
@@ -34,7 +34,7 @@ struct RecordingSink {
     partial: Option<(u32, Vec<u8>, Vec<u8>)>,
 }
 
-// SAFETY: the memory of the body in transfer is not moved until it has landed.
+// SAFETY: `partial` owns the memory of a body until it has landed: the tests send one long body at a time.
 #[expect(unsafe_code, reason = "the trait's contract")]
 unsafe impl Sink for RecordingSink {
     fn frame(&mut self, from: PeerId, head: &[u8], body: &[u8]) {
@@ -65,11 +65,11 @@ unsafe impl Sink for RecordingSink {
     }
 
     fn completed(&mut self, op: OpToken, _: Result<(), String>) {
-        panic!("nothing was started: {op:?}");
+        panic!("no operation was started: {op:?}");
     }
 
     fn quiesced(&mut self, op: OpToken) {
-        panic!("nothing was asked: {op:?}");
+        panic!("no memory was to be quiesced: {op:?}");
     }
 }
 
@@ -115,7 +115,7 @@ fn until(ranks: &mut [&mut Rank], mut done: impl FnMut(&mut [&mut Rank]) -> bool
     }
 }
 
-/// Posts a frame; polls while the socket is full.
+/// Posts a frame; polls while the endpoint returns `Again`.
 fn send(endpoint: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body: &[u8]) {
     until(ranks, |_| match endpoint.post(head, Body::Bytes(body)) {
         Ok(()) => true,
@@ -130,8 +130,8 @@ fn send(endpoint: &mut dyn Endpoint, ranks: &mut [&mut Rank], head: &[u8], body:
 /// Connects to `to` as rank `rank`, without a device; returns `None` if the connection was rejected.
 fn intrude(to: &mut Rank, rank: u32, secret: u8) -> Option<TcpStream> {
     let id = Identity { key: key(secret), rank, size: 8 };
-    let me = to.device.shared.id.rank;
-    let (mut handshake, hello) = Handshake::connect(Arc::new(id), me, half_open::nonce().unwrap());
+    let acceptor = to.device.shared.id.rank;
+    let (mut handshake, hello) = Handshake::connect(Arc::new(id), acceptor, half_open::nonce().unwrap());
     let mut stream = TcpStream::connect(to.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_nonblocking(true).unwrap();

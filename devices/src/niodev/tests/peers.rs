@@ -1,4 +1,4 @@
-//! Behaviour between peers of the job.
+//! Tests between ranks of the job.
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(super) fn pair() -> (Rank, Rank, Box<dyn Endpoint>, Box<dyn Endpoint>) {
 }
 
 #[test]
-fn simultaneous_connects_establish_one_connection() {
+fn simultaneous_connects_lose_no_peer() {
     for _ in 0..50 {
         let (a, b, ..) = pair();
         assert!(a.got.lost.is_empty() && b.got.lost.is_empty());
@@ -201,7 +201,7 @@ fn connections_hold_memory_only_for_partial_frames() {
             for (stream, peer) in streams.iter_mut().zip(1..) {
                 stream.write_all(&wire(peer)[..cut]).unwrap();
             }
-            // The capacity shows when all has arrived. For all connections together it is less than one receive buffer.
+            // Wait for enough capacity for all partial frames. Together it must be less than one receive buffer.
             until(&mut [&mut rank], |r| r[0].inlet.partial_capacity() >= 7 * cut);
             assert!(rank.got.frames.is_empty() && rank.inlet.partial_capacity() < RECV_BUFFER);
             for (stream, peer) in streams.iter_mut().zip(1..) {
@@ -216,7 +216,7 @@ fn connections_hold_memory_only_for_partial_frames() {
     }
 }
 
-/// A dead rank's connection may stay open: the body that it was sending is aborted, and nothing else.
+/// The connection of a dead rank may stay open. `abort_body` ends it only if a body was in transfer.
 #[test]
 fn abort_body_ends_a_partly_received_body() {
     for cut in [false, true] {

@@ -11,7 +11,7 @@ fn identity(rank: u32) -> Arc<Identity> {
     Arc::new(Identity { key: key(1), rank, size: 4 })
 }
 
-/// Passes bytes to a handshake, at most `chunk` at a time; returns the last step.
+/// Passes bytes to a handshake, at most `chunk` at a time; returns the action that all of them together require.
 fn feed(to: &mut Handshake, mut bytes: &[u8], chunk: usize) -> Result<HandshakeAction, Refusal> {
     loop {
         let room = to.room();
@@ -102,7 +102,7 @@ fn a_reflected_proof_is_refused() {
     let (_, hello) = Handshake::connect(identity(1), 2, [1; 32]);
     let mut two = Handshake::accept(identity(2), [2; 32]);
     let challenge = sent_bytes(feed(&mut two, &hello, 100));
-    // The accepting side's proof, sent back as the connecting side's.
+    // An attacker sends the accepting side's proof back as the connecting side's.
     assert_eq!(feed(&mut two, &challenge[40..], 100).unwrap_err(), Refusal::Key);
 }
 

@@ -1,4 +1,4 @@
-//! Strangers, whatever they send, do not disturb the job.
+//! Tests that strangers, unreachable addresses and invalid input do not disturb the job.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use super::{LIVENESS, Rank, intrude, key, send, until};
 use crate::device::{Address, Body, Device, Inlet, PeerId, PostError};
 use crate::sys::socket::unacknowledged;
 
-/// Checks that two ranks can still communicate.
+/// Checks that a new rank 1 and this rank can communicate.
 fn assert_peers_can_communicate(a: &mut Rank) {
     let mut b = Rank::new(1, 8);
     let mut endpoint = a.endpoint(&b);
@@ -106,7 +106,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
     let at = listener.local_addr().unwrap();
     let (here, there) = if cfg!(target_endian = "big") { ("big", "little") } else { ("little", "big") };
     let card = Address(format!("{at} 262144 {there}-endian").into_bytes());
-    // The device has an affinity all the same, so that it is chosen and its error is reported.
+    // The device still has an affinity, so that the engine chooses it and reports its error.
     assert!(rank.device.affinity(&card).is_some());
     let refused = rank.device.connect(PeerId(3), &card).unwrap_err().to_string();
     assert!(refused.contains("rank 3 has another byte order"), "{refused}");
@@ -123,7 +123,7 @@ fn a_rank_of_another_byte_order_is_refused_before_the_connection() {
 
 #[test]
 fn idle_pass_has_received_all_arrived_frames() {
-    // More peers than are read without a preceding poll.
+    // With more than two peers, the inlet reads only from those that `epoll_wait` reports.
     let mut rank = Rank::new(0, 8);
     let mut peers: Vec<_> = (3..6).map(|peer| intrude(&mut rank, peer, 1).unwrap()).collect();
     let mut crowd: Vec<_> = (0..STRANGERS).map(|_| TcpStream::connect(rank.address()).unwrap()).collect();
@@ -174,7 +174,7 @@ fn half_open_rank_keeps_its_entry_in_a_crowd() {
         crowd.push(TcpStream::connect(rank.address()).unwrap());
         rank.poll();
     }
-    assert_eq!(rank.rejected(), 48, "the newest stay");
+    assert_eq!(rank.rejected(), 48, "all but the newest two");
     // The handshake continues where it was.
     let count = slow.read(handshake.room()).unwrap();
     let Ok(HandshakeAction::Send(proof)) = handshake.received(count) else { panic!("no challenge") };
@@ -266,7 +266,7 @@ fn assert_impostor_does_not_lose_the_peer(answer: impl Fn(TcpStream)) {
     });
     assert_eq!(rank.got.lost, []);
     assert_eq!(endpoint.post(&[0; 8], Body::Empty), Err(PostError::Again));
-    // A closed port is proof.
+    // A closed port proves that the peer is gone.
     drop(impostor);
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
@@ -311,8 +311,9 @@ fn peer_gone_stops_the_attempts() {
 #[test]
 fn peer_without_a_listener_is_lost() {
     let mut rank = Rank::new(0, 8);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _link = rank.device.connect(PeerId(3), &NioCard::new(nobody, BODY_MAX).to_address()).unwrap();
+    let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _endpoint =
+        rank.device.connect(PeerId(3), &NioCard::new(closed_port, BODY_MAX).to_address()).unwrap();
     until(&mut [&mut rank], |r| !r[0].got.lost.is_empty());
     assert!(rank.got.lost[0].0 == 3 && rank.got.lost[0].1.contains("refused"), "{:?}", rank.got.lost);
     rank.got.lost.clear();
@@ -323,9 +324,10 @@ fn peer_without_a_listener_is_lost() {
 fn invalid_addresses_are_refused_and_errors_give_advice() {
     let rank = Rank::new(0, 8);
     assert!(rank.device.affinity(&rank.device.address()).is_some());
-    let short = [&b"1.2.3.4:5"[..], b"1.2.3.4:5 ", b"1.2.3.4:5 0", b"1.2.3.4:5 1023", b"1.2.3.4:5 -1"];
-    let strange = [&b"nowhere"[..], b"", b"\xFF\xFE", b"1.2.3.4 2000", b"1.2.3.4:99999 2000"];
-    for nonsense in short.into_iter().chain(strange) {
+    let invalid_limits =
+        [&b"1.2.3.4:5"[..], b"1.2.3.4:5 ", b"1.2.3.4:5 0", b"1.2.3.4:5 1023", b"1.2.3.4:5 -1"];
+    let invalid_addresses = [&b"nowhere"[..], b"", b"\xFF\xFE", b"1.2.3.4 2000", b"1.2.3.4:99999 2000"];
+    for nonsense in invalid_limits.into_iter().chain(invalid_addresses) {
         let address = Address(nonsense.to_vec());
         assert!(
             rank.device.affinity(&address).is_none() && rank.device.connect(PeerId(1), &address).is_err()
@@ -344,7 +346,7 @@ fn only_addresses_of_this_host_can_be_listened_on() {
         ("0.0.0.0", "not the address of a single host"),
         ("::", "not the address of a single host"),
         ("224.0.0.1", "not the address of a single host"),
-        // Reserved since the beginning: no host has it.
+        // No host has an address of this reserved range.
         ("240.0.0.77", "not an address of this host"),
     ];
     for (named, why) in unusable {

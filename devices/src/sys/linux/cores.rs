@@ -16,8 +16,8 @@ pub(crate) fn run_on(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the location of a logical processor: its package, the first processor that shares its last-level cache,
-/// and the first that shares its core.
+/// Returns the location of a logical processor: its package, the first processor that shares its L3 cache, and the
+/// first that shares its core. An unknown package or cache is 0; an unknown core is the processor itself.
 pub(crate) fn place(cpu: usize) -> [usize; 3] {
     let first = |file: &str, unknown: usize| {
         let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));

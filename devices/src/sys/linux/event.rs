@@ -12,11 +12,11 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// If the process has reached its limit of open descriptors, raises the limit first: each rank that is a thread
-    /// needs a descriptor.
+    /// Creates an eventfd. If the process has reached its limit of open descriptors, this raises the limit and tries
+    /// again: each rank that is a thread needs a descriptor.
     ///
     /// # Errors
-    /// No descriptor is left. The message advises how to raise the limit.
+    /// The error of the system. If no descriptor is left, the message advises how to raise the limit.
     pub(crate) fn new() -> io::Result<Self> {
         let make = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let made = make().or_else(|error| {
@@ -42,19 +42,19 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the event or one of `also` is readable, at most for `limit`.
+    /// Waits until the event or one of the descriptors in `also` is readable, at most for `limit`.
     pub(crate) fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) {
         // A rank with few devices sleeps without an allocation.
         let mut fds: SmallVec<[PollFd<'_>; 4]> =
             smallvec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
         fds.extend(also.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-        // An interrupted poll is a short sleep.
+        // If a signal interrupts the poll, the sleep only ends early.
         let _ = rustix::event::poll(&mut fds, Some(&limit));
     }
 
     pub(crate) fn clear(&self) {
-        // EAGAIN means that the limit or another descriptor ended the sleep.
+        // EAGAIN means that the event was not signalled.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

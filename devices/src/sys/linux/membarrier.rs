@@ -11,7 +11,7 @@ fn membarrier(command: c_int) -> c_long {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
 
-/// Registers this process for the fences of other processes. Returns whether this process can run such fences, too.
+/// Registers this process: fences then include its threads. Returns whether this process can also [`run`] fences.
 pub(crate) fn register() -> bool {
     let both = c_long::from(GLOBAL_EXPEDITED | REGISTER_GLOBAL_EXPEDITED);
     let offered = membarrier(QUERY);

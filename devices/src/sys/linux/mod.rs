@@ -1,4 +1,4 @@
-//! Linux: eventfd, memfd, epoll, membarrier, abstract sockets, memory of other processes.
+//! The Linux implementation of the items that the parent module lists.
 
 mod cores;
 mod event;
@@ -32,11 +32,10 @@ pub(crate) const NOT_SUPPORTED: i32 = Errno::OPNOTSUPP.raw_os_error();
 /// Returns the nanoseconds of the clock that all processes of this host share.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // This does not use rustix, whose clock and thread functions read the vDSO directly, which valgrind does not
-    // permit.
+    // This does not use rustix, which calls the vDSO directly: that fails under valgrind.
     // SAFETY: the pointer is valid for writes, and every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    // Both values are at least 0. On some 32-bit systems both have 32 bits.
+    // Both values are at least 0. Their types have 32 bits on some systems.
     let (seconds, rest) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000_000 + rest.unwrap_or(0)
 }
@@ -51,7 +50,7 @@ pub(crate) fn thread_id() -> u32 {
 pub(crate) fn memlock_limit() -> Option<usize> {
     let limit = getrlimit(Resource::Memlock).current?;
     let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    // The capability must be one of the host: in a user namespace it does not lift the limit.
+    // The capability lifts the limit only in the initial user namespace, which maps all user ids to themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_hosts = map.split_whitespace().eq(["0", "0", "4294967295"]);
     (!(has_right && is_hosts)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
@@ -66,7 +65,7 @@ pub(crate) fn raise_descriptors() {
     }
 }
 
-/// Fills `bytes` with unpredictable values. Returns false if the system has none.
+/// Fills `bytes` with unpredictable values. Returns false if the system cannot provide them.
 pub(crate) fn random(bytes: &mut [u8]) -> bool {
     let len = bytes.len();
     getrandom(bytes, GetRandomFlags::empty()) == Ok(len)
@@ -74,7 +73,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> bool {
 
 #[cfg(all(debug_assertions, feature = "conformance"))]
 pub(crate) fn kill_self() {
-    // The test that uses this checks for the signal.
+    // If this fails, the test that sets the kill point notices that the process survives.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
@@ -87,12 +86,12 @@ pub(crate) unsafe fn borrow_fd<'a>(number: i32) -> Option<BorrowedFd<'a>> {
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Makes calls on a descriptor fail instead of block.
+/// Makes calls on a descriptor fail instead of blocking.
 pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(descriptor, true)
 }
 
-/// Makes a descriptor's number refer to another file, whose calls fail instead of block.
+/// Makes a descriptor's number refer to another file, and makes calls on that file fail instead of blocking.
 #[cfg(test)]
 pub(crate) fn replace(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
     use std::os::fd::{AsFd, AsRawFd};

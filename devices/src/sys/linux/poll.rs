@@ -25,7 +25,7 @@ impl Interest {
     }
 }
 
-/// The readiness of a socket. After an error both flags are set, because either call reports the error.
+/// The readiness of a socket. After an error or a hang-up both flags are set, because either call reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) token: u64,
@@ -56,12 +56,12 @@ impl Poll {
         let _ = epoll::delete(&self.0, socket);
     }
 
-    /// Calls `each` for the current events. Returns whether these were all.
+    /// Calls `each` for up to [`BATCH`] current events. Returns false if there might be more.
     #[inline]
     pub(crate) fn poll(&self, each: impl FnMut(Readiness)) -> bool {
         let mut events = [MaybeUninit::<Event>::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted call has found no event.
+        // A call that a signal interrupts reports no event.
         let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&now)) else { return true };
         let ready = |event: &Event| {
             let flags = event.flags;

@@ -6,7 +6,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 use super::Errno;
 
-/// Copies `len` bytes from address `from` of the other process to `to`.
+/// One piece of a copy: `len` bytes from address `from` of the other process to `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteIov {
     pub(crate) to: *mut u8,
@@ -18,7 +18,7 @@ pub(crate) fn own_pid() -> u32 {
     std::process::id()
 }
 
-/// A process, identified even after another process has got its number.
+/// A process. With a pidfd, another process that gets the same number later is not mistaken for it.
 #[derive(Debug)]
 pub(crate) struct Process {
     number: Pid,
@@ -37,7 +37,8 @@ impl Process {
         }
     }
 
-    /// Returns whether at least one thread of the process runs; true if that cannot be determined.
+    /// Returns whether at least one thread of the process runs; true if that cannot be determined. Without a pidfd, a
+    /// process that its parent has not waited for counts as running.
     pub(crate) fn is_running(&self) -> bool {
         let Some(fd) = &self.fd else { return test_kill_process(self.number) != Err(Errno::SRCH) };
         // The pidfd is readable when the last thread has ended, even before the parent has waited for the process.
@@ -50,7 +51,7 @@ impl Process {
 /// than requested if memory is not mapped there.
 ///
 /// # Errors
-/// The first byte cannot be copied.
+/// The first byte cannot be copied, or, on processors other than x86, the first byte of the second piece.
 ///
 /// # Safety
 /// The destination of each piece is valid for writes, and nothing else accesses it.
@@ -74,7 +75,7 @@ pub(crate) unsafe fn read_process<const N: usize>(
     unsafe { read_pieces(process, &pieces[1..]) }.map(|second| first + second)
 }
 
-/// Copies as [`read_process`], but at most two pieces, and in the order that the processor chooses.
+/// Copies up to two pieces as [`read_process`] does, in the order that the processor chooses.
 ///
 /// # Safety
 /// As [`read_process`].
@@ -109,8 +110,8 @@ pub(crate) unsafe fn write_process(process: u32, from: u64, to: u64, len: usize)
     };
     let (from, to) = (piece(from)?, piece(to)?);
     let process = libc::pid_t::try_from(process).map_err(|_| Errno::SRCH)?;
-    // SAFETY: the kernel does not write to this process, and writes to the other one only what the caller vouches
-    // for. A source that is not mapped is an error.
+    // SAFETY: the kernel does not write to this process, and writes to the other one only where it expects the bytes,
+    // as the caller promises. A source that is not mapped is an error.
     let copied = unsafe { libc::process_vm_writev(process, &raw const from, 1, &raw const to, 1, 0) };
     answer(copied)
 }

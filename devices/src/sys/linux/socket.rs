@@ -19,7 +19,7 @@ fn stream(at: &SocketAddr) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, Some(ipproto::TCP))
 }
 
-/// Listens on a free port of `ip`, where up to `backlog` connections may wait to be accepted.
+/// Listens on a free port of `ip`. Up to `backlog` connections can wait to be accepted.
 pub(crate) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
     let at = SocketAddr::new(ip, 0);
     let socket = stream(&at)?;
@@ -29,7 +29,7 @@ pub(crate) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), 
     Ok((socket, at))
 }
 
-/// Checks whether this host's own packets reach it at `ip`, with a datagram that is not read.
+/// Checks that this host can send packets to itself at `ip`, by sending a datagram that nothing reads.
 pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     let at = SocketAddr::new(ip, 0);
     let socket = rustix::net::socket_with(family(&at), SocketType::DGRAM, FLAGS, None)?;
@@ -37,7 +37,7 @@ pub(crate) fn reach(ip: IpAddr) -> Result<(), Errno> {
     let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
     rustix::net::connect(&socket, &own)?;
     match rustix::net::send(&socket, &[0], SendFlags::NOSIGNAL) {
-        // A firewall may forbid datagrams alone.
+        // These errors do not concern the address: a firewall might forbid only datagrams, or a buffer is full.
         Ok(_) | Err(Errno::PERM | Errno::ACCESS | Errno::AGAIN | Errno::NOBUFS) => Ok(()),
         Err(error) => Err(error),
     }
@@ -64,7 +64,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, FLAGS)
 }
 
-/// Returns a spare descriptor, to be closed when the process has no others.
+/// Opens a descriptor to keep in reserve, to be closed when the process has no others left.
 pub(crate) fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
@@ -115,6 +115,6 @@ pub(crate) fn unacknowledged(socket: &impl AsRawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open, and TIOCOUTQ writes one int to the address it is given.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    // A socket without this call has nothing to wait for.
+    // If the socket does not support the call, there is nothing to wait for.
     if rc == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Datagram sockets by whose names processes wake each other, without passing descriptors.
+//! Datagram sockets by which processes wake each other. A process needs only the name of a socket, no descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// A socket that every process which knows its name can make readable. The name is abstract, so that it vanishes with
-/// the socket. Half of it is random, so that no process can bind it in advance. The other half identifies the network
+/// A socket that any process can make readable if it knows the name. The name is abstract, so that it vanishes with the
+/// socket. Half of it is random, so that no process can bind it in advance. The other half identifies the network
 /// namespace, because other namespaces cannot reach the socket.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
@@ -16,7 +16,7 @@ pub(crate) struct Wakeup {
 }
 
 /// The maximum number of datagrams that `clear` reads. If more were sent, the next wait ends early.
-const CLEARED: usize = 64;
+const CLEAR_MAX: usize = 64;
 
 fn address(name: u64) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("mpj-{name:016x}").as_bytes())
@@ -35,7 +35,7 @@ fn network() -> Option<u32> {
 
 impl Wakeup {
     /// # Errors
-    /// No descriptor or no random number is available.
+    /// The socket cannot be created or bound, or no random number is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         let (socket, network) = (socket()?, u64::from(network().unwrap_or(0)));
         loop {
@@ -46,19 +46,19 @@ impl Wakeup {
             let name = network << 32 | u64::from(u32::from_ne_bytes(random).max(1));
             match rustix::net::bind(&socket, &address(name)?) {
                 Ok(()) => return Ok(Wakeup { socket, name }),
-                // Another socket has this name: try the next one.
+                // Another socket has this name: draw another one.
                 Err(Errno::ADDRINUSE) => (),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Never 0.
+    /// Returns the name, which is never 0.
     pub(crate) fn name(&self) -> u64 {
         self.name
     }
 
-    /// Makes the socket of a name readable, in any process.
+    /// Makes the socket of a name readable, in any process of this network namespace.
     pub(crate) fn send(&self, name: u64) {
         let Ok(address) = address(name) else { return };
         let by = |socket: &OwnedFd| rustix::net::sendto(socket, &[0], SendFlags::NOSIGNAL, &address);
@@ -66,8 +66,8 @@ impl Wakeup {
         if by(&self.socket) == Err(Errno::AGAIN)
             && let Ok(another) = socket()
         {
-            // Either the target is full, and so readable already; or this socket has used up its send buffer, with
-            // datagrams that hundreds of sleepers have not read. Then a new socket can still send.
+            // Either the target is full, and so already readable, or the datagrams that hundreds of sleepers have not
+            // read fill the send buffer of this socket. In the second case, a new socket can still send.
             let _ = by(&another);
         }
     }
@@ -83,7 +83,7 @@ impl Wakeup {
 
     pub(crate) fn clear(&self) {
         let received = |_: &usize| rustix::net::recv(&self.socket, &mut [0u8; 1], RecvFlags::empty()).is_ok();
-        let _ = (0..CLEARED).take_while(received).count();
+        let _ = (0..CLEAR_MAX).take_while(received).count();
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn one_socket_wakes_hundreds_that_do_not_read() {
-        // Fewer datagrams fill the send buffer of a socket.
+        // Fewer than 400 datagrams fill the send buffer of one socket.
         let sleepers: Vec<Wakeup> = (0..400).map(|_| Wakeup::new().unwrap()).collect();
         let one = &sleepers[0];
         sleepers.iter().for_each(|sleeper| one.send(sleeper.name()));

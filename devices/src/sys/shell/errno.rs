@@ -1,4 +1,4 @@
-//! Error numbers: the ones that devices distinguish, which never occur here, and the one that does.
+//! Error numbers. Only `UNSUPPORTED` occurs on this platform; the others exist because the devices name them.
 
 use std::{fmt, io};
 

@@ -1,4 +1,4 @@
-//! A flag instead of a descriptor: it wakes threads of this process.
+//! The event of a doorbell: a flag that wakes threads of this process. It ignores other descriptors.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! A platform without system calls: std suffices for ranks that are threads of one process, and every other call fails.
+//! A platform without system calls: std suffices for ranks that are threads of one process. Most other calls fail.
 
 mod errno;
 mod event;
@@ -33,7 +33,7 @@ pub(crate) fn place(cpu: usize) -> [usize; 3] {
 #[cfg(feature = "conformance")]
 pub(crate) const HAS_SHARED_MEMORY: bool = false;
 
-/// The number of the error for an unsupported operation; none is the same on all platforms.
+/// The number of the error for an unsupported operation: 0, because platforms have no common number for it.
 pub(crate) const NOT_SUPPORTED: i32 = 0;
 
 pub(crate) mod membarrier {
@@ -86,7 +86,7 @@ pub(crate) unsafe fn write_process(_process: u32, _from: u64, _to: u64, _len: us
     Err(Errno::UNSUPPORTED)
 }
 
-/// One process has all ranks, so a clock of this process suffices.
+/// Returns the nanoseconds since the first call: one process has all ranks, so a clock of this process suffices.
 pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed().as_nanos() as u64

@@ -1,4 +1,4 @@
-//! Stream sockets, which this platform does not have: the calls that create one fail, so the others are never used.
+//! Stream sockets, which this platform does not have. The calls that create a socket fail, so no other call is made.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

@@ -133,7 +133,7 @@ fn get_returns_at_once_and_replies_may_come_in_any_order() {
     }
     let [three, four, ended] = replies;
     assert_eq!((three.recv(), four.recv()), (Ok(Ok(vec![3])), Ok(Ok(vec![4]))));
-    assert!(ended.recv().is_err(), "the roster reports the exit, not the request");
+    assert!(ended.recv().is_err(), "the callback is dropped without a reply");
 }
 
 /// Joins a job with shared memory for `ranks` ranks, and returns the memory as well.
@@ -161,7 +161,7 @@ fn segment_belongs_to_the_ranks_of_one_host() {
     let shm = opened.opened.iter().find(|opened| opened.device.name() == ShmDriver::NAME).unwrap();
     let own = shm.device.address();
     assert!(shm.device.affinity(&own).is_some());
-    // The same address on another host names another memory.
+    // The address of a rank on another host names another segment.
     let mut other = own.clone();
     other.0[0] ^= 1;
     assert_eq!(shm.device.affinity(&other), None);
@@ -255,7 +255,7 @@ fn orderly_exits_are_requested_once_at_a_time() {
 }
 
 #[test]
-fn without_mpjrun_other_ranks_are_dead_and_no_request_waits() {
+fn exit_of_mpjrun_reports_other_ranks_dead_and_ends_requests() {
     let (launcher, boots) = join();
     let roster = boots[0].roster();
     roster.learn(ExitEvent { rank: 3, exit: Exit::Left });

@@ -1,4 +1,4 @@
-//! Simulations of every algorithm, with up to 1,000 ranks: results, rounds and message counts.
+//! Simulations of every algorithm, with up to 1,000 ranks: the results, and in most tests rounds or message counts.
 
 use super::super::step::{BufIndex, Span, Step};
 use super::super::{all_to_all, reduce, rooted, scan};
@@ -52,15 +52,15 @@ fn barrier_takes_log2_rounds() {
 }
 
 #[test]
-fn linear_barrier_sends_two_messages_per_rank() {
+fn linear_barrier_sends_two_messages_per_other_rank() {
     for size in SIZES {
         let steps = |rank| rooted::barrier_linear(rank, size);
         let report = simulate("linear barrier", size, steps, |_| Buffers::new());
         // No rank leaves the barrier before all have entered it.
         let at = |wanted: fn(&Step) -> bool| steps(0).iter().position(wanted);
-        let (fence, result) =
+        let (fence, release) =
             (at(|step| matches!(step, Step::Fence)), at(|step| matches!(step, Step::Send { .. })));
-        assert!(size == 1 || fence < result);
+        assert!(size == 1 || fence < release);
         let messages = |step: &Step| matches!(step, Step::Send { .. });
         let sent: usize = (0..size).map(|rank| steps(rank).into_iter().filter(messages).count()).sum();
         assert_eq!((sent, report.rounds), (2 * (size as usize - 1), 2 * (size - 1)));
@@ -68,7 +68,7 @@ fn linear_barrier_sends_two_messages_per_rank() {
 }
 
 #[test]
-fn bcast_takes_log2_rounds() {
+fn tree_bcast_takes_log2_rounds_and_linear_bcast_one_per_rank() {
     const COUNT: usize = 3;
     for size in SIZES {
         for root in roots(size) {

@@ -20,15 +20,15 @@ struct OwnedSlot(Arc<Slot>, Value);
 
 impl OwnedSlot {
     fn free(self) {
-        // SAFETY: the thread that filled the slot passed it to us.
+        // SAFETY: the thread that filled the slot passed it to this thread.
         unsafe { self.0.with(0, |seen| assert_eq!(seen, &self.1)) };
         // SAFETY: as above.
         unsafe { self.0.remove(0) };
     }
 }
 
-/// One thread fills a slot up to `times` times whenever it is free, and other threads free it. Each of these finds the
-/// value that was stored last, and every value is dropped.
+/// Checks a slot that one thread fills at each of `times` attempts if it is free, and that other threads free. Each of
+/// these finds the value that was stored last, and every value is dropped.
 fn check_fill_and_free(times: usize) {
     loom::model(move || {
         let slot = slot();

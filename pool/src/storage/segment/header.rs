@@ -54,8 +54,8 @@ fn word(bytes: &[u8; Header::LEN], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns an epoch that no other segment on this host has: the time in nanoseconds, offset by process and count, and
-/// mixed so that successive epochs differ in many bits.
+/// Returns an epoch that no other segment on this host has: the time in nanoseconds, combined with process and count,
+/// and mixed so that successive epochs differ in many bits.
 pub(crate) fn new_epoch() -> u64 {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);

@@ -6,7 +6,7 @@ use super::{BlockPos, CHUNK, FreeLists, Level, PaperBlock, PaperPool, bytes, poo
 use crate::class::alignment;
 use crate::{Heap, Huge, Pages, RawBuffer, RegionKey, Storage};
 
-/// Storage that only this process writes: no peer, no device, no other process.
+/// Storage that no other process maps, and that is written only through live blocks.
 ///
 /// # Safety
 /// The memory of this storage is written only through a live block of a pool over it.
@@ -19,11 +19,11 @@ unsafe impl PrivateStorage for Pages {}
 // SAFETY: a mapping of a file that no other process has.
 unsafe impl PrivateStorage for Huge {}
 
-/// The first pool of the paper, as in mpjbuf: little bookkeeping, quick for its time.
+/// The first pool of the paper, as in mpjbuf: its tags and free lists are in the blocks.
 ///
-/// Each block starts with a tag: live, or free and its level. In a free block, links to the next and the previous block
-/// of its level follow. The tag is one byte, but the user's bytes start at their alignment after it, so a request for a
-/// power of two takes twice as much, as in mpjbuf. A write to a free block breaks the pool, so it needs
+/// Each block starts with a tag: live, or free and its level. In a free block, links to the previous and the next free
+/// block of its level follow. The tag is one byte, but the user's bytes start at their alignment after it, so a request
+/// for a power of two takes twice as much, as in mpjbuf. A write to a free block breaks the pool, so it needs
 /// [`PrivateStorage`].
 ///
 /// For comparisons; programs use [`Magazine`](crate::Magazine).
@@ -68,11 +68,11 @@ pub struct Buddy1Lists {
 unsafe impl Send for Buddy1Lists {}
 
 impl Buddy1Lists {
-    /// Returns an address in a region; `at + 9` is at most the length of the region.
+    /// Returns an address in a region. `at` is the start of a block or the byte after it.
     fn address(&self, region: usize, at: usize) -> NonNull<u8> {
         let (base, level) = self.bases[region];
         debug_assert!(at + 9 <= bytes(level));
-        // SAFETY: invariant 1, and block starts, the only arguments, lie at least a chunk before the end.
+        // SAFETY: invariant 1; blocks have at least a chunk, so the start of one and the byte after it are inside.
         unsafe { base.add(at) }
     }
 
@@ -214,8 +214,8 @@ unsafe impl<S: Storage, B: Send> Send for PaperBlock<S, B> {}
 unsafe impl<S: Storage, B: Send> Sync for PaperBlock<S, B> {}
 
 // SAFETY: 1: the position lies in a region, which `shared` keeps; regions are only ever added. 2: the free lists grant
-// each position to one block until it is freed, and keep their own data in front of `base` or elsewhere. 3: no field
-// changes.
+// each position to one block until it is freed, and keep their own data in front of `base` or elsewhere. 3, 4: no
+// field changes, and `region` returns `None`.
 unsafe impl<S: Storage, B: Send + 'static> RawBuffer for PaperBlock<S, B> {
     fn as_ptr(&self) -> NonNull<u8> {
         self.base

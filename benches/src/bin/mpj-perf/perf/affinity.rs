@@ -7,7 +7,7 @@ use mpj::devices::cores::{BIND, Bind, Cores};
 
 use super::Failure;
 
-/// Returns the binding of `MPJ_BIND`.
+/// Returns the binding that `MPJ_BIND` sets, or the default.
 pub(crate) fn default_binding() -> Result<Bind, String> {
     let mut config = mpj::config::Config::default();
     if let Some(value) = std::env::var_os("MPJ_BIND") {
@@ -16,7 +16,7 @@ pub(crate) fn default_binding() -> Result<Bind, String> {
     Ok(config.choice(&BIND))
 }
 
-/// Returns the cores on which this process could run at the first call.
+/// Returns the cores on which the first caller of this function could run.
 pub(crate) fn at_start() -> &'static Cores {
     static AT_START: OnceLock<Cores> = OnceLock::new();
     AT_START.get_or_init(Cores::allowed)
@@ -38,8 +38,8 @@ pub(crate) fn bind(world: &Intracomm, binding: Bind) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Binds this thread to the `index`-th core that was allowed at the start, if there are `needed` cores. Returns whether
-/// that succeeded.
+/// Divides the cores of [`at_start`] into at least `needed` shares, and binds this thread to the first core of share
+/// `index`. Returns whether that succeeded.
 pub(super) fn bind_to_core(index: usize, needed: usize) -> bool {
     let shares = at_start().shares(needed.max(index + 1));
     shares.is_some_and(|shares| shares[index].first().bind().is_ok())

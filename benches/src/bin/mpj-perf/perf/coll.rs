@@ -1,4 +1,4 @@
-//! Collectives, measured after a barrier and back to back. Follows `coll.c`.
+//! Collectives, measured after a barrier and back to back. Follows the C program `coll.c` (see [`super`]).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::plot::{Curve, CurveStyle, Lines, Page, Panel, Point};
 use super::report::Report;
 use super::stats::{now_ns, quantile_f64, repeats};
 
-/// In bytes. The C program has only the first and the last.
+/// In bytes. The C program has the first, the third, the fifth and the last.
 const SIZES: [usize; 7] = [8, 128, 1024, 8192, 32768, 262_144, 1_048_576];
 
 /// Returns the sizes below `max_bytes`, and `max_bytes` rounded down to whole elements, if that is not 0.
@@ -35,7 +35,7 @@ enum Call {
     Scan,
 }
 
-/// In the order of the C program.
+/// In the order of `coll.c`.
 const CALLS: [(Call, &str); 10] = [
     (Call::Barrier, "barrier"),
     (Call::Bcast, "bcast"),

@@ -1,4 +1,4 @@
-//! Derived datatypes: packing, unpacking and messages, compared with manual loops. Follows `ddt.c`.
+//! Derived datatypes: packing, unpacking and messages, compared with manual loops. Follows `ddt.c` (see [`super`]).
 
 use std::hint::black_box;
 use std::path::Path;
@@ -252,7 +252,7 @@ fn page(packed: Vec<DotRow>, sent: Vec<DotRow>) -> Page {
     Page {
         title: "Derived datatypes".to_owned(),
         notes: vec![
-            "Markers: medians; lines: 5 % to 95 %. Rows: the patterns of DDTBench, and plain vectors. manually: by loops \
+            "Markers: medians; lines: 5 % to 95 %. Rows: patterns like those of DDTBench, and plain vectors. manually: by loops \
              written for the pattern; packed first: packed by the library, sent as bytes, unpacked; memcpy and contiguous \
              bytes: the same number of contiguous bytes, for comparison."
                 .to_owned(),

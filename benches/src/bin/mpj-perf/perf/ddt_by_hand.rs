@@ -37,7 +37,7 @@ impl Walk for NestedLoop {
     }
 }
 
-/// Indices in a list, of 32 bits as in the C program.
+/// A list of indices, of 32 bits as in `ddt.c`.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     start: usize,
@@ -64,7 +64,7 @@ impl Walk for List {
 type Pack<T> = Box<dyn Fn(&[T], &mut [T])>;
 type Unpack<T> = Box<dyn Fn(&mut [T], &[T])>;
 
-/// A part of a pattern.
+/// The loops for a part of a pattern.
 pub(super) struct Piece<T> {
     pub(super) elements: usize,
     pub(super) pack: Pack<T>,
@@ -86,7 +86,7 @@ fn count(walk: &impl Walk) -> usize {
 impl<T: Copy + 'static> Piece<T> {
     /// Makes a part of runs of `L` elements.
     pub(super) fn fixed<const L: usize, W: Walk>(walk: W) -> Self {
-        let (elements, back) = (L * count(&walk), walk.clone());
+        let (elements, unpack_walk) = (L * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
             let mut out = out.as_chunks_mut::<L>().0.iter_mut();
             walk.walk(|at| {
@@ -97,7 +97,7 @@ impl<T: Copy + 'static> Piece<T> {
         };
         let unpack = move |data: &mut [T], from: &[T]| {
             let mut from = from.as_chunks::<L>().0.iter();
-            back.walk(|at| {
+            unpack_walk.walk(|at| {
                 if let (Some(run), Some(into)) = (from.next(), data[at..].first_chunk_mut()) {
                     *into = *run;
                 }
@@ -108,7 +108,7 @@ impl<T: Copy + 'static> Piece<T> {
 
     /// Makes a part of runs of `len` elements.
     pub(super) fn runs(walk: impl Walk, len: usize) -> Self {
-        let (elements, back) = (len * count(&walk), walk.clone());
+        let (elements, unpack_walk) = (len * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
             let mut out = out.chunks_exact_mut(len);
             walk.walk(|at| {
@@ -119,7 +119,7 @@ impl<T: Copy + 'static> Piece<T> {
         };
         let unpack = move |data: &mut [T], from: &[T]| {
             let mut from = from.chunks_exact(len);
-            back.walk(|at| {
+            unpack_walk.walk(|at| {
                 if let Some(run) = from.next() {
                     data[at..][..len].copy_from_slice(run);
                 }

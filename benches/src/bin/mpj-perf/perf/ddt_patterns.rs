@@ -1,5 +1,5 @@
-//! The access patterns of `ddt.c`: shapes published for DDTBench (WRF halos, MILC su3 zdown, NAS MG faces, NAS LU,
-//! FFT2D transpose, LAMMPS, SPECFEM3D) and plain vectors.
+//! The access patterns of `ddt.c` (see [`super`]): shapes published for DDTBench (WRF halos, MILC su3 zdown, NAS MG
+//! faces, NAS LU, FFT2D transpose, LAMMPS, SPECFEM3D) and plain vectors.
 
 use mpj::{Datatype, Receivable};
 
@@ -8,7 +8,7 @@ use super::ddt::Measured;
 use super::ddt_by_hand::{List, NestedLoop, Piece};
 use super::memory::{PAGE, Pages};
 
-/// `f32` or `f64`.
+/// The type of the elements of a pattern: `f32` or `f64` below.
 pub(super) trait Element: Receivable + bytemuck::Pod {}
 
 impl<T: Receivable + bytemuck::Pod> Element for T {}
@@ -87,7 +87,7 @@ fn bytes<T>(elements: usize) -> i64 {
     (elements * size_of::<T>()) as i64
 }
 
-/// Returns all patterns in the order of the C program.
+/// Returns all patterns in the order of `ddt.c`.
 pub(super) fn all() -> Result<Patterns, Failure> {
     let mut patterns = Vec::new();
     for subarray in [false, true] {
@@ -175,7 +175,7 @@ fn milc(d: usize) -> Result<Box<dyn Measured>, Failure> {
     Ok(Pattern::<f32>::new(name, 12 * all, 0, send, Piece::runs(grid, 6 * plane))?.boxed())
 }
 
-/// Makes the three faces of a cube with ghost cells.
+/// Makes three faces of a box with ghost cells.
 fn mg([a, b, c]: [usize; 3]) -> Result<[Box<dyn Measured>; 3], Failure> {
     let double = Datatype::of::<f64>();
     let face = |axis, start, send, manual| {
@@ -216,7 +216,7 @@ fn fft(size: usize) -> Result<Box<dyn Measured>, Failure> {
     Ok(Pattern { recv, symmetric: false, ..pattern }.boxed())
 }
 
-/// Returns `count` distinct indices below `range` in random order, the same as those of the C program.
+/// Returns `count` distinct indices below `range` in random order, the same as those of `ddt.c`.
 fn permutation(count: usize, range: usize, seed: u32) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..range).collect();
     let mut state = u64::from(seed.wrapping_mul(2_654_435_761).wrapping_add(12345));

@@ -1,5 +1,5 @@
-//! Runs candidates interleaved in one process. A disturbance affects all candidates of a round, so the ratios within a
-//! round are reliable even if the times are not.
+//! Runs candidates in turn, in short rounds in one process. A disturbance that lasts for a round affects all its
+//! candidates, so the median of the ratios within rounds is more reliable than the times.
 
 use super::stats::quantile_f64;
 
@@ -13,7 +13,7 @@ pub(super) struct Effort {
 pub(super) struct Candidate<'a> {
     /// Makes this number of calls and returns their nanoseconds; `None` if it fails.
     pub(super) run: Box<dyn FnMut(usize) -> Option<u64> + 'a>,
-    /// Every number of calls is a multiple of it.
+    /// Every number of calls is a multiple of this.
     pub(super) min_calls: usize,
     /// How often `min_calls` calls are made before the first measurement.
     pub(super) warmup_runs: usize,
@@ -76,7 +76,7 @@ mod tests {
     use super::{Candidate, Effort, ratio, run_interleaved};
 
     #[test]
-    fn slow_candidates_make_fewer_calls_and_failed_ones_have_no_times() {
+    fn times_are_per_call_and_failed_candidates_have_none() {
         let candidate = |each: u64| Candidate {
             run: Box::new(move |calls| (each > 0).then_some(calls as u64 * each)),
             min_calls: 3,

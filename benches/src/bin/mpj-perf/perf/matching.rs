@@ -65,7 +65,7 @@ pub(crate) fn run(world: &World, max_messages: usize) -> Result<(), Failure> {
 /// The tag of the messages that start and end a run.
 const SYNC_TAG: i32 = i32::MAX;
 
-/// Sends all messages when the receiver is ready, and a message that ends the run.
+/// Sends all messages when the receiver is ready, and then a message that ends the run. Returns 0.
 fn send(world: &Intracomm, values: &[u64]) -> Result<u64, Error> {
     world.recv(&mut 0u8, RECEIVER, SYNC_TAG)?;
     world.scope(|s| {
@@ -92,7 +92,7 @@ fn in_order<'a>(
     }
 }
 
-/// Returns the nanoseconds from the message that all receives are posted to the completion of the last receive.
+/// Posts all receives, notifies the sender, and returns the nanoseconds until the last receive completes.
 fn time_posted(world: &Intracomm, values: &mut [u64], order: Order) -> Result<u64, Error> {
     world.scope(|s| {
         let mut receiving = Vec::with_capacity(values.len());

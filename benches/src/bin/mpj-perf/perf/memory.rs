@@ -1,4 +1,4 @@
-//! Memory that starts on a page boundary and has been touched, as `page_alloc` of the C programs returns.
+//! Memory that starts on a page boundary and has been written.
 
 use std::collections::TryReserveError;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_an_error() {
+    fn exhausted_memory_is_an_error() {
         assert!(Pages::filled(usize::MAX / 8, 0u8).is_err() && Pages::filled(usize::MAX, 0u8).is_err());
     }
 }

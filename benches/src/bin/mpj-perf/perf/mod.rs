@@ -1,5 +1,5 @@
-//! The programs of `mpj-perf`. Those with ranks follow their C counterparts loop by loop and print the same lines, so
-//! that the figures can be compared.
+//! The programs of `mpj-perf`. `pingpong`, `coll` and `ddt` follow C programs for other MPI libraries, which are not in
+//! this repository, loop by loop and print the same lines. So the figures can be compared.
 
 pub(crate) mod affinity;
 pub(crate) mod coll;

@@ -1,5 +1,5 @@
 //! `pingpong --payload`: a slice, a buffer of sections, a pool block and an object, sent between two ranks. They run
-//! interleaved (see [`super::interleaved`]).
+//! interleaved, as in [`super::interleaved`].
 
 use std::hint::black_box;
 use std::sync::Arc;

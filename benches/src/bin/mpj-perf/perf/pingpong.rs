@@ -1,5 +1,5 @@
 //! Ping-pong with the same, rotating and freshly written buffers; message rate; bandwidth in one and both directions.
-//! Follows `pingpong.c`.
+//! Follows the C program `pingpong.c` (see [`super`]).
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,7 +22,7 @@ const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_3
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
 const MEBI: usize = 1 << 20;
-/// A terabyte.
+/// 1 TiB.
 const MAX_MIB: usize = MEBI;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ impl PingpongOptions {
         single + RATE_WINDOWS.len() + 1 + 2 * up_to_limit(&WINDOW_SIZES, 0)
     }
 
-    /// Returns why this cannot be run, if it cannot.
+    /// Returns why these options are invalid, if they are.
     pub(crate) fn rejection(&self) -> Option<String> {
         let windows = WINDOW_SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| b * window(b));
         let single = SIZES.into_iter().filter(|b| *b <= self.max_bytes).map(|b| stride(b).max(b));
@@ -54,7 +54,7 @@ impl PingpongOptions {
                 self.max_bytes
             ));
         }
-        (self.rotate_mib > MAX_MIB).then(|| format!("no rank has memory for twice {} MiB", self.rotate_mib))
+        (self.rotate_mib > MAX_MIB).then(|| format!("expected at most {MAX_MIB} MiB of rotating memory"))
     }
 }
 
@@ -100,8 +100,8 @@ struct Exchange<'a> {
 
 pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -> Result<(), Failure> {
     let report = Report::begin(world, options.rows())?;
-    let (leads, pool) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
-    let (send, recv) = (Pages::filled(pool, 1)?, Pages::filled(pool, 2)?);
+    let (leads, rotate_bytes) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
+    let (send, recv) = (Pages::filled(rotate_bytes, 1)?, Pages::filled(rotate_bytes, 2)?);
     let budget_ns = options.ms * 1e6;
     let mut bench =
         Exchange { world, leads, other: usize::from(leads), report: &report, send, recv, budget_ns };
@@ -114,7 +114,7 @@ pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -
     }
     for bytes in sizes().filter(|bytes| *bytes > 0) {
         let stride = stride(bytes);
-        let variant = Variant { name: "rot", bytes, stride, buffers: pool / stride, fresh: false };
+        let variant = Variant { name: "rot", bytes, stride, buffers: rotate_bytes / stride, fresh: false };
         rotating.push(bench.pingpong(variant)?);
     }
     for bytes in sizes().filter(|bytes| *bytes >= PAGE) {

@@ -222,8 +222,8 @@ fn page(entries: &[Entry], storages: &[String]) -> Page {
             "Elements are packed into a block, sent, received into another block and unpacked. Lines: medians of half round \
              trips; bars: minimum to p99. Lower is better."
                 .to_owned(),
-            "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-             unpooled: new memory from the storage each time."
+            "magazine: the default pool; buddy: without thread caches; buddy-eager: buddy that merges at each free; buddy1, buddy2: \
+             those of the mpjbuf paper; unpooled: new memory from the storage each time."
                 .to_owned(),
         ],
         columns: storages.len().min(2),

@@ -40,7 +40,7 @@ impl Setting {
         Ok(Setting { cores, processes: processes.len(), is_bound: are_disjoint(&ranks) })
     }
 
-    /// Returns whether no two ranks can run on the same core.
+    /// Returns whether there are several ranks, and no two can run on the same core.
     pub(super) fn is_bound(&self) -> bool {
         self.is_bound
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Returns the devices with which rank 0 has sent messages.
+/// Returns the devices with which rank 0 has sent eager messages.
 pub(super) fn devices(world: &World) -> String {
     let sent = world.stats().devices.into_iter().filter(|(_, traffic)| traffic.eager.number > 0);
     let mut names: Vec<String> = sent.map(|(name, _)| name.to_string()).collect();

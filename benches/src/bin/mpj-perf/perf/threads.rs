@@ -15,7 +15,7 @@ const WINDOW: usize = 64;
 /// Round-trip times in nanoseconds, and messages per second.
 type Measured = (Vec<u64>, f64);
 
-/// Measures one thread, increasing numbers up to `threads`, and one again, when the rank takes locks.
+/// Measures one thread, increasing numbers up to `threads`, and one thread again, which then takes locks.
 pub(crate) fn run(world: &World, ms: f64, threads: usize) -> Result<(), Failure> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < threads).collect();

@@ -1,7 +1,7 @@
 //! Classes, report and verification of the NAS Parallel Benchmarks.
 //!
 //! The kernels follow *The NAS Parallel Benchmarks* (report RNR-94-007) and the structure of the MPI version 3.x. A run
-//! verifies if its answer is the published number.
+//! verifies if it has the specified number of iterations and its answer is the published number.
 
 use std::fmt;
 

@@ -13,7 +13,7 @@ struct Task {
     state: PollState,
     moved: AtomicUsize,
     waits_for: usize,
-    /// Number of polls: loom reports two polls at once, and a poll that does not see the writes of the last one.
+    /// Number of polls. Loom reports concurrent polls, and a poll that does not see the write of the previous one.
     polls: UnsafeCell<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Task {
     }
 }
 
-/// The `others` run while this thread records a movement: exactly one thread completes the task.
+/// Checks that exactly one thread completes the task, while `others` run and this thread records progress.
 fn completes_once(others: &'static [fn(&Task) -> bool], waits_for: usize) {
     loom::model(move || {
         let (state, moved, polls) = (PollState::new(), AtomicUsize::new(0), UnsafeCell::new(0));

@@ -73,8 +73,7 @@ pub(crate) fn run(world: &World, ms: f64, max_bytes: usize, svg: Option<&FilePat
     report.finish(world, svg, || picture::page(&found))
 }
 
-/// Measures a copy within one rank. A buffered message is never faster than two copies, a zero-copy message never faster
-/// than one.
+/// Measures a copy of `bytes` bytes within one rank, for comparison with messages.
 pub(super) fn memcpy(bytes: usize, ms: f64) -> Result<Point, Failure> {
     let (from, mut to) = (Pages::filled(bytes, 1u8)?, Pages::filled(bytes, 2u8)?);
     let mut copy = || {

@@ -31,19 +31,19 @@ const SIZES: [usize; 13] = [
     4 << 20,
 ];
 
-/// The parameter of a device that sets this size.
+/// The parameter by which a device chooses between copies and zero copy, by the size of the message.
 struct Limit {
     device: &'static str,
     parameter: &'static Number,
     /// Whether the parameter is the largest size that is copied, and not the smallest that is not.
-    is_last: bool,
+    is_largest_copied: bool,
 }
 
 const LIMITS: [Limit; 4] = [
-    Limit { device: "smdev", parameter: &SM_EAGER_LIMIT, is_last: true },
-    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY_MIN, is_last: false },
-    Limit { device: "niodev", parameter: &NIO_EAGER_LIMIT, is_last: true },
-    Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_last: false },
+    Limit { device: "smdev", parameter: &SM_EAGER_LIMIT, is_largest_copied: true },
+    Limit { device: "shmdev", parameter: &SHM_SINGLE_COPY_MIN, is_largest_copied: false },
+    Limit { device: "niodev", parameter: &NIO_EAGER_LIMIT, is_largest_copied: true },
+    Limit { device: "ibvdev", parameter: &IBV_REGISTER_MIN, is_largest_copied: false },
 ];
 
 /// Zero copy may be slower by this factor. If the parameter of the device is 0 by default, it must be faster by it.
@@ -53,7 +53,7 @@ impl Limit {
     /// Returns the value of the parameter for zero copy from `from` bytes on.
     fn value(&self, from: Option<usize>) -> u64 {
         let (min, max) = self.parameter.range;
-        let value = match (from, self.is_last) {
+        let value = match (from, self.is_largest_copied) {
             (Some(from), false) => from as u64,
             (Some(from), true) => from as u64 / 2,
             // Zero copy is never faster: copy at least all measured sizes.

@@ -90,7 +90,7 @@ fn round(value: f64, slack: f64, up: bool) -> f64 {
     found.unwrap_or(value)
 }
 
-/// Returns the distance of marks, for 5 to 10 of them from 0 to `high`.
+/// Returns the distance of marks, for 5 to 10 intervals from 0 to a mark at or above `high`.
 fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }

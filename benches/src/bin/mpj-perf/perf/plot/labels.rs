@@ -5,7 +5,7 @@ pub(super) const LINE: f64 = 19.0;
 
 /// Moves sorted positions as little as possible to distances of at least [`LINE`] between `top` and `bottom`.
 pub(super) fn spread_out(wanted: &[f64], (top, bottom): (f64, f64)) -> Vec<f64> {
-    // Labels that touch form a group: the sum of the starts that its members would give it, and their number.
+    // Labels that would overlap form a group: the sum of the starts that its members want for it, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();
     let start = |(sum, count): (f64, usize)| {
         let (start, height) = (sum / count as f64, (count - 1) as f64 * LINE);

@@ -47,7 +47,7 @@ pub(super) struct Page {
     pub(super) notes: Vec<String>,
     /// The meanings of curves whose names are not self-explanatory.
     pub(super) legend: Vec<Meaning>,
-    /// 1, 2 or 4 panels side by side.
+    /// The number of panels side by side: 1 (or 0), 2 or 4.
     pub(super) columns: usize,
     /// Whether all panels of curves have the same axes.
     pub(super) is_one_scale: bool,

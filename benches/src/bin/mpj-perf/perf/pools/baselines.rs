@@ -1,4 +1,4 @@
-//! Baselines: the tests without allocation.
+//! Baselines: warm memory, the ring without blocks, and the creation of regions.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ struct Line(AtomicU64);
 static LINES: [Line; 4 * Ring::<Message>::CAPACITY] =
     [const { Line(AtomicU64::new(0)) }; 4 * Ring::<Message>::CAPACITY];
 
-/// Has the size of a block handle.
+/// About as large as the handle of a block.
 type Message = (&'static Line, [usize; 3]);
 
 /// One thread writes cache lines, the other reads them.

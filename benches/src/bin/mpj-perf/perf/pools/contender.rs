@@ -50,7 +50,7 @@ pub(super) struct Name {
     pub(super) kind: Kind,
 }
 
-/// Decides with which others a contender is compared.
+/// The kind of a contender, which decides on comparisons and titles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A strategy of this project.
@@ -63,7 +63,7 @@ pub(super) enum Kind {
     /// A pool of objects of one size.
     #[cfg_attr(not(feature = "comparators"), allow(dead_code, reason = "all are comparators"))]
     Fixed,
-    /// The test without allocation. It is not compared with others.
+    /// A measurement without a pool. It is not compared with others.
     Baseline,
 }
 
@@ -142,7 +142,7 @@ impl<S: Source> Entrant<S> {
             }
             Some(())
         };
-        // Other contenders have run, so refill the cache.
+        // Other contenders have run in between, so warm the CPU caches.
         repeat(STEPS)?;
         let start = now_ns();
         repeat(calls)?;

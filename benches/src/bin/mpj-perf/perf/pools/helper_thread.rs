@@ -18,7 +18,7 @@ pub(super) struct HelperThread {
 }
 
 impl HelperThread {
-    /// Starts the thread on the second core, and binds this one to the first. Returns `None` if there is one core.
+    /// Starts the thread on another core, and binds this one. Returns `None` if there is one core, or binding fails.
     pub(super) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         field: &'env [Box<dyn Contender + Send>],

@@ -1,7 +1,7 @@
 //! Pools and other allocators: figure 8 of the mpjbuf paper, and the patterns of servers and simulations.
 //!
-//! All contenders run interleaved in one process. Figures are medians of the rounds, and ratios medians of the rounds'
-//! ratios.
+//! All contenders run interleaved in one process; only their memory is measured in one process each. Times are medians
+//! of the rounds, and ratios medians of the rounds' ratios.
 
 use std::path::PathBuf;
 

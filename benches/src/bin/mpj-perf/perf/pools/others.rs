@@ -29,7 +29,7 @@ pub(super) fn names() -> impl Iterator<Item = Name> {
     general.into_iter().chain(arenas)
 }
 
-/// Makes the named comparator. With `faulted`, all pages of its region are present, as in pools on pages.
+/// Makes the named comparator. Its region, if it has one, is on `Pages` if `faulted` is true, otherwise on `Heap`.
 pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send>, Failure> {
     static MIMALLOC: mimalloc::MiMalloc = mimalloc::MiMalloc;
     static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -78,7 +78,7 @@ fn talc(region: &'static mut [MaybeUninit<u8>]) -> &'static Talc {
     heap
 }
 
-/// Behind the same lock as the others.
+/// TLSF behind a spin lock, as the other arenas.
 struct Rlsf(Mutex<Tlsf<'static, u32, u16, 28, 16>>);
 
 fn rlsf(region: &'static mut [MaybeUninit<u8>]) -> &'static Rlsf {

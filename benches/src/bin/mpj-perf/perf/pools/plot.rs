@@ -11,9 +11,9 @@ pub(super) fn page(series: &[&Series], rounds: usize) -> Page {
         "Allocate one block, write 8 bytes into it, free it. Lines: medians of {rounds} rounds; bars: minimum to maximum. Lower is \
          better."
     );
-    let what = "magazine: the default pool; buddy: the same without thread magazines; buddy1, buddy2: those of the mpjbuf paper; \
-                unpooled: new memory from the storage each time. pages: mapped memory (the paper's direct buffers); heap: the system's \
-                allocator (indirect).";
+    let what = "magazine: the default pool; buddy: without thread caches; buddy-eager: buddy that merges at each free; buddy1, \
+                buddy2: those of the mpjbuf paper; unpooled: new memory from the storage each time. pages: mapped memory \
+                (the paper's direct buffers); heap: the system's allocator (indirect).";
     let panel = |title: &str, wanted: &dyn Fn(Name) -> bool| {
         Panel::Lines(Lines {
             title: title.to_owned(),
@@ -57,7 +57,7 @@ fn title(series: &[&Series]) -> String {
     }
 }
 
-/// Makes curves with a colour and a marker for each strategy, dotted for its heap.
+/// Makes curves with a colour and a marker for each strategy, dotted on `heap` storage.
 fn curves(series: &[&Series], wanted: &dyn Fn(Name) -> bool) -> Vec<Curve> {
     let (mut names, mut strategies): (Vec<Name>, Vec<&str>) = (Vec::new(), Vec::new());
     for name in series.iter().flat_map(|series| series.rows.iter().map(|row| row.name)) {

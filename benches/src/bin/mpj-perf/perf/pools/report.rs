@@ -98,7 +98,7 @@ fn title(name: Name) -> String {
     }
 }
 
-/// Formats a size with its unit.
+/// Formats a size with its unit; 0 stands for mixed sizes.
 pub(in crate::perf) fn size(bytes: usize) -> String {
     match bytes {
         0 => "mixed".to_owned(),
@@ -108,7 +108,7 @@ pub(in crate::perf) fn size(bytes: usize) -> String {
     }
 }
 
-/// Formats nanoseconds with the significant digits.
+/// Formats nanoseconds, with a decimal below 100.
 fn time(ns: f64) -> String {
     match ns {
         ..100.0 => format!("{ns:.1}"),

@@ -26,7 +26,7 @@ pub(crate) struct SerdeOptions {
     pub(crate) svg: Option<PathBuf>,
 }
 
-/// Decides with which others a codec is compared.
+/// The kind of a codec, which decides on the comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// A codec of this project.

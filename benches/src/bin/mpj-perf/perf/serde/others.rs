@@ -1,4 +1,4 @@
-//! Other serializers, which write to memory that they have written before.
+//! Other serializers. All except `bitcode, serde` encode into memory that they reuse.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use super::values::{Mesh, Record};
 use super::{Kind, Rival};
 use crate::perf::Failure;
 
-/// Defines a function that returns the codecs of a type.
+/// Defines a function that returns the serializers with a value of a type.
 macro_rules! all {
     ($name:ident, $type:ty) => {
         pub(super) fn $name(value: &$type) -> Result<Vec<Rival<'_>>, Failure> {

@@ -26,7 +26,7 @@ pub(super) fn page(all: &[Series], rounds: usize) -> Page {
         notes: vec![
             format!("Markers: medians of {rounds} rounds; lines: minimum to maximum. Right is better."),
             "100k f64: a vector of numbers; mesh: a mesh of few long and many short vectors; records: lines of a log, with \
-             texts, an enum, options and pairs. memcpy: a copy of the same number of bytes."
+             texts, an enum, options and pairs. memcpy: a copy of the shortest encoding."
                 .to_owned(),
         ],
         panels: values.map(panel).collect(),

@@ -66,7 +66,7 @@ pub(super) fn numbers() -> Vec<f64> {
     (0..100_000).map(|at| f64::from(at).sqrt()).collect()
 }
 
-/// Returns a mesh of 5 000 cells: 768 KB, in 10 000 short vectors.
+/// Returns a mesh of 5 000 cells: 584 KB of numbers, 200 KB of them in 10 000 short vectors.
 pub(in super::super) fn mesh() -> Mesh {
     const CELLS: u32 = 5_000;
     const POINTS: u32 = 8_000;

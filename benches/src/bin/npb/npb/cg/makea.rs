@@ -1,8 +1,8 @@
-//! The matrix of CG: a random sparse one with a known condition (RNR-94-007, section 2.7.3, `makea`).
+//! The matrix of CG: random and sparse, with a known condition number (RNR-94-007, section 2.7.3, `makea`).
 //!
 //! `A = Σ ωᵢ·vᵢ·vᵢᵀ + (rcond − shift)·I`, where each `vᵢ` is sparse and random with `vᵢ[i] = 0.5` and `ωᵢ` falls from
-//! 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because the number of random numbers that one needs is
-//! known only after drawing it. A rank then sums only its own block.
+//! 1 to `rcond` in equal ratios. Every rank draws every `vᵢ`, because the number of random numbers in a vector is
+//! known only after it is drawn. A rank then sums only its own block.
 
 use super::super::random::Lcg;
 use super::Params;
@@ -12,13 +12,13 @@ use super::matvec::Csr;
 const SEED: u64 = 314_159_265;
 
 /// The sparse vectors `vᵢ`, one after the other.
-struct Outer {
+struct SparseVectors {
     starts: Vec<usize>,
     at: Vec<u32>,
     value: Vec<f64>,
 }
 
-impl Outer {
+impl SparseVectors {
     /// Returns the indices and values of the `i`-th vector.
     fn vector(&self, i: usize) -> (&[u32], &[f64]) {
         let range = self.starts[i]..self.starts[i + 1];
@@ -28,8 +28,8 @@ impl Outer {
 
 /// Makes the block of the matrix of this rank. Columns are relative to its first one.
 pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
-    let outer = draw(params);
-    let using = transposed(&outer, params.order, grid);
+    let vectors = draw(params);
+    let using = transposed(&vectors, params.order, grid);
     let weights = weights(params);
 
     let (rows, cols) = (&grid.block_rows, &grid.block_cols);
@@ -47,7 +47,7 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
             sums[local] += value;
         };
         for &(vector, factor) in &using[row - rows.start] {
-            let (at, value) = outer.vector(vector as usize);
+            let (at, value) = vectors.vector(vector as usize);
             let scale = weights[vector as usize] * factor;
             for (&col, &value) in at.iter().zip(value) {
                 if cols.contains(&(col as usize)) {
@@ -69,7 +69,7 @@ pub(crate) fn makea(params: &Params, grid: &Grid) -> Csr {
 }
 
 /// Draws the vectors (`sprnvc` and `vecset`).
-fn draw(params: &Params) -> Outer {
+fn draw(params: &Params) -> SparseVectors {
     let n = params.order;
     // Indices are drawn below the next power of two; those of `n` and above are discarded.
     let bits = n.next_power_of_two().ilog2();
@@ -78,40 +78,40 @@ fn draw(params: &Params) -> Outer {
     random.step();
 
     let entries = n * (params.nonzeros + 1);
-    let mut outer = Outer {
+    let mut vectors = SparseVectors {
         starts: Vec::with_capacity(n + 1),
         at: Vec::with_capacity(entries),
         value: Vec::with_capacity(entries),
     };
-    outer.starts.push(0);
+    vectors.starts.push(0);
     for i in 0..n {
-        let start = outer.at.len();
-        while outer.at.len() - start < params.nonzeros {
+        let start = vectors.at.len();
+        while vectors.at.len() - start < params.nonzeros {
             let value = random.next();
             let at = random.next_below(bits);
-            if at < n && !outer.at[start..].contains(&(at as u32)) {
-                outer.at.push(at as u32);
-                outer.value.push(value);
+            if at < n && !vectors.at[start..].contains(&(at as u32)) {
+                vectors.at.push(at as u32);
+                vectors.value.push(value);
             }
         }
-        match outer.at[start..].iter().position(|&at| at as usize == i) {
-            Some(position) => outer.value[start + position] = 0.5,
+        match vectors.at[start..].iter().position(|&at| at as usize == i) {
+            Some(position) => vectors.value[start + position] = 0.5,
             None => {
-                outer.at.push(i as u32);
-                outer.value.push(0.5);
+                vectors.at.push(i as u32);
+                vectors.value.push(0.5);
             }
         }
-        outer.starts.push(outer.at.len());
+        vectors.starts.push(vectors.at.len());
     }
-    outer
+    vectors
 }
 
 /// Returns, for each row of the block, the vectors that are not zero there, with their values.
-fn transposed(outer: &Outer, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
+fn transposed(vectors: &SparseVectors, order: usize, grid: &Grid) -> Vec<Vec<(u32, f64)>> {
     let rows = &grid.block_rows;
     let mut using = vec![Vec::new(); rows.len()];
     for vector in 0..order {
-        let (at, value) = outer.vector(vector);
+        let (at, value) = vectors.vector(vector);
         for (&row, &value) in at.iter().zip(value) {
             if rows.contains(&(row as usize)) {
                 using[row as usize - rows.start].push((vector as u32, value));

@@ -5,7 +5,7 @@ use mpj::Error;
 use super::exchange::Exchange;
 use super::matvec::Csr;
 
-/// The residual is reported, but not tested.
+/// The number of steps. The residual does not end the loop.
 pub(crate) const STEPS: usize = 25;
 
 /// The vectors of one rank. All except `partial` are distributed along the columns of the grid.
