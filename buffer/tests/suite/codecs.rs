@@ -115,7 +115,7 @@ fn fixed_encoding_is_as_documented() {
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Nested(Vec<Nested>);
 
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
 enum Chain {
     End,
     Link(Box<Chain>),
@@ -148,6 +148,21 @@ fn nesting_beyond_the_limit_is_an_error() {
     assert!(decoded::<Fixed, Chain>(&1u32.to_le_bytes().repeat(100_000)).is_err_and(|e| e == too_deep));
     assert!(decoded::<Postcard, Endless>(&[]).is_err_and(|e| e == too_deep));
     assert!(decoded::<Fixed, Endless>(&[]).is_err_and(|e| e == too_deep));
+}
+
+#[test]
+fn every_written_enum_can_be_read() {
+    let mut written = 0;
+    for links in 100..140 {
+        let mut chain = Chain::End;
+        (0..links).for_each(|_| chain = Chain::Link(Box::new(std::mem::replace(&mut chain, Chain::End))));
+        let mut buffer = Buffer::new(Heap::new(64)).unwrap();
+        if buffer.write_object_with::<Fixed, _>(&chain).is_ok() {
+            assert_eq!(decoded::<Fixed, Chain>(&encoded::<Fixed>(&chain)), Ok(chain), "{links} links");
+            written += 1;
+        }
+    }
+    assert!((1..40).contains(&written));
 }
 
 fn claim<C: Codec>(count: u64) -> Vec<u8> {

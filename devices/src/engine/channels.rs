@@ -23,7 +23,7 @@ use crate::group::Group;
 const MAX_WIRE_IDS: usize = 1 << 16;
 
 /// Number of freed contexts that are remembered. A late message to an older one is queued and never refused.
-const REMEMBERED_FREED: usize = 4096;
+const REMEMBERED_FREED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Channels {

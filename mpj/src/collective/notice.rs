@@ -110,11 +110,11 @@ impl Cause {
         body
     }
 
-    /// Decodes a body from communicator rank `rank`; the body may be empty or invalid.
-    fn decode(rank: u32, body: &[u8]) -> Self {
+    /// Decodes a body from communicator rank `rank`, which is `world_rank` in the world. The body may be empty or invalid.
+    fn decode(rank: u32, world_rank: u32, body: &[u8]) -> Self {
         let word = |at| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let class = CLASSES.into_iter().find(|class| word(0) == Some((*class as i32).cast_unsigned()));
-        let origin_rank = word(4).unwrap_or(rank);
+        let origin_rank = word(4).unwrap_or(world_rank);
         let left_rank = word(8).filter(|rank| *rank != u32::MAX);
         let text = match body.get(HEADER_BYTES..) {
             Some(text) => String::from_utf8_lossy(text).into(),
@@ -163,7 +163,11 @@ impl Notice {
     }
 
     /// Returns the sender, the sequence number nearest to `current`, and the notice; `None` if it is invalid.
-    pub(crate) fn read(engine: &Engine, current: u32, message: MatchedMessage) -> Option<(u32, u32, Notice)> {
+    pub(crate) fn read(
+        context: &CollContext,
+        current: u32,
+        message: MatchedMessage,
+    ) -> Option<(u32, u32, Notice)> {
         let envelope = *message.envelope();
         let mut body = [0u8; MAX_NOTICE_BYTES];
         // A body that did not come with the header is discarded. The tag suffices; only a query is then ignored.
@@ -172,12 +176,13 @@ impl Notice {
         // body the target is empty.
         let target =
             unsafe { Target::new(Buf::new(body.as_mut_ptr(), capacity, Primitive::Byte), None) }.ok()?;
-        let received = engine.recv_message(message, Receive::new(target));
+        let received = context.engine().recv_message(message, Receive::new(target));
         let len = if matches!(received.outcome(), Some(Ok(_))) { envelope.bytes.min(capacity) } else { 0 };
         let (rank, body) = (envelope.source, &body[..len]);
+        let world_rank = context.channel().group().peer(rank)?.0;
         let notice = match envelope.tag.cast_unsigned() >> 19 & 0xfff {
-            0 => Notice::Failed(Cause::decode(rank, body)),
-            1 => Notice::Rejected(Cause::decode(rank, body)),
+            0 => Notice::Failed(Cause::decode(rank, world_rank, body)),
+            1 => Notice::Rejected(Cause::decode(rank, world_rank, body)),
             2 => Notice::Query(CallDigest::from_bits(u16::from_le_bytes(body.try_into().ok()?))),
             3 => Notice::Completed,
             _ => return None,
@@ -194,7 +199,7 @@ mod tests {
     fn error_of_a_cause_has_the_text_of_the_failed_rank() {
         let error = Error::new(ErrorClass::Truncate, "gather", "rank 2 sent 8 bytes, expected 4");
         let cause = Cause::from_error("rank 1", 4, &error);
-        let decoded = Cause::decode(1, &cause.encode());
+        let decoded = Cause::decode(1, 4, &cause.encode());
         assert_eq!(decoded, cause);
         let error = decoded.to_error("scan");
         assert_eq!(error.origin_rank(), Some(4));
@@ -209,7 +214,7 @@ mod tests {
             (ErrorClass::Truncate, text)
         );
         let left_rank = Error::from_fault("bcast", Fault::Left { rank: Some(7) });
-        let decoded = Cause::decode(0, &Cause::from_error("rank 0", 0, &left_rank).encode());
+        let decoded = Cause::decode(0, 0, &Cause::from_error("rank 0", 0, &left_rank).encode());
         assert_eq!(
             (decoded.to_error("scan").failed_rank(), decoded.to_disabled_error("scan").failed_rank()),
             (Some(7), Some(7))
@@ -220,7 +225,7 @@ mod tests {
     fn invalid_causes_are_decoded() {
         let long = Cause::from_error("rank 0", 0, &Error::new(ErrorClass::Other, "gather", "é".repeat(5000)));
         assert_eq!(long.encode().len(), MAX_NOTICE_BYTES);
-        assert!(Cause::decode(3, &long.encode()).to_error("gather").to_string().contains("éé"));
+        assert!(Cause::decode(3, 5, &long.encode()).to_error("gather").to_string().contains("éé"));
         for body in [
             &[][..],
             &[1],
@@ -229,9 +234,13 @@ mod tests {
             &[0xff; MAX_NOTICE_BYTES],
             &[0; MAX_NOTICE_BYTES],
         ] {
-            let error = Cause::decode(3, body).to_error("gather");
+            let error = Cause::decode(3, 5, body).to_error("gather");
             assert!(error.class() == ErrorClass::Other || body.len() >= 8, "{error}");
             assert_eq!(error.call(), "gather");
+            assert!(
+                body.len() >= 8 || error.origin_rank() == Some(5),
+                "the world rank of the sender: {error}"
+            );
         }
     }
 }

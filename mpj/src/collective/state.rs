@@ -165,7 +165,7 @@ impl CollState {
         while let Some(message) =
             channel.take_unexpected(max_scan, |unexpected| Notice::is_tag(unexpected.tag))
         {
-            if let Some((rank, seq, notice)) = Notice::read(context.engine(), call.seq, message) {
+            if let Some((rank, seq, notice)) = Notice::read(context, call.seq, message) {
                 state.log().record(rank, seq, notice);
                 state.has_notices.store(true, Ordering::Relaxed);
             }

@@ -9,7 +9,7 @@
 //! | SIGINT | prints the table, then ends the process as SIGINT does by default | ends it at once |
 //! | SIGQUIT | prints the table; the program continues | the same |
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use signal_hook::consts::{SIGINT, SIGQUIT};
@@ -32,15 +32,21 @@ fn install() -> std::io::Result<()> {
     let in_use = in_use();
     let free = [SIGINT, SIGQUIT].into_iter().filter(|signal| in_use >> (signal - 1) & 1 == 0);
     let free: Vec<i32> = free.collect();
+    // The first signal sets the flag. Once it is set, the handler of the next one terminates the process.
+    let interrupted = Arc::new(AtomicBool::new(false));
     if free.contains(&SIGINT) {
-        // The first signal sets the flag. Once it is set, the handler of the next one terminates the process.
-        let interrupted = Arc::new(AtomicBool::new(false));
         flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
-        flag::register(SIGINT, interrupted)?;
+        flag::register(SIGINT, Arc::clone(&interrupted))?;
     }
-    let mut signals = Signals::new(free)?;
-    let body = move || signals.forever().for_each(on_signal);
-    std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
+    let spawned = Signals::new(free).and_then(|mut signals| {
+        let body = move || signals.forever().for_each(on_signal);
+        std::thread::Builder::new().name("signals".into()).spawn(body)
+    });
+    // If no thread handles the first signal, it must terminate the process.
+    if spawned.is_err() {
+        interrupted.store(true, Ordering::Relaxed);
+    }
+    spawned.map(drop)
 }
 
 fn on_signal(signal: i32) {

@@ -112,7 +112,9 @@ impl ser::Serializer for Writer<'_, '_> {
         index: u32,
         _: &'static str,
     ) -> Result<(), CodecError> {
-        self.variant(index)
+        self.variant(index)?;
+        // A reader counts a level for every enum.
+        self.enter().map(drop)
     }
 
     #[inline]
