@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use mpj_buffer::pool::{DefaultBlock, Pool, RawBuffer, global};
 use mpj_buffer::{
-    Buffer, ByteOrder, Fixed, MESSAGE_HEADER, Raw, RawVec, Reading, SECTION_HEADER, section_len,
+    Buffer, ByteOrder, Fixed, MESSAGE_HEADER_LEN, Raw, RawVec, Reading, SECTION_HEADER_LEN, section_len,
 };
 
 type Writing = Buffer<DefaultBlock>;
@@ -44,7 +44,7 @@ fn message(slot: &mut Option<Writing>, f: impl FnOnce(&mut Writing)) -> Buffer<D
 }
 
 fn buffer(elements: usize) -> Writing {
-    Buffer::with_capacity(MESSAGE_HEADER + section_len::<f64>(elements).expect("a size")).expect("memory")
+    Buffer::with_capacity(MESSAGE_HEADER_LEN + section_len::<f64>(elements).expect("a size")).expect("memory")
 }
 
 fn numbers(count: usize) -> Vec<f64> {
@@ -89,7 +89,7 @@ fn small() {
 }
 
 /// Offset of the elements of the first section. The plain copy goes there too, so that both have the same alignment.
-const FIRST: usize = MESSAGE_HEADER + SECTION_HEADER;
+const FIRST: usize = MESSAGE_HEADER_LEN + SECTION_HEADER_LEN;
 
 /// Measures `write` alone, against copies of the same number to the same offsets.
 fn calls(src: &[f64]) {

@@ -29,7 +29,7 @@ impl<R: RawBuffer> FilledRange<R> {
     pub(crate) fn empty(block: R, from: usize) -> Result<Self, (R, Overflow)> {
         let left = block.capacity();
         if from > left {
-            return Err((block, Overflow { needed: from, left }));
+            return Err((block, Overflow { needed: from, available: left }));
         }
         Ok(Self { block, from, to: from })
     }
@@ -105,7 +105,7 @@ impl<R: RawBuffer> FilledRange<R> {
         let from = self.to;
         let spare = &mut self.all_mut()[from..];
         let left = spare.len();
-        let target = spare.get_mut(..src.len()).ok_or(Overflow { needed: src.len(), left })?;
+        let target = spare.get_mut(..src.len()).ok_or(Overflow { needed: src.len(), available: left })?;
         target.write_copy_of_slice(src);
         // The `src.len()` bytes from `to` on were just written: invariant 2.
         self.to += src.len();
@@ -141,7 +141,7 @@ impl<R: RawBuffer> FilledRange<R> {
         let from = self.to;
         let rest = &mut self.all_mut()[from..];
         let left = rest.len();
-        let overflow = Overflow { needed: count, left };
+        let overflow = Overflow { needed: count, available: left };
         let mut spare = SpareWriter::new(rest.get_mut(..count).ok_or(overflow)?, is_swapped);
         fill(&mut spare);
         // `spare` counts only initialised bytes, from `to` on: invariant 2.
@@ -158,7 +158,7 @@ impl<R: RawBuffer> FilledRange<R> {
         let from = self.to;
         let spare = &mut self.all_mut()[from..];
         let left = spare.len();
-        spare.get_mut(..count).ok_or(Overflow { needed: count, left })?.fill(MaybeUninit::new(0));
+        spare.get_mut(..count).ok_or(Overflow { needed: count, available: left })?.fill(MaybeUninit::new(0));
         self.to += count;
         Ok(())
     }

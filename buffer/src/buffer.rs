@@ -7,7 +7,7 @@ use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region
 
 use crate::block::FilledRange;
 use crate::dynamic::Dynamic;
-use crate::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, align_up};
+use crate::header::{ALIGN, MESSAGE_HEADER_LEN, SECTION_HEADER_LEN, align_up};
 use crate::read::Reading;
 use crate::validate::{self, CheckedMessage};
 use crate::write::Writing;
@@ -63,11 +63,11 @@ pub const fn message_start(headroom: usize) -> usize {
 }
 
 /// Returns the length of a section of `count` elements with its header and the padding after it, or `None` on overflow.
-/// A block needs the sum over its sections, [`MESSAGE_HEADER`] bytes, and [`message_start`] bytes for headroom.
+/// A block needs the sum over its sections, [`MESSAGE_HEADER_LEN`] bytes, and [`message_start`] bytes for headroom.
 pub const fn section_len<T: Element>(count: usize) -> Option<usize> {
     let Some(payload) = count.checked_mul(size_of::<T>()) else { return None };
     let Some(padded) = payload.checked_next_multiple_of(ALIGN) else { return None };
-    padded.checked_add(SECTION_HEADER)
+    padded.checked_add(SECTION_HEADER_LEN)
 }
 
 impl Buffer<DefaultBlock, Writing> {
@@ -78,9 +78,9 @@ impl Buffer<DefaultBlock, Writing> {
     ///
     /// # Examples
     /// ```
-    /// use mpj_buffer::{Buffer, MESSAGE_HEADER, section_len};
+    /// use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, section_len};
     ///
-    /// let bytes = MESSAGE_HEADER + section_len::<f64>(1000).unwrap();
+    /// let bytes = MESSAGE_HEADER_LEN + section_len::<f64>(1000).unwrap();
     /// let mut buffer = Buffer::with_capacity(bytes)?;
     /// buffer.write(&[0.5; 1000])?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -88,7 +88,7 @@ impl Buffer<DefaultBlock, Writing> {
     pub fn with_capacity(bytes: usize) -> Result<Self, AllocError> {
         let pool = mpj_pool::global();
         // `new` needs a message header, and `capacity` counts in units of `ALIGN`.
-        let bytes = align_up(bytes.max(MESSAGE_HEADER), ALIGN).unwrap_or(bytes);
+        let bytes = align_up(bytes.max(MESSAGE_HEADER_LEN), ALIGN).unwrap_or(bytes);
         let block = pool.alloc(bytes)?;
         // Only if the pool returned less than requested.
         Self::new(block).map_err(|_| AllocError::new(bytes, pool.max_alloc(), 0, AllocErrorKind::TooLarge))
@@ -110,17 +110,17 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     /// Returns the block if it is too small for a message header and the headroom, rounded up to [`ALIGN`].
     pub fn with_headroom(block: R, headroom: usize) -> Result<Self, FromBlockError<R, Overflow>> {
         let start = message_start(headroom);
-        let needed = start.saturating_add(MESSAGE_HEADER);
+        let needed = start.saturating_add(MESSAGE_HEADER_LEN);
         let left = block.capacity();
         if needed > left {
-            return Err(FromBlockError { block, error: Overflow { needed, left } });
+            return Err(FromBlockError { block, error: Overflow { needed, available: left } });
         }
         let mut block = match FilledRange::empty(block, start - headroom) {
             Ok(filled) => filled,
             Err((block, error)) => return Err(FromBlockError { block, error }),
         };
         // Zeros, so that the headroom does not expose old bytes of the pool. `commit` stores the message header.
-        match block.push_zeros(headroom + MESSAGE_HEADER) {
+        match block.push_zeros(headroom + MESSAGE_HEADER_LEN) {
             Ok(()) => Ok(Self { block, headroom, chain: Dynamic::default(), mode: Writing::new() }),
             Err(error) => Err(FromBlockError { block: block.into_block(), error }),
         }
@@ -233,7 +233,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     pub fn clear(self) -> Buffer<R, Writing> {
         let Self { mut block, headroom, chain, .. } = self;
         // Every buffer has a message header, so these bytes are initialised.
-        block.truncate(headroom + MESSAGE_HEADER);
+        block.truncate(headroom + MESSAGE_HEADER_LEN);
         Buffer { block, headroom, chain: chain.cleared(), mode: Writing::new() }
     }
 

@@ -20,7 +20,7 @@ mod source;
 use self::source::ChunkBlock;
 pub(crate) use self::source::ChunkPool;
 use crate::block::FilledRange;
-use crate::header::{RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, SectionHeader, align_up};
+use crate::header::{RECORD_ALIGN, RECORD_HEADER_LEN, SECTION_HEADER_LEN, SectionHeader, align_up};
 
 /// A page, because most messages with objects hold few small objects.
 const FIRST_CHUNK: usize = 4096;
@@ -139,7 +139,7 @@ impl Chain {
         self.rollback();
         (self.failure, self.poisoned) = (None, false);
         if self.complete == 0 {
-            self.begin(hint.saturating_add(SECTION_HEADER + RECORD_HEADER))?;
+            self.begin(hint.saturating_add(SECTION_HEADER_LEN + RECORD_HEADER_LEN))?;
         }
         let padding = self.written().wrapping_neg() % RECORD_ALIGN;
         if padding > 0 {
@@ -166,11 +166,11 @@ impl Chain {
     /// makes room for all of them, so that whether it can be viewed does not depend on earlier messages.
     #[inline]
     fn push_length(&mut self, hint: usize) -> Result<(), AllocError> {
-        let needed = hint.saturating_add(RECORD_HEADER);
+        let needed = hint.saturating_add(RECORD_HEADER_LEN);
         if hint > 0 && self.left() < needed && needed <= MAX_WHOLE && self.source.is_none() {
             self.grow(needed)?;
         }
-        self.push(&[0; RECORD_HEADER])
+        self.push(&[0; RECORD_HEADER_LEN])
     }
 
     /// Pushes the header of the dynamic part, into the kept chunk if that has enough room.
@@ -178,7 +178,7 @@ impl Chain {
     fn begin(&mut self, needed: usize) -> Result<(), AllocError> {
         // A value that will be split anyway fills whole chunks after the first.
         let minimum =
-            if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER + RECORD_HEADER };
+            if needed <= MAX_WHOLE - CHUNK_OFFSET { needed } else { SECTION_HEADER_LEN + RECORD_HEADER_LEN };
         if self.left() < minimum {
             self.tail = None;
             self.grow(minimum + CHUNK_OFFSET)?;
@@ -254,7 +254,7 @@ impl Chain {
 
     fn finish(&mut self) {
         self.rollback();
-        if let Some(len) = self.complete.checked_sub(SECTION_HEADER) {
+        if let Some(len) = self.complete.checked_sub(SECTION_HEADER_LEN) {
             self.store(0, &SectionHeader::dynamic_bytes(len));
         }
     }

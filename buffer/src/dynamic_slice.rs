@@ -27,7 +27,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     pub fn write_dynamic<T: Element>(&mut self, src: &[T]) -> Result<(), WriteError> {
         let tag = SectionTag::slices::<T>();
         if !self.is_open(tag) {
-            self.fits(0)?;
+            self.section_padding(0)?;
         }
         let bytes: &[u8] = bytemuck::cast_slice(src);
         let chain = self.chain.get_or_create();
@@ -35,7 +35,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if !self.is_open(tag) {
             self.open(tag)?;
         }
-        self.count(1);
+        self.add_to_count(1);
         Ok(())
     }
 }
@@ -60,7 +60,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
                 return Err(ReadError::Length { expected: dst.len(), found });
             }
             T::check(bytes, swap).map_err(invalid::<T>)?;
-            T::load(bytes, dst, swap);
+            T::copy_from_bytes(bytes, dst, swap);
             Ok(())
         })
     }

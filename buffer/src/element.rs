@@ -147,10 +147,10 @@ pub(crate) mod private {
         fn check(src: &[u8], swap: bool) -> Result<(), usize>;
 
         /// Returns the element with the bytes `src`; unspecified if [`check`](Self::check) would reject them.
-        fn take(src: &[u8], swap: bool) -> Self;
+        fn from_bytes(src: &[u8], swap: bool) -> Self;
 
         /// Fills `dst` from `src`, which has the same length in bytes.
-        fn load(src: &[u8], dst: &mut [Self], swap: bool);
+        fn copy_from_bytes(src: &[u8], dst: &mut [Self], swap: bool);
 
         /// The element in the other byte order, of the same size; it might not be a valid value of the type itself.
         type Swapped: NoUninit;
@@ -174,13 +174,13 @@ macro_rules! plain {
             }
 
             #[inline]
-            fn take(src: &[u8], swap: bool) -> Self {
+            fn from_bytes(src: &[u8], swap: bool) -> Self {
                 let element: Self = bytemuck::pod_read_unaligned(src);
                 if swap { element.swapped() } else { element }
             }
 
             #[inline]
-            fn load(src: &[u8], dst: &mut [Self], swap: bool) {
+            fn copy_from_bytes(src: &[u8], dst: &mut [Self], swap: bool) {
                 let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
                 if swap { $swap(src, dst) } else { dst.copy_from_slice(src) }
             }
@@ -247,11 +247,11 @@ impl WireElement for bool {
     }
 
     #[inline]
-    fn take(src: &[u8], _swap: bool) -> Self {
+    fn from_bytes(src: &[u8], _swap: bool) -> Self {
         src.first().is_some_and(|b| *b == 1)
     }
 
-    fn load(src: &[u8], dst: &mut [Self], _swap: bool) {
+    fn copy_from_bytes(src: &[u8], dst: &mut [Self], _swap: bool) {
         dst.iter_mut().zip(src).for_each(|(x, b)| *x = *b == 1);
     }
 
@@ -281,13 +281,13 @@ impl WireElement for char {
     }
 
     #[inline]
-    fn take(src: &[u8], swap: bool) -> Self {
+    fn from_bytes(src: &[u8], swap: bool) -> Self {
         scalar(bytemuck::pod_read_unaligned(src), swap).unwrap_or(char::REPLACEMENT_CHARACTER)
     }
 
-    fn load(src: &[u8], dst: &mut [Self], swap: bool) {
+    fn copy_from_bytes(src: &[u8], dst: &mut [Self], swap: bool) {
         let codes = src.as_chunks::<4>().0;
-        dst.iter_mut().zip(codes).for_each(|(x, code)| *x = Self::take(code, swap));
+        dst.iter_mut().zip(codes).for_each(|(x, code)| *x = Self::from_bytes(code, swap));
     }
 
     type Swapped = u32;

@@ -69,7 +69,7 @@ pub enum FormatError {
         /// Version in the header.
         found: u8,
         /// Newest supported version.
-        newest: u8,
+        supported: u8,
     },
     /// The byte order mark is neither little nor big.
     ByteOrder {

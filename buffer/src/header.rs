@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{ByteOrder, Element, ElementKind, FormatError};
 
 /// Bytes of a message header.
-pub const MESSAGE_HEADER: usize = 16;
+pub const MESSAGE_HEADER_LEN: usize = 16;
 /// Bytes of a section header.
-pub const SECTION_HEADER: usize = 16;
+pub const SECTION_HEADER_LEN: usize = 16;
 /// Payloads begin at multiples of this, counted from the start of the message.
 pub const ALIGN: usize = 16;
 /// The format version that this build writes, and the only one that it reads.
@@ -18,10 +18,10 @@ pub const VERSION: u8 = 1;
 /// Records of the dynamic part begin at multiples of this.
 pub(crate) const RECORD_ALIGN: usize = 8;
 /// Bytes of a record header: the length in front of each value in the dynamic part.
-pub(crate) const RECORD_HEADER: usize = 8;
+pub(crate) const RECORD_HEADER_LEN: usize = 8;
 
 /// Offset of the count in a section header.
-pub(crate) const COUNT_AT: usize = 8;
+pub(crate) const COUNT_OFFSET: usize = 8;
 
 const MAGIC: [u8; 4] = *b"mpjb";
 const FLAG_DYNAMIC: u8 = 1;
@@ -59,7 +59,8 @@ struct RawSectionHeader {
 }
 
 const _: () = assert!(
-    size_of::<RawMessageHeader>() == MESSAGE_HEADER && size_of::<RawSectionHeader>() == SECTION_HEADER
+    size_of::<RawMessageHeader>() == MESSAGE_HEADER_LEN
+        && size_of::<RawSectionHeader>() == SECTION_HEADER_LEN
 );
 
 /// A parsed message header. `total` is not yet compared with the length of the message.
@@ -75,7 +76,7 @@ impl MessageHeader {
         let Ok((raw, _)) = RawMessageHeader::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
                 at: 0,
-                needed: MESSAGE_HEADER as u64,
+                needed: MESSAGE_HEADER_LEN as u64,
                 available: bytes.len() as u64,
             });
         };
@@ -84,7 +85,7 @@ impl MessageHeader {
             return Err(FormatError::Magic { found: raw.magic });
         }
         if raw.version != VERSION {
-            return Err(FormatError::Version { found: raw.version, newest: VERSION });
+            return Err(FormatError::Version { found: raw.version, supported: VERSION });
         }
         let order = ByteOrder::from_mark(raw.order).ok_or(FormatError::ByteOrder { found: raw.order })?;
         if raw.flags & !FLAG_DYNAMIC != 0 {
@@ -97,7 +98,7 @@ impl MessageHeader {
     }
 
     #[inline]
-    pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER] {
+    pub(crate) fn bytes(dynamic: bool, total: usize) -> [u8; MESSAGE_HEADER_LEN] {
         zerocopy::transmute!(RawMessageHeader {
             magic: MAGIC,
             version: VERSION,
@@ -174,7 +175,7 @@ impl SectionTag {
 
     /// Returns the count in `header` if it has this tag and its element size. Its numbers are in the order `order`.
     #[inline(always)]
-    pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER], order: ByteOrder) -> Option<u64> {
+    pub(crate) fn count_in(self, header: &[u8; SECTION_HEADER_LEN], order: ByteOrder) -> Option<u64> {
         let raw: RawSectionHeader = zerocopy::transmute!(*header);
         let tag = Self(u32::from_ne_bytes([raw.kind, raw.encoding, raw.codec, raw.schema]));
         let same = tag == self && order.u32(raw.element_size) as usize == self.kind().size();
@@ -182,7 +183,7 @@ impl SectionTag {
     }
 
     #[inline]
-    pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER] {
+    pub(crate) fn header(self, count: u64) -> [u8; SECTION_HEADER_LEN] {
         let [kind, encoding, codec, schema] = self.0.to_ne_bytes();
         zerocopy::transmute!(RawSectionHeader {
             kind,
@@ -211,7 +212,7 @@ pub(crate) fn payload(kind: ElementKind, count: u64) -> Option<usize> {
 }
 
 impl SectionHeader {
-    pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER] {
+    pub(crate) fn dynamic_bytes(len: usize) -> [u8; SECTION_HEADER_LEN] {
         zerocopy::transmute!(RawSectionHeader {
             kind: KIND_DYNAMIC,
             encoding: ENCODING_IN_PLACE,
@@ -229,7 +230,7 @@ impl SectionHeader {
         let Ok((raw, _)) = RawSectionHeader::read_from_prefix(bytes) else {
             return Err(FormatError::Truncated {
                 at,
-                needed: SECTION_HEADER as u64,
+                needed: SECTION_HEADER_LEN as u64,
                 available: bytes.len() as u64,
             });
         };

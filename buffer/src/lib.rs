@@ -101,7 +101,7 @@ pub use self::buffer::{Buffer, message_start, section_len};
 pub use self::codec::{Codec, Fixed, Postcard, Raw, RawVec, raw};
 pub use self::element::{Element, ElementKind};
 pub use self::error::{CodecError, FormatError, FromBlockError, IndexError, Overflow, ReadError, WriteError};
-pub use self::header::{ALIGN, MESSAGE_HEADER, SECTION_HEADER, Section, VERSION};
+pub use self::header::{ALIGN, MESSAGE_HEADER_LEN, SECTION_HEADER_LEN, Section, VERSION};
 pub use self::order::ByteOrder;
 pub use self::read::Reading;
 pub use self::scatter_gather::IndexInt;

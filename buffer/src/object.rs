@@ -32,7 +32,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         let tag = SectionTag::objects(C::ID, C::schema::<T>());
         // The value is written before its section is opened, so that a failed value leaves no empty section.
         if !self.is_open(tag) {
-            self.fits(0)?;
+            self.section_padding(0)?;
         }
         self.chain.get_or_create().record(0, |chain| {
             let mut writer = RecordWriter::new(chain);
@@ -47,7 +47,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if !self.is_open(tag) {
             self.open(tag)?;
         }
-        self.count(1);
+        self.add_to_count(1);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ mod cursor;
 pub use self::cursor::Reading;
 pub(crate) use self::cursor::contiguous_bytes;
 use self::cursor::{OpenSection, static_bytes};
-use crate::header::{MESSAGE_HEADER, SectionTag};
+use crate::header::{MESSAGE_HEADER_LEN, SectionTag};
 use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
 impl<R: RawBuffer> Buffer<R, Reading> {
@@ -22,7 +22,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     #[inline]
     pub fn read<T: Element>(&mut self, dst: &mut [T]) -> Result<usize, ReadError> {
         self.consume::<T>(dst.len(), |bytes, swap| {
-            T::load(bytes, dst, swap);
+            T::copy_from_bytes(bytes, dst, swap);
             Ok(())
         })
     }
@@ -166,7 +166,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sections(&self) -> impl Iterator<Item = Section> {
-        let mut next = MESSAGE_HEADER;
+        let mut next = MESSAGE_HEADER_LEN;
         core::iter::from_fn(move || {
             let found = self.next_at(next).ok()?;
             next = found.end;

@@ -28,7 +28,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// [`Overflow`] if `dst` is shorter; then it is unchanged.
     pub fn copy_to(&self, dst: &mut [u8]) -> Result<usize, Overflow> {
         let (needed, left) = (self.len(), dst.len());
-        let mut rest = dst.get_mut(..needed).ok_or(Overflow { needed, left })?;
+        let mut rest = dst.get_mut(..needed).ok_or(Overflow { needed, available: left })?;
         for segment in self.segments() {
             let (now, later) = rest.split_at_mut(segment.len());
             now.copy_from_slice(segment);

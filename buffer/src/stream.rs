@@ -38,7 +38,7 @@ impl MessageReader<'_> {
     }
 
     /// Advances by `count` bytes, at most to the end of the message.
-    fn step(&mut self, mut count: usize) {
+    fn advance_by(&mut self, mut count: usize) {
         self.remaining = self.remaining.saturating_sub(count);
         while count >= self.segment.len() {
             count -= self.segment.len();
@@ -92,7 +92,7 @@ impl MessageReader<'_> {
             let count = self.fill_slices(&mut slices);
             match out.write_vectored(&slices[..count]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => self.step(written),
+                Ok(written) => self.advance_by(written),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
@@ -105,7 +105,7 @@ impl Read for MessageReader<'_> {
     fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
         let count = self.segment.len().min(dst.len());
         dst[..count].copy_from_slice(&self.segment[..count]);
-        self.step(count);
+        self.advance_by(count);
         Ok(count)
     }
 }

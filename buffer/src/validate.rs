@@ -2,9 +2,9 @@
 //! and per record, none per element. Elements (`bool`, `char`) and objects are checked when they are read.
 
 use crate::header::{
-    self, ALIGN, MESSAGE_HEADER, MessageHeader, RECORD_ALIGN, RECORD_HEADER, SectionHeader, align_up,
+    self, ALIGN, MESSAGE_HEADER_LEN, MessageHeader, RECORD_ALIGN, RECORD_HEADER_LEN, SectionHeader, align_up,
 };
-use crate::{ByteOrder, FormatError, SECTION_HEADER};
+use crate::{ByteOrder, FormatError, SECTION_HEADER_LEN};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckedMessage {
@@ -23,7 +23,7 @@ pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
         return Err(FormatError::Trailing { total: head.total, given });
     }
 
-    let mut at = MESSAGE_HEADER;
+    let mut at = MESSAGE_HEADER_LEN;
     let mut announced = 0u64;
     while at < bytes.len() {
         let (start, rest) = padded(bytes, at, ALIGN)?;
@@ -33,14 +33,14 @@ pub(crate) fn message(bytes: &[u8]) -> Result<CheckedMessage, FormatError> {
                 if !head.dynamic {
                     return Err(FormatError::Flags { found: 0 });
                 }
-                let payload = start + SECTION_HEADER;
+                let payload = start + SECTION_HEADER_LEN;
                 let left = bytes.len() - payload;
                 check_dynamic_len(payload, len, left)?;
                 records(bytes, payload, head.order, announced)?;
                 return Ok(CheckedMessage { order: head.order, sections_end: start });
             }
             SectionHeader::Section { kind, count, .. } => {
-                let payload = start + SECTION_HEADER;
+                let payload = start + SECTION_HEADER_LEN;
                 let too_large = FormatError::TooLarge { at: start as u64, count };
                 if kind == crate::ElementKind::Object {
                     announced = announced.checked_add(count).ok_or(too_large)?;
@@ -72,12 +72,12 @@ fn records(bytes: &[u8], mut at: usize, order: ByteOrder, announced: u64) -> Res
     let mut found = 0u64;
     while at < bytes.len() {
         let (start, rest) = padded(bytes, at, RECORD_ALIGN)?;
-        let head = rest.first_chunk::<RECORD_HEADER>().ok_or(FormatError::Truncated {
+        let head = rest.first_chunk::<RECORD_HEADER_LEN>().ok_or(FormatError::Truncated {
             at: start as u64,
-            needed: RECORD_HEADER as u64,
+            needed: RECORD_HEADER_LEN as u64,
             available: rest.len() as u64,
         })?;
-        let value = start + RECORD_HEADER;
+        let value = start + RECORD_HEADER_LEN;
         at = value + record_len(order.u64(*head), value, bytes.len())?;
         found += 1;
     }

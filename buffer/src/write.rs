@@ -3,7 +3,7 @@
 use mpj_pool::RawBuffer;
 
 use crate::block::SpareWriter;
-use crate::header::{ALIGN, COUNT_AT, MessageHeader, SECTION_HEADER, SectionTag, align_up};
+use crate::header::{ALIGN, COUNT_OFFSET, MessageHeader, SECTION_HEADER_LEN, SectionTag, align_up};
 use crate::read::Reading;
 use crate::{Buffer, ByteOrder, Element, Overflow};
 
@@ -136,15 +136,15 @@ impl<R: RawBuffer> Buffer<R, Writing> {
         if self.is_open(tag) {
             let left = self.remaining_capacity();
             if bytes > left {
-                return Err(Overflow { needed: bytes, left });
+                return Err(Overflow { needed: bytes, available: left });
             }
             self.block.push_with(bytes, fill)?;
         } else if self.is_open(tag.swapped()) {
             self.append_swapped(bytes, fill)?;
         } else {
-            let padding = self.fits(bytes)?;
+            let padding = self.section_padding(bytes)?;
             let at = self.static_len() + padding;
-            self.block.push_with(padding + SECTION_HEADER + bytes, |spare| {
+            self.block.push_with(padding + SECTION_HEADER_LEN + bytes, |spare| {
                 spare.pad(padding);
                 spare.put(&tag.header(0));
                 fill(spare);
@@ -152,7 +152,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
             self.close();
             self.mode = Writing { tag, at, count: 0 };
         }
-        self.count(count as u64);
+        self.add_to_count(count as u64);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     ) -> Result<(), Overflow> {
         let left = self.remaining_capacity();
         if bytes > left {
-            return Err(Overflow { needed: bytes, left });
+            return Err(Overflow { needed: bytes, available: left });
         }
         self.block.push_swapped(bytes, fill)
     }
@@ -175,9 +175,9 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 
     pub(crate) fn open(&mut self, tag: SectionTag) -> Result<(), Overflow> {
-        let padding = self.fits(0)?;
+        let padding = self.section_padding(0)?;
         let at = self.static_len() + padding;
-        self.block.push_with(padding + SECTION_HEADER, |spare| {
+        self.block.push_with(padding + SECTION_HEADER_LEN, |spare| {
             spare.pad(padding);
             spare.put(&tag.header(0));
         })?;
@@ -188,22 +188,22 @@ impl<R: RawBuffer> Buffer<R, Writing> {
 
     /// Returns the padding in front of a new section with a payload of `bytes` bytes, if the section fits.
     #[inline]
-    pub(crate) fn fits(&self, bytes: usize) -> Result<usize, Overflow> {
+    pub(crate) fn section_padding(&self, bytes: usize) -> Result<usize, Overflow> {
         let (len, left) = (self.static_len(), self.remaining_capacity());
         let padding = align_up(len, ALIGN).map_or(0, |start| start - len);
-        let needed = bytes.saturating_add(padding + SECTION_HEADER);
-        if needed > left { Err(Overflow { needed, left }) } else { Ok(padding) }
+        let needed = bytes.saturating_add(padding + SECTION_HEADER_LEN);
+        if needed > left { Err(Overflow { needed, available: left }) } else { Ok(padding) }
     }
 
     #[inline]
-    pub(crate) fn count(&mut self, more: u64) {
+    pub(crate) fn add_to_count(&mut self, more: u64) {
         self.mode.count += more;
     }
 
     #[inline]
     fn close(&mut self) {
         if self.mode.tag != SectionTag::NONE {
-            self.store(self.mode.at + COUNT_AT, &self.mode.count.to_ne_bytes());
+            self.store(self.mode.at + COUNT_OFFSET, &self.mode.count.to_ne_bytes());
         }
     }
 

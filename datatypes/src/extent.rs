@@ -33,7 +33,7 @@ impl Extent {
     }
 
     /// Returns the (lowest, one past highest) byte contained; (0, 0) without bytes.
-    pub(crate) fn touched(&self) -> (i64, i64) {
+    pub(crate) fn byte_range(&self) -> (i64, i64) {
         self.leaves.unwrap_or((0, 0))
     }
 
@@ -75,11 +75,11 @@ impl BoundsBuilder {
             lowest += last.min(0);
             highest += last.max(0);
         }
-        self.spread(inner, lowest, highest);
+        self.add_at(inner, lowest, highest);
         Ok(())
     }
 
-    pub(crate) fn spread(&mut self, inner: &Extent, lowest: i128, highest: i128) {
+    pub(crate) fn add_at(&mut self, inner: &Extent, lowest: i128, highest: i128) {
         if inner.leaves.is_some() || inner.markers.is_some() {
             self.align = self.align.max(inner.align);
         }

@@ -1,6 +1,6 @@
 //! The runs of memory of a layout, for scatter/gather I/O.
 
-use crate::plan::{BlockList, Body, ItemList, LEVELS, Plan, RunList, Sequence, Strided};
+use crate::plan::{BlockList, Body, ItemList, MAX_LOOPS, Plan, RunList, Sequence, Strided};
 use crate::{Datatype, normalise};
 use core::fmt;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ struct Walk {
 }
 
 enum Frame {
-    Strided { base: i64, strided: Strided, at: [usize; LEVELS] },
+    Strided { base: i64, strided: Strided, at: [usize; MAX_LOOPS] },
     Blocks { base: i64, list: Arc<BlockList>, i: usize },
     Runs { base: i64, runs: Arc<RunList>, i: usize },
     Items { base: i64, items: Arc<ItemList>, i: usize },
@@ -105,7 +105,7 @@ impl Walk {
         let base = base.wrapping_add(plan.offset);
         self.stack.push(match &plan.body {
             Body::Empty => return,
-            Body::Strided(strided) => Frame::Strided { base, strided: strided.clone(), at: [0; LEVELS] },
+            Body::Strided(strided) => Frame::Strided { base, strided: strided.clone(), at: [0; MAX_LOOPS] },
             Body::Blocks(list) => Frame::Blocks { base, list: list.clone(), i: 0 },
             Body::Runs(runs) => Frame::Runs { base, runs: runs.clone(), i: 0 },
             Body::Items(items) => Frame::Items { base, items: items.clone(), i: 0 },
@@ -172,7 +172,7 @@ impl Walk {
 }
 
 /// Advances to the next block; returns false at the end.
-fn advance_odometer(strided: &Strided, base: &mut i64, at: &mut [usize; LEVELS]) -> bool {
+fn advance_odometer(strided: &Strided, base: &mut i64, at: &mut [usize; MAX_LOOPS]) -> bool {
     for (level, i) in strided.nest().iter().zip(at).rev() {
         *i += 1;
         *base = base.wrapping_add(level.stride);

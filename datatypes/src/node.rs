@@ -15,7 +15,7 @@ pub(crate) enum PrimitiveSet {
 }
 
 impl PrimitiveSet {
-    pub(crate) fn and(self, other: PrimitiveSet) -> PrimitiveSet {
+    pub(crate) fn union(self, other: PrimitiveSet) -> PrimitiveSet {
         match (self, other) {
             (PrimitiveSet::None, leaves) | (leaves, PrimitiveSet::None) => leaves,
             (PrimitiveSet::One(a), PrimitiveSet::One(b)) if a == b => self,
@@ -35,14 +35,14 @@ pub(crate) struct Node {
     pub(crate) size: usize,
     pub(crate) element_count: u64,
     pub(crate) signature: Signature,
-    pub(crate) leaves: PrimitiveSet,
+    pub(crate) primitives: PrimitiveSet,
     pub(crate) needs_validation: bool,
     pub(crate) extent: Extent,
     pub(crate) plan: Plan,
     pub(crate) depth: usize,
     /// For `darray`, whose envelope does not list the positions of the items: the same layout in simpler constructors.
     pub(crate) lowered: Option<Datatype>,
-    pub(crate) disjoint: DisjointUpTo,
+    pub(crate) disjoint_up_to: DisjointUpTo,
     /// The value of [`Datatype::is_contiguous`], set by [`Datatype::from_node`].
     pub(crate) contiguous: bool,
 }
@@ -94,13 +94,13 @@ static PRIMITIVES: LazyLock<[Node; Primitive::ALL.len()]> = LazyLock::new(|| {
         size: p.size(),
         element_count: 1,
         signature: Signature::of(p),
-        leaves: PrimitiveSet::One(p),
+        primitives: PrimitiveSet::One(p),
         needs_validation: p.needs_validation(),
         extent: Extent::of(p),
         plan: Plan::block(0, p.size()),
         depth: 0,
         lowered: None,
-        disjoint: DisjointUpTo::default(),
+        disjoint_up_to: DisjointUpTo::default(),
         contiguous: true,
     })
 });
@@ -188,12 +188,12 @@ impl Datatype {
 
     /// Returns the lowest byte of an item, relative to the origin; 0 without bytes (MPI 4.1 §5.1.8).
     pub fn true_lb(&self) -> i64 {
-        self.node().extent.touched().0
+        self.node().extent.byte_range().0
     }
 
     /// Returns the distance from the lowest byte to one past the highest (MPI 4.1 §5.1.8).
     pub fn true_extent(&self) -> i64 {
-        let (low, high) = self.node().extent.touched();
+        let (low, high) = self.node().extent.byte_range();
         high - low
     }
 
@@ -211,7 +211,7 @@ impl Datatype {
     pub fn single_primitive(&self) -> Option<Primitive> {
         match &self.0 {
             Handle::Primitive(primitive) => Some(**primitive),
-            Handle::Shared(node) => match node.leaves {
+            Handle::Shared(node) => match node.primitives {
                 PrimitiveSet::One(primitive) => Some(primitive),
                 PrimitiveSet::None | PrimitiveSet::Mixed => None,
             },

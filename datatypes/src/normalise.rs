@@ -3,7 +3,7 @@
 
 use crate::kernels;
 use crate::plan::{
-    BlockList, Body, ItemList, LEVELS, Loop, Offsets, PIECES, Plan, Repeat, RunList, Sequence, Strided,
+    BlockList, Body, ItemList, Loop, MAX_LOOPS, MAX_PIECES, Offsets, Plan, Repeat, RunList, Sequence, Strided,
 };
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ const UNROLLED: usize = 8;
 
 /// Returns `count` repetitions of `plan`, `stride` bytes apart. The caller has checked the packed size.
 pub(crate) fn repeat(plan: &Plan, count: usize, stride: i64) -> Plan {
-    nest(plan, &[Loop { count, stride }])
+    repeat_nested(plan, &[Loop { count, stride }])
 }
 
 /// Returns `plan` in loops, the innermost first. The caller has checked the packed size.
-pub(crate) fn nest(plan: &Plan, mut levels: &[Loop]) -> Plan {
+pub(crate) fn repeat_nested(plan: &Plan, mut levels: &[Loop]) -> Plan {
     if plan.size == 0 || levels.iter().any(|level| level.count == 0) {
         return Plan::empty();
     }
@@ -42,7 +42,7 @@ fn absorb_loops(plan: &Plan, levels: &mut &[Loop]) -> Plan {
             block *= level.count;
         } else if depth > 0 && extends_loop(nest[0], level.stride) {
             nest[0].count *= level.count;
-        } else if depth < LEVELS {
+        } else if depth < MAX_LOOPS {
             nest.copy_within(0..depth, 1);
             nest[0] = *level;
             depth += 1;
@@ -306,8 +306,8 @@ fn item_list_plan(piece: &Plan, places: &[i64]) -> Plan {
     let span = high.checked_sub(low).unwrap_or(-1);
     let offsets = Offsets::from_low(places.iter().copied(), low, span);
     let mut pieces: Box<[_]> =
-        crate::iov::pieces(piece, 0).take(PIECES + 1).map(|run| (run.offset, run.len)).collect();
-    if pieces.len() > PIECES {
+        crate::iov::pieces(piece, 0).take(MAX_PIECES + 1).map(|run| (run.offset, run.len)).collect();
+    if pieces.len() > MAX_PIECES {
         pieces = Box::default();
     }
     let list = ItemList { offsets, body: piece.clone(), pieces };

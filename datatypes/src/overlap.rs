@@ -1,6 +1,6 @@
 //! Detection of overlaps: a layout to receive into must not contain a byte twice (MPI 4.1 §3.2.4, §5.1.11).
 
-use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
+use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 use crate::{Datatype, OverlapError, normalise};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ impl Datatype {
     #[inline]
     pub fn check_overlap(&self, count: usize) -> Result<(), OverlapError> {
         // Relaxed: the number orders no other access, and a thread that reads an old one repeats the check.
-        if self.is_contiguous() || count <= self.node().disjoint.0.load(Ordering::Relaxed) {
+        if self.is_contiguous() || count <= self.node().disjoint_up_to.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.search_overlap(count)
@@ -49,7 +49,7 @@ impl Datatype {
             let pieces = listed_pieces(&plan).saturating_mul(BUDGET_FACTOR).max(MIN_PIECES);
             search(&plan, 0, &mut SearchBudget { steps: MAX_SEARCH_STEPS, pieces })?;
         }
-        self.node().disjoint.0.fetch_max(count, Ordering::Relaxed);
+        self.node().disjoint_up_to.0.fetch_max(count, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -261,11 +261,11 @@ fn hull(plan: &Plan, base: i64) -> (i128, i128) {
 
 /// Searches a nest: two blocks overlap if and only if some steps, not all 0, lead less than a block away.
 fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), OverlapError> {
-    let mut loops = [(0i128, 0i128); LEVELS];
+    let mut loops = [(0i128, 0i128); MAX_LOOPS];
     for (place, level) in loops.iter_mut().zip(strided.nest()) {
         *place = (i128::from(level.stride).abs(), level.count as i128);
     }
-    let mut order: [usize; LEVELS] = core::array::from_fn(|i| i);
+    let mut order: [usize; MAX_LOOPS] = core::array::from_fn(|i| i);
     order[..strided.depth].sort_unstable_by_key(|i| loops[*i].0);
     let order = &order[..strided.depth];
     // The distance covered by the inner loops and the block.
@@ -279,8 +279,13 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
     if nested {
         return Ok(());
     }
-    let mut search =
-        StrideSearch { loops, order, reach: strided.block as i128 - 1, budget: *budget, taken: [0; LEVELS] };
+    let mut search = StrideSearch {
+        loops,
+        order,
+        reach: strided.block as i128 - 1,
+        budget: *budget,
+        taken: [0; MAX_LOOPS],
+    };
     let found = search.find(order.len(), 0, false);
     *budget = search.budget;
     if !found {
@@ -302,13 +307,13 @@ fn search_loops(strided: &Strided, base: i64, budget: &mut usize) -> Result<(), 
 
 /// Searches for steps that lead less than a block away, from the longest stride to the shortest.
 struct StrideSearch<'a> {
-    loops: [(i128, i128); LEVELS],
+    loops: [(i128, i128); MAX_LOOPS],
     /// Indices of the loops, the shortest stride first.
     order: &'a [usize],
     /// Maximum distance of an overlap.
     reach: i128,
     budget: usize,
-    taken: [i64; LEVELS],
+    taken: [i64; MAX_LOOPS],
 }
 
 impl StrideSearch<'_> {

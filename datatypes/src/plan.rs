@@ -8,7 +8,7 @@ use crate::kernels::{self, Kernel, ListKernel, TileKernel};
 use std::sync::Arc;
 
 /// Maximum number of loops of a [`Strided`]; deeper nests are [`Repeat`]s of it.
-pub(crate) const LEVELS: usize = 4;
+pub(crate) const MAX_LOOPS: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Loop {
@@ -26,14 +26,14 @@ pub(crate) struct Loop {
 pub(crate) struct Strided {
     pub(crate) block: usize,
     pub(crate) depth: usize,
-    pub(crate) levels: [Loop; LEVELS],
+    pub(crate) levels: [Loop; MAX_LOOPS],
     pub(crate) tiles: (TileKernel, TileKernel),
 }
 
 impl Strided {
     /// Makes blocks in loops, the outermost first, at most `LEVELS`.
     pub(crate) fn new(block: usize, nest: &[Loop]) -> Strided {
-        let mut levels = [Loop { count: 1, stride: 0 }; LEVELS];
+        let mut levels = [Loop { count: 1, stride: 0 }; MAX_LOOPS];
         levels[..nest.len()].copy_from_slice(nest);
         let tiles = kernels::tiles(block, nest);
         Strided { block, depth: nest.len(), levels, tiles }
@@ -127,7 +127,7 @@ pub(crate) struct ItemList {
 }
 
 /// Maximum number of runs of an item that a kernel handles without calling another.
-pub(crate) const PIECES: usize = 16;
+pub(crate) const MAX_PIECES: usize = 16;
 
 /// Different plans one after the other; `ends` are prefix sums of their sizes, as in [`RunList`].
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpj_devices::config::{Config, GROUPS, all};
-use mpj_devices::conformance::Pinboard;
+use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::{
     Buf, Channel, Coalesce, Doorbell, Engine, Group, Hub, JobKey, Mode, NioDriver, Pattern, Registry, Roster,
     Site, SmDriver, Source, Target,
@@ -88,7 +88,8 @@ fn play(me: &Rank, rank: u32) {
 fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
     let config = Config::from_env(&all(GROUPS)).unwrap();
-    let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) =
+        (Hub::new(0..2), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let drivers = Registry::empty().with(SmDriver::new(hub)).with(NioDriver::new(key));
     let registry = drivers.select(&[&device]).unwrap();

@@ -138,7 +138,7 @@ impl Config {
         for parameter in parameters {
             if let Some(text) = set(*parameter) {
                 // A value that is not UTF-8 is rejected like any other invalid text.
-                config.read(*parameter, &text.to_string_lossy())?;
+                config.set_text(*parameter, &text.to_string_lossy())?;
             }
         }
         Ok(config)
@@ -157,8 +157,8 @@ impl Config {
     ///
     /// # Errors
     /// A value that the parameter does not accept.
-    pub fn read(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
-        self.store(parameter, parameter.read(text), &text)
+    pub fn set_text(&mut self, parameter: &dyn Parameter, text: &str) -> Result<(), ConfigError> {
+        self.store(parameter, parameter.parse(text), &text)
     }
 
     fn store(
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((config.number(&LEVEL), config.text(&WHERE), config.choice(&WAY)), (3, "here", 0));
         assert!(!config.is_set(&WAY));
         for (parameter, text) in [(&LEVEL as &dyn Parameter, "9"), (&WHERE, "there"), (&WAY, "right")] {
-            config.read(parameter, text).unwrap();
+            config.set_text(parameter, text).unwrap();
         }
         assert_eq!((config.size(&LEVEL), config.text(&WHERE), config.choice(&WAY)), (9, "there", 2));
         assert!(config.is_set(&WAY));
@@ -255,7 +255,7 @@ mod tests {
             (&WAY, "up", "MPJ_WAY=up is not one of auto, left, right (how)"),
             (&WAY, "LEFT", "MPJ_WAY=LEFT is not one of auto, left, right (how)"),
         ] {
-            assert_eq!(config.read(parameter, text).unwrap_err().why, why);
+            assert_eq!(config.set_text(parameter, text).unwrap_err().why, why);
         }
         assert_eq!(config.set(&LEVEL, 0).unwrap_err().why, "MPJ_LEVEL=0 is outside 1..=9 (how high)");
         assert!([&LEVEL as &dyn Parameter, &WHERE, &WAY].iter().all(|parameter| !config.is_set(*parameter)));

@@ -69,7 +69,7 @@ pub enum HostsError {
         run: usize,
     },
     /// A run is on a new host whose number is not the next one.
-    Number {
+    HostGap {
         /// The index of the run.
         run: usize,
         /// Its host.
@@ -78,21 +78,21 @@ pub enum HostsError {
         known: u32,
     },
     /// The number of ranks overflows.
-    Many,
+    TooManyRanks,
 }
 
 impl fmt::Display for HostsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HostsError::Empty { run } => write!(f, "run {run} of the host map is empty"),
-            HostsError::Number { run, host, known } => {
+            HostsError::HostGap { run, host, known } => {
                 write!(
                     f,
                     "run {run} of the host map names host {}; the next new host must be {known}",
                     host.0
                 )
             }
-            HostsError::Many => f.write_str("the host map has too many ranks for 32 bits"),
+            HostsError::TooManyRanks => f.write_str("the host map has too many ranks for 32 bits"),
         }
     }
 }
@@ -101,7 +101,7 @@ impl std::error::Error for HostsError {}
 
 impl Hosts {
     /// Returns the map of a job whose `size` ranks all run on one host.
-    pub fn one(size: u32) -> Self {
+    pub fn single_host(size: u32) -> Self {
         let runs = (size > 0).then_some(Run { host: HostId(0), first: 0, before: 0 });
         Hosts { map: Arc::new(Map::new(size, runs.into_iter().collect(), 1)) }
     }
@@ -121,13 +121,13 @@ impl Hosts {
                 return Err(HostsError::Empty { run });
             }
             if host.0 > known {
-                return Err(HostsError::Number { run, host, known });
+                return Err(HostsError::HostGap { run, host, known });
             }
             if host.0 == known {
                 ranks.push(0);
             }
             let first = size;
-            size = size.checked_add(len).ok_or(HostsError::Many)?;
+            size = size.checked_add(len).ok_or(HostsError::TooManyRanks)?;
             let of_host = &mut ranks[host.0 as usize];
             if map.last().is_none_or(|last| last.host != host) {
                 map.push(Run { host, first, before: *of_host });

@@ -68,6 +68,7 @@
 #[allow(unsafe_code, reason = "a lock gives access to its value")]
 pub mod biased;
 mod buf;
+mod byte_order;
 #[allow(unsafe_code, reason = "a cell between two handles")]
 mod completion;
 pub mod config;
@@ -98,7 +99,6 @@ mod matching;
 #[allow(unsafe_code, reason = "the user's memory, by pointer, count and type")]
 mod message;
 mod niodev;
-mod order;
 #[allow(unsafe_code, reason = "hints to the processor")]
 mod prefetch;
 mod registry;

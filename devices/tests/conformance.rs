@@ -120,7 +120,7 @@ const UNEXPECTED_MEMORY: &[&str] = &["flood_of_eager_messages_stays_within_the_c
 /// Runs the suite with the given data path, except the cases that assume another one.
 fn with_data_path(device: &str, path: &str) {
     let mut config = Config::default();
-    config.read(&config::DATA_PATH, path).unwrap();
+    config.set_text(&config::DATA_PATH, path).unwrap();
     let others = if path == "zerocopy" { EAGER } else { UNEXPECTED_MEMORY };
     for case in CASES.iter().filter(|case| !others.contains(&case.name)) {
         run_with(device, case, &config, &case.ranks[..1]);

@@ -1,9 +1,9 @@
 use mpj_datatypes::{Primitive, Signature};
 use mpj_devices::{Fault, Pattern};
 
-use crate::bench::{Bench, Posted, WORLD};
 use crate::device::Step;
-use crate::head::{bind, head};
+use crate::fixture::{Fixture, Posted, WORLD};
+use crate::head_encoding::{bind, head};
 use crate::input::Input;
 use crate::model::Model;
 use crate::types::choose;
@@ -60,7 +60,7 @@ pub fn envelopes(bytes: &[u8]) {
     if body.len() > 8000 {
         return;
     }
-    let bench = Bench::new();
+    let bench = Fixture::new();
     let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, datatype, high as usize, count);
     let mut message = head(EAGER, code, 0, 1, words);
     if code != 0 && input.flag() {

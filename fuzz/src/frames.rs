@@ -1,11 +1,11 @@
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 
-use crate::bench::{REST, WORLD};
 use crate::device::{Gets, Step, lock};
-use crate::head::{BYTES, bind, eager, eager_sync, head, rts};
+use crate::fixture::{REST, WORLD};
+use crate::head_encoding::{BYTES, bind, eager, eager_sync, head, rts};
 use crate::input::Input;
-use crate::scene::{frame, scene_with};
+use crate::pending_ops::{frame, scene_with};
 
 /// Sends frames and streamed bodies to an engine with pending sends and receives. The engine does not panic or write
 /// outside of the buffers. If the peer dies, all operations that wait for it complete; other peers are not affected.

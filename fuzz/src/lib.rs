@@ -38,22 +38,22 @@ mod shared;
 mod types;
 
 // Models and fixtures of the crates' own tests, by path: a crate for them would depend on the crates that use it.
-#[allow(dead_code)]
-#[path = "../../devices/tests/suite/frames/bench.rs"]
-mod bench;
 #[path = "../../pool/tests/suite/contracts.rs"]
 mod contracts;
 #[allow(dead_code)]
 #[path = "../../devices/tests/suite/frames/device.rs"]
 mod device;
 #[allow(dead_code)]
-#[path = "../../devices/tests/suite/frames/head.rs"]
-mod head;
+#[path = "../../devices/tests/suite/frames/fixture.rs"]
+mod fixture;
+#[allow(dead_code)]
+#[path = "../../devices/tests/suite/frames/head_encoding.rs"]
+mod head_encoding;
 #[path = "../../datatypes/tests/suite/model/spec.rs"]
 mod model;
 #[allow(dead_code)]
-#[path = "../../devices/tests/suite/frames/scene.rs"]
-mod scene;
+#[path = "../../devices/tests/suite/frames/pending_ops.rs"]
+mod pending_ops;
 
 pub use control::control;
 pub use decode::decode;

@@ -1,6 +1,6 @@
 use std::io::{self, ErrorKind, Read};
 
-use mpj_buffer::{Buffer, MESSAGE_HEADER, ReceiveError, Received, Receiver};
+use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, ReceiveError, Received, Receiver};
 use mpj_pool::DefaultPool;
 
 use crate::input::Input;
@@ -53,13 +53,13 @@ enum End {
 fn parse_all(mut bytes: &[u8]) -> (Vec<&[u8]>, End) {
     let mut taken = Vec::new();
     loop {
-        let Some(header) = bytes.first_chunk::<MESSAGE_HEADER>() else {
+        let Some(header) = bytes.first_chunk::<MESSAGE_HEADER_LEN>() else {
             return (taken, if bytes.is_empty() { End::AtBoundary } else { End::Truncated });
         };
         let total = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
         let total = if header[5] == b'>' { total.swap_bytes() } else { total };
         let known = header.starts_with(b"mpjb\x01") && b"<>".contains(&header[5]);
-        if !known || header[6] > 1 || header[7] != 0 || total < MESSAGE_HEADER as u64 {
+        if !known || header[6] > 1 || header[7] != 0 || total < MESSAGE_HEADER_LEN as u64 {
             return (taken, End::Invalid);
         }
         if total > LIMIT as u64 {

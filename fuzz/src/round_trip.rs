@@ -354,7 +354,7 @@ impl Model {
         let needed = bytes + if opens { self.len.next_multiple_of(16) - self.len + 16 } else { 0 };
         let left = self.capacity - self.len;
         if needed > left {
-            return Err(Overflow { needed, left });
+            return Err(Overflow { needed, available: left });
         }
         self.len += needed;
         self.open = Some(kind);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use mpj_devices::config::{self, Config};
-use mpj_devices::conformance::{Member, Pinboard, Receiving, Sending};
+use mpj_devices::conformance::{LocalCardExchange, Member, Receiving, Sending};
 use mpj_devices::{
     Buf, Coalesce, Completion, Doorbell, Engine, Exit, ExitEvent, Fault, HostId, Hosts, KeepAlive, Mode,
     Pattern, Receive, Registry, Roster, Segment, ShmDriver, Site, Source, Started, Target, ViewedMessage,
@@ -115,8 +115,8 @@ fn scene() -> Scene {
     let memory = Segment::create(RANKS, &CONFIG).expect("memory");
     // SAFETY: only duplicates are attached; words are overwritten through a view, as a hostile rank might.
     let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().expect("a descriptor");
-    let board = Arc::<Pinboard>::default();
-    let here = Hosts::one(RANKS).ranks_of(HostId(0));
+    let board = Arc::<LocalCardExchange>::default();
+    let here = Hosts::single_host(RANKS).ranks_of(HostId(0));
     let engines = [0, 1].map(|rank| {
         // SAFETY: the descriptor is a duplicate of the segment's. Overwritten words are among those that the ranks
         // check.

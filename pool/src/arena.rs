@@ -155,7 +155,8 @@ impl<S: Storage> Arena<S> {
 
     #[inline]
     fn class(&self, len: usize) -> Option<Class> {
-        let class = if self.caching.is_some() { Class::for_len(len) } else { Class::power_for_len(len) };
+        let class =
+            if self.caching.is_some() { Class::for_len(len) } else { Class::power_of_two_for_len(len) };
         class.filter(|class| class.bytes() <= self.max_shared)
     }
 
@@ -199,7 +200,7 @@ impl<S: Storage> Arena<S> {
         }
         let Some(source) = &self.source else { return Err(self.alloc_error(len, self.full())) };
 
-        let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer().bytes());
+        let needed = class.map_or(len.next_multiple_of(MAX_ALIGN), |class| class.outer_order().bytes());
         let size = self.region_size(needed, class.is_some());
         let size = size.ok_or_else(|| self.alloc_error(len, self.full()))?;
         let made = source(size).and_then(|storage| {

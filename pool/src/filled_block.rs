@@ -29,12 +29,12 @@ pub struct Overflow {
     /// The bytes that the operation adds, including headers and padding.
     pub needed: usize,
     /// The bytes that are free.
-    pub left: usize,
+    pub available: usize,
 }
 
 impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes needed, {} left", self.needed, self.left)
+        write!(f, "{} bytes needed, {} left", self.needed, self.available)
     }
 }
 
@@ -53,7 +53,7 @@ impl<B: RawBuffer> FilledBlock<B> {
     pub fn extend_from_slice(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
         let spare = &mut self.block.as_uninit_mut()[self.len..];
         let left = spare.len();
-        let target = spare.get_mut(..bytes.len()).ok_or(Overflow { needed: bytes.len(), left })?;
+        let target = spare.get_mut(..bytes.len()).ok_or(Overflow { needed: bytes.len(), available: left })?;
         target.write_copy_of_slice(bytes);
         self.len += bytes.len();
         Ok(())

@@ -27,7 +27,7 @@
 //! | [`global()`] | the [`DefaultPool`] of the process | by default |
 //! | [`Magazine::growing`] | a separate pool, with or without a limit | to limit or to separate memory |
 //! | [`Magazine::fixed`] | a pool over one storage | for a shared segment, or a region registered in advance |
-//! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the pools of the mpjbuf paper, and no pool | for comparisons; see [`strategy::visit`] |
+//! | [`Buddy1`], [`Buddy2`], [`Unpooled`] | the pools of the mpjbuf paper, and no pool | for comparisons; see [`strategy::with_pool`] |
 //! | [`Buddy`] | one lock, no caches; each size is a power of two | for small pools, in which caches would hold too much |
 //!
 //! # Cost

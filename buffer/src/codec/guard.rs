@@ -30,7 +30,7 @@ macro_rules! leaves {
     ($($method:ident)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.limits.moved.set(true);
+            self.limits.has_read_bytes.set(true);
             self.inner.$method(visitor)
         }
     )*};
@@ -42,10 +42,10 @@ macro_rules! nests {
         #[inline]
         fn $method<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
             if $moved {
-                self.limits.moved.set(true);
+                self.limits.has_read_bytes.set(true);
             }
             let visitor = LimitGuard { announced: $announced, ..self.with(visitor) };
-            self.limits.inside(|| self.inner.$method($($arg,)* visitor))
+            self.limits.nested(|| self.inner.$method($($arg,)* visitor))
         }
     )*};
 }

@@ -12,7 +12,7 @@ pub(super) struct Limits {
     zero_sized: Cell<u32>,
     byte_budget: Cell<usize>,
     /// Whether bytes have been read since this flag was last cleared.
-    pub(super) moved: Cell<bool>,
+    pub(super) has_read_bytes: Cell<bool>,
     failure: Cell<Option<CodecError>>,
 }
 
@@ -22,7 +22,7 @@ impl Limits {
             depth: Cell::new(MAX_DEPTH),
             zero_sized: Cell::new(MAX_ZERO_SIZED),
             byte_budget: Cell::new(bytes),
-            moved: Cell::new(false),
+            has_read_bytes: Cell::new(false),
             failure: Cell::new(None),
         }
     }
@@ -47,7 +47,7 @@ impl Limits {
     }
 
     #[inline]
-    pub(super) fn inside<T, E: Error>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn nested<T, E: Error>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let Some(depth) = self.depth.get().checked_sub(1) else {
             return Err(self.fail(CodecError::TooDeep { limit: MAX_DEPTH }));
         };
@@ -64,9 +64,9 @@ impl Limits {
         &self,
         read: impl FnOnce() -> Result<Option<T>, E>,
     ) -> Result<(Option<T>, bool), E> {
-        self.moved.set(false);
+        self.has_read_bytes.set(false);
         let value = read()?;
-        let moved = self.moved.replace(true);
+        let moved = self.has_read_bytes.replace(true);
         if value.is_some() && !moved {
             match self.zero_sized.get().checked_sub(1) {
                 Some(empty) => self.zero_sized.set(empty),

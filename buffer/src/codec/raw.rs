@@ -97,9 +97,9 @@ pub(crate) fn elements<T: Element>(bytes: &[u8], swap: bool) -> Result<Vec<T>, u
     let elements = bytes.chunks_exact(size_of::<T>());
     // Two loops, of which the compiler turns the second into a plain copy.
     Ok(if swap {
-        elements.map(|b| T::take(b, true)).collect()
+        elements.map(|b| T::from_bytes(b, true)).collect()
     } else {
-        elements.map(|b| T::take(b, false)).collect()
+        elements.map(|b| T::from_bytes(b, false)).collect()
     })
 }
 

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region, RegionKey};
 
-use crate::header::{RECORD_ALIGN, SECTION_HEADER};
+use crate::header::{RECORD_ALIGN, SECTION_HEADER_LEN};
 
 pub(crate) trait ChunkPool: Send + Sync + fmt::Debug {
     /// Returns a block of at least `len` bytes, or of the pool's maximum if that is less.
@@ -31,7 +31,7 @@ pub(super) fn alloc_chunk(source: Option<&dyn ChunkPool>, len: usize) -> Result<
         }
     };
     let left = block.capacity();
-    if left < SECTION_HEADER {
+    if left < SECTION_HEADER_LEN {
         Err(AllocError::new(len, left, 0, AllocErrorKind::TooLarge))
     } else {
         Ok(block)

@@ -28,7 +28,7 @@ impl fmt::Display for FormatError {
                 write!(f, "expected a message of {total} bytes, found {given}")
             }
             Self::Magic { found } => write!(f, "not a message: it starts with {found:02x?}"),
-            Self::Version { found, newest } => {
+            Self::Version { found, supported: newest } => {
                 write!(f, "unsupported message version {found}: this build reads version {newest}")
             }
             Self::ByteOrder { found } => write!(f, "unknown byte order mark {found:#04x}"),

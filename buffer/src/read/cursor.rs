@@ -7,8 +7,8 @@ use mpj_pool::RawBuffer;
 use crate::dynamic::Dynamic;
 use crate::header::payload;
 use crate::header::{
-    ALIGN, MESSAGE_HEADER, RECORD_ALIGN, RECORD_HEADER, SECTION_HEADER, Section, SectionHeader, SectionTag,
-    align_up,
+    ALIGN, MESSAGE_HEADER_LEN, RECORD_ALIGN, RECORD_HEADER_LEN, SECTION_HEADER_LEN, Section, SectionHeader,
+    SectionTag, align_up,
 };
 use crate::validate;
 use crate::{Buffer, ByteOrder, FormatError, ReadError};
@@ -66,8 +66,8 @@ impl Reading {
     #[inline]
     pub(crate) fn new(order: ByteOrder, sections_end: usize) -> Self {
         // Saturating: without a dynamic part no record is read from there.
-        let record = sections_end.saturating_add(SECTION_HEADER);
-        Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER, record }
+        let record = sections_end.saturating_add(SECTION_HEADER_LEN);
+        Self { order, sections_end, open: OpenSection::NONE, next: MESSAGE_HEADER_LEN, record }
     }
 
     pub(crate) fn finish_record(&mut self, value: RecordRef) {
@@ -110,7 +110,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         let Reading { order, sections_end, .. } = self.mode;
         let at = align_up(self.mode.next, ALIGN)?;
         let left = want.count_in(self.static_part().get(at..sections_end)?.first_chunk()?, order)?;
-        let start = at + SECTION_HEADER;
+        let start = at + SECTION_HEADER_LEN;
         let end = start.checked_add(payload(want.kind(), left)?)?;
         Some(OpenSection { tag: want, order, touched: false, left, at: start, end })
     }
@@ -151,7 +151,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
             return Err(ReadError::End);
         };
         let too_large = FormatError::TooLarge { at: at as u64, count };
-        let start = at + SECTION_HEADER;
+        let start = at + SECTION_HEADER_LEN;
         let payload_end = payload(kind, count).and_then(|len| start.checked_add(len)).ok_or(too_large)?;
         Ok(OpenSection { tag, order, touched: false, left: count, at: start, end: payload_end })
     }
@@ -167,16 +167,19 @@ impl<R: RawBuffer> Buffer<R, Reading> {
     /// Returns the offset and the length of the value of the record at `at`.
     pub(crate) fn record(&self, at: usize) -> Result<(usize, usize), ReadError> {
         let left = self.len().saturating_sub(at);
-        let missing =
-            FormatError::Truncated { at: at as u64, needed: RECORD_HEADER as u64, available: left as u64 };
+        let missing = FormatError::Truncated {
+            at: at as u64,
+            needed: RECORD_HEADER_LEN as u64,
+            available: left as u64,
+        };
         let at = align_up(at, RECORD_ALIGN).ok_or(missing)?;
-        let head = self.range(at, RECORD_HEADER)?;
-        let len = match <[u8; RECORD_HEADER]>::try_from(&*head) {
+        let head = self.range(at, RECORD_HEADER_LEN)?;
+        let len = match <[u8; RECORD_HEADER_LEN]>::try_from(&*head) {
             Ok(bytes) => self.mode.order.u64(bytes),
             Err(_) => return Err(missing.into()),
         };
-        validate::record_len(len, at + RECORD_HEADER, self.len())
-            .map(|len| (at + RECORD_HEADER, len))
+        validate::record_len(len, at + RECORD_HEADER_LEN, self.len())
+            .map(|len| (at + RECORD_HEADER_LEN, len))
             .map_err(ReadError::from)
     }
 

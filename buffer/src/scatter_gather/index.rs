@@ -104,8 +104,8 @@ fn scatter_elements<T: Element, I: IndexInt>(bytes: &[u8], dst: &mut [T], indice
     // Two loops, so that neither tests the byte order per element.
     let elements = bytes.chunks_exact(size_of::<T>()).zip(indices);
     if swap {
-        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::take(bytes, true));
+        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::from_bytes(bytes, true));
     } else {
-        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::take(bytes, false));
+        elements.for_each(|(bytes, index)| dst[index.to_u64() as usize] = T::from_bytes(bytes, false));
     }
 }

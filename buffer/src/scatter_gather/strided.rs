@@ -170,10 +170,11 @@ impl<R: RawBuffer> Buffer<R, Reading> {
                 now
             };
             match stride {
-                1 => region.for_each_run(|at| T::load(next(extent), &mut dst[at..at + extent], swap)),
+                1 => region
+                    .for_each_run(|at| T::copy_from_bytes(next(extent), &mut dst[at..at + extent], swap)),
                 _ => region.for_each_run(|at| {
                     for (i, bytes) in next(extent).chunks_exact(size_of::<T>()).enumerate() {
-                        dst[at.wrapping_add_signed(stride * i as isize)] = T::take(bytes, swap);
+                        dst[at.wrapping_add_signed(stride * i as isize)] = T::from_bytes(bytes, swap);
                     }
                 }),
             }

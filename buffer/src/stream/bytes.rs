@@ -26,7 +26,7 @@ impl Buf for MessageReader<'_> {
 
     /// Advances to the end of the message if `count` exceeds it, instead of a panic.
     fn advance(&mut self, count: usize) {
-        self.step(count);
+        self.advance_by(count);
     }
 }
 
@@ -48,7 +48,7 @@ unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
         // SAFETY: the caller has initialised the next `count` bytes of the chunk that `chunk_mut` returned, which are
         // those after the end; the block has at least `count` left.
         unsafe { self.buffer.block.assume_filled(end) };
-        self.buffer.count(count as u64);
+        self.buffer.add_to_count(count as u64);
     }
 }
 

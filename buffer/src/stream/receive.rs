@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use mpj_pool::{AllocError, AllocErrorKind, Pool, RawBuffer};
 
 use crate::block::FilledRange;
-use crate::header::{MESSAGE_HEADER, MessageHeader};
+use crate::header::{MESSAGE_HEADER_LEN, MessageHeader};
 use crate::validate;
 use crate::{Buffer, FormatError, Reading};
 
@@ -35,14 +35,14 @@ pub enum ReceiveError {
         /// The limit.
         limit: usize,
         /// The message header that was read.
-        header: [u8; MESSAGE_HEADER],
+        header: [u8; MESSAGE_HEADER_LEN],
     },
     /// The pool could not allocate a block for the message.
     Alloc {
         /// The error of the pool.
         error: AllocError,
         /// The message header that was read.
-        header: [u8; MESSAGE_HEADER],
+        header: [u8; MESSAGE_HEADER_LEN],
     },
 }
 
@@ -101,13 +101,13 @@ struct MessageBody<R> {
 impl<R: RawBuffer> MessageBody<R> {
     /// Allocates a block for the message that the header announces, and stores the header there.
     fn open<P: Pool<Block = R>>(
-        header: [u8; MESSAGE_HEADER],
+        header: [u8; MESSAGE_HEADER_LEN],
         pool: &P,
         limit: usize,
     ) -> Result<Self, ReceiveError> {
         let len = MessageHeader::parse(&header).map_err(ReceiveError::Format)?.total;
-        if len < MESSAGE_HEADER as u64 {
-            let given = MESSAGE_HEADER as u64;
+        if len < MESSAGE_HEADER_LEN as u64 {
+            let given = MESSAGE_HEADER_LEN as u64;
             return Err(ReceiveError::Format(FormatError::Trailing { total: len, given }));
         }
         let Some(total) = usize::try_from(len).ok().filter(|total| *total <= limit) else {
@@ -189,7 +189,7 @@ impl<R: RawBuffer> Buffer<R, Reading> {
         pool: &P,
         limit: usize,
     ) -> Result<Self, ReceiveError> {
-        let mut header = [0; MESSAGE_HEADER];
+        let mut header = [0; MESSAGE_HEADER_LEN];
         stream.read_exact(&mut header)?;
         let mut body = MessageBody::open(header, pool, limit)?;
         let missing = body.missing();
@@ -267,7 +267,7 @@ pub struct Receiver<P: Pool> {
 }
 
 struct Partial<R> {
-    header: [u8; MESSAGE_HEADER],
+    header: [u8; MESSAGE_HEADER_LEN],
     have: usize,
     body: Option<MessageBody<R>>,
 }
@@ -281,7 +281,7 @@ struct ReadAhead {
 }
 
 impl<R: RawBuffer> Partial<R> {
-    const EMPTY: Self = Self { header: [0; MESSAGE_HEADER], have: 0, body: None };
+    const EMPTY: Self = Self { header: [0; MESSAGE_HEADER_LEN], have: 0, body: None };
 
     /// Takes bytes of the message from the front of `input`; returns the message once it is complete.
     fn feed<P: Pool<Block = R>>(
@@ -293,11 +293,11 @@ impl<R: RawBuffer> Partial<R> {
         let mut body = match self.body.take() {
             Some(body) => body,
             None => {
-                let (now, later) = input.split_at((MESSAGE_HEADER - self.have).min(input.len()));
+                let (now, later) = input.split_at((MESSAGE_HEADER_LEN - self.have).min(input.len()));
                 self.header[self.have..][..now.len()].copy_from_slice(now);
                 self.have += now.len();
                 *input = later;
-                if self.have < MESSAGE_HEADER {
+                if self.have < MESSAGE_HEADER_LEN {
                     return Ok(None);
                 }
                 MessageBody::open(self.header, pool, limit)?

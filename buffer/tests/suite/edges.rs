@@ -12,14 +12,14 @@ const FOREIGN: ByteOrder = if cfg!(target_endian = "little") { ByteOrder::Big } 
 fn a_block_can_be_filled_to_its_last_byte() {
     let mut buffer = Buffer::new(Heap::new(96)).unwrap();
     assert_eq!((buffer.capacity(), buffer.remaining_capacity(), buffer.len()), (96, 80, 16));
-    assert_eq!(buffer.write(&[0u64; 9]), Err(Overflow { needed: 88, left: 80 }));
+    assert_eq!(buffer.write(&[0u64; 9]), Err(Overflow { needed: 88, available: 80 }));
     assert!(buffer.is_empty());
     buffer.write(&[1u64; 7]).unwrap();
     assert_eq!(buffer.remaining_capacity(), 8);
-    assert_eq!(buffer.write(&[1u64; 2]), Err(Overflow { needed: 16, left: 8 }));
-    assert_eq!(buffer.write(&[1u8]), Err(Overflow { needed: 8 + 16 + 1, left: 8 }));
-    assert_eq!(buffer.section::<u64>(), Err(Overflow { needed: 24, left: 8 }));
-    assert_eq!(buffer.write_object("x"), Err(WriteError::Overflow(Overflow { needed: 24, left: 8 })));
+    assert_eq!(buffer.write(&[1u64; 2]), Err(Overflow { needed: 16, available: 8 }));
+    assert_eq!(buffer.write(&[1u8]), Err(Overflow { needed: 8 + 16 + 1, available: 8 }));
+    assert_eq!(buffer.section::<u64>(), Err(Overflow { needed: 24, available: 8 }));
+    assert_eq!(buffer.write_object("x"), Err(WriteError::Overflow(Overflow { needed: 24, available: 8 })));
     buffer.write(&[2u64]).unwrap();
     assert_eq!((buffer.remaining_capacity(), buffer.len()), (0, 96));
     let mut buffer = buffer.commit();
@@ -30,13 +30,13 @@ fn a_block_can_be_filled_to_its_last_byte() {
 #[test]
 fn a_block_that_is_too_small_is_returned() {
     let refused = Buffer::new(Heap::new(15)).unwrap_err();
-    assert_eq!(refused.error, Overflow { needed: 16, left: 15 });
+    assert_eq!(refused.error, Overflow { needed: 16, available: 15 });
     let refused = Buffer::with_headroom(refused.block, 1).unwrap_err();
-    assert_eq!((refused.error, refused.block.capacity()), (Overflow { needed: 32, left: 15 }, 15));
+    assert_eq!((refused.error, refused.block.capacity()), (Overflow { needed: 32, available: 15 }, 15));
     let refused = Buffer::with_headroom(refused.block, usize::MAX).unwrap_err();
-    assert_eq!(refused.error.left, 15);
+    assert_eq!(refused.error.available, 15);
     let mut buffer = Buffer::new(Heap::new(31)).unwrap();
-    assert_eq!(buffer.write::<u8>(&[]), Err(Overflow { needed: 16, left: 0 }));
+    assert_eq!(buffer.write::<u8>(&[]), Err(Overflow { needed: 16, available: 0 }));
     assert_eq!(buffer.commit().len(), 16);
 }
 
@@ -220,7 +220,7 @@ fn copy_to_a_short_slice_is_an_error() {
     buffer.write(&[5u8]).unwrap();
     let buffer = buffer.commit();
     let mut short = [0xEE; 32];
-    assert_eq!(buffer.copy_to(&mut short), Err(Overflow { needed: 33, left: 32 }));
+    assert_eq!(buffer.copy_to(&mut short), Err(Overflow { needed: 33, available: 32 }));
     assert_eq!(short, [0xEE; 32]);
     let mut long = [0xEE; 40];
     assert_eq!(buffer.copy_to(&mut long), Ok(33));

@@ -98,8 +98,8 @@ fn each_corrupted_field_has_its_error() {
     let n = |n: u64| n.to_ne_bytes();
     let table: &[(&str, usize, &[u8], FormatError)] = &[
         ("magic", 0, b"MPJB", Magic { found: *b"MPJB" }),
-        ("version 0", 4, &[0], Version { found: 0, newest: 1 }),
-        ("future version", 4, &[2], Version { found: 2, newest: 1 }),
+        ("version 0", 4, &[0], Version { found: 0, supported: 1 }),
+        ("future version", 4, &[2], Version { found: 2, supported: 1 }),
         ("byte order", 5, b"=", ByteOrder { found: b'=' }),
         ("flags", 6, &[0x81], Flags { found: 0x81 }),
         ("dynamic part not announced", 6, &[0], Flags { found: 0 }),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "the block contains a whole message")]
 
 use mpj_buffer::pool::{Pool, global};
-use mpj_buffer::{Buffer, MESSAGE_HEADER, Overflow, ReadError, Section, section_len};
+use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, Overflow, ReadError, Section, section_len};
 
 const COUNT: usize = (5 << 30) / 8;
 
@@ -17,13 +17,13 @@ fn available() -> u64 {
 #[ignore = "takes 5 GiB of memory and some seconds; run it with --ignored"]
 fn five_gib_in_a_section() {
     assert!(available() > 7 << 30, "need 7 GiB of free memory, have {} bytes", available());
-    let bytes = MESSAGE_HEADER + section_len::<u64>(COUNT).unwrap() + section_len::<u8>(3).unwrap();
+    let bytes = MESSAGE_HEADER_LEN + section_len::<u64>(COUNT).unwrap() + section_len::<u8>(3).unwrap();
     let mut buffer = Buffer::with_capacity(bytes).unwrap();
     buffer.fill_with(COUNT, |i| i as u64 * 3).unwrap();
     buffer.write(b"end").unwrap();
     let left = buffer.remaining_capacity();
     let beyond = buffer.gather(&[0u16], &vec![0u32; left]);
-    assert_eq!(beyond, Err(Overflow { needed: 2 * left + 29, left }.into()));
+    assert_eq!(beyond, Err(Overflow { needed: 2 * left + 29, available: left }.into()));
     let message = buffer.commit();
     let len = message.len();
     assert_eq!(len, 16 + 16 + 8 * COUNT + 16 + 3);

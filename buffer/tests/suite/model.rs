@@ -128,7 +128,7 @@ impl Model {
         let added = bytes + if opens { self.len.next_multiple_of(16) - self.len + 16 } else { 0 };
         let left = self.capacity - self.len;
         if added > left {
-            return Err(Overflow { needed: added, left });
+            return Err(Overflow { needed: added, available: left });
         }
         self.len += added;
         self.open = Some(kind);

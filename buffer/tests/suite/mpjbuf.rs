@@ -2,7 +2,9 @@
 
 use crate::common::{Heap, POISON};
 use mpj_buffer::pool::{Pool, RawBuffer};
-use mpj_buffer::{Buffer, ElementKind, Overflow, ReadError, SECTION_HEADER, WriteError, pool, section_len};
+use mpj_buffer::{
+    Buffer, ElementKind, Overflow, ReadError, SECTION_HEADER_LEN, WriteError, pool, section_len,
+};
 
 /// mpjbuf sends three old bytes of the pool's block in each section header.
 #[test]
@@ -40,9 +42,12 @@ fn byte_order_is_that_of_the_header() {
 fn capacity_counts_the_headroom_and_not_the_rest_of_the_block() {
     for headroom in [0, 9, 24] {
         let mut buffer = Buffer::with_headroom(Heap::new(128), headroom).unwrap();
-        let left = 128 - mpj_buffer::message_start(headroom) - 16 - SECTION_HEADER;
-        let needed = left + 1 + SECTION_HEADER;
-        assert_eq!(buffer.write(&vec![1u8; left + 1]), Err(Overflow { needed, left: left + SECTION_HEADER }));
+        let left = 128 - mpj_buffer::message_start(headroom) - 16 - SECTION_HEADER_LEN;
+        let needed = left + 1 + SECTION_HEADER_LEN;
+        assert_eq!(
+            buffer.write(&vec![1u8; left + 1]),
+            Err(Overflow { needed, available: left + SECTION_HEADER_LEN })
+        );
         buffer.write(&vec![1u8; left]).unwrap();
         assert_eq!(buffer.remaining_capacity(), 0);
     }

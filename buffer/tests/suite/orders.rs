@@ -194,8 +194,8 @@ fn failed_call_leaves_a_swapped_section_unchanged() {
     let mut buffer = Buffer::new(Heap::new(48)).unwrap();
     buffer.section_with_order::<u32>(FOREIGN).unwrap();
     buffer.write(&[1u32, 2]).unwrap();
-    assert_eq!(buffer.write(&[0u32; 3]), Err(Overflow { needed: 12, left: 8 }));
-    assert_eq!(buffer.section_with_order::<u16>(FOREIGN), Err(Overflow { needed: 24, left: 8 }));
+    assert_eq!(buffer.write(&[0u32; 3]), Err(Overflow { needed: 12, available: 8 }));
+    assert_eq!(buffer.section_with_order::<u16>(FOREIGN), Err(Overflow { needed: 24, available: 8 }));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         buffer.fill_with(2, |i| if i == 0 { 9u32 } else { panic!("a closure that panics") })
     }));

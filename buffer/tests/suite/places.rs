@@ -121,7 +121,10 @@ fn bad_index_leaves_the_buffer_and_the_slice_unchanged() {
     );
     assert!(buffer.is_empty() && buffer.len() == 16, "no section was opened");
     let many = vec![0u32; 100];
-    assert_eq!(buffer.gather(&src, &many), Err(WriteError::Overflow(Overflow { needed: 416, left: 240 })));
+    assert_eq!(
+        buffer.gather(&src, &many),
+        Err(WriteError::Overflow(Overflow { needed: 416, available: 240 }))
+    );
     assert!(buffer.is_empty());
 
     buffer.write(&src).unwrap();
@@ -217,10 +220,10 @@ fn huge_volumes_are_overflows() {
     for dims in huge {
         let result = buffer.write_strided(&[1u64], 0, dims);
         assert!(
-            matches!(result, Err(WriteError::Overflow(Overflow { needed, left: 240 })) if needed > 1 << 63)
+            matches!(result, Err(WriteError::Overflow(Overflow { needed, available: 240 })) if needed > 1 << 63)
         );
     }
-    assert_eq!(buffer.fill_with(MAX, |_| 1u64), Err(Overflow { needed: MAX, left: 240 }));
+    assert_eq!(buffer.fill_with(MAX, |_| 1u64), Err(Overflow { needed: MAX, available: 240 }));
     buffer.write(&[1u64]).unwrap();
     for dims in huge {
         assert!(matches!(buffer.write_strided(&[1u64], 0, dims), Err(WriteError::Overflow(_))));

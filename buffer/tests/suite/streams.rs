@@ -231,7 +231,7 @@ fn section_of_bytes_is_a_stream() {
     assert_eq!(text, "  12!".to_owned() + &"x".repeat(27));
 
     let mut buffer = Buffer::new(Heap::new(16)).unwrap();
-    assert_eq!(buffer.byte_writer().map(drop), Err(Overflow { needed: 16, left: 0 }));
+    assert_eq!(buffer.byte_writer().map(drop), Err(Overflow { needed: 16, available: 0 }));
 }
 
 #[cfg(feature = "bytes")]

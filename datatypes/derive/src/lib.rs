@@ -1,10 +1,10 @@
 //! The macro behind `#[derive(Datatype)]`; see `mpj_datatypes`, which re-exports it.
 
-mod refuse;
+mod checks;
 
+use checks::{Layout, layout};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use refuse::{Layout, layout};
 use syn::spanned::Spanned;
 use syn::{DeriveInput, Fields, GenericParam, Member, Path, Type, WherePredicate, parse_quote};
 
@@ -71,7 +71,7 @@ fn rejected(input: &DeriveInput, facade: &FacadeCrate, why: &syn::Error) -> Toke
 fn expand(input: &DeriveInput, facade: &FacadeCrate) -> syn::Result<TokenStream> {
     let layout = layout(input)?;
     let krate = crate_path(input, facade)?;
-    let fields = refuse::fields(input)?;
+    let fields = checks::fields(input)?;
     let (members, types): (Vec<Member>, Vec<&Type>) = members(fields);
 
     let name = &input.ident;

@@ -88,7 +88,7 @@ impl Datatype {
             _ => return Err(invalid),
         };
         let start = block.saturating_mul(place).min(size);
-        self.section(size, block.min(size - start), start)
+        self.one_dim_subarray(size, block.min(size - start), start)
     }
 
     /// Returns the type of a cyclic distribution: whole blocks at equal distances, then the rest of the last.
@@ -108,7 +108,7 @@ impl Datatype {
         let whole = rounds + usize::from(rest == block);
         let part = if rest == block { 0 } else { rest };
         if whole == 0 && part == 0 {
-            return self.section(size, 0, 0);
+            return self.one_dim_subarray(size, 0, 0);
         }
         // Called only for distances to indices of the array, so never for a saturated product.
         let steps = |indices: usize| {
@@ -122,6 +122,6 @@ impl Datatype {
         if part > 0 {
             fields.push((part, steps(start + whole * round)?, self.clone()));
         }
-        Datatype::structure(&fields)?.resized(0, self.whole(size)?)
+        Datatype::structure(&fields)?.resized(0, self.extent_of(size)?)
     }
 }

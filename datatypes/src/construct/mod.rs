@@ -33,15 +33,15 @@ impl Datatype {
         Ok(Datatype::from_node(Node {
             envelope,
             plan: node.plan.clone(),
-            depth: deeper(node.depth)?,
+            depth: next_depth(node.depth)?,
             lowered: Some(lowered.clone()),
-            disjoint: DisjointUpTo::default(),
+            disjoint_up_to: DisjointUpTo::default(),
             ..*node
         }))
     }
 }
 
-fn deeper(depth: usize) -> Result<usize, TypeError> {
+fn next_depth(depth: usize) -> Result<usize, TypeError> {
     if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(TypeError::Depth { limit: MAX_DEPTH }) }
 }
 
@@ -51,8 +51,8 @@ struct TypeBuilder {
     signature: Signature,
     leaves: PrimitiveSet,
     needs_validation: bool,
-    hull: BoundsBuilder,
-    assembly: PlanBuilder,
+    bounds: BoundsBuilder,
+    plan: PlanBuilder,
     depth: usize,
 }
 
@@ -64,8 +64,8 @@ impl TypeBuilder {
             signature: Signature::EMPTY,
             leaves: PrimitiveSet::None,
             needs_validation: false,
-            hull: BoundsBuilder::new(),
-            assembly: PlanBuilder::new(),
+            bounds: BoundsBuilder::new(),
+            plan: PlanBuilder::new(),
             depth: 0,
         }
     }
@@ -89,24 +89,24 @@ impl TypeBuilder {
         let dense = node.plan.run().filter(|&(_, run)| extent == run as i64 && len > 0);
         let Some((offset, run)) = dense else { return self.add(inner, len, displacement, 1, 0) };
         // A run without a plan of its own: most fields are primitives, and structures can have many.
-        self.depth = self.depth.max(deeper(node.depth)?);
+        self.depth = self.depth.max(next_depth(node.depth)?);
         let first = i128::from(displacement);
-        self.hull.spread(&node.extent, first, first + i128::from(extent::span(len, extent)?));
+        self.bounds.add_at(&node.extent, first, first + i128::from(extent::span(len, extent)?));
         self.add_items(node, len)?;
-        self.assembly.push_run(displacement.wrapping_add(offset), run * len);
+        self.plan.push_run(displacement.wrapping_add(offset), run * len);
         Ok(())
     }
 
     fn nest(&mut self, inner: &Datatype, displacement: i64, levels: &[Loop]) -> Result<(), TypeError> {
         let node = inner.node();
-        self.depth = self.depth.max(deeper(node.depth)?);
-        self.hull.add(&node.extent, displacement, levels)?;
+        self.depth = self.depth.max(next_depth(node.depth)?);
+        self.bounds.add(&node.extent, displacement, levels)?;
         if node.size == 0 || levels.iter().any(|level| level.count == 0) {
             return Ok(());
         }
         let items = levels.iter().try_fold(1usize, |items, level| items.checked_mul(level.count));
         self.add_items(node, items.unwrap_or(usize::MAX))?;
-        self.assembly.push(normalise::nest(&node.plan, levels).shifted(displacement));
+        self.plan.push(normalise::repeat_nested(&node.plan, levels).shifted(displacement));
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl TypeBuilder {
         let dense = node.plan.run().filter(|&(_, len)| extent == len as i64);
         let expected = blocks.size_hint().0;
         let mut others = Vec::with_capacity(if dense.is_none() { expected } else { 0 });
-        self.assembly.reserve(if dense.is_some() { expected } else { 0 });
+        self.plan.reserve(if dense.is_some() { expected } else { 0 });
         let (mut lowest, mut highest, mut items) = (i128::MAX, i128::MIN, 0usize);
         for block in blocks {
             let (count, displacement) = block?;
@@ -135,16 +135,16 @@ impl TypeBuilder {
             items = items.checked_add(count).ok_or(too_large)?;
             match dense {
                 Some((offset, len)) => self
-                    .assembly
+                    .plan
                     .push_run(displacement.wrapping_add(offset), len.checked_mul(count).ok_or(too_large)?),
                 None => others.push((count, displacement)),
             }
         }
-        self.depth = self.depth.max(deeper(node.depth)?);
+        self.depth = self.depth.max(next_depth(node.depth)?);
         if items > 0 {
-            self.hull.spread(&node.extent, lowest, highest);
+            self.bounds.add_at(&node.extent, lowest, highest);
             self.add_items(node, items)?;
-            self.assembly.push_list(&node.plan, extent, &others);
+            self.plan.push_list(&node.plan, extent, &others);
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl TypeBuilder {
         // Every primitive has at least one byte, so the product is at most `bytes`, and the sum at most `size`.
         self.elements += node.element_count * items as u64;
         self.signature = self.signature.concat(node.signature.repeat(items as u64));
-        self.leaves = self.leaves.and(node.leaves);
+        self.leaves = self.leaves.union(node.primitives);
         self.needs_validation |= node.needs_validation;
         Ok(())
     }
@@ -171,13 +171,13 @@ impl TypeBuilder {
             size: self.size,
             element_count: self.elements,
             signature: self.signature,
-            leaves: self.leaves,
+            primitives: self.leaves,
             needs_validation: self.needs_validation,
-            extent: self.hull.finish()?,
-            plan: self.assembly.finish(),
+            extent: self.bounds.finish()?,
+            plan: self.plan.finish(),
             depth: self.depth,
             lowered: None,
-            disjoint: DisjointUpTo::default(),
+            disjoint_up_to: DisjointUpTo::default(),
             contiguous: false,
         }))
     }

@@ -1,6 +1,6 @@
 //! Constructors of equidistant blocks, resized types and duplicates.
 
-use super::{TypeBuilder, deeper};
+use super::{TypeBuilder, next_depth};
 use crate::node::Node;
 use crate::overlap::DisjointUpTo;
 use crate::{Datatype, TypeEnvelope, TypeError};
@@ -72,9 +72,9 @@ impl Datatype {
             envelope: TypeEnvelope::Resized { lb, extent, inner: self.clone() },
             extent: inner.extent.resized(lb, extent)?,
             plan: inner.plan.clone(),
-            depth: deeper(inner.depth)?,
+            depth: next_depth(inner.depth)?,
             lowered: None,
-            disjoint: DisjointUpTo::default(),
+            disjoint_up_to: DisjointUpTo::default(),
             ..*inner
         }))
     }
@@ -88,9 +88,9 @@ impl Datatype {
         Ok(Datatype::from_node(Node {
             envelope: TypeEnvelope::Dup { inner: self.clone() },
             plan: inner.plan.clone(),
-            depth: deeper(inner.depth)?,
+            depth: next_depth(inner.depth)?,
             lowered: None,
-            disjoint: DisjointUpTo::default(),
+            disjoint_up_to: DisjointUpTo::default(),
             ..*inner
         }))
     }

@@ -94,19 +94,24 @@ impl Datatype {
         let mut build = TypeBuilder::new();
         build.nest(self, displacement, levels)?;
         if rank > 0 {
-            build.hull.mark(0, whole);
+            build.bounds.mark(0, whole);
         }
         build.finish(TypeEnvelope::Subarray { ranges, order, inner: self.clone() })
     }
 
     /// Returns the type of `sub` items from item `start` on, with the bounds of `size` items.
-    pub(super) fn section(&self, size: usize, sub: usize, start: usize) -> Result<Datatype, TypeError> {
-        let whole = self.whole(size)?;
+    pub(super) fn one_dim_subarray(
+        &self,
+        size: usize,
+        sub: usize,
+        start: usize,
+    ) -> Result<Datatype, TypeError> {
+        let whole = self.extent_of(size)?;
         let at = self.scaled(1, isize::try_from(start).map_err(|_| TypeError::Count { count: start })?)?;
         self.hindexed(&[(sub, at)])?.resized(0, whole)
     }
 
-    pub(super) fn whole(&self, size: usize) -> Result<i64, TypeError> {
+    pub(super) fn extent_of(&self, size: usize) -> Result<i64, TypeError> {
         let steps = i64::try_from(size).map_err(|_| TypeError::Count { count: size })?;
         steps.checked_mul(self.extent()).ok_or(TypeError::Extent { count: size, step: self.extent() })
     }

@@ -94,7 +94,7 @@ impl BlockCopy for Any {
 }
 
 /// Makes a kernel, or a pair of them, for a copy routine.
-pub(super) trait Pick {
+pub(super) trait SelectRoutine {
     type Out;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out;
@@ -102,12 +102,12 @@ pub(super) trait Pick {
 
 /// Above this length, or above [`LONG`] if all blocks together exceed the first cache, the platform's `memcpy` is
 /// faster: it writes whole lines without reading them first.
-pub(super) const LONGEST: usize = 20 << 10;
+pub(super) const MAX_CHUNKED: usize = 20 << 10;
 /// See [`LONGEST`].
-pub(super) const LONG: usize = 2560;
+pub(super) const MAX_CHUNKED_BEYOND_L1: usize = 2560;
 
 #[inline]
-pub(super) fn by_length<P: Pick>(len: usize, p: &P) -> P::Out {
+pub(super) fn by_length<P: SelectRoutine>(len: usize, p: &P) -> P::Out {
     match len {
         1 => p.pick::<Fixed<1>>(),
         2 => p.pick::<Fixed<2>>(),
@@ -129,7 +129,7 @@ pub(super) fn by_length<P: Pick>(len: usize, p: &P) -> P::Out {
         96 => p.pick::<Fixed<96>>(),
         128 => p.pick::<Fixed<128>>(),
         65..128 => p.pick::<OverlapCopy<64>>(),
-        129..=LONGEST => p.pick::<ChunkedCopy<64>>(),
+        129..=MAX_CHUNKED => p.pick::<ChunkedCopy<64>>(),
         _ => p.pick::<Any>(),
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn by_length<P: Pick>(len: usize, p: &P) -> P::Out {
 /// # Safety
 /// `len` bytes are readable at `src` and writable at `dst`, and the two do not overlap.
 #[inline(always)]
-pub(super) unsafe fn short(src: *const u8, dst: *mut u8, len: usize) {
+pub(super) unsafe fn copy_any_length(src: *const u8, dst: *mut u8, len: usize) {
     match len {
         // SAFETY: the caller's promise, and the length is one for the routine, here and in the arms below.
         4 => unsafe { Fixed::<4>::copy(src, dst, len) },
@@ -198,7 +198,7 @@ impl Direction for Scatter {
 /// # Safety
 /// `len` bytes at `user` and at `packed` are valid as points 2 to 4 of [`Kernel`](super::Kernel) say.
 #[inline(always)]
-pub(super) unsafe fn bytes<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
+pub(super) unsafe fn copy_bytes<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
     let (src, dst) = D::route(user, packed);
     // SAFETY: the caller's promise.
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) }
@@ -212,13 +212,13 @@ impl<M> KernelPair<M> {
 }
 
 /// Makes the kernel for a copy routine and a direction.
-pub(super) trait Make {
+pub(super) trait MakeKernel {
     type Kernel;
 
     fn make<D: Direction, S: BlockCopy>() -> Self::Kernel;
 }
 
-impl<M: Make> Pick for KernelPair<M> {
+impl<M: MakeKernel> SelectRoutine for KernelPair<M> {
     type Out = (M::Kernel, M::Kernel);
 
     #[inline]

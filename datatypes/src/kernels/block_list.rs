@@ -1,8 +1,10 @@
 //! Lists of blocks of one length.
 
-use super::block_copy::{BlockCopy, Direction, KernelPair, Make, by_length, bytes, short};
+use super::block_copy::{
+    BlockCopy, Direction, KernelPair, MakeKernel, by_length, copy_any_length, copy_bytes,
+};
 use super::isa;
-use super::{KernelArgs, item_batches, step};
+use super::{KernelArgs, item_batches, offset_by_strides};
 #[cfg(target_arch = "x86_64")]
 use super::{isa::Isa, tile::wide};
 use crate::plan::{BlockList, Body, Offsets, Plan};
@@ -26,7 +28,7 @@ pub(super) fn choose(block: usize, span: i64) -> (ListKernel, ListKernel) {
 
 struct Each<const FETCH: bool>;
 
-impl<const FETCH: bool> Make for Each<FETCH> {
+impl<const FETCH: bool> MakeKernel for Each<FETCH> {
     type Kernel = ListKernel;
 
     #[inline]
@@ -138,14 +140,14 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
     let BlockList { block, ref offsets, .. } = **list;
     let (item, mut within) =
         if position < plan.size { (0, position) } else { (position / plan.size, position % plan.size) };
-    let mut origin = step(user.wrapping_offset(plan.offset as isize), stride, item);
+    let mut origin = offset_by_strides(user.wrapping_offset(plan.offset as isize), stride, item);
     if within == 0 && count > 1 {
         let pieces = (0..offsets.len()).map(|i| (offsets.get(i), block));
         // SAFETY: the next len / plan.size items of `args`.
         let n = unsafe {
             item_batches::run::<D>(pieces, list.span, plan.size, stride, origin, packed, len / plan.size)
         };
-        origin = step(origin, stride, n);
+        origin = offset_by_strides(origin, stride, n);
         packed = packed.wrapping_add(n * plan.size);
         len -= n * plan.size;
     }
@@ -159,7 +161,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
             let n = len.min(block - within);
             let at = origin.wrapping_offset(offsets.get(i) as isize).wrapping_add(within);
             // SAFETY: the position lies `within` bytes inside block i, and n bytes stay in it and in `args`.
-            unsafe { bytes::<D>(at, packed, n) };
+            unsafe { copy_bytes::<D>(at, packed, n) };
             packed = packed.wrapping_add(n);
             len -= n;
             i += 1;
@@ -176,7 +178,7 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
                     let at = origin.wrapping_offset(offset as isize);
                     let (src, dst) = D::route(at, packed.wrapping_add(k * block));
                     // SAFETY: as above, block i + k.
-                    unsafe { short(src, dst, block) };
+                    unsafe { copy_any_length(src, dst, block) };
                 }
             }
         }
@@ -185,10 +187,10 @@ pub(super) unsafe fn run<D: Direction>(plan: &Plan, args: KernelArgs) {
         i += whole;
         if len > 0 && i < offsets.len() {
             // SAFETY: `args` ends inside block i.
-            unsafe { bytes::<D>(origin.wrapping_offset(offsets.get(i) as isize), packed, len) };
+            unsafe { copy_bytes::<D>(origin.wrapping_offset(offsets.get(i) as isize), packed, len) };
             return;
         }
         within = 0;
-        origin = step(origin, stride, 1);
+        origin = offset_by_strides(origin, stride, 1);
     }
 }

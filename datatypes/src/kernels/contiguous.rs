@@ -14,7 +14,8 @@ const SHORTEST: usize = 192;
 pub(super) unsafe fn run<D: Direction>(user: *mut u8, packed: *mut u8, len: usize) {
     let (src, dst) = D::route(user, packed);
     #[cfg(target_arch = "x86_64")]
-    if (SHORTEST..=super::block_copy::LONGEST).contains(&len) && super::isa::best() == super::isa::Isa::Avx512
+    if (SHORTEST..=super::block_copy::MAX_CHUNKED).contains(&len)
+        && super::isa::best() == super::isa::Isa::Avx512
     {
         // SAFETY: the caller's promise; length and machine were checked above.
         return unsafe { wide(src, dst, len) };

@@ -35,7 +35,7 @@ pub(super) unsafe fn run<D: Direction>(
     let mut done = 0;
     while done < items {
         let n = batch.min(items - done);
-        let (user, out) = (super::step(origin, stride, done), packed.wrapping_add(done * size));
+        let (user, out) = (super::offset_by_strides(origin, stride, done), packed.wrapping_add(done * size));
         let mut start = 0;
         for (offset, len) in pieces.clone() {
             let at = user.wrapping_offset(offset as isize);

@@ -1,6 +1,6 @@
 //! Equal items at irregular offsets: lists of structures.
 
-use super::block_copy::{Direction, short};
+use super::block_copy::{Direction, copy_any_length};
 use super::{KernelArgs, nested};
 use crate::plan::{Body, ItemList, Offsets, Plan};
 
@@ -77,7 +77,7 @@ unsafe fn each<D: Direction>(
         for &(offset, len) in pieces {
             let (src, dst) = D::route(place.wrapping_offset(offset as isize), packed);
             // SAFETY: the next piece of the items.
-            unsafe { short(src, dst, len) };
+            unsafe { copy_any_length(src, dst, len) };
             packed = packed.wrapping_add(len);
         }
     }

@@ -59,7 +59,7 @@ pub(crate) type Kernel = unsafe fn(&Plan, KernelArgs);
 /// Returns `pointer` moved by `count` strides. The result may be outside of the buffer; wrapping arithmetic allows that
 /// as long as nothing is accessed there.
 #[inline(always)]
-fn step(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
+fn offset_by_strides(pointer: *mut u8, stride: i64, count: usize) -> *mut u8 {
     pointer.wrapping_offset((stride as isize).wrapping_mul(count as isize))
 }
 

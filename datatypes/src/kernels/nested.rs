@@ -9,7 +9,7 @@ pub(super) fn repetitions(plan: &Plan, args: KernelArgs) -> impl Iterator<Item =
     let KernelArgs { user, mut packed, mut len, position, stride, .. } = args;
     let size = plan.size;
     let (item, mut within) = if position < size { (0, position) } else { (position / size, position % size) };
-    let mut origin = super::step(user.wrapping_offset(plan.offset as isize), stride, item);
+    let mut origin = super::offset_by_strides(user.wrapping_offset(plan.offset as isize), stride, item);
     core::iter::from_fn(move || {
         if len == 0 {
             return None;

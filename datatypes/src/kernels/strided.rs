@@ -1,14 +1,14 @@
 //! Equal blocks in nested loops: finds the position, then passes whole tiles to the selected kernel.
 
-use super::block_copy::{Direction, bytes};
+use super::block_copy::{Direction, copy_bytes};
 use super::tile::{Tile, steps};
-use super::{KernelArgs, contiguous, step};
-use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
+use super::{KernelArgs, contiguous, offset_by_strides};
+use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 
 /// The loops of a strided body and the repetition of the item, with a position.
 pub(super) struct Odometer {
-    pub(super) levels: [Loop; LEVELS + 1],
-    pub(super) at: [usize; LEVELS + 1],
+    pub(super) levels: [Loop; MAX_LOOPS + 1],
+    pub(super) at: [usize; MAX_LOOPS + 1],
     pub(super) depth: usize,
     pub(super) cursor: *mut u8,
 }
@@ -16,11 +16,11 @@ pub(super) struct Odometer {
 impl Odometer {
     #[inline(always)]
     pub(super) fn new(nest: &[Loop], outer: Loop, origin: *mut u8, mut index: usize) -> Odometer {
-        let mut levels = [Loop { count: 1, stride: 0 }; LEVELS + 1];
+        let mut levels = [Loop { count: 1, stride: 0 }; MAX_LOOPS + 1];
         levels[0] = outer;
         levels[1..=nest.len()].copy_from_slice(nest);
         let depth = nest.len() + 1;
-        let mut at = [0; LEVELS + 1];
+        let mut at = [0; MAX_LOOPS + 1];
         let mut cursor = origin;
         for d in (1..depth).rev() {
             if index == 0 {
@@ -28,24 +28,24 @@ impl Odometer {
             }
             at[d] = index % levels[d].count;
             index /= levels[d].count;
-            cursor = step(cursor, levels[d].stride, at[d]);
+            cursor = offset_by_strides(cursor, levels[d].stride, at[d]);
         }
         at[0] = index;
-        cursor = step(cursor, outer.stride, index);
+        cursor = offset_by_strides(cursor, outer.stride, index);
         Odometer { levels, at, depth, cursor }
     }
 
     #[inline(always)]
     pub(super) fn advance(&mut self, mut d: usize, steps: usize) {
         self.at[d] += steps;
-        self.cursor = step(self.cursor, self.levels[d].stride, steps);
+        self.cursor = offset_by_strides(self.cursor, self.levels[d].stride, steps);
         while self.at[d] >= self.levels[d].count && d > 0 {
             let Loop { count, stride } = self.levels[d];
-            self.cursor = step(self.cursor, stride.wrapping_neg(), count);
+            self.cursor = offset_by_strides(self.cursor, stride.wrapping_neg(), count);
             self.at[d] = 0;
             d -= 1;
             self.at[d] += 1;
-            self.cursor = step(self.cursor, self.levels[d].stride, 1);
+            self.cursor = offset_by_strides(self.cursor, self.levels[d].stride, 1);
         }
     }
 
@@ -109,7 +109,7 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArg
     if within > 0 {
         let n = len.min(block - within);
         // SAFETY: `position` lies `within` bytes inside the block at the cursor, and n stays in it and in `args`.
-        unsafe { bytes::<D>(o.cursor.wrapping_add(within), packed, n) };
+        unsafe { copy_bytes::<D>(o.cursor.wrapping_add(within), packed, n) };
         packed = packed.wrapping_add(n);
         len -= n;
         o.advance(last, 1);
@@ -139,6 +139,6 @@ unsafe fn part<D: Direction>(strided: &Strided, origin: *mut u8, args: KernelArg
     }
     if rest > 0 {
         // SAFETY: `args` ends inside the block at the cursor.
-        unsafe { bytes::<D>(o.cursor, packed, rest) };
+        unsafe { copy_bytes::<D>(o.cursor, packed, rest) };
     }
 }

@@ -1,6 +1,6 @@
 //! Equidistant blocks copied to equidistant blocks.
 
-use super::block_copy::{BlockCopy, Pick, by_length};
+use super::block_copy::{BlockCopy, SelectRoutine, by_length};
 
 type StridedCopyKernel = unsafe fn(*const u8, isize, *mut u8, isize, usize, usize);
 
@@ -16,7 +16,7 @@ pub(super) unsafe fn run(src: *const u8, from: isize, dst: *mut u8, to: isize, n
 
 struct StridedCopy;
 
-impl Pick for StridedCopy {
+impl SelectRoutine for StridedCopy {
     type Out = StridedCopyKernel;
 
     #[inline]

@@ -1,13 +1,13 @@
 //! Compares the kernels of all instruction sets that this machine has with a loop over bytes.
 
-use super::block_copy::{BlockCopy, Gather, Pick, Scatter, by_length};
+use super::block_copy::{BlockCopy, Gather, Scatter, SelectRoutine, by_length};
 use super::block_list::{self, ListKernel};
 use super::tile::{self, Tile, TileKernel, steps};
 
 /// The kernels (pack, unpack) of a copy routine for each instruction set.
 struct Tiles;
 
-impl Pick for Tiles {
+impl SelectRoutine for Tiles {
     type Out = Vec<(TileKernel, TileKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {
@@ -27,7 +27,7 @@ impl Pick for Tiles {
 
 struct Lists;
 
-impl Pick for Lists {
+impl SelectRoutine for Lists {
     type Out = Vec<(ListKernel, ListKernel)>;
 
     fn pick<S: BlockCopy>(&self) -> Self::Out {

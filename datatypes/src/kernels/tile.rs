@@ -1,6 +1,8 @@
 //! The two innermost loops over equal blocks, where regular layouts spend their time.
 
-use super::block_copy::{Any, BlockCopy, Direction, KernelPair, LONG, LONGEST, Make, by_length};
+use super::block_copy::{
+    Any, BlockCopy, Direction, KernelPair, MAX_CHUNKED, MAX_CHUNKED_BEYOND_L1, MakeKernel, by_length,
+};
 use super::isa;
 use super::transpose;
 #[cfg(target_arch = "x86_64")]
@@ -48,7 +50,7 @@ pub(super) fn choose(block: usize, nest: &[Loop]) -> (TileKernel, TileKernel) {
 
 struct Cover;
 
-impl Make for Cover {
+impl MakeKernel for Cover {
     type Kernel = TileKernel;
 
     #[inline]
@@ -109,7 +111,7 @@ pub(super) unsafe fn avx512<D: Direction, S: BlockCopy>(tile: &Tile) {
 pub(super) unsafe fn cover<D: Direction, S: BlockCopy>(tile: &Tile) {
     let Tile { user, mut packed, rows, row, columns, steps, block } = *tile;
     let block = if S::LEN == 0 { block } else { S::LEN };
-    if !S::SHORT && block > LONG && rows * columns * block > LONGEST {
+    if !S::SHORT && block > MAX_CHUNKED_BEYOND_L1 && rows * columns * block > MAX_CHUNKED {
         // SAFETY: the caller's promise.
         return unsafe { cover_long::<D>(tile) };
     }

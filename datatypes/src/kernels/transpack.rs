@@ -3,7 +3,7 @@
 
 use super::strided::Odometer;
 use super::{KernelArgs, strided_copy};
-use crate::plan::{Body, LEVELS, Loop, Plan, Strided};
+use crate::plan::{Body, Loop, MAX_LOOPS, Plan, Strided};
 use core::mem::MaybeUninit;
 
 /// One side: items in memory, and the packed position to start at.
@@ -61,12 +61,12 @@ pub(crate) unsafe fn transpack(from: Side<'_>, to: Side<'_>, len: usize) {
 /// a further loop over the pieces of a block fits.
 fn odometer((side, strided): (Side<'_>, &Strided), block: usize) -> (Odometer, usize) {
     let index = side.position / block;
-    let mut nest = [Loop { count: 1, stride: 0 }; LEVELS + 1];
+    let mut nest = [Loop { count: 1, stride: 0 }; MAX_LOOPS + 1];
     nest[..strided.depth].copy_from_slice(strided.nest());
     let pieces = strided.block / block;
     let origin = side.user.wrapping_offset(side.plan.offset as isize);
     let outer = Loop { count: side.count, stride: side.stride };
-    if pieces > 1 && strided.depth < LEVELS {
+    if pieces > 1 && strided.depth < MAX_LOOPS {
         nest[strided.depth] = Loop { count: pieces, stride: block as i64 };
         (Odometer::new(&nest[..strided.depth + 1], outer, origin, index), 1)
     } else {

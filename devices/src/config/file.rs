@@ -44,7 +44,7 @@ pub(super) fn read(
         names.check(&place, std::iter::once(name.to_owned())).map_err(|error| invalid(error.why))?;
         let known = parameters.iter().find(|parameter| name.strip_prefix(PREFIX) == Some(parameter.name()));
         if let Some(parameter) = known {
-            config.read(*parameter, value).map_err(|error| invalid(format!("{place}: {}", error.why)))?;
+            config.set_text(*parameter, value).map_err(|error| invalid(format!("{place}: {}", error.why)))?;
         }
     }
     Ok(())

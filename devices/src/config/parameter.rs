@@ -33,7 +33,7 @@ pub trait Parameter: Sync + fmt::Debug {
     ///
     /// # Errors
     /// The reason why it is invalid, such as `is not a number`.
-    fn read(&self, text: &str) -> Result<Value, String>;
+    fn parse(&self, text: &str) -> Result<Value, String>;
 }
 
 /// A parameter that is a number.
@@ -74,7 +74,7 @@ impl Parameter for Number {
         self.help
     }
 
-    fn read(&self, text: &str) -> Result<Value, String> {
+    fn parse(&self, text: &str) -> Result<Value, String> {
         self.check(text.parse().map_err(|_| "is not a number")?)
     }
 }
@@ -111,7 +111,7 @@ impl Parameter for Text {
         self.help
     }
 
-    fn read(&self, text: &str) -> Result<Value, String> {
+    fn parse(&self, text: &str) -> Result<Value, String> {
         let is_valid = (self.accepts)(text);
         if is_valid { Ok(Value::Text(text.to_owned())) } else { Err(format!("is not {}", self.form)) }
     }
@@ -151,7 +151,7 @@ impl<T: Sync + fmt::Debug> Parameter for Choice<T> {
         self.help
     }
 
-    fn read(&self, text: &str) -> Result<Value, String> {
+    fn parse(&self, text: &str) -> Result<Value, String> {
         let found = self.values.iter().position(|(word, _)| *word == text);
         found.map(Value::Choice).ok_or_else(|| format!("is not one of {}", self.words()))
     }

@@ -61,7 +61,7 @@ impl ParameterNames {
 
     /// Returns `None` if `name`, which lacks the prefix, is a variable of this library; otherwise the name that was
     /// probably meant, if any.
-    pub fn unknown(&self, name: &str) -> Option<Option<&'static str>> {
+    pub fn suggestion(&self, name: &str) -> Option<Option<&'static str>> {
         if self.0.contains(&name) || OTHERS.contains(&name) {
             return None;
         }
@@ -73,7 +73,7 @@ impl ParameterNames {
     /// the message. Any other unknown name is accepted, because it may belong to another program.
     pub(super) fn check(&self, place: &str, names: impl Iterator<Item = String>) -> Result<(), ConfigError> {
         for name in names {
-            let meant = name.strip_prefix(PREFIX).and_then(|name| self.unknown(name)).flatten();
+            let meant = name.strip_prefix(PREFIX).and_then(|name| self.suggestion(name)).flatten();
             if let Some(meant) = meant {
                 let why = format!("{place}, no parameter is named {name}: did you mean {PREFIX}{meant}?");
                 return Err(ConfigError { why });
@@ -130,7 +130,7 @@ mod tests {
     fn no_parameter_has_a_former_name_of_another() {
         let names = ParameterNames::of(&all(GROUPS));
         for (old, new) in RENAMED {
-            assert_eq!(names.unknown(old), Some(Some(*new)));
+            assert_eq!(names.suggestion(old), Some(Some(*new)));
             assert!(RENAMED.iter().all(|(old, _)| old != new), "{new}");
         }
     }

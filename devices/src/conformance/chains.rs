@@ -54,7 +54,8 @@ pub(super) fn every_size_in_pieces(m: &Member) {
 
 /// Among others, messages of more pieces than fit into one system call, and of more pieces than bytes.
 pub(super) fn many_pieces(m: &Member) {
-    for (tag, (len, pieces)) in (0..).zip([(0, 3), (5, 100), (3000, 3000), (m.long(), 70), (m.long(), 5000)])
+    for (tag, (len, pieces)) in
+        (0..).zip([(0, 3), (5, 100), (3000, 3000), (m.rendezvous_len(), 70), (m.rendezvous_len(), 5000)])
     {
         let send = start(m, m.next(), tag, &data(m.rank, tag, len), pieces, Mode::Standard);
         let (_, got) = m.recv::<u8>(m.previous() as i32, tag, len);
@@ -65,7 +66,7 @@ pub(super) fn many_pieces(m: &Member) {
 
 pub(super) fn chains_to_self(m: &Member) {
     let me = m.rank as i32;
-    for (tag, len) in (0..).zip([0, 1, 40, 4096, m.long()]) {
+    for (tag, len) in (0..).zip([0, 1, 40, 4096, m.rendezvous_len()]) {
         let wanted = data(m.rank, tag, len);
         for mode in [Mode::Standard, Mode::Synchronous] {
             let send = start(m, m.rank, tag, &wanted, 7, mode);
@@ -81,7 +82,7 @@ pub(super) fn chains_to_self(m: &Member) {
 /// Items of a type in pieces, with boundaries within items, match a receive of another datatype.
 pub(super) fn chains_match_strided_receives(m: &Member) {
     let number = Datatype::of::<f64>();
-    for (tag, count) in (0..).zip([1, 30, m.long() / 8 + 1]) {
+    for (tag, count) in (0..).zip([1, 30, m.rendezvous_len() / 8 + 1]) {
         let items = |rank: u32| (0..count).map(move |i| f64::from(rank) * 1e6 + i as f64);
         let packed: Vec<u8> = items(m.rank).flat_map(f64::to_ne_bytes).collect();
         let cuts = cuts(count as u64, packed.len(), 19);

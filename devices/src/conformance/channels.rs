@@ -14,13 +14,13 @@ pub(super) fn contexts_do_not_mix(m: &Member) {
     let others: Vec<Member> = (0..5).map(|i| m.join_also(1 << 40 | i, everybody(m), m.rank)).collect();
     let mut sends = Vec::new();
     for (i, other) in others.iter().enumerate() {
-        for len in [8, m.long()] {
+        for len in [8, m.rendezvous_len()] {
             sends.push((other, other.isend(m.next(), 1, bytes(i as u64 + 1, len))));
         }
     }
     for (i, other) in others.iter().enumerate().rev() {
-        for len in [8, m.long()] {
-            let (envelope, got) = other.recv::<u8>(ANY_SOURCE, ANY_TAG, m.long());
+        for len in [8, m.rendezvous_len()] {
+            let (envelope, got) = other.recv::<u8>(ANY_SOURCE, ANY_TAG, m.rendezvous_len());
             assert_eq!((envelope.source, envelope.bytes), (m.previous(), len));
             assert!(got == bytes(i as u64 + 1, len));
         }
@@ -33,7 +33,7 @@ pub(super) fn contexts_do_not_mix(m: &Member) {
 pub(super) fn late_join_receives_earlier_messages(m: &Member) {
     const LATE: u64 = 77;
     let last = m.size - 1;
-    let lengths = [0, 8, 100, m.limits()[0], m.long()];
+    let lengths = [0, 8, 100, m.protocol_limits()[0], m.rendezvous_len()];
     if m.rank == last {
         m.barrier();
         std::thread::sleep(Duration::from_millis(30));
@@ -77,9 +77,10 @@ pub(super) fn channels_are_created_and_freed_repeatedly(m: &Member) {
     for i in 0..300 {
         let channel = m.join_also(1000 + i, everybody(m), m.rank);
         let send = channel.isend(m.next(), 1, vec![i; 4]);
-        let long = channel.isend(m.next(), 2, bytes(i + 1, if i % 50 == 0 { m.long() } else { 100 }));
+        let long =
+            channel.isend(m.next(), 2, bytes(i + 1, if i % 50 == 0 { m.rendezvous_len() } else { 100 }));
         assert_eq!(channel.recv::<u64>(m.previous() as i32, 1, 4).1, [i; 4]);
-        channel.recv::<u8>(m.previous() as i32, 2, m.long());
+        channel.recv::<u8>(m.previous() as i32, 2, m.rendezvous_len());
         send.wait(&channel).unwrap();
         long.wait(&channel).unwrap();
         m.engine.free(&channel.world);
@@ -88,7 +89,7 @@ pub(super) fn channels_are_created_and_freed_repeatedly(m: &Member) {
 
 /// Unreceived messages on a freed channel do not use up the sender's credit.
 pub(super) fn freeing_a_channel_returns_credit(m: &Member) {
-    let len = m.limits()[0].min(8 << 10);
+    let len = m.protocol_limits()[0].min(8 << 10);
     let each = m.engine.credit.max / 8 / len as u64;
     for i in 0..24 {
         let channel = m.join_also(2000 + i, everybody(m), m.rank);
@@ -126,7 +127,8 @@ pub(super) fn refused_synchronous_send_fails(m: &Member) {
             if !is_early {
                 m.barrier();
             }
-            let send = |to| [channel.issend(to, 1, vec![7; 3]), channel.isend(to, 2, vec![7u8; m.long()])];
+            let send =
+                |to| [channel.issend(to, 1, vec![7; 3]), channel.isend(to, 2, vec![7u8; m.rendezvous_len()])];
             let sends: Vec<_> = m.others().map(|to| (to, send(to))).collect();
             if is_early {
                 m.barrier();

@@ -15,12 +15,16 @@ pub(super) fn exit_fails_operations_that_need_the_rank(m: &Member) {
     }
     let anybody = m.irecv::<u8>(ANY_SOURCE, 2, 8);
     let receive = m.irecv::<u8>(0, 1, 100);
-    let sends = [m.isend(0, 5, bytes(1, m.long())), m.issend(0, 5, bytes(1, 8)), m.issend(0, 5, Vec::new())];
+    let sends = [
+        m.isend(0, 5, bytes(1, m.rendezvous_len())),
+        m.issend(0, 5, bytes(1, 8)),
+        m.issend(0, 5, Vec::new()),
+    ];
     m.barrier();
     assert_eq!(m.engine.probe(&m.world, Pattern { source: 0, tag: 9 }), Err(LEFT));
     assert_eq!(receive.wait(m).0, Err(LEFT));
     sends.into_iter().for_each(|send| assert_eq!(send.wait(m), Err(LEFT)));
-    for len in [0, 8, m.long()] {
+    for len in [0, 8, m.rendezvous_len()] {
         let data = vec![0u8; len];
         let layout = Layout::all(&data);
         assert_eq!(m.start(0, 1, data, layout, Mode::Standard).unwrap_err(), LEFT);
@@ -51,7 +55,7 @@ pub(super) fn any_source_receive_fails_when_all_others_have_exited(m: &Member) {
 /// A closing rank waits until its messages are delivered, and they can still be received afterwards.
 pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     const MESSAGES: u64 = 1000;
-    let len = |i: u64| if i % 100 == 50 { m.long() } else { (i % 70) as usize };
+    let len = |i: u64| if i % 100 == 50 { m.rendezvous_len() } else { (i % 70) as usize };
     if m.rank == 0 {
         let all = (0..MESSAGES).flat_map(|i| m.others().map(move |to| (i, to)));
         let sends: Vec<_> = all.map(|(i, to)| m.isend(to, 1, bytes(i + 1, len(i)))).collect();
@@ -61,7 +65,7 @@ pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
     }
     std::thread::sleep(Duration::from_millis(30));
     for i in 0..MESSAGES {
-        assert!(m.recv::<u8>(0, 1, m.long()).1 == bytes(i + 1, len(i)), "message {i}");
+        assert!(m.recv::<u8>(0, 1, m.rendezvous_len()).1 == bytes(i + 1, len(i)), "message {i}");
     }
     assert_eq!(m.irecv::<u8>(0, 1, 8).wait(m).0, Err(LEFT));
 }
@@ -70,7 +74,7 @@ pub(super) fn messages_sent_before_an_exit_arrive(m: &Member) {
 pub(super) fn pending_sends_fail_when_all_ranks_close(m: &Member) {
     let sends: Vec<_> = m
         .others()
-        .flat_map(|to| [m.isend(to, 1, bytes(1, m.long())), m.issend(to, 1, bytes(1, 8))])
+        .flat_map(|to| [m.isend(to, 1, bytes(1, m.rendezvous_len())), m.issend(to, 1, bytes(1, 8))])
         .collect();
     m.barrier();
     m.engine.close();
@@ -85,7 +89,7 @@ pub(super) fn all_ranks_close_during_traffic(m: &Member) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {
-                let (outcome, _) = m.irecv::<u8>(ANY_SOURCE, ANY_TAG, m.long()).wait(m);
+                let (outcome, _) = m.irecv::<u8>(ANY_SOURCE, ANY_TAG, m.rendezvous_len()).wait(m);
                 match outcome {
                     Ok(_) => (),
                     Err(Fault::Left { rank: None } | Fault::Cancelled) => return,
@@ -100,7 +104,7 @@ pub(super) fn all_ranks_close_during_traffic(m: &Member) {
         for i in 0..400u64 {
             state = random(state);
             let to = m.others().nth(state as usize % (m.size as usize - 1)).unwrap();
-            let len = if state >> 40 & 15 == 0 { m.long() } else { (state >> 32 & 127) as usize };
+            let len = if state >> 40 & 15 == 0 { m.rendezvous_len() } else { (state >> 32 & 127) as usize };
             let data = bytes(i + 1, len);
             let layout = Layout::all(&data);
             let mode = if state >> 50 & 3 == 0 { Mode::Synchronous } else { Mode::Standard };
@@ -119,7 +123,7 @@ pub(super) fn all_ranks_close_during_traffic(m: &Member) {
 }
 
 pub(super) fn close_fails_a_synchronous_send_to_self(m: &Member) {
-    let sends = [m.issend(m.rank, 1, bytes(1, 8)), m.issend(m.rank, 1, bytes(1, m.long()))];
+    let sends = [m.issend(m.rank, 1, bytes(1, 8)), m.issend(m.rank, 1, bytes(1, m.rendezvous_len()))];
     m.engine.close();
     for send in sends {
         assert!(send.has_ended());

@@ -31,7 +31,7 @@ fn connect_all(m: &Member) {
 
 /// Rank 0 starts messages to all other ranks and then computes; if `waits`, it waits for the sends first.
 fn start_sends_and_compute(m: &Member, waits: bool) {
-    if m.limits().iter().any(|limit| *limit < MIN_LIMIT) {
+    if m.protocol_limits().iter().any(|limit| *limit < MIN_LIMIT) {
         return;
     }
     connect_all(m);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mpj_datatypes::Datatype;
 
 use super::Member;
-use super::owned::{Layout, bytes, forget};
+use super::owned::{Layout, bytes, keep_for_ever};
 use crate::{ANY_SOURCE, ANY_TAG, Fault, Group, Mode, Pattern};
 
 fn assert_dead<T: std::fmt::Debug>(outcome: Result<T, Fault>, what: &str) {
@@ -19,8 +19,8 @@ const PAST_BARRIER: i32 = 1 << 20;
 fn rank_0_dies(m: &Member) -> bool {
     let dies = rank_0_is_ready_to_die(m);
     if dies {
-        forget(Arc::clone(&m.engine));
-        m.die();
+        keep_for_ever(Arc::clone(&m.engine));
+        m.report_dead();
     } else {
         m.send(0, PAST_BARRIER, &[0u8]);
     }
@@ -52,10 +52,10 @@ pub(super) fn death_fails_all_pending_operations(m: &Member) {
     let receives = [(0, 1), (ANY_SOURCE, 2), (m.next() as i32, 3), (m.rank as i32, ANY_TAG)]
         .map(|(source, tag)| m.irecv::<u8>(source, tag, 100));
     let sends = [
-        m.isend(0, 5, bytes(1, m.long())),
+        m.isend(0, 5, bytes(1, m.rendezvous_len())),
         m.issend(0, 5, bytes(1, 8)),
-        m.issend(0, 5, bytes(1, m.limits()[0])),
-        m.issend(m.next(), 6, bytes(1, m.long())),
+        m.issend(0, 5, bytes(1, m.protocol_limits()[0])),
+        m.issend(m.next(), 6, bytes(1, m.rendezvous_len())),
         m.issend(m.rank, 7, bytes(1, 8)),
     ];
     rank_0_dies(m);
@@ -94,7 +94,7 @@ pub(super) fn death_spares_channels_without_the_dead_rank(m: &Member) {
     rank_0_dies(m);
     wait_until_death_is_known(m);
     for i in 0..200 {
-        let len = if i % 20 == 0 { m.long() } else { 40 };
+        let len = if i % 20 == 0 { m.rendezvous_len() } else { 40 };
         let send = rest.isend(rest.next(), 1, bytes(i + 1, len));
         assert!(rest.recv::<u8>(rest.previous() as i32, 1, len).1 == bytes(i + 1, len));
         send.wait(&rest).unwrap();
@@ -105,10 +105,10 @@ pub(super) fn death_spares_channels_without_the_dead_rank(m: &Member) {
 
 /// The receive of a dead rank's rendezvous message fails or succeeds, but does not hang.
 pub(super) fn rendezvous_message_of_a_dead_rank_does_not_hang(m: &Member) {
-    let len = m.long();
+    let len = m.rendezvous_len();
     if m.rank == 0 {
         for to in m.others() {
-            forget([m.isend(to, 1, bytes(3, len)), m.isend(to, 1, bytes(3, len))]);
+            keep_for_ever([m.isend(to, 1, bytes(3, len)), m.isend(to, 1, bytes(3, len))]);
         }
         rank_0_dies(m);
         return;
@@ -150,20 +150,20 @@ pub(super) fn returned_memory_is_not_written_after_a_death(m: &Member) {
 /// message, as those of a disconnected host do.
 pub(super) fn death_with_an_open_connection_ends_bodies(m: &Member) {
     if m.rank == 0 {
-        forget(Arc::clone(&m.engine));
+        keep_for_ever(Arc::clone(&m.engine));
     }
     dies_while_others_receive(m);
 }
 
 fn dies_while_others_receive(m: &Member) {
     const MESSAGES: u64 = 6;
-    let len = 2 * m.long();
+    let len = 2 * m.rendezvous_len();
     let to = m.others().filter(|rank| *rank != 0);
     let sends = to.flat_map(|to| (0..MESSAGES).map(move |i| m.isend(to, 1, bytes(i + 1, len))));
-    forget(sends.collect::<Vec<_>>());
+    keep_for_ever(sends.collect::<Vec<_>>());
     if rank_0_is_ready_to_die(m) {
         // Its engine and connections are dropped while the others are receiving, unless the case keeps them.
-        m.die();
+        m.report_dead();
         return;
     }
     let receives: Vec<_> = (0..MESSAGES)
@@ -195,7 +195,7 @@ pub(super) fn close_succeeds_after_flooding_a_dead_rank(m: &Member) {
     }
     let mut pending = Vec::new();
     for i in 0..3000 {
-        let data = vec![0u8; if i % 2 == 0 { 8 } else { m.long() }];
+        let data = vec![0u8; if i % 2 == 0 { 8 } else { m.rendezvous_len() }];
         let layout = Layout::all(&data);
         match m.start(0, 1, data, layout, Mode::Standard) {
             Ok(send) => pending.push(send),

@@ -8,7 +8,7 @@ use mpj_datatypes::Datatype;
 use mpj_pool::{FilledBlock, Pool, RawBuffer};
 
 use super::Member;
-use super::owned::{Layout, bytes, forget};
+use super::owned::{Layout, bytes, keep_for_ever};
 use crate::engine::MatchedMessage;
 use crate::{
     ANY_TAG, Buf, Channel, Coalesce, Completion, DataPath, Engine, Envelope, Fault, KeepAlive, Mode, Pattern,
@@ -123,7 +123,7 @@ fn recv_viewed(m: &Member, from: u32, tag: i32, data: &[u8]) -> Option<ViewedMes
 /// The sender gets a block back when its receiver has dropped the view; views are dropped in any order.
 pub(super) fn blocks_are_viewed_in_place(m: &Member) {
     const BLOCKS: u64 = 6;
-    let len = |i: u64| m.long() + 7 * i as usize;
+    let len = |i: u64| m.rendezvous_len() + 7 * i as usize;
     for round in 0..3 {
         let data = |rank: u32, i: u64| bytes(u64::from(rank) * 100 + round * 10 + i, len(i));
         let sends: Vec<_> =
@@ -150,7 +150,7 @@ pub(super) fn blocks_are_viewed_in_place(m: &Member) {
 
 /// A message in a block can be received like any other message, even into another layout, and can be rejected.
 pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
-    let len = (m.long() + 4) & !3;
+    let len = (m.rendezvous_len() + 4) & !3;
     let data = |rank: u32| bytes(u64::from(rank) + 1, len);
     let sends: Vec<_> = (0..4).map(|tag| ExportedSend::start(m, m.next(), tag, &data(m.rank))).collect();
     let from = m.previous().cast_signed();
@@ -176,65 +176,67 @@ pub(super) fn blocks_are_copied_into_other_memory(m: &Member) {
 /// Blocks that other ranks view are not reused after the close.
 pub(super) fn close_does_not_wait_for_viewed_blocks(m: &Member) {
     if m.rank == 0 {
-        let sends: Vec<_> = m.others().map(|to| ExportedSend::start(m, to, 0, &bytes(3, m.long()))).collect();
+        let sends: Vec<_> =
+            m.others().map(|to| ExportedSend::start(m, to, 0, &bytes(3, m.rendezvous_len()))).collect();
         m.barrier();
         m.engine.close();
         for send in sends {
             assert!(send.has_ended(), "close completes all sends");
             drop(send);
-            let mut block = m.engine.pool().alloc(m.long()).unwrap();
+            let mut block = m.engine.pool().alloc(m.rendezvous_len()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
         }
         return;
     }
-    let viewed = recv_viewed(m, 0, 0, &bytes(3, m.long()));
+    let viewed = recv_viewed(m, 0, 0, &bytes(3, m.rendezvous_len()));
     m.barrier();
     assert_eq!(m.irecv::<u8>(0, ANY_TAG, 8).wait(m).0, Err(LEFT));
     std::thread::sleep(Duration::from_millis(20));
-    assert!(viewed.is_none_or(|viewed| viewed.bytes() == bytes(3, m.long())));
+    assert!(viewed.is_none_or(|viewed| viewed.bytes() == bytes(3, m.rendezvous_len())));
 }
 
 /// The block is not written while its receiver, which has exited, still views it.
 pub(super) fn receiver_exits_with_a_viewed_block(m: &Member) {
     if m.rank == 0 {
-        let viewed = recv_viewed(m, 1, 0, &bytes(5, m.long()));
+        let viewed = recv_viewed(m, 1, 0, &bytes(5, m.rendezvous_len()));
         m.barrier();
         m.engine.close();
         std::thread::sleep(Duration::from_millis(30));
-        assert!(viewed.as_ref().is_none_or(|viewed| viewed.bytes() == bytes(5, m.long())));
+        assert!(viewed.as_ref().is_none_or(|viewed| viewed.bytes() == bytes(5, m.rendezvous_len())));
         return drop(viewed);
     }
     if m.rank > 1 {
         return m.barrier();
     }
-    let send = ExportedSend::start(m, 0, 0, &bytes(5, m.long()));
+    let send = ExportedSend::start(m, 0, 0, &bytes(5, m.rendezvous_len()));
     m.barrier();
     let (outcome, block) = send.wait(m);
     if can_view(m, 0) {
         assert_eq!(outcome.unwrap_err(), LEFT);
         // A process may learn of its receiver's exit so late that the block has been returned.
-        assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.long())));
+        assert!(block.is_none_or(|block| block.as_ref() == bytes(5, m.rendezvous_len())));
     }
     // Write to newly allocated blocks: the viewed block must not be among them.
     for _ in 0..4 {
-        let mut block = m.engine.pool().alloc(m.long()).unwrap();
+        let mut block = m.engine.pool().alloc(m.rendezvous_len()).unwrap();
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
-        forget(block);
+        keep_for_ever(block);
     }
 }
 
 pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
     if m.rank == 0 {
-        let viewed: Vec<_> = m.others().map(|from| recv_viewed(m, from, 0, &bytes(8, m.long()))).collect();
+        let viewed: Vec<_> =
+            m.others().map(|from| recv_viewed(m, from, 0, &bytes(8, m.rendezvous_len()))).collect();
         // The other ranks are past the barrier when all of them have sent.
         m.barrier();
         m.others().for_each(|from| drop(m.recv::<u8>(from.cast_signed(), 1, 1)));
-        m.die();
+        m.report_dead();
         std::thread::sleep(Duration::from_millis(30));
-        assert!(viewed.iter().flatten().all(|viewed| viewed.bytes() == bytes(8, m.long())));
+        assert!(viewed.iter().flatten().all(|viewed| viewed.bytes() == bytes(8, m.rendezvous_len())));
         return;
     }
-    let send = ExportedSend::start(m, 0, 0, &bytes(8, m.long()));
+    let send = ExportedSend::start(m, 0, 0, &bytes(8, m.rendezvous_len()));
     m.barrier();
     m.send(0, 1, &[0u8]);
     let can_view = can_view(m, 0);
@@ -243,17 +245,18 @@ pub(super) fn blocks_viewed_by_a_dead_rank_are_not_reused(m: &Member) {
         assert!(matches!(outcome, Err(Fault::Dead { rank: 0, .. })), "{outcome:?}");
     }
     // Write to the block if it came back, and to a newly allocated one.
-    for mut block in
-        [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.long()).ok()].into_iter().flatten()
+    for mut block in [block.map(FilledBlock::into_block), m.engine.pool().alloc(m.rendezvous_len()).ok()]
+        .into_iter()
+        .flatten()
     {
         block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
-        forget(block);
+        keep_for_ever(block);
     }
 }
 
 /// The owner sends even if its rank has tried to cancel the send of the block while the receiver viewed it.
 pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
-    let data = bytes(4, m.long());
+    let data = bytes(4, m.rendezvous_len());
     match m.rank {
         0 => {
             let viewed = recv_viewed(m, 1, 0, &data);
@@ -284,7 +287,7 @@ pub(super) fn owner_of_a_block_sends_when_dropped(m: &Member) {
 pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
     if m.rank == 0 {
         for to in m.others() {
-            let send = ExportedSend::start(m, to, 0, &bytes(2, m.long()));
+            let send = ExportedSend::start(m, to, 0, &bytes(2, m.rendezvous_len()));
             // The other rank waits for the barrier.
             assert!(m.engine.cancel(&m.world, send.completion()));
             let (outcome, block) = send.wait(m);
@@ -306,7 +309,7 @@ pub(super) fn cancelled_block_cannot_be_viewed(m: &Member) {
 
 /// The block counts as received, so its send succeeds.
 pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
-    let data = bytes(6, m.long());
+    let data = bytes(6, m.rendezvous_len());
     match m.rank {
         0 => {
             let viewed = recv_viewed(m, 1, 0, &data);
@@ -322,7 +325,7 @@ pub(super) fn viewed_block_cannot_be_cancelled(m: &Member) {
                 assert_eq!(send.wait(m).0.map(|message| message.bytes), Ok(data.len()));
             }
             // Write to newly allocated blocks: the viewed block must not be among them.
-            let mut block = m.engine.pool().alloc(m.long()).unwrap();
+            let mut block = m.engine.pool().alloc(m.rendezvous_len()).unwrap();
             block.as_uninit_mut().fill(std::mem::MaybeUninit::new(0xee));
             m.barrier();
         }

@@ -31,7 +31,13 @@ fn refuse(m: &Member, to: u32, len: usize, room: Layout, judge: impl Fn(Fault)) 
 
 fn truncated(m: &Member, to: u32) {
     let source = if to == m.rank { m.rank } else { m.previous() };
-    for (len, room) in [(1, 0), (48, 47), (1000, 999), (m.limits()[0], 8), (m.long(), m.long() - 1)] {
+    for (len, room) in [
+        (1, 0),
+        (48, 47),
+        (1000, 999),
+        (m.protocol_limits()[0], 8),
+        (m.rendezvous_len(), m.rendezvous_len() - 1),
+    ] {
         let short = Layout::all(&vec![0u8; room]);
         refuse(m, to, len, short, |fault| {
             assert_eq!(fault, Fault::Truncated { source, tag: 1, sent: len, room });
@@ -41,7 +47,7 @@ fn truncated(m: &Member, to: u32) {
 
 fn mismatched(m: &Member, to: u32) {
     let source = if to == m.rank { m.rank } else { m.previous() };
-    for len in [8, 48, 1000, m.limits()[0] / 8 * 8, m.long() / 8 * 8] {
+    for len in [8, 48, 1000, m.protocol_limits()[0] / 8 * 8, m.rendezvous_len() / 8 * 8] {
         let real = Layout::typed(len / 8, &Datatype::of::<f64>());
         let (sent, expected) = (Content::Of(Primitive::U8, len), Content::Of(Primitive::F64, len / 8));
         refuse(m, to, len, real, |fault| {
@@ -70,7 +76,7 @@ pub(super) fn faults_to_self(m: &Member) {
 pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
     let (to, from) = (m.next(), m.previous());
     let invalid = |tag| Err(Fault::InvalidValue { source: from, tag });
-    for many in [1, m.long()] {
+    for many in [1, m.rendezvous_len()] {
         let flags: Vec<bool> = [true, false, true].repeat(many);
         let signs: Vec<char> = ['a', '\0', '😀'].repeat(many);
         let sends = (m.isend(to, 1, flags.clone()), m.isend(to, 2, signs.clone()));
@@ -98,7 +104,7 @@ pub(super) fn invalid_bool_and_char_are_rejected(m: &Member) {
 /// A message sent as packed can be received as any type, and vice versa.
 pub(super) fn packed_matches_every_type(m: &Member) {
     let (to, from) = (m.next(), m.previous() as i32);
-    for len in [1, 100, m.long()] {
+    for len in [1, 100, m.rendezvous_len()] {
         let data: Vec<u64> = (0..len as u64).map(|i| i << 32 | 7).collect();
         let sends = [
             m.start(to, 1, data.clone(), Layout::packed(8 * len), Mode::Standard).unwrap(),
@@ -111,7 +117,7 @@ pub(super) fn packed_matches_every_type(m: &Member) {
 }
 
 pub(super) fn synchronous_send_waits_for_the_match(m: &Member) {
-    for len in [0, 8, 1000, m.limits()[0], m.long()] {
+    for len in [0, 8, 1000, m.protocol_limits()[0], m.rendezvous_len()] {
         let send = m.issend(m.next(), 1, bytes(5, len));
         m.barrier();
         for _ in 0..100 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::{Case, Member, Pinboard};
+use super::{Case, LocalCardExchange, Member};
 use crate::config::Config;
 use crate::device::Driver;
 use crate::sys;
@@ -27,7 +27,7 @@ fn liveness() -> Duration {
 struct RankThread {
     rank: u32,
     size: u32,
-    board: Arc<Pinboard>,
+    board: Arc<LocalCardExchange>,
     roster: Arc<Roster>,
     registry: Registry,
     config: Config,
@@ -73,9 +73,10 @@ pub fn unavailable(device: &str) -> Option<String> {
 /// If a rank panics, or if the case does not end in 60 seconds (longer under Miri or on an emulated processor). The
 /// message names the ranks that are stuck.
 pub fn run_threads(choose: impl Fn(Registry) -> Registry, config: &Config, ranks: u32, case: &'static Case) {
-    let (hub, board, roster) = (Hub::new(0..ranks), Arc::<Pinboard>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) =
+        (Hub::new(0..ranks), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
     let memory = sys::HAS_SHARED_MEMORY.then(|| Segment::create(ranks, config).unwrap());
-    let here = Hosts::one(ranks).ranks_of(HostId(0));
+    let here = Hosts::single_host(ranks).ranks_of(HostId(0));
     let key = Arc::new(JobKey { job: 1, secret: [7; 32] });
     let (done, outcomes) = channel();
     for rank in 0..ranks {

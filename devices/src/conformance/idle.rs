@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Member;
-use super::owned::{Sending, bytes, forget};
+use super::owned::{Sending, bytes, keep_for_ever};
 use crate::{Exit, Fault, Group};
 
 /// The number of messages to the idle rank: enough to fill a ring and its fragments.
@@ -11,7 +11,7 @@ const UNREAD: u64 = 300;
 
 /// Starts the messages to the idle rank, rank 1; stops at the first fault, which `is_end` must accept.
 fn send_unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> {
-    let eager = m.limits()[0];
+    let eager = m.protocol_limits()[0];
     let send = |i| match m.try_isend(1, 1, bytes(i + 1, if i % 10 == 0 { eager } else { 100 })) {
         Ok(send) => Some(send),
         Err(fault) => {
@@ -23,7 +23,9 @@ fn send_unread(m: &Member, is_end: impl Fn(&Fault) -> bool) -> Vec<Sending<u8>> 
 }
 
 fn exchange_among_others(m: &Member, without_rank_1: &Member) {
-    for (i, len) in [8, 48, 100, 1000, m.limits()[0], m.long()].repeat(20).into_iter().enumerate() {
+    for (i, len) in
+        [8, 48, 100, 1000, m.protocol_limits()[0], m.rendezvous_len()].repeat(20).into_iter().enumerate()
+    {
         let send = without_rank_1.isend(without_rank_1.next(), 7, bytes(i as u64 + 1, len));
         assert!(
             without_rank_1.recv::<u8>(without_rank_1.previous() as i32, 7, len).1 == bytes(i as u64 + 1, len)
@@ -47,7 +49,7 @@ pub(super) fn rank_that_does_not_poll_does_not_block_others(m: &Member) {
             std::thread::sleep(Duration::from_millis(1));
         }
         for i in 0..UNREAD {
-            let len = m.limits()[0].max(100);
+            let len = m.protocol_limits()[0].max(100);
             let (message, got) = m.recv::<u8>(0, 1, len);
             assert!(got == bytes(i + 1, message.bytes), "message {i}");
         }
@@ -81,8 +83,8 @@ pub(super) fn dead_rank_with_unread_messages_does_not_block_others(m: &Member) {
     m.barrier();
     let Some(without_rank_1) = without_rank_1 else {
         std::thread::sleep(Duration::from_millis(50));
-        forget(m.engine.clone());
-        return m.die();
+        keep_for_ever(m.engine.clone());
+        return m.report_dead();
     };
     let is_dead = |fault: &Fault| matches!(fault, Fault::Dead { rank: 1, .. });
     for send in send_unread(m, is_dead) {

@@ -84,12 +84,12 @@ pub(super) fn strided_and_contiguous(m: &Member) {
 }
 
 pub(super) fn strided_long_messages(m: &Member) {
-    exchanges(m, m.next(), m.previous(), m.long() / 8 + 1);
+    exchanges(m, m.next(), m.previous(), m.rendezvous_len() / 8 + 1);
     exchanges(m, m.next(), m.previous(), 30_001);
 }
 
 pub(super) fn strided_to_self(m: &Member) {
-    for scale in [1, 10, m.long() / 8 + 1] {
+    for scale in [1, 10, m.rendezvous_len() / 8 + 1] {
         let thin = Comb { count: 6 * scale, block: 1, stride: 3 };
         let thick = Comb { count: 2 * scale, block: 3, stride: 7 };
         for mode in [Mode::Standard, Mode::Synchronous] {
@@ -108,7 +108,7 @@ pub(super) fn strided_to_self(m: &Member) {
 
 /// Blocks of bytes with different lengths in descending order, so that pieces end anywhere.
 pub(super) fn indexed_blocks(m: &Member) {
-    for scale in [1, m.long() / 16 + 1] {
+    for scale in [1, m.rendezvous_len() / 16 + 1] {
         let blocks: Vec<(usize, isize)> =
             (0..4 * scale).map(|i| (1 + i % 7, ((4 * scale - 1 - i) * 9) as isize)).collect();
         let datatype = Datatype::of::<u8>().indexed(&blocks).unwrap();
@@ -138,7 +138,7 @@ pub(super) fn mixed_structures(m: &Member) {
     let twisted = Datatype::structure(&[(1, 0, real), (1, 8, int)]).unwrap().resized(0, 16).unwrap();
     let couple = pair.contiguous(2).unwrap();
     let from = m.previous() as i32;
-    for items in [2, m.long() / 24 * 2] {
+    for items in [2, m.rendezvous_len() / 24 * 2] {
         let words = |rank: u32| (0..2 * items as u64).map(move |i| u64::from(rank) << 48 | (i * 3 + 1));
         // The padding of a pair is unchanged.
         let wanted: Vec<u64> = words(m.previous())

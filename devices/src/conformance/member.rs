@@ -69,13 +69,13 @@ impl Member {
     }
 
     /// Returns the sizes at which the devices of this rank change their protocol: eager limits and fragments.
-    pub fn limits(&self) -> Vec<usize> {
+    pub fn protocol_limits(&self) -> Vec<usize> {
         self.engine.devices.iter().flat_map(|d| [d.caps().eager_limit, d.caps().max_send_size]).collect()
     }
 
     /// Returns a size that uses rendezvous on every device.
-    pub fn long(&self) -> usize {
-        self.limits().into_iter().max().unwrap_or(0) * 2 + 13
+    pub fn rendezvous_len(&self) -> usize {
+        self.protocol_limits().into_iter().max().unwrap_or(0) * 2 + 13
     }
 
     /// Returns the roster, where exits are reported.
@@ -84,7 +84,7 @@ impl Member {
     }
 
     /// Reports this rank as dead; the case must not use it afterwards.
-    pub fn die(&self) {
+    pub fn report_dead(&self) {
         self.dead.store(true, Ordering::SeqCst);
         self.roster().report(self.engine.site().rank, Exit::Died("killed by the case".into()));
     }

@@ -18,7 +18,7 @@
 //! | `exports` | blocks that receivers view in place |
 //! | `threads` `tasks` `model` | several threads of a rank; tasks that waits poll; random traffic |
 //! | `async_driver` | a device that completes operations late and in any order, built on another device |
-//! | `member` `owned` `harness` `pinboard` | tools to write and run cases |
+//! | `member` `owned` `harness` `local_cards` | tools to write and run cases |
 
 mod async_driver;
 mod chains;
@@ -31,12 +31,12 @@ mod faults;
 mod harness;
 mod idle;
 mod layouts;
+mod local_cards;
 mod member;
-mod model;
 mod order;
 mod owned;
-mod pinboard;
 mod pressure;
+mod random_traffic;
 mod sizes;
 mod tasks;
 mod threads;
@@ -44,9 +44,9 @@ mod unexpected;
 
 pub use async_driver::AsyncDriver;
 pub use harness::{run_threads, unavailable};
+pub use local_cards::LocalCardExchange;
 pub use member::Member;
 pub use owned::{Item, Receiving, Sending};
-pub use pinboard::Pinboard;
 #[cfg(test)]
 pub(crate) use threads::thread_time;
 
@@ -145,7 +145,7 @@ macro_rules! for_each_case {
             tasks::unrelated_wait_polls_tasks [2, 3, 5]
             tasks::one_thread_polls_a_task_at_a_time [2, 3, 5]
             tasks::wait_whose_condition_probes_polls_tasks [2, 3]
-            model::random_traffic [2, 3, 5, 8]
+            random_traffic::random_traffic [2, 3, 5, 8]
         }
     };
 }

@@ -6,11 +6,11 @@ use crate::{ANY_SOURCE, ANY_TAG, Fault, Started};
 
 /// Returns the length of message `i` of a pair: most are short, some are at and beyond the eager limit.
 fn length(m: &Member, i: u64) -> usize {
-    let limits = m.limits();
+    let limits = m.protocol_limits();
     match i % 97 {
         13 => limits[0],
         31 => limits[0] + 1,
-        64 => m.long(),
+        64 => m.rendezvous_len(),
         _ => (i * 7919 % 130) as usize,
     }
 }
@@ -29,7 +29,7 @@ pub(super) fn messages_of_each_pair_arrive_in_order(m: &Member) {
     }
     for i in 0..MESSAGES {
         for from in m.others() {
-            let (envelope, got) = m.recv::<u8>(from as i32, 7, m.long());
+            let (envelope, got) = m.recv::<u8>(from as i32, 7, m.rendezvous_len());
             assert_eq!((envelope.source, envelope.tag, envelope.bytes), (from, 7, length(m, i)));
             assert!(got == bytes(seed(from, m.rank, i), length(m, i)), "message {i} from {from}");
         }
@@ -48,7 +48,7 @@ fn funnel(m: &Member, pattern: impl Fn(u64) -> (i32, i32), tag: impl Fn(u64) -> 
     let mut next = vec![0u64; m.size as usize];
     for i in 0..MESSAGES * u64::from(m.size - 1) {
         let (source, wanted) = pattern(i);
-        let (envelope, got) = m.recv::<u64>(source, wanted, m.long());
+        let (envelope, got) = m.recv::<u64>(source, wanted, m.rendezvous_len());
         let next = &mut next[envelope.source as usize];
         assert_eq!(got.first(), Some(&*next), "the order of messages from {}", envelope.source);
         assert_eq!(envelope.tag, tag(*next));
@@ -140,7 +140,7 @@ pub(super) fn long_queue_of_receives_matches_in_order(m: &Member) {
 }
 
 pub(super) fn receives_complete_in_any_wait_order(m: &Member) {
-    for len in [8, m.limits()[0], m.long()] {
+    for len in [8, m.protocol_limits()[0], m.rendezvous_len()] {
         let receives: Vec<_> = (0..20).map(|_| m.irecv::<u8>(m.previous() as i32, 3, len)).collect();
         let sends: Vec<_> = (0..20).map(|i| m.isend(m.next(), 3, bytes(i + 1, len))).collect();
         for (i, receive) in receives.into_iter().enumerate().rev() {

@@ -150,7 +150,7 @@ impl<T: Item> Receiving<T> {
 }
 
 /// Keeps a value for ever, reachable for leak detectors.
-pub(super) fn forget(value: impl Send + 'static) {
+pub(super) fn keep_for_ever(value: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
 }

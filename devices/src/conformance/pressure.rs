@@ -59,14 +59,14 @@ pub(super) fn flood_of_eager_messages_stays_within_the_credit(m: &Member) {
 /// Each rank floods the next with all messages before it receives any.
 pub(super) fn circular_floods_do_not_deadlock(m: &Member) {
     let len = |i: u64| match i {
-        _ if i % 503 == 1 => m.long(),
+        _ if i % 503 == 1 => m.rendezvous_len(),
         _ if i % 41 == 7 => 8 << 10,
         _ => 8 + (i % 60) as usize,
     };
     const MESSAGES: u64 = 10_000;
     let sends: Vec<_> = (0..MESSAGES).map(|i| m.isend(m.next(), 1, bytes(i + 1, len(i)))).collect();
     for i in 0..MESSAGES {
-        let (_, got) = m.recv::<u8>(m.previous() as i32, 1, m.long().max(8 << 10));
+        let (_, got) = m.recv::<u8>(m.previous() as i32, 1, m.rendezvous_len().max(8 << 10));
         assert!(got == bytes(i + 1, len(i)), "message {i}");
     }
     sends.into_iter().for_each(|send| assert!(send.wait(m).is_ok()));

@@ -6,7 +6,7 @@ use super::owned::bytes;
 /// Lengths around inline cells, eager limits and fragments, up to 8 MiB.
 pub(super) fn lengths(m: &Member) -> Vec<usize> {
     let mut lengths = vec![0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 64, 1000, 4096, 64 << 10, 1 << 20, 8 << 20];
-    for limit in m.limits() {
+    for limit in m.protocol_limits() {
         lengths.extend([limit - 1, limit, limit + 1, 2 * limit - 1, 2 * limit + 1]);
     }
     lengths.sort_unstable();
@@ -92,7 +92,7 @@ pub(super) fn every_size_to_self(m: &Member) {
 
 /// All ranks start long sends to all others before they receive.
 pub(super) fn long_sends_before_receives_do_not_deadlock(m: &Member) {
-    for len in [m.long(), 1 << 20] {
+    for len in [m.rendezvous_len(), 1 << 20] {
         let sends: Vec<_> = m
             .others()
             .flat_map(|to| [(to, 0), (to, 1)])

@@ -12,7 +12,7 @@ use crate::{ANY_SOURCE, Fault, Group, Mode, Pattern};
 /// Two threads of each rank send and two receive, all at once; each stream keeps its order.
 pub(super) fn two_senders_and_two_receivers(m: &Member) {
     const MESSAGES: u64 = 1000;
-    let len = |i: u64| if i % 200 == 3 { m.long() } else { (i % 90) as usize };
+    let len = |i: u64| if i % 200 == 3 { m.rendezvous_len() } else { (i % 90) as usize };
     std::thread::scope(|scope| {
         for tag in [0, 1] {
             scope.spawn(move || {
@@ -22,7 +22,7 @@ pub(super) fn two_senders_and_two_receivers(m: &Member) {
             });
             scope.spawn(move || {
                 for i in 0..MESSAGES {
-                    let (_, got) = m.recv::<u8>(m.previous() as i32, tag, m.long());
+                    let (_, got) = m.recv::<u8>(m.previous() as i32, tag, m.rendezvous_len());
                     assert!(got == bytes(i + 1, len(i)), "message {i} of stream {tag}");
                 }
             });
@@ -137,7 +137,7 @@ pub(super) fn receive_wakes_when_its_channel_is_freed(m: &Member) {
 pub(super) fn self_sends_match_receives_of_another_thread(m: &Member) {
     const ROUNDS: u64 = 60;
     let me = m.rank as i32;
-    let len = 3 * m.long();
+    let len = 3 * m.rendezvous_len();
     let strided = Datatype::of::<u8>().vector(len, 1, 2).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -31,7 +31,7 @@ pub(super) fn probe_reports_the_next_message(m: &Member) {
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
     assert_eq!(m.engine.iprobe(world, any), Ok(None));
     m.barrier();
-    for (i, len) in [0, 1, 49, m.limits()[0], m.long()].into_iter().enumerate() {
+    for (i, len) in [0, 1, 49, m.protocol_limits()[0], m.rendezvous_len()].into_iter().enumerate() {
         let tag = i as i32;
         let send = m.isend(m.next(), tag, bytes(u64::from(m.rank) + 1, len));
         let exact = Pattern { source: from as i32, tag };
@@ -52,7 +52,7 @@ pub(super) fn probe_reports_the_next_message(m: &Member) {
 pub(super) fn mprobe_removes_the_message(m: &Member) {
     let from = m.previous();
     let any = Pattern { source: ANY_SOURCE, tag: ANY_TAG };
-    for len in [0, 8, 1000, m.long()] {
+    for len in [0, 8, 1000, m.rendezvous_len()] {
         let sends = [1u64, 2].map(|seed| m.issend(m.next(), 5, bytes(seed, len)));
         let first = m.engine.mprobe(&m.world, any, "mprobe").unwrap();
         assert_eq!((first.envelope().source, first.envelope().bytes), (from, len));

@@ -17,7 +17,7 @@ pub trait Endpoint: Send + fmt::Debug {
 
     /// Returns the longest body of a frame that the peer accepts, in bytes, if that limit might be lower than
     /// [`Caps::max_send_size`](super::Caps::max_send_size). The engine calls it once, before the first frame.
-    fn takes(&self) -> Option<usize> {
+    fn peer_max_body(&self) -> Option<usize> {
         None
     }
 

@@ -142,7 +142,7 @@ impl Engine {
         let Some(DeviceOp::Quiesce { op, fault }) = taken else { return };
         let outcome = match &*op {
             // The cancellation came too late.
-            Op::Rendezvous { message, .. } if fault == Fault::Cancelled && self.is_viewed_send(&op) => {
+            Op::Rendezvous { message, .. } if fault == Fault::Cancelled && self.is_received_send(&op) => {
                 Ok(*message)
             }
             _ => Err(fault),

@@ -77,7 +77,7 @@ impl Engine {
         // Without credit, a sender that checked the exits earlier must send an RTS, and that send fails with the peer.
         out.send_credit = 0;
         out.endpoint.peer_gone();
-        out.unflushed = false;
+        out.has_unflushed = false;
         out.bound.clear();
         let deferred = std::mem::take(&mut out.deferred_sends);
         let frames = std::mem::take(&mut out.queued_frames);

@@ -109,7 +109,7 @@ impl Engine {
         let is_unflushed = out.endpoint.has_unflushed();
         if is_unflushed {
             let idle = out.is_idle();
-            out.unflushed = true;
+            out.has_unflushed = true;
             self.note_busy(idle, out);
         }
         is_unflushed
@@ -149,8 +149,8 @@ impl Engine {
 
     /// Lists an outbox that is not idle, so that the next pass flushes it.
     fn list_busy(&self, out: &mut Outbox) {
-        if !out.listed && !out.is_idle() {
-            out.listed = true;
+        if !out.is_listed_busy && !out.is_idle() {
+            out.is_listed_busy = true;
             self.busy_peers.lock().push(out.id);
         }
     }
@@ -199,7 +199,7 @@ impl Engine {
         std::mem::swap(peers, &mut *self.busy_peers.lock());
         for peer in peers.drain(..).filter_map(|id| self.peers.get(id)) {
             let mut out = peer.outbox();
-            out.listed = false;
+            out.is_listed_busy = false;
             moved += self.flush(peer, out, ended);
         }
         moved
@@ -223,7 +223,7 @@ impl Engine {
         let broken = match (result, flushed) {
             (Err(PostError::Broken(why)), _) | (_, Err(PostError::Broken(why))) => Some(why),
             (_, left) => {
-                out.unflushed = left.unwrap_or(false);
+                out.has_unflushed = left.unwrap_or(false);
                 None
             }
         };

@@ -30,7 +30,7 @@ pub(super) struct Inbox {
     /// Credit that the peer has returned, in all.
     credit_returned_total: u64,
     /// Messages of the peer that need a reply, in all.
-    replies_owed: u64,
+    reply_requests: u64,
     pub(super) incoming: Option<IncomingBody>,
 }
 
@@ -135,14 +135,14 @@ impl Inbox {
     }
 
     fn note_reply_owed(&mut self, engine: &Engine, from: PeerId) -> Result<(), String> {
-        self.replies_owed += 1;
+        self.reply_requests += 1;
         let replied = engine.peers.get(from).map_or(0, |peer| peer.replies_sent.load(Ordering::Acquire));
-        if self.replies_owed.saturating_sub(replied) <= MAX_AWAITING_REPLY {
+        if self.reply_requests.saturating_sub(replied) <= MAX_AWAITING_REPLY {
             return Ok(());
         }
         Err(format!(
             "it has {} messages without a reply, the limit is {MAX_AWAITING_REPLY}",
-            self.replies_owed - replied
+            self.reply_requests - replied
         ))
     }
 

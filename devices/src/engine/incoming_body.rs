@@ -49,7 +49,7 @@ pub(super) enum IncomingBody {
     Discard,
 }
 
-pub(super) enum StreamedBody {
+pub(super) enum BodyTraceInfo {
     Message {
         context: u64,
         tag: i32,
@@ -69,21 +69,21 @@ pub(super) enum StreamedBody {
 }
 
 impl IncomingBody {
-    pub(super) fn trace_info(&self) -> StreamedBody {
+    pub(super) fn trace_info(&self) -> BodyTraceInfo {
         match self {
             IncomingBody::Matched { channel, message, .. } => {
-                StreamedBody::Message { context: channel.context, tag: message.tag, bytes: message.bytes }
+                BodyTraceInfo::Message { context: channel.context, tag: message.tag, bytes: message.bytes }
             }
             IncomingBody::Unexpected { head, kind, len, .. } => {
-                StreamedBody::Frame { kind: *kind, head: *head, bytes: *len }
+                BodyTraceInfo::Frame { kind: *kind, head: *head, bytes: *len }
             }
             IncomingBody::Key { head, bytes } => {
-                StreamedBody::Frame { kind: FrameKind::Rts, head: *head, bytes: bytes.len() }
+                BodyTraceInfo::Frame { kind: FrameKind::Rts, head: *head, bytes: bytes.len() }
             }
             IncomingBody::Data { channel, direct: Some(len), .. } => {
-                StreamedBody::Piece { context: channel.context, bytes: *len }
+                BodyTraceInfo::Piece { context: channel.context, bytes: *len }
             }
-            IncomingBody::Data { direct: None, .. } | IncomingBody::Discard => StreamedBody::Nothing,
+            IncomingBody::Data { direct: None, .. } | IncomingBody::Discard => BodyTraceInfo::Nothing,
         }
     }
 }

@@ -130,7 +130,7 @@ pub struct Engine {
     closing: AtomicBool,
     /// Whether this rank has stopped taking part in the job.
     closed: AtomicBool,
-    copied_out: Box<[AtomicCount]>,
+    copied_by_device: Box<[AtomicCount]>,
     /// Traffic of the channels that this rank has freed, and the copies of messages that matched probes have taken.
     freed_traffic: Mutex<LocalTraffic>,
     trace: Option<Box<Trace>>,
@@ -169,7 +169,7 @@ impl Engine {
             inlets.push(one.inlet);
         }
         let own = devices.iter().map(|d| (d.name().to_owned(), d.address())).collect();
-        let copied_out = devices.iter().map(|_| AtomicCount::default()).collect();
+        let copied_by_device = devices.iter().map(|_| AtomicCount::default()).collect();
         cards.publish(own).map_err(|why| OpenError { device: "start-up", why })?;
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
@@ -200,7 +200,7 @@ impl Engine {
             blamed: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            copied_out,
+            copied_by_device,
             freed_traffic: Mutex::default(),
             trace,
             pool: OnceLock::new(),
@@ -279,7 +279,7 @@ impl Engine {
         // Devices soon return the memory of messages to these peers. The time limit covers a device that does not.
         let end = Instant::now() + DEVICE_GRACE;
         self.wait_until(|| (self.is_drained(|_| false) || Instant::now() >= end).then_some(()));
-        self.complete_viewed_sends();
+        self.complete_received_sends();
         self.roster.report(self.site.rank, Exit::Left);
     }
 
@@ -308,7 +308,7 @@ impl Engine {
     }
 
     /// Returns whether an operation is a send whose receiver views the message in place or is known to have copied it.
-    pub(crate) fn is_viewed_send(&self, op: &Op) -> bool {
+    pub(crate) fn is_received_send(&self, op: &Op) -> bool {
         let Op::Rendezvous { peer, registration: Some(registration), .. } = op else { return false };
         let device = self.peers.get(*peer).and_then(|peer| self.device_of(peer));
         device.is_some_and(|device| device.is_received(registration))
@@ -323,7 +323,7 @@ impl Engine {
             && self
                 .all_channels()
                 .iter()
-                .all(|c| c.ops().allows_close(has_exited, |op| self.is_viewed_send(op)))
+                .all(|c| c.ops().allows_close(has_exited, |op| self.is_received_send(op)))
             && lock(&self.device_ops).allows_close(has_exited)
     }
 }

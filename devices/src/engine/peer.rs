@@ -111,9 +111,9 @@ impl Peer {
             credit_recalled: 0,
             replies_expected: 0,
             sent: Traffic::default(),
-            unflushed: false,
+            has_unflushed: false,
             is_closed: false,
-            listed: false,
+            is_listed_busy: false,
         };
         let [granted, replies_sent, replies_received] = [const { AtomicU64::new(0) }; 3];
         let (device, outbox, bodies) = (OnceLock::new(), Mutex::new(bias, outbox), BodyCount::default());
@@ -159,11 +159,11 @@ pub(crate) struct Outbox {
     /// Traffic to the peer; of the copies, those made here.
     pub(crate) sent: Traffic,
     /// Whether the endpoint has frames to write out.
-    pub(crate) unflushed: bool,
+    pub(crate) has_unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
     pub(crate) is_closed: bool,
     /// Whether the engine's list of busy peers, or the list that a pass has taken, has this peer: always if not idle.
-    pub(crate) listed: bool,
+    pub(crate) is_listed_busy: bool,
 }
 
 impl Outbox {
@@ -214,7 +214,7 @@ impl Outbox {
             && self.queued_frames.is_empty()
             && self.streams.is_empty()
             && self.gets.is_empty()
-            && !self.unflushed
+            && !self.has_unflushed
     }
 
     /// Undoes the accounting of a frame that will not be sent: its credit and the expected reply.

@@ -188,7 +188,7 @@ impl Engine {
             || self.exits_pending.load(Ordering::Relaxed);
         *cheap_passes = if all { 0 } else { *cheap_passes + 1 };
         let mut moved = 0;
-        for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
+        for (inlet, copied) in inlets.iter_mut().zip(&self.copied_by_device) {
             if all || !inlet.needs_syscall() {
                 moved += inlet.progress(&mut Delivery { engine: self, inboxes, copied });
             }
@@ -205,7 +205,7 @@ impl Engine {
                 self.parking.notify();
                 // A receive that a device writes to has not failed yet: `abort_body` makes the device return it.
                 for peer in self.dead_mid_body(inboxes) {
-                    for (inlet, copied) in inlets.iter_mut().zip(&self.copied_out) {
+                    for (inlet, copied) in inlets.iter_mut().zip(&self.copied_by_device) {
                         inlet.abort_body(peer, &mut Delivery { engine: self, inboxes, copied });
                     }
                     moved += 1;
@@ -233,7 +233,7 @@ impl Engine {
     /// at the other end is reported dead; otherwise both ends might see nothing new and wait for ever.
     fn verify_all(&self, progress: &mut ProgressState) {
         let _hold = deferred_drop::DeferDrops::begin();
-        for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_out) {
+        for (inlet, copied) in progress.inlets.iter_mut().zip(&self.copied_by_device) {
             inlet.verify(&mut Delivery { engine: self, inboxes: &mut progress.inboxes, copied });
         }
         for peer in self.peers.iter() {

@@ -7,7 +7,7 @@ use super::blocked::WaitReason;
 use super::channel::Channel;
 use super::delivery::Delivery;
 use super::inbox::Binding;
-use super::incoming_body::{IncomingBody, StreamedBody};
+use super::incoming_body::{BodyTraceInfo, IncomingBody};
 use super::peer::Outbox;
 use super::traffic::AtomicCount;
 use crate::device::{PeerId, PostError};
@@ -216,15 +216,15 @@ impl Delivery<'_> {
         let arriving =
             self.inbox(from).and_then(|inbox| inbox.incoming.as_ref()).map(IncomingBody::trace_info);
         let arrival = arriving.and_then(|what| match what {
-            StreamedBody::Message { context, tag, bytes } => {
+            BodyTraceInfo::Message { context, tag, bytes } => {
                 let flow = Some(trace.count_arrived(from.0));
                 Some(Arrival { name: EAGER, flow, tag, bytes, context })
             }
-            StreamedBody::Frame { kind, head, bytes } => self.arrival(trace, from, kind, &head, bytes),
-            StreamedBody::Piece { context, bytes } => {
+            BodyTraceInfo::Frame { kind, head, bytes } => self.arrival(trace, from, kind, &head, bytes),
+            BodyTraceInfo::Piece { context, bytes } => {
                 Some(Arrival { name: PIECE, flow: None, tag: 0, bytes, context })
             }
-            StreamedBody::Nothing => None,
+            BodyTraceInfo::Nothing => None,
         });
         self.finish_body(from);
         self.trace_arrival(trace, begun, from, arrival);
@@ -261,7 +261,7 @@ impl Delivery<'_> {
 
     fn device(&self) -> ArgValue {
         let is_here = |(_, copied): &(_, &AtomicCount)| std::ptr::eq(*copied, self.copied);
-        let device = self.engine.devices.iter().zip(&self.engine.copied_out).find(is_here);
+        let device = self.engine.devices.iter().zip(&self.engine.copied_by_device).find(is_here);
         ArgValue::Text(device.map_or("", |(device, _)| device.name()))
     }
 

@@ -151,7 +151,7 @@ impl Engine {
         let traffic = |copied: &AtomicCount| Traffic { copied: copied.read(), ..Traffic::default() };
         let names = self.devices.iter().map(|device| device.name());
         let mut devices: Vec<(&'static str, Traffic)> =
-            names.zip(self.copied_out.iter().map(traffic)).collect();
+            names.zip(self.copied_by_device.iter().map(traffic)).collect();
         for peer in self.peers.iter() {
             if let Some((_, traffic)) = peer.device.get().and_then(|at| devices.get_mut(*at)) {
                 *traffic += peer.outbox().sent;

@@ -90,9 +90,9 @@ impl Engine {
     }
 
     /// Completes the sends that count as received. This rank leaves, and the devices keep the viewed memory.
-    pub(super) fn complete_viewed_sends(&self) {
+    pub(super) fn complete_received_sends(&self) {
         for channel in self.all_channels() {
-            let received = channel.ops().take_sends(|op| self.is_viewed_send(op));
+            let received = channel.ops().take_sends(|op| self.is_received_send(op));
             for (op, message) in received {
                 op.complete(Ok(message));
             }

@@ -166,7 +166,7 @@ impl Engine {
         let _ = peer.device.set(device);
         out.wireup = Wireup::Connected;
         out.caps = self.devices[device].caps().clone();
-        if let Some(most) = endpoint.takes() {
+        if let Some(most) = endpoint.peer_max_body() {
             out.caps.max_send_size = out.caps.max_send_size.min(most);
             out.caps.eager_limit = out.caps.eager_limit.min(most);
         }

@@ -87,7 +87,7 @@ impl IbvConnManager {
     }
 
     fn listen(&self, at: u32) -> std::io::Result<()> {
-        let place = self.recv_slots.place(at as usize, WrId::HelloReceived(at).id());
+        let place = self.recv_slots.recv_sge(at as usize, WrId::HelloReceived(at).id());
         // SAFETY: the slot is read only after its completion has come, and its memory is freed after the queue pair.
         unsafe { self.qp.receive(&[place]) }
     }
@@ -162,9 +162,9 @@ impl IbvConnManager {
         };
         let Some(at) = self.free.pop() else { return Ok(()) };
         // SAFETY: the slot is free, so only this function uses it.
-        let room = unsafe { self.send_slots.room(at as usize) };
+        let room = unsafe { self.send_slots.bytes_mut(at as usize) };
         room[..HELLO].write_copy_of_slice(&bytes);
-        let piece = self.send_slots.piece(at as usize, HELLO);
+        let piece = self.send_slots.send_sge(at as usize, HELLO);
         // SAFETY: the slot becomes free only at its completion, and its memory is freed after the queue pair.
         let sent = unsafe {
             self.qp.send_to(WrId::HelloSent(at).id(), piece, handle, connection.card.qpn, self.qkey)

@@ -215,7 +215,7 @@ impl QpConnection {
         if is_free {
             return self.message(&mut sending, IbvFrameKind::Frame, head, len, write);
         }
-        let fits = sending.batch.is_none_or(|batch| batch.len + entry.len() <= self.sizes.slot);
+        let fits = sending.batch.is_none_or(|batch| batch.len + entry.len() <= self.sizes.max_message);
         if more && fits && entry.len() <= BATCHED_MAX {
             return self.add_to_batch(&mut sending, entry, head, write);
         }
@@ -284,7 +284,7 @@ impl QpConnection {
     ) -> Result<(), PostError> {
         let front = HEADER + head.len();
         let whole = front + len;
-        if head.len() > HEAD_MAX || whole > self.sizes.slot {
+        if head.len() > HEAD_MAX || whole > self.sizes.max_message {
             return Err(PostError::Unsupported);
         }
         let (header, taken) = self.header(kind, head.len());
@@ -296,7 +296,7 @@ impl QpConnection {
         } else {
             // SAFETY: the last work request that used the slot has completed, which the caller has checked, and the
             // lock is held.
-            unsafe { sending.slots.room(slot) }
+            unsafe { sending.slots.bytes_mut(slot) }
         };
         room[..HEADER].write_copy_of_slice(&header);
         room[HEADER..front].write_copy_of_slice(head);
@@ -304,7 +304,7 @@ impl QpConnection {
         let piece = if is_inline {
             SendSge::Inline(inline.as_ptr().cast(), whole as u32)
         } else {
-            sending.slots.piece(slot, whole)
+            sending.slots.send_sge(slot, whole)
         };
         // SAFETY: the call copies the bytes on the stack. A slot is not used again before its work request has
         // completed, and its memory is freed after the queue pair.

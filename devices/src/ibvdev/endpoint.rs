@@ -70,7 +70,7 @@ impl Endpoint for IbvEndpoint {
 
     fn peer_gone(&mut self) {
         if let Some(quiesced) = self.connection.close() {
-            self.shared.ended(&self.connection, quiesced);
+            self.shared.release_closed(&self.connection, quiesced);
         }
     }
 

@@ -133,7 +133,7 @@ impl IbvInlet {
             return 0;
         }
         let slots = &self.chunks[chunk as usize];
-        let place = slots.place(at as usize, wc.id);
+        let place = slots.recv_sge(at as usize, wc.id);
         let Some(InletConnection { connection, .. }) =
             self.connections.get(&wc.qpn).filter(|entry| !entry.lost)
         else {
@@ -296,7 +296,7 @@ unsafe impl Inlet for IbvInlet {
         // The completion queue might hold more, among them frames that a peer sent before its exit. Counting one more
         // event keeps the engine from handling that exit yet.
         moved += usize::from(count == BATCH);
-        if self.freed.len() >= self.shared.sizes.watermark {
+        if self.freed.len() >= self.shared.sizes.repost_batch {
             self.refill(sink);
         }
         if self.conn_manager.is_busy() {

@@ -137,7 +137,7 @@ impl Registrar {
     }
 
     fn lock(&self, base: *mut u8, len: usize) -> Result<MemlockShare, RegisterError> {
-        self.budget.take(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
+        self.budget.reserve(base.addr(), len).ok_or(RegisterError { call: "ibv_reg_mr", errno: NO_MEMORY })
     }
 
     /// Logs once that messages are sent in frames because their memory cannot be locked.

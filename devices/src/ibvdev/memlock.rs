@@ -36,7 +36,7 @@ pub(super) struct MemlockBudget {
 
 impl MemlockBudget {
     /// Creates the budget of a device whose slots can need `slots` bytes, in a process that may lock `limit` bytes.
-    pub(super) fn beside(slots: usize, limit: Option<usize>) -> Arc<Self> {
+    pub(super) fn with_slots_reserved(slots: usize, limit: Option<usize>) -> Arc<Self> {
         MemlockBudget::of(&PROCESS, slots, limit)
     }
 
@@ -46,7 +46,7 @@ impl MemlockBudget {
     }
 
     /// Reserves the pages of the `len` bytes at address `at`. Returns `None` if that would exceed the limit.
-    pub(super) fn take(self: &Arc<Self>, at: usize, len: usize) -> Option<MemlockShare> {
+    pub(super) fn reserve(self: &Arc<Self>, at: usize, len: usize) -> Option<MemlockShare> {
         let bytes = at.saturating_add(len).checked_next_multiple_of(PAGE)? - at / PAGE * PAGE;
         let limit = self.limit.unwrap_or(usize::MAX);
         // Leave operations at least a quarter of the limit: the slots of many peers could need all of it, even if few
@@ -87,31 +87,31 @@ mod tests {
     fn operations_cannot_lock_memory_that_slots_need() {
         static COUNTS: Counts = Counts::new();
         let one = MemlockBudget::of(&COUNTS, MIB, Some(8 * MIB));
-        let held = one.take(0, 7 * MIB).unwrap();
-        assert!(one.take(0, 1).is_none());
+        let held = one.reserve(0, 7 * MIB).unwrap();
+        assert!(one.reserve(0, 1).is_none());
         drop(held);
         let other = MemlockBudget::of(&COUNTS, 2 * MIB, Some(8 * MIB));
-        assert!(one.take(0, 5 * MIB + 1).is_none());
-        let held = one.take(PAGE - 1, 5 * MIB - PAGE).unwrap();
+        assert!(one.reserve(0, 5 * MIB + 1).is_none());
+        let held = one.reserve(PAGE - 1, 5 * MIB - PAGE).unwrap();
         assert_eq!(held.bytes, 5 * MIB, "whole pages count");
-        assert!(other.take(0, 1).is_none(), "the limit applies to the process");
+        assert!(other.reserve(0, 1).is_none(), "the limit applies to the process");
         drop((held, other));
-        assert!(one.take(0, 7 * MIB).is_some());
+        assert!(one.reserve(0, 7 * MIB).is_some());
     }
 
     #[test]
     fn operations_can_lock_at_least_a_quarter() {
         static COUNTS: Counts = Counts::new();
         let all = MemlockBudget::of(&COUNTS, 100 * MIB, Some(8 * MIB));
-        assert!(all.take(0, 2 * MIB).is_some());
-        assert!(all.take(0, 2 * MIB + 1).is_none());
+        assert!(all.reserve(0, 2 * MIB).is_some());
+        assert!(all.reserve(0, 2 * MIB + 1).is_none());
     }
 
     #[test]
     fn without_a_limit_only_a_range_beyond_the_address_space_is_refused() {
         static COUNTS: Counts = Counts::new();
         let all = MemlockBudget::of(&COUNTS, 100 * MIB, None);
-        assert!(all.take(0, 1 << 40).is_some());
-        assert!(all.take(usize::MAX, usize::MAX).is_none());
+        assert!(all.reserve(0, 1 << 40).is_some());
+        assert!(all.reserve(usize::MAX, usize::MAX).is_none());
     }
 }

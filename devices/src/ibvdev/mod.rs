@@ -175,11 +175,11 @@ struct QueueSizes {
     /// The number of work requests of one queue pair.
     sends: usize,
     /// The maximum length of a message in bytes.
-    slot: usize,
+    max_message: usize,
     /// A message requests a completion if the `signal - 1` work requests before it have requested none.
     signal: u64,
     /// Used receives are posted again when there is this number of them.
-    watermark: usize,
+    repost_batch: usize,
 }
 
 /// The driver of `ibvdev`.
@@ -225,7 +225,7 @@ fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(IbvDevice, Ib
         register_from: Some(config.size(&IBV_REGISTER_MIN)),
         ..Caps::frames(eager, fragment(config))
     };
-    let budget = MemlockBudget::beside(shared.slots(), crate::sys::memlock_limit());
+    let budget = MemlockBudget::with_slots_reserved(shared.slots(), crate::sys::memlock_limit());
     let registrar = Registrar::new(Arc::clone(&shared.domain), budget);
     let inlet = IbvInlet::new(Arc::clone(&shared), conn_manager);
     Ok((IbvDevice { shared, registrar, caps }, inlet))

@@ -54,7 +54,7 @@ impl RecvPool {
             let chunk = chunks.all.len() as u32;
             chunks.all.push(Arc::clone(&slots));
             let places: Vec<RecvSge> = (0..lacking)
-                .map(|at| slots.place(at, WrId::Received { chunk, at: at as u32 }.id()))
+                .map(|at| slots.recv_sge(at, WrId::Received { chunk, at: at as u32 }.id()))
                 .collect();
             for places in places.chunks(BATCH) {
                 // SAFETY: the slots are new. The pool drops them after its queue, and every connection that shares the

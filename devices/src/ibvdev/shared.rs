@@ -17,10 +17,10 @@ use super::verbs::{
     CompletionQueue, Context, DeviceEvent, Limits, ProtectionDomain, Qp, QpAttrs, QpSizes, Route,
 };
 use super::{CONTROL_RECEIVES, IBV_EAGER_LIMIT, IBV_SEND_WINDOW, MAX_READS, QueueSizes, fragment};
+use crate::byte_order;
 use crate::config::{Config, PREFIX};
 use crate::device::{HEAD_MAX, OpToken, PeerId};
 use crate::doorbell::Doorbell;
-use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys;
 
@@ -107,10 +107,10 @@ pub(super) fn open(
     })?;
     let domain =
         ProtectionDomain::new(Arc::clone(&context)).map_err(|e| explain("no protection domain", e))?;
-    let receives = peers * (usize::from(sizes.window) + CONTROL_RECEIVES) + sizes.watermark;
+    let receives = peers * (usize::from(sizes.window) + CONTROL_RECEIVES) + sizes.repost_batch;
     let room = receives + peers * sizes.sends + conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS;
     let completions = CompletionQueue::new(&context, room).map_err(|e| explain("no completion queue", e))?;
-    let recv_pool = RecvPool::new(&domain, receives, sizes.slot, sizes.watermark);
+    let recv_pool = RecvPool::new(&domain, receives, sizes.max_message, sizes.repost_batch);
     let recv_pool = recv_pool.map_err(|e| explain("no shared receive queue", e))?;
     // The qkey is not secret: it only filters out hellos of other jobs. Its highest bit is for privileged programs.
     let qkey = (key.job ^ key.job >> 32) as u32 & 0x7fff_ffff;
@@ -123,12 +123,12 @@ pub(super) fn open(
     }
     let card = IbvCard {
         is_ethernet: selection.port.is_ethernet,
-        is_big_endian: order::IS_BIG_ENDIAN,
+        is_big_endian: byte_order::IS_BIG_ENDIAN,
         lid: selection.port.lid,
         gid: selection.gid,
         qpn: conn_manager.qpn(),
         nonce: u64::from_le_bytes(nonce),
-        slot: sizes.slot as u32,
+        slot: sizes.max_message as u32,
         window: sizes.window,
         mtu: selection.mtu,
         reads: limits.reads.clamp(1, MAX_READS as u8),
@@ -181,15 +181,15 @@ fn queue_sizes(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSi
     )? / peers)
         .checked_sub(EXTRA_SENDS + CONTROL_RECEIVES)?
         / 2;
-    let sent = limits.queue.checked_sub(EXTRA_SENDS)?;
+    let sent = limits.max_work_requests.checked_sub(EXTRA_SENDS)?;
     let window = config.size(&IBV_SEND_WINDOW).min(received).min(completed).min(sent);
-    let slot = HEADER + HEAD_MAX + fragment(config);
+    let max_message = HEADER + HEAD_MAX + fragment(config);
     (window >= MIN_WINDOW).then_some(QueueSizes {
         window: u16::try_from(window).ok()?,
         sends: window + EXTRA_SENDS,
-        slot,
+        max_message,
         signal: (window / 4) as u64,
-        watermark: window / 4,
+        repost_batch: window / 4,
     })
 }
 
@@ -208,15 +208,15 @@ impl IbvShared {
 
     /// Returns how many bytes the slots take when all peers are connected, plus a quarter of that for queues.
     pub(super) fn slots(&self) -> usize {
-        let QueueSizes { window, slot, watermark, .. } = self.sizes;
+        let QueueSizes { window, max_message, repost_batch, .. } = self.sizes;
         let peers = self.site.1.saturating_sub(1) as usize;
-        let slots = peers * (2 * usize::from(window) + CONTROL_RECEIVES) + watermark;
-        slots.saturating_mul(slot).saturating_add(slots.saturating_mul(slot) / 4)
+        let slots = peers * (2 * usize::from(window) + CONTROL_RECEIVES) + repost_batch;
+        slots.saturating_mul(max_message).saturating_add(slots.saturating_mul(max_message) / 4)
     }
 
     /// Returns the maximum length of one read in bytes.
     pub(super) fn longest_read(&self) -> usize {
-        self.selection.port.message.min(1 << 30)
+        self.selection.port.max_message.min(1 << 30)
     }
 
     /// Returns whether a rank with this card can be reachable: both ports have the same link layer.
@@ -241,7 +241,7 @@ impl IbvShared {
         if let Some(failure) = self.failure() {
             return Err(failure.to_string());
         }
-        order::check(peer, card.is_big_endian)?;
+        byte_order::check(peer, card.is_big_endian)?;
         if card.slot != self.card.slot {
             return Err(format!(
                 "{PREFIX}{} gives receives of {} bytes on this rank and of {} bytes on rank {}: it must be equal on all ranks",
@@ -257,11 +257,11 @@ impl IbvShared {
     }
 
     fn make(&self, peer: PeerId, card: &IbvCard) -> io::Result<QpConnection> {
-        let QueueSizes { window, sends, slot, .. } = self.sizes;
+        let QueueSizes { window, sends, max_message, .. } = self.sizes;
         let room = QpSizes { sends, receives: 0, inline: INLINE };
         let qp = Qp::reliable_connected(&self.domain, &self.completions, self.recv_pool.queue(), room)?;
         qp.to_init(self.selection.port.number, self.selection.pkey_index)?;
-        let slots = Slots::new(&self.domain, window.into(), slot)?;
+        let slots = Slots::new(&self.domain, window.into(), max_message)?;
         let mut psn = [0; 4];
         // This does not fail: opening the device has needed random numbers, too.
         sys::random(&mut psn);
@@ -297,7 +297,7 @@ impl IbvShared {
 
     /// Releases the receives of a connection that an endpoint has closed, and reports the operations that are quiesced
     /// by that.
-    pub(super) fn ended(&self, connection: &QpConnection, quiesced: Vec<OpToken>) {
+    pub(super) fn release_closed(&self, connection: &QpConnection, quiesced: Vec<OpToken>) {
         self.recv_pool.release(connection.receives());
         self.push_to_inlet(|inlet_queue| inlet_queue.quiesced.extend(quiesced));
     }
@@ -368,18 +368,24 @@ mod tests {
     #[test]
     fn window_shrinks_with_more_peers_until_the_device_is_refused() {
         let config = Config::default();
-        let limits = Limits { queue: 16_384, completions: 32_767, shared_queue: 32_768, reads: 16, ports: 1 };
+        let limits = Limits {
+            max_work_requests: 16_384,
+            completions: 32_767,
+            shared_queue: 32_768,
+            reads: 16,
+            ports: 1,
+        };
         assert_eq!(queue_sizes(&limits, 1, &config).unwrap().window, 32);
         let plan_of = |peers: usize| {
             let sizes = queue_sizes(&limits, peers, &config)?;
             let window = usize::from(sizes.window);
-            let receives = peers * (window + CONTROL_RECEIVES) + sizes.watermark;
+            let receives = peers * (window + CONTROL_RECEIVES) + sizes.repost_batch;
             assert!(receives <= limits.shared_queue, "{peers} peers: {receives} receives");
             assert!(
                 receives + peers * sizes.sends + conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS
                     <= limits.completions
             );
-            assert!(sizes.watermark > 0 && sizes.signal > 0 && sizes.sends > window);
+            assert!(sizes.repost_batch > 0 && sizes.signal > 0 && sizes.sends > window);
             Some(window)
         };
         let windows: Vec<_> = [10, 100, 500, 900, 1000, 5000].into_iter().map(plan_of).collect();

@@ -43,7 +43,7 @@ impl Slots {
     ///
     /// # Safety
     /// The slot belongs to the caller: it is not posted, and no other code uses it.
-    pub(super) unsafe fn room(&mut self, at: usize) -> &mut [MaybeUninit<u8>] {
+    pub(super) unsafe fn bytes_mut(&mut self, at: usize) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the bytes are within the memory, and belong to the caller for as long as the borrow.
         unsafe { std::slice::from_raw_parts_mut(self.base(at).cast(), self.len) }
     }
@@ -62,13 +62,13 @@ impl Slots {
     ///
     /// # Panics
     /// If the slot is shorter than `len`. Otherwise the message would contain bytes of the next slot.
-    pub(super) fn piece(&self, at: usize, len: usize) -> SendSge {
+    pub(super) fn send_sge(&self, at: usize, len: usize) -> SendSge {
         assert!(len <= self.len, "a message fits in a slot");
         SendSge::Registered(self.base(at), len as u32, self.mr.lkey())
     }
 
     /// Returns the descriptor for receiving into a slot. Its completion carries `id`.
-    pub(super) fn place(&self, at: usize, id: u64) -> RecvSge {
+    pub(super) fn recv_sge(&self, at: usize, id: u64) -> RecvSge {
         RecvSge {
             id,
             addr: self.base(at).expose_provenance() as u64,

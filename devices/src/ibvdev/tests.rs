@@ -478,14 +478,14 @@ fn missing_resources_are_refused_by_name() {
         (&IBV_SL, "9", "MPJ_IBV_SL=9: port 1 of "),
     ] {
         let mut config = Config::default();
-        config.read(parameter, text).unwrap();
+        config.set_text(parameter, text).unwrap();
         let refused = Rank::open(0, 1, &config).err().unwrap();
         assert!(refused.starts_with(why), "{refused}");
     }
     let mut config = Config::default();
     for (parameter, text) in [(&IBV_PORT as &dyn Parameter, "1"), (&IBV_MTU, "512"), (&IBV_SEND_WINDOW, "4")]
     {
-        config.read(parameter, text).unwrap();
+        config.set_text(parameter, text).unwrap();
     }
     let least = Rank::open(0, 1, &config).unwrap();
     assert_eq!((least.device.shared.card.mtu, least.device.shared.sizes.window), (2, 4));

@@ -4,9 +4,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::{NIO_LISTEN_ADDRESS, NIO_MAX_SEND_SIZE};
+use crate::byte_order;
 use crate::config::PREFIX;
 use crate::device::Address;
-use crate::order;
 use crate::sys::{Errno, OwnedFd, socket};
 
 /// The maximum number of connections that wait to be accepted.
@@ -17,7 +17,7 @@ pub(super) fn listen(ip: IpAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
 }
 
 /// Returns the IP address to listen at: the address `named` by the user, or the loopback address.
-pub(super) fn host(named: Option<&str>) -> Result<IpAddr, String> {
+pub(super) fn listen_ip(named: Option<&str>) -> Result<IpAddr, String> {
     let Some(named) = named else {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let advice = "bring it up (`ip link set lo up`), or choose another device";
@@ -53,12 +53,12 @@ pub(super) struct NioCard {
 
 impl NioCard {
     pub(super) fn new(at: SocketAddr, max_body: usize) -> Self {
-        NioCard { at, max_body, is_big_endian: order::IS_BIG_ENDIAN }
+        NioCard { at, max_body, is_big_endian: byte_order::IS_BIG_ENDIAN }
     }
 
     pub(super) fn to_address(self) -> Address {
         let NioCard { at, max_body, is_big_endian } = self;
-        Address(format!("{at} {max_body} {}", order::name(is_big_endian)).into_bytes())
+        Address(format!("{at} {max_body} {}", byte_order::name(is_big_endian)).into_bytes())
     }
 
     /// Parses a peer's card. A `max_body` below the minimum of `NIO_MAX_SEND_SIZE` is invalid.
@@ -68,7 +68,7 @@ impl NioCard {
         let max_body =
             fields.next()?.parse().ok().filter(|max_body| *max_body >= NIO_MAX_SEND_SIZE.range.0 as usize)?;
         let named = fields.next()?;
-        let is_big_endian = [false, true].into_iter().find(|is_big| order::name(*is_big) == named)?;
+        let is_big_endian = [false, true].into_iter().find(|is_big| byte_order::name(*is_big) == named)?;
         fields.next().is_none().then_some(NioCard { at, max_body, is_big_endian })
     }
 }

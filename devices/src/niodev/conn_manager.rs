@@ -82,7 +82,7 @@ impl NioConnManager {
     /// this rank will accept again. Connections of strangers alone are polled less often.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.half_open.is_busy() || !self.retries.is_empty() || !self.accepting
+        self.half_open.has_ranks() || !self.retries.is_empty() || !self.accepting
     }
 
     /// Performs the work that is due by the clock, and returns the events since the last call.
@@ -105,7 +105,7 @@ impl NioConnManager {
         {
             drop(obsolete);
         }
-        self.retries.retain(|(_, connector)| !connector.connection.needs_no_connect());
+        self.retries.retain(|(_, connector)| !connector.connection.is_connected_or_closed());
         let due: Vec<_> = self.retries.extract_if(.., |retry| retry.0 <= now).collect();
         for (_, connector) in due {
             let started = HalfOpen::connect(&self.shared.id, connector);
@@ -216,7 +216,7 @@ impl NioConnManager {
         let lower = self.shared.id.rank < peer;
         let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
         self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
-        let verdict = if connection.needs_no_connect() || lower && self.half_open.any(busy) {
+        let verdict = if connection.is_connected_or_closed() || lower && self.half_open.any(busy) {
             Verdict::Duplicate
         } else if self.reserve_fd.is_none() {
             Verdict::Full
@@ -234,7 +234,7 @@ impl NioConnManager {
         match verdict {
             Verdict::Accept => self.establish(&connector.connection, stream),
             Verdict::Duplicate => {
-                let when = connector.lost_tie(Instant::now());
+                let when = connector.on_duplicate(Instant::now());
                 self.retries.push((when, connector));
             }
             Verdict::Full => {
@@ -268,7 +268,7 @@ impl NioConnManager {
 
     /// Schedules the next attempt, or reports the peer lost.
     fn failed(&mut self, mut connector: Connector, failure: ConnectFailure) {
-        if connector.connection.needs_no_connect() {
+        if connector.connection.is_connected_or_closed() {
             return;
         }
         if matches!(failure, ConnectFailure::NoResources(_)) {

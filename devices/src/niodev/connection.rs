@@ -99,7 +99,7 @@ impl TcpConnection {
     }
 
     /// Returns whether the connection is established, was established, or cannot be established any more.
-    pub(super) fn needs_no_connect(&self) -> bool {
+    pub(super) fn is_connected_or_closed(&self) -> bool {
         self.stream.get().is_some() || self.is_closed()
     }
 

@@ -79,7 +79,7 @@ impl Connector {
     }
 
     /// Returns when to try again after the verdict `Duplicate`.
-    pub(super) fn lost_tie(&mut self, now: Instant) -> Instant {
+    pub(super) fn on_duplicate(&mut self, now: Instant) -> Instant {
         (self.failed, self.no_listener, self.no_resources) = (0, 0, 0);
         now + LOST_TIE_PAUSE
     }

@@ -154,7 +154,7 @@ fn parts<'a>(front: &'a [u8], pieces: Pieces<'a>) -> Option<([&'a [u8]; PARTS], 
 }
 
 impl Endpoint for NioEndpoint {
-    fn takes(&self) -> Option<usize> {
+    fn peer_max_body(&self) -> Option<usize> {
         Some(self.max_body)
     }
 

@@ -68,7 +68,7 @@ impl HalfOpenTable {
 
     /// Returns whether the table has a connection that is not a stranger.
     #[inline]
-    pub(super) fn is_busy(&self) -> bool {
+    pub(super) fn has_ranks(&self) -> bool {
         self.count > self.strangers
     }
 

@@ -156,7 +156,7 @@ unsafe impl Inlet for NioInlet {
     }
 
     fn abort_body(&mut self, peer: PeerId, sink: &mut dyn Sink) {
-        let is_cut = |reader: &Reader| reader.connection().peer == peer && reader.has_begun();
+        let is_cut = |reader: &Reader| reader.connection().peer == peer && reader.has_body_in_transfer();
         if let Some(at) = self.readers.iter().position(|it| it.as_deref().is_some_and(is_cut)) {
             self.remove_reader(at, CloseReason::Lost("it died in the middle of a message".into()), sink);
         }

@@ -52,11 +52,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::byte_order;
 use crate::config::{Config, Number, Text};
 use crate::device::{Address, Affinity, Caps, Device, Driver, Endpoint, OpenError, Opened, PeerId};
 use crate::doorbell::Doorbell;
 use crate::header::MAX_INLINE_BODY;
-use crate::order;
 use crate::site::{JobKey, Site};
 use crate::sys::{self, BorrowedFd};
 use address::NioCard;
@@ -134,7 +134,8 @@ unsafe impl Driver for NioDriver {
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     // Each peer takes one or two descriptors: with the usual limit of 1,024, a large job would fail while it runs.
     sys::raise_descriptors();
-    let host = address::host(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
+    let host =
+        address::listen_ip(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
     let (listener, at) = address::listen(host).map_err(|e| address::explain("cannot listen", e))?;
     let shared = Arc::new(NioShared {
         id: Arc::new(Identity { key, rank: site.rank, size: site.size }),
@@ -236,9 +237,9 @@ unsafe impl Device for NioDevice {
         let refuse = |why: String| OpenError { device: NAME, why };
         let card = NioCard::of(at).ok_or_else(|| refuse(format!("invalid address {at:?}")))?;
         // The peer makes the same check before it connects, so such a pair never has a connection.
-        order::check(peer, card.is_big_endian).map_err(refuse)?;
+        byte_order::check(peer, card.is_big_endian).map_err(refuse)?;
         let connection = self.shared.connection(peer.0);
-        if !connection.needs_no_connect() {
+        if !connection.is_connected_or_closed() {
             let started =
                 HalfOpen::connect(&self.shared.id, Connector::new(Arc::clone(&connection), card.at));
             if let Err((_, ConnectFailure::NoResources(why))) = started {

@@ -58,7 +58,7 @@ impl Reader {
         &self.connection
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub(super) fn has_body_in_transfer(&self) -> bool {
         self.body.is_some()
     }
 
@@ -204,13 +204,13 @@ impl Reader {
             }
         }
         if header.kind != NioFrameKind::Data {
-            recv_buffer.pass(HEADER);
+            recv_buffer.consume(HEADER);
             return Ok(true);
         }
         let Some((head, rest)) = rest.split_at_checked(header.head) else { return Ok(false) };
         if let Some(body) = rest.get(..header.body) {
             sink.frame(connection.peer, head, body);
-            recv_buffer.pass(HEADER + header.head + header.body);
+            recv_buffer.consume(HEADER + header.head + header.body);
             *frames += 1;
             return Ok(true);
         }
@@ -222,7 +222,7 @@ impl Reader {
             Landing::Into(to) => BodyProgress::Into(BodyPtr(to), header.body),
             Landing::Pieces => BodyProgress::Pieces(header.body),
         });
-        recv_buffer.pass(HEADER + header.head);
+        recv_buffer.consume(HEADER + header.head);
         Ok(true)
     }
 
@@ -247,7 +247,7 @@ impl Reader {
             }
             None => 0,
         };
-        recv_buffer.pass(count);
+        recv_buffer.consume(count);
         self.end_body(sink)
     }
 }

@@ -43,7 +43,7 @@ impl RecvBuffer {
     }
 
     #[inline]
-    pub(super) fn pass(&mut self, count: usize) {
+    pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
     }
 

@@ -8,17 +8,17 @@ pub(crate) enum Malformed {
     /// A cell's sequence number is neither the next one nor that of the previous round.
     Sequence { found: u32, next: u32 },
     /// A cell's checksum does not match its contents.
-    Check { found: u16, right: u16 },
+    Checksum { found: u16, right: u16 },
     /// The kind of a cell is unknown.
     Kind { kind: u8 },
     /// The head and the bytes after it are together longer than a cell.
     Length { head: u8, length: u8 },
     /// The lengths do not fit the kind of the cell.
-    Body { kind: u8, head: u8, length: u8 },
+    Lengths { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
     /// A body is longer than a fragment or empty, or its part that is already written is empty or is all of it.
-    Size { len: u32, fragment: usize },
+    BodySize { len: u32, fragment: usize },
     /// The cell does not continue the body that was begun, continues it too far, or finds none begun.
     Order { kind: u8, missing: usize },
     /// The count of cells consumed or of fragments returned is out of range.
@@ -36,7 +36,7 @@ impl fmt::Display for Malformed {
             Malformed::Sequence { found, next } => {
                 write!(f, "sequence number {found} where {next} comes next")
             }
-            Malformed::Check { found, right } => {
+            Malformed::Checksum { found, right } => {
                 write!(
                     f,
                     "checksum {found:#06x} where its contents have {right:#06x}: the memory was overwritten"
@@ -44,11 +44,11 @@ impl fmt::Display for Malformed {
             }
             Malformed::Kind { kind } => write!(f, "unknown cell kind {kind}"),
             Malformed::Length { head, length } => write!(f, "a head of {head} bytes and {length} more"),
-            Malformed::Body { kind, head, length } => {
+            Malformed::Lengths { kind, head, length } => {
                 write!(f, "cell kind {kind} with a head of {head} bytes and {length} more")
             }
             Malformed::Index { index, count } => write!(f, "fragment index {index} of {count}"),
-            Malformed::Size { len, fragment } => write!(f, "{len} bytes in a fragment of {fragment}"),
+            Malformed::BodySize { len, fragment } => write!(f, "{len} bytes in a fragment of {fragment}"),
             Malformed::Order { kind, missing } => {
                 write!(f, "cell kind {kind} with {missing} bytes of a body missing")
             }

@@ -64,11 +64,11 @@ impl CellHeader {
     #[inline]
     pub(super) fn new(seq: u32, kind: CellKind, head: &[u8], length: usize, rest: &[u8]) -> Self {
         let (kind, start, length) = (kind as u8, head.len() as u8, length as u8);
-        CellHeader { seq, kind, head: start, length, check: 0 }.sealed(head, rest)
+        CellHeader { seq, kind, head: start, length, check: 0 }.with_checksum(head, rest)
     }
 
     #[inline]
-    pub(super) fn sealed(self, head: &[u8], rest: &[u8]) -> Self {
+    pub(super) fn with_checksum(self, head: &[u8], rest: &[u8]) -> Self {
         let shape = u64::from(self.kind) | u64::from(self.head) << 8 | u64::from(self.length) << 16;
         let sum = checksum(head).wrapping_add(checksum(rest)).wrapping_add(shape.wrapping_mul(FACTORS[6]));
         CellHeader { check: (sum >> 48) as u16, ..self }
@@ -84,7 +84,7 @@ impl CellHeader {
     }
 
     #[inline]
-    pub(super) fn of(word: u64) -> Self {
+    pub(super) fn from_word(word: u64) -> Self {
         CellHeader {
             seq: word as u32,
             kind: (word >> 32) as u8 & 0xf,

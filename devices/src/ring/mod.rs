@@ -24,13 +24,13 @@
 mod consumer;
 mod endpoint;
 mod fragments;
-mod inlet;
 mod malformed;
 mod memory;
 #[cfg(all(test, loom))]
 mod model;
 mod notify;
 mod producer;
+mod receiver;
 mod shared_copy;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -38,11 +38,11 @@ mod tests;
 pub(crate) use consumer::Consumer;
 pub(crate) use endpoint::RingEndpoint;
 pub(crate) use fragments::{ExitCheck, FragmentMemory, FragmentPool};
-pub(crate) use inlet::{CELLS_PER_POLL, RingReceiver};
 pub(crate) use malformed::Malformed;
 pub(crate) use memory::{INLINE, Ring};
 pub(crate) use notify::PeerNotifier;
 pub(crate) use producer::Producer;
+pub(crate) use receiver::{CELLS_PER_POLL, RingReceiver};
 pub(crate) use shared_copy::{SharedCopy, Side};
 
 /// Keeps the memory of a ring or of fragments alive.

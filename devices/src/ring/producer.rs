@@ -122,7 +122,7 @@ impl Producer {
     /// The first cell that was overwritten.
     pub(crate) fn verify(&self) -> Result<(), Malformed> {
         for position in self.position.saturating_sub(self.ring.cells())..self.position {
-            let header = CellHeader::of(self.ring.cell(position).word.load(Ordering::Relaxed));
+            let header = CellHeader::from_word(self.ring.cell(position).word.load(Ordering::Relaxed));
             let written = (position + 1) as u32;
             if header.seq != written {
                 return Err(Malformed::Overwritten {

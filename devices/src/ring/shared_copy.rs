@@ -89,7 +89,7 @@ impl SharedCopy {
     }
 
     /// Counts pieces that were claimed from the back as finished.
-    pub(crate) fn finish(&self, pieces: &Range<u32>, are_copied: bool) {
+    pub(crate) fn count_finished(&self, pieces: &Range<u32>, are_copied: bool) {
         let failed = u64::from(!are_copied) << 32;
         // SYNC copy-pieces-helped (release)
         self.helped.fetch_add(u64::from(pieces.end - pieces.start) + failed, Ordering::Release);

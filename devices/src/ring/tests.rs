@@ -306,7 +306,7 @@ fn receive_overwritten(at: u64, change: impl FnOnce(&CacheLine)) -> Result<bool,
 }
 
 fn header(cell: &CacheLine) -> CellHeader {
-    CellHeader::of(cell.word.load(Ordering::Relaxed))
+    CellHeader::from_word(cell.word.load(Ordering::Relaxed))
 }
 
 /// Returns the error for a cell whose header was changed by a peer that also updates the checksum.
@@ -318,7 +318,7 @@ fn error_of_changed_header(at: u64, change: impl FnOnce(CellHeader) -> CellHeade
         let end = usize::from(header.head) + usize::from(header.length);
         let (head, rest) = bytes[..end.min(INLINE)].split_at(usize::from(header.head).min(INLINE));
         let is_body = [CellKind::Inline as u8, CellKind::SplitData as u8].contains(&header.kind);
-        let header = header.sealed(head, if is_body { &[] } else { rest });
+        let header = header.with_checksum(head, if is_body { &[] } else { rest });
         cell.word.store(header.word(), Ordering::Relaxed);
     };
     receive_overwritten(at, change).unwrap_err().to_string()
@@ -358,7 +358,7 @@ fn malformed_cell_is_an_error() {
 fn a_changed_bit_of_a_cell_is_an_error() {
     let check = |at, change: &dyn Fn(&CacheLine)| {
         let error = receive_overwritten(at, change).unwrap_err();
-        let is_found = matches!(error, Malformed::Check { .. } | Malformed::Length { .. });
+        let is_found = matches!(error, Malformed::Checksum { .. } | Malformed::Length { .. });
         assert!(is_found, "{error}");
     };
     for bit in 32..u64::BITS {
@@ -436,7 +436,7 @@ fn malformed_split_body_is_an_error() {
         let (mut tx, mut rx) = pair();
         tx.send_split_head(&[1; 8], len);
         let error = rx.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap_err();
-        assert_eq!(error, Malformed::Size { len, fragment: FRAGMENT as usize });
+        assert_eq!(error, Malformed::BodySize { len, fragment: FRAGMENT as usize });
     }
     let (mut tx, mut rx) = pair();
     tx.send_split_head(&[1; 8], 60);
@@ -445,7 +445,7 @@ fn malformed_split_body_is_an_error() {
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert!(
-        matches!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Err(Malformed::Body { .. })),
+        matches!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Err(Malformed::Lengths { .. })),
         "one byte too many"
     );
     let (mut tx, mut rx) = pair();

@@ -174,7 +174,7 @@ impl ShmCoopCopy {
     pub(super) fn help(&self, index: u32, pieces: &SharedCopy) -> Option<bool> {
         let taken = pieces.claim(Side::Back, pieces_per_claim)?;
         let are_copied = self.write(index, &taken, pieces.words()).is_some();
-        pieces.finish(&taken, are_copied);
+        pieces.count_finished(&taken, are_copied);
         Some(are_copied)
     }
 
@@ -310,7 +310,7 @@ pub(super) mod tests {
         assert_eq!(pair.copy(&key, &mut next, || panic!("the sender is not notified")), Ok(OpStatus::Done));
         assert!(next == pair.source);
         assert!(pair.sender.write(0, &taken, pair.ring.shared_copy().words()).is_some());
-        pair.ring.shared_copy().finish(&taken, true);
+        pair.ring.shared_copy().count_finished(&taken, true);
         assert_eq!(pair.reap(), [(OP, true)]);
         assert!(to == pair.source);
         assert_eq!(pair.reap(), []);
@@ -357,7 +357,7 @@ pub(super) mod tests {
                 words[wrong] += 4096;
                 let taken = pair.claim();
                 assert_eq!(pair.sender.write(0, &taken, words), None);
-                pieces.finish(&taken, false);
+                pieces.count_finished(&taken, false);
             });
             assert_eq!(moved, Err(PostError::Unsupported), "word {wrong}");
             pair.copies.help_failed.store(false, Ordering::Relaxed);

@@ -39,7 +39,7 @@ impl Endpoint for ShmEndpoint {
     fn verify(&mut self) -> Result<(), PostError> {
         self.peer_blocks
             .segment
-            .verify_location(self.peer_blocks.holder.index, self.peer_blocks.index, self.location)
+            .verify_location(self.peer_blocks.reader.index, self.peer_blocks.index, self.location)
             .map_err(PostError::Broken)?;
         self.ring.verify()
     }
@@ -110,7 +110,7 @@ mod tests {
         const OP: OpToken = OpToken(7);
         let config = Config::default();
         let segment = Arc::new(Segment::create(2, &config).unwrap());
-        let ranks = Hosts::one(2).ranks_of(HostId(0));
+        let ranks = Hosts::single_host(2).ranks_of(HostId(0));
         let [receiver, sender] = [0, 1].map(|rank| {
             let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));
             ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()

@@ -211,7 +211,7 @@ mod tests {
     fn pair() -> (Arc<BlockExports>, PeerBlocks) {
         let segment = Arc::new(Segment::create(2, &Config::default()).unwrap());
         let holder = segment.open_rank(1).unwrap();
-        (BlockExports::new(&segment, 0), PeerBlocks { segment, index: 0, holder })
+        (BlockExports::new(&segment, 0), PeerBlocks { segment, index: 0, reader: holder })
     }
 
     struct Block {
@@ -405,7 +405,7 @@ mod tests {
         let none = PeerBlocks {
             segment: Arc::clone(&peer_blocks.segment),
             index: 2,
-            holder: Arc::clone(&peer_blocks.holder),
+            reader: Arc::clone(&peer_blocks.reader),
         };
         assert!(matches!(none.view(&good, 100), Err(PostError::Broken(_))), "there is no such rank");
         exported.record::<ExportedBlock>().unwrap().revoke(Some(1));

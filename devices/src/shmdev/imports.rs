@@ -48,7 +48,7 @@ pub(super) struct PeerBlocks {
     /// The rank that exports them.
     pub(super) index: u32,
     /// The rank that reads them.
-    pub(super) holder: Arc<LocalRank>,
+    pub(super) reader: Arc<LocalRank>,
 }
 
 /// A block in use; it is returned when this is dropped.
@@ -102,7 +102,7 @@ impl PeerBlocks {
         if !BlockState::new(word, number).acquire(to) {
             return Err(PostError::Revoked);
         }
-        let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.holder));
+        let (segment, holder) = (Arc::clone(&self.segment), Arc::clone(&self.reader));
         Ok((base, BlockGuard { segment, _holder: holder, index: self.index, number, to, is_returned: false }))
     }
 

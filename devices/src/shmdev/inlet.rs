@@ -205,7 +205,7 @@ unsafe impl Inlet for ShmInlet {
 
     fn verify(&mut self, sink: &mut dyn Sink) {
         let ShmContext { segment, local_rank, .. } = &self.context;
-        segment.restore(local_rank);
+        segment.republish(local_rank);
         local_rank.answer_all_requests();
         for from in 0..self.senders.len() as u32 {
             self.open_ring(from, sink);

@@ -98,7 +98,7 @@ impl LocalRank {
     }
 
     /// Restores the name of the rank's socket, in case it was overwritten.
-    pub(super) fn restore(&self) {
+    pub(super) fn republish(&self) {
         self.control_block.set_wakeup_name(self.wakeup.name());
     }
 

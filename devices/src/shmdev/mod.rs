@@ -258,7 +258,7 @@ unsafe impl Device for ShmDevice {
             at.0.get(self.card().len()..).and_then(PeerMemory::from_card).filter(PeerMemory::is_readable);
         self.coop_copy.set_peer_memory(to, peer_memory);
         let peer_blocks =
-            PeerBlocks { segment: Arc::clone(segment), index: to, holder: Arc::clone(local_rank) };
+            PeerBlocks { segment: Arc::clone(segment), index: to, reader: Arc::clone(local_rank) };
         Ok(Box::new(ShmEndpoint {
             ring,
             peer_memory,

@@ -57,7 +57,11 @@ mod tests {
         let take = || {
             let location = ring_allocator.alloc()?;
             assert_eq!(location.line, next, "the rings are adjacent");
-            assert_eq!(RingLocation::of(location.word(), layout.lines), Some(location), "the ring is inside");
+            assert_eq!(
+                RingLocation::from_word(location.word(), layout.lines),
+                Some(location),
+                "the ring is inside"
+            );
             next += lines(location.cells);
             Some(location.cells)
         };

@@ -43,7 +43,7 @@ pub enum SegmentError {
     /// The storage could not be made or attached.
     Storage(StorageError),
     /// The layout is invalid, or the memory was made for another job.
-    Plan {
+    Layout {
         /// The property that is wrong.
         why: &'static str,
     },
@@ -53,7 +53,7 @@ impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SegmentError::Storage(error) => write!(f, "shared memory of the job: {error}"),
-            SegmentError::Plan { why } => write!(f, "shared memory of another job: {why}"),
+            SegmentError::Layout { why } => write!(f, "shared memory of another job: {why}"),
         }
     }
 }
@@ -117,7 +117,7 @@ impl Segment {
     /// ```
     pub unsafe fn attach(fd: OwnedFd, ranks: u32) -> Result<Arc<Self>, SegmentError> {
         let view = SharedStorage::attach(fd).map_err(SegmentError::Storage)?;
-        let short = SegmentError::Plan { why: "it is too short" };
+        let short = SegmentError::Layout { why: "it is too short" };
         let layout = view.ptr_at(0, LINE).ok_or(short.clone())?.cast::<SegmentLayout>();
         // SAFETY: `ptr_at` vouches for an aligned line, and any bytes are a `SegmentLayout`. `check` follows.
         let layout = unsafe { layout.read() };
@@ -246,8 +246,8 @@ impl Segment {
     }
 
     /// Restores the words by which other ranks find a rank of this process, where they were overwritten.
-    pub(super) fn restore(self: &Arc<Self>, local_rank: &LocalRank) {
-        local_rank.restore();
+    pub(super) fn republish(self: &Arc<Self>, local_rank: &LocalRank) {
+        local_rank.republish();
         let index = local_rank.index;
         let Some(card) = lock(&self.cards).get(&index).cloned() else { return };
         let is_there = match self.control_block(index).card() {
@@ -335,7 +335,8 @@ impl Segment {
     pub(super) fn find_ring(self: &Arc<Self>, from: u32, to: u32) -> Option<Result<Arc<Ring>, String>> {
         // SYNC ring-location (acquire)
         let word = self.location(from, to).load(Ordering::Acquire);
-        let location = || RingLocation::of(word, self.layout.lines).map(|location| self.ring(from, location));
+        let location =
+            || RingLocation::from_word(word, self.layout.lines).map(|location| self.ring(from, location));
         let wrong =
             || format!("it wrote an invalid ring location: {word:#x} (of {} lines)", self.layout.lines);
         (word != 0).then(|| location().ok_or_else(wrong))

@@ -94,7 +94,7 @@ impl SegmentLayout {
     }
 
     pub(super) fn check(&self, ranks: u32) -> Result<(), SegmentError> {
-        let wrong = |why| Err(SegmentError::Plan { why });
+        let wrong = |why| Err(SegmentError::Layout { why });
         if self.magic != MAGIC {
             return wrong("it has another version");
         }
@@ -179,7 +179,7 @@ impl RingLocation {
     }
 
     /// Unpacks the word of a sender that has `room` lines. Returns `None` for a ring that a sender cannot have.
-    pub(super) fn of(word: u32, room: u32) -> Option<Self> {
+    pub(super) fn from_word(word: u32, room: u32) -> Option<Self> {
         let location = RingLocation { line: word >> 4, cells: 1 << (word & 15) };
         let fits = CELLS.contains(&location.cells) && location.line + lines(location.cells) <= room;
         fits.then_some(location)
@@ -249,7 +249,7 @@ mod tests {
             RingLocation { line: 92, cells: 4 },
             RingLocation { line: 80, cells: 16 },
         ] {
-            assert_eq!(RingLocation::of(location.word(), 100), Some(location));
+            assert_eq!(RingLocation::from_word(location.word(), 100), Some(location));
         }
         for word in [
             RingLocation { line: 93, cells: 4 }.word(),
@@ -259,7 +259,7 @@ mod tests {
             15,
             u32::MAX,
         ] {
-            assert_eq!(RingLocation::of(word, 100), None, "{word:x}");
+            assert_eq!(RingLocation::from_word(word, 100), None, "{word:x}");
         }
     }
 }

@@ -67,7 +67,7 @@ impl SmCoopCopy {
         let Some(piece) = self.0.claim(Side::Back, |_| 1) else { return false };
         // SAFETY: we have claimed the piece; the receiver waits in `copy` until it is counted below.
         unsafe { self.copy_piece(piece.start) };
-        self.0.finish(&piece, true);
+        self.0.count_finished(&piece, true);
         true
     }
 

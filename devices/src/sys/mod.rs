@@ -1,6 +1,6 @@
 //! The operating system: all system calls that std does not have. No other module makes them directly, except in tests.
 //!
-//! Each platform has a folder, such as `linux` and `shell`, which provides these items:
+//! Each platform has a folder, such as `linux` and `fallback`, which provides these items:
 //! * `OwnedFd`, `BorrowedFd`: descriptors, which a process can pass to another;
 //! * `Errno`: the error numbers that devices distinguish, which convert to `io::Error`; `NOT_SUPPORTED`: the number of
 //!   the error for an unsupported operation;
@@ -30,9 +30,9 @@
 //! * `raise_descriptors`: raises this process's limit of open descriptors to its maximum;
 //! * `random`: unpredictable bytes; `kill_self`: ends the process without cleanup, for tests of sudden death.
 //!
-//! `linux` implements all of them. `shell` is a stub for every other system, and for Linux with `--cfg mpj_portable`.
+//! `linux` implements all of them. `fallback` is a stub for every other system, and for Linux with `--cfg mpj_portable`.
 //! It implements what ranks in the threads of one process need: `EventFd`, `monotonic_ns` and `thread_id`. So `smdev`
-//! and the engine run on every Unix and on Windows. To support a new platform, copy `shell` and implement the rest.
+//! and the engine run on every Unix and on Windows. To support a new platform, copy `fallback` and implement the rest.
 
 #[cfg(all(target_os = "linux", not(mpj_portable)))]
 #[allow(unsafe_code, reason = "calls that neither std nor rustix has")]
@@ -42,9 +42,9 @@ pub(crate) use linux::*;
 
 #[cfg(not(all(target_os = "linux", not(mpj_portable))))]
 #[allow(unsafe_code, reason = "declares the unsafe functions of the interface")]
-mod shell;
+mod fallback;
 #[cfg(not(all(target_os = "linux", not(mpj_portable))))]
-pub(crate) use shell::*;
+pub(crate) use fallback::*;
 
 #[cfg(unix)]
 pub(crate) use std::os::fd::{BorrowedFd, OwnedFd};

@@ -414,7 +414,7 @@ mod tests {
     fn late_clock_reading_records_no_counters() {
         let mut config = Config::default();
         let path = std::env::temp_dir().join(format!("mpj-trace-{}", std::process::id()));
-        config.read(&TRACE, path.to_str().unwrap()).unwrap();
+        config.set_text(&TRACE, path.to_str().unwrap()).unwrap();
         let trace = Trace::open(&config, 0).unwrap();
         assert!(trace.wants_counters() && !trace.wants_counters());
         trace.buffer().counters_recorded = sys::monotonic_ns() + COUNTER_INTERVAL_NS;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use mpj_datatypes::Primitive;
 use mpj_devices::config::Config;
-use mpj_devices::conformance::Pinboard;
+use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::{
     Buf, Coalesce, Doorbell, Engine, Exit, Group, Hub, KeepAlive, Mode, Pattern, Registry, Roster, Site,
     SmDriver, Source, Target,
@@ -13,7 +13,8 @@ use mpj_devices::{
 #[test]
 fn rendezvous_sends_fail_when_their_engine_is_dropped() {
     const LEN: usize = 1 << 20;
-    let (hub, board, roster) = (Hub::new(0..2), Arc::<Pinboard>::default(), Arc::<Roster>::default());
+    let (hub, board, roster) =
+        (Hub::new(0..2), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
     let registry = Registry::empty().with(SmDriver::new(hub));
     let [sender, receiver] = [0, 1].map(|rank| {
         let site = Site::new(rank, 2, Arc::new(Doorbell::new().unwrap()));

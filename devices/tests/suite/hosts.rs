@@ -81,15 +81,15 @@ fn invalid_runs_are_refused() {
     let host = HostId(2);
     for (wrong, why) in [
         (&[(0, 2), (1, 0)][..], HostsError::Empty { run: 1 }),
-        (&[(0, 1), (2, 1)], HostsError::Number { run: 1, host, known: 1 }),
-        (&[(1, 1)], HostsError::Number { run: 0, host: HostId(1), known: 0 }),
-        (&[(0, u32::MAX), (1, 1)], HostsError::Many),
-        (&[(0, u32::MAX), (0, 1)], HostsError::Many),
+        (&[(0, 1), (2, 1)], HostsError::HostGap { run: 1, host, known: 1 }),
+        (&[(1, 1)], HostsError::HostGap { run: 0, host: HostId(1), known: 0 }),
+        (&[(0, u32::MAX), (1, 1)], HostsError::TooManyRanks),
+        (&[(0, u32::MAX), (0, 1)], HostsError::TooManyRanks),
     ] {
         assert_eq!(runs(wrong), Err(why));
     }
     assert_eq!(
-        HostsError::Number { run: 1, host, known: 1 }.to_string(),
+        HostsError::HostGap { run: 1, host, known: 1 }.to_string(),
         "run 1 of the host map names host 2; the next new host must be 1"
     );
 }
@@ -99,9 +99,9 @@ fn adjacent_runs_of_one_host_are_merged() {
     let hosts = runs(&[(0, 3), (0, 2), (1, 1), (0, 4)]).unwrap();
     assert_eq!(hosts, runs(&[(0, 5), (1, 1), (0, 4)]).unwrap());
     assert_eq!(hosts.runs().collect::<Vec<_>>(), [(HostId(0), 0..5), (HostId(1), 5..6), (HostId(0), 6..10)]);
-    assert_eq!(Hosts::one(7), runs(&[(0, 7)]).unwrap());
-    assert_eq!(Hosts::one(0), runs(&[]).unwrap());
-    assert_eq!((Hosts::one(0).size(), Hosts::one(0).count()), (0, 0));
+    assert_eq!(Hosts::single_host(7), runs(&[(0, 7)]).unwrap());
+    assert_eq!(Hosts::single_host(0), runs(&[]).unwrap());
+    assert_eq!((Hosts::single_host(0).size(), Hosts::single_host(0).count()), (0, 0));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn smdev_is_opened_once() {
 #[test]
 fn shmdev_is_opened_once() {
     let memory = Segment::create(2, &Config::default()).unwrap();
-    let here = Hosts::one(2).ranks_of(HostId(0));
+    let here = Hosts::single_host(2).ranks_of(HostId(0));
     let rank = |rank| {
         // SAFETY: the duplicate is attached.
         #[expect(unsafe_code, reason = "see above")]

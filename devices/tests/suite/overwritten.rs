@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpj_devices::config::Config;
-use mpj_devices::conformance::{Member, Pinboard};
+use mpj_devices::conformance::{LocalCardExchange, Member};
 use mpj_devices::{
     ANY_TAG, Doorbell, Engine, Exit, ExitEvent, Fault, HostId, Hosts, Pattern, Registry, Roster, Segment,
     ShmDriver, Site,
@@ -37,8 +37,8 @@ impl Job {
         let memory = Segment::create(ranks, &config).unwrap();
         // SAFETY: only duplicates are attached; words are overwritten through a view, as a faulty rank might.
         let fd = || unsafe { memory.descriptor() }.try_clone_to_owned().unwrap();
-        let (board, roster) = (Arc::<Pinboard>::default(), Arc::<Roster>::default());
-        let here = Hosts::one(ranks).ranks_of(HostId(0));
+        let (board, roster) = (Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
+        let here = Hosts::single_host(ranks).ranks_of(HostId(0));
         let member = |rank| {
             // SAFETY: the descriptor is a duplicate of the segment's.
             let segment = unsafe { Segment::attach(fd(), ranks) }.unwrap();

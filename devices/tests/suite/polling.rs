@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mpj_devices::config::{Config, SPIN_US};
-use mpj_devices::conformance::Pinboard;
+use mpj_devices::conformance::LocalCardExchange;
 use mpj_devices::stub::StubDriver;
 use mpj_devices::{Doorbell, Driver, Engine, Inlet, OpenError, Opened, Registry, Sink, Site};
 
@@ -59,7 +59,7 @@ fn rank(devices: &[&CountingDevice]) -> Arc<Engine> {
     let mut config = Config::default();
     config.set(&SPIN_US, SPIN_US.range.1).unwrap();
     let site = Site::new(0, 1, Arc::new(Doorbell::new().unwrap()));
-    let board: Arc<Pinboard> = Arc::default();
+    let board: Arc<LocalCardExchange> = Arc::default();
     Engine::open(site, &registry, &config, board.of(0), Arc::default()).unwrap()
 }
 

@@ -109,9 +109,9 @@ unsafe impl Sink for Bodies {
 #[test]
 fn frames_of_a_rank_that_is_falsely_reported_dead_stay_as_they_were_sent() {
     let mut config = Config::default();
-    config.read(&SHM_FRAGMENTS, "2").unwrap();
+    config.set_text(&SHM_FRAGMENTS, "2").unwrap();
     let segment = Arc::new(Segment::create(3, &config).unwrap());
-    let ranks = Hosts::one(3).ranks_of(HostId(0));
+    let ranks = Hosts::single_host(3).ranks_of(HostId(0));
     let [sender, accused, other] = [0, 1, 2].map(|rank| {
         let site = Site::new(rank, 3, Arc::new(Doorbell::new().unwrap()));
         ShmDriver::new(Arc::clone(&segment), ranks.clone()).open(&site, &config).unwrap()

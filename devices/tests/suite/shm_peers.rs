@@ -35,7 +35,7 @@ impl Host {
     fn open(&self, rank: u32) -> (Arc<Segment>, Opened) {
         let segment = self.attach();
         let site = Site::new(rank, self.ranks, Arc::new(Doorbell::new().unwrap()));
-        let opened = ShmDriver::new(Arc::clone(&segment), Hosts::one(self.ranks).ranks_of(HostId(0)))
+        let opened = ShmDriver::new(Arc::clone(&segment), Hosts::single_host(self.ranks).ranks_of(HostId(0)))
             .open(&site, &self.config)
             .unwrap();
         (segment, opened)

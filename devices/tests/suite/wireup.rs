@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use mpj_devices::config::Config;
-use mpj_devices::conformance::{Member, Pinboard, Sending};
+use mpj_devices::conformance::{LocalCardExchange, Member, Sending};
 use mpj_devices::{
     Address, Buf, Callback, CardExchange, Coalesce, Doorbell, Engine, Exit, Fault, Hub, KeepAlive, Mode,
     Registry, Roster, Site, SmDriver, Source, Started,
@@ -60,7 +60,8 @@ struct Job {
 
 impl Job {
     fn new(size: u32) -> Self {
-        let (hub, board, roster) = (Hub::new(0..size), Arc::<Pinboard>::default(), Arc::<Roster>::default());
+        let (hub, board, roster) =
+            (Hub::new(0..size), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
         let cards = Arc::new(DelayedCards { inner: board.of(0), requests: Mutex::default() });
         let registry = Registry::empty().with(SmDriver::new(hub));
         let open = |rank| {

@@ -94,8 +94,8 @@ impl Control {
     }
 
     /// Describes the position if the connection was closed in the middle of a message.
-    pub(crate) fn torn(&self) -> Option<String> {
-        self.closed.then(|| self.frames.torn()).flatten()
+    pub(crate) fn incomplete_frame(&self) -> Option<String> {
+        self.closed.then(|| self.frames.incomplete_frame()).flatten()
     }
 
     /// Ends the use of the connection: nothing more is received or sent.

@@ -50,7 +50,7 @@ impl Environment {
         for (name, value) in &set {
             let parameter = parameters.iter().find(|p| name.strip_prefix(PREFIX) == Some(p.name()));
             if let Some(parameter) = parameter {
-                config.read(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
+                config.set_text(*parameter, &value.to_string_lossy()).map_err(|e| format!("-x {e}"))?;
             }
         }
         // Pass all variables at once, because `-x` can set the parameter file.
@@ -92,7 +92,7 @@ fn variable(text: &str, names: &ParameterNames) -> Result<Variable, String> {
     if is_launcher_variable(OsStr::new(name)) {
         return Err(format!("-x {text}: {name} is reserved for launchers"));
     }
-    if let Some(meant) = name.strip_prefix(PREFIX).and_then(|name| names.unknown(name)) {
+    if let Some(meant) = name.strip_prefix(PREFIX).and_then(|name| names.suggestion(name)) {
         let hint = meant
             .map_or("mpjrun --params lists them".into(), |meant| format!("did you mean {PREFIX}{meant}?"));
         return Err(format!("-x {text}: no parameter is named {name}: {hint}"));
@@ -134,7 +134,7 @@ mod tests {
     fn ranks_do_not_reject_parameters_of_mpjrun_as_misspelt() {
         let of_ranks = ParameterNames::of(&mpj::config::parameters());
         for parameter in all(OWN) {
-            assert_eq!(of_ranks.unknown(parameter.name()), Some(None), "{}", parameter.name());
+            assert_eq!(of_ranks.suggestion(parameter.name()), Some(None), "{}", parameter.name());
         }
     }
 

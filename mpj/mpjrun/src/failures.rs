@@ -54,12 +54,12 @@ struct FailureReport {
 
 impl FailureReports {
     /// Queues a failure that a process reported about its own ranks, or that follows from its exit.
-    pub(crate) fn own(&mut self, process: usize, ranks: Range<u32>, kind: FailureKind) {
+    pub(crate) fn queue_own_report(&mut self, process: usize, ranks: Range<u32>, kind: FailureKind) {
         self.own.push_back(FailureReport { process, ranks, kind });
     }
 
     /// Queues a report that a rank of another process is dead.
-    pub(crate) fn reported_by_peer(&mut self, rank: u32, cause: String) {
+    pub(crate) fn queue_peer_report(&mut self, rank: u32, cause: String) {
         self.by_peers.push_back((rank, cause));
     }
 
@@ -82,7 +82,7 @@ impl Job<'_> {
         self.reports.joined = true;
         for absent in std::mem::take(&mut self.reports.never_joined) {
             let ranks = self.processes[absent].process.ranks.clone();
-            self.reports.own(absent, ranks, FailureKind::NeverJoined);
+            self.reports.queue_own_report(absent, ranks, FailureKind::NeverJoined);
         }
     }
 
@@ -96,7 +96,7 @@ impl Job<'_> {
         // The process has exited, so all messages that it sent are in the socket.
         self.read_messages(index);
         let member = &mut self.processes[index];
-        let torn = member.control.torn();
+        let torn = member.control.incomplete_frame();
         // Fails if the descriptor was already removed.
         let _ = epoll::delete(&self.epoll, member.process.pidfd());
         let _ = epoll::delete(&self.epoll, &member.control);
@@ -106,23 +106,27 @@ impl Job<'_> {
         match (status, joined, left) {
             (ExitStatus::Code(0), true, true) => {}
             (ExitStatus::Code(0), false, _) if self.reports.joined => {
-                self.reports.own(index, ranks, FailureKind::NeverJoined)
+                self.reports.queue_own_report(index, ranks, FailureKind::NeverJoined)
             }
             (ExitStatus::Code(0), false, _) => self.reports.never_joined.push(index),
-            (_, false, _) => {
-                self.reports.own(index, ranks, FailureKind::Exited(status, "before joining the job"))
-            }
+            (_, false, _) => self.reports.queue_own_report(
+                index,
+                ranks,
+                FailureKind::Exited(status, "before joining the job"),
+            ),
             (_, true, false) => {
                 let exited = FailureKind::Exited(status, "before leaving the job");
                 let kind = match (status, torn) {
                     (ExitStatus::Code(_), Some(torn)) => FailureKind::ExitedMidMessage(status, torn),
                     _ => exited,
                 };
-                self.reports.own(index, ranks, kind);
+                self.reports.queue_own_report(index, ranks, kind);
             }
-            (_, true, true) => {
-                self.reports.own(index, ranks, FailureKind::Exited(status, "after leaving the job"))
-            }
+            (_, true, true) => self.reports.queue_own_report(
+                index,
+                ranks,
+                FailureKind::Exited(status, "after leaving the job"),
+            ),
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct JobProcess {
     /// If the process closed its control socket before its ranks left: when it is killed unless it has exited, and why.
     pub(crate) closed: Option<(Instant, String)>,
     /// Whether the event loop also waits until the socket is writable.
-    blocked: bool,
+    waits_for_writable: bool,
 }
 
 pub(crate) struct Job<'a> {
@@ -186,7 +186,7 @@ impl Job<'_> {
                 status: None,
                 failure: None,
                 closed: None,
-                blocked: false,
+                waits_for_writable: false,
             });
             self.add(index).map_err(|e| system(e.into()))?;
             input.map_or(Ok(()), stdin::forward).map_err(system)?;
@@ -354,8 +354,8 @@ impl Job<'_> {
     fn flush(&mut self) {
         for (index, member) in self.processes.iter_mut().enumerate().filter(|(_, m)| m.status.is_none()) {
             let blocked = member.control.flush();
-            if blocked != member.blocked {
-                member.blocked = blocked;
+            if blocked != member.waits_for_writable {
+                member.waits_for_writable = blocked;
                 let flags = if blocked {
                     epoll::EventFlags::IN | epoll::EventFlags::OUT
                 } else {

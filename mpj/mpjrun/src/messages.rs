@@ -45,7 +45,10 @@ impl Job<'_> {
             // Fails if the socket was already removed.
             let _ = epoll::delete(&self.epoll, &member.control);
             if is_valid && member.joined && !has_left && member.status.is_none() {
-                let at = member.control.torn().unwrap_or_else(|| "before its ranks had left the job".into());
+                let at = member
+                    .control
+                    .incomplete_frame()
+                    .unwrap_or_else(|| "before its ranks had left the job".into());
                 member.closed =
                     Some((Instant::now() + EXIT_AFTER_CLOSE, format!("it closed the socket {at}")));
             }
@@ -56,7 +59,7 @@ impl Job<'_> {
         let member = &mut self.processes[index];
         member.control.close();
         member.process.signal(Signal::KILL);
-        self.reports.own(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
+        self.reports.queue_own_report(index, member.process.ranks.clone(), FailureKind::ProtocolError(why));
     }
 
     /// Kills the processes that have closed their control sockets too early and did not exit in time.
@@ -93,7 +96,11 @@ impl Job<'_> {
             ToLauncher::Hello(_) => self.welcome(index, own),
             _ if !self.processes[index].joined => return Err("it sent a message before hello".into()),
             ToLauncher::Exited { rank, exit: WireExit::Died(cause) } => {
-                self.reports.own(index, rank..rank + 1, FailureKind::Reported(truncate_cause(cause)));
+                self.reports.queue_own_report(
+                    index,
+                    rank..rank + 1,
+                    FailureKind::Reported(truncate_cause(cause)),
+                );
             }
             ToLauncher::Exited { rank, exit } => self.record_exit(rank, exit),
             ToLauncher::QueryExits => self.orderly_exits.add_query(index, Instant::now()),
@@ -103,14 +110,18 @@ impl Job<'_> {
                 ));
             }
             ToLauncher::PeerLost { rank, cause } => {
-                self.reports.reported_by_peer(rank, truncate_cause(cause))
+                self.reports.queue_peer_report(rank, truncate_cause(cause))
             }
             ToLauncher::FailedDueTo { cause_rank, .. } if cause_rank >= self.spec.size => {
                 return Err(format!("it named rank {cause_rank} as cause, which does not exist"));
             }
             ToLauncher::FailedDueTo { rank, cause_rank } => self.reports.failed_due_to(rank, cause_rank),
             ToLauncher::Abort { rank, code, reason } => {
-                self.reports.own(index, rank..rank + 1, FailureKind::Abort(code, truncate_cause(reason)));
+                self.reports.queue_own_report(
+                    index,
+                    rank..rank + 1,
+                    FailureKind::Abort(code, truncate_cause(reason)),
+                );
             }
             // The reply to a `Get`, a frame with the value, must also stay below the limit.
             ToLauncher::Put { value, .. } if value.len() > MAX_MESSAGE - 64 => {

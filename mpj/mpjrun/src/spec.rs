@@ -57,7 +57,9 @@ impl JobSpec {
         let mut set = cli.set.clone();
         for (option, parameter, value) in options {
             let Some(value) = value else { continue };
-            Config::default().read(parameter, value).map_err(|e| usage(format!("{option} {value}: {e}")))?;
+            Config::default()
+                .set_text(parameter, value)
+                .map_err(|e| usage(format!("{option} {value}: {e}")))?;
             set.push(format!("{PREFIX}{}={value}", parameter.name()));
         }
         set.extend(cli.stats.then(|| format!("{PREFIX}STATS=1")));

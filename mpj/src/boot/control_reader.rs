@@ -11,9 +11,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use super::wire::{FrameDecoder, ToProcess};
 
-pub(super) const NO_DESCRIPTOR: &str = "file descriptor limit reached (ulimit -n)";
+pub(super) const DESCRIPTOR_LIMIT_REACHED: &str = "file descriptor limit reached (ulimit -n)";
 
-pub(super) const GONE: &str = "mpjrun has exited or closed the control socket";
+pub(super) const LAUNCHER_GONE: &str = "mpjrun has exited or closed the control socket";
 
 /// Reads messages, and pairs them with the descriptors that came with them.
 #[derive(Debug, Default)]
@@ -49,8 +49,8 @@ impl ControlReader {
         let received = loop {
             match rustix::net::recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(format!("{GONE}: {e}")),
-                Ok(received) if received.bytes == 0 => return Err(GONE.into()),
+                Err(e) => return Err(format!("{LAUNCHER_GONE}: {e}")),
+                Ok(received) if received.bytes == 0 => return Err(LAUNCHER_GONE.into()),
                 Ok(received) => break received,
             }
         };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::control_reader::GONE;
+use super::control_reader::LAUNCHER_GONE;
 use super::wire::{ToLauncher, encode_frame};
 
 pub(super) struct ControlWriter {
@@ -129,7 +129,7 @@ impl ControlWriter {
                 if error == Errno::AGAIN && flags.contains(SendFlags::DONTWAIT) {
                     return false;
                 }
-                queue.lost = Some(format!("{GONE}: {error}"));
+                queue.lost = Some(format!("{LAUNCHER_GONE}: {error}"));
                 break;
             }
         }

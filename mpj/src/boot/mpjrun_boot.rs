@@ -13,7 +13,7 @@ use mpj_devices::{
     JobKey, NioDriver, Registry, Roster, Segment, ShmDriver, Site, SmDriver,
 };
 
-use super::control_reader::{ControlReader, NO_DESCRIPTOR};
+use super::control_reader::{ControlReader, DESCRIPTOR_LIMIT_REACHED};
 use super::control_writer::ControlWriter;
 use super::wire::{ProtocolVersion, ToLauncher, ToProcess, Welcome, WireExit, encode_frame};
 use super::{Boot, CARDS, control_fd};
@@ -137,7 +137,9 @@ impl MpjrunBoot {
                 let segment = unsafe { Segment::attach(memory, host_ranks.len()) };
                 Some(segment.map_err(|e| e.to_string())?)
             }
-            (true, None) => return Err(format!("mpjrun passed no shared memory: {NO_DESCRIPTOR}")),
+            (true, None) => {
+                return Err(format!("mpjrun passed no shared memory: {DESCRIPTOR_LIMIT_REACHED}"));
+            }
         };
         // For ranks of one process; a job of one rank sends to itself through the hub.
         let hub = (welcome.ranks_here > 1 || hosts.size() == 1).then(|| Hub::new(own.clone()));

@@ -72,7 +72,7 @@ impl ThreadBoot {
 impl Job {
     fn new(size: u32) -> Arc<Job> {
         let (hub, roster, kvs) = (Hub::new(0..size), Arc::default(), Mutex::default());
-        let hosts = Hosts::one(size);
+        let hosts = Hosts::single_host(size);
         Arc::new(Job { hosts, hub, roster, abort_code: OnceLock::new(), kvs, changed: Condvar::new() })
     }
 }

@@ -249,7 +249,7 @@ impl FrameDecoder {
 
     /// Returns a description of an incomplete message at the end of the bytes; `None` if they end with a complete
     /// message.
-    pub fn torn(&self) -> Option<String> {
+    pub fn incomplete_frame(&self) -> Option<String> {
         let rest = &self.bytes[self.at..];
         let received = rest.len();
         match rest.split_first_chunk::<4>() {

@@ -116,7 +116,7 @@ impl CallDigest {
         CallDigest::new(CollectiveKind::Allreduce, (agreed | u64::from(is_linear) << 6) as usize)
     }
 
-    pub(crate) fn with_long_algorithm(self, is_long: bool) -> Self {
+    pub(crate) fn with_algorithm_bit(self, is_long: bool) -> Self {
         CallDigest(self.0 | u16::from(is_long) << 7)
     }
 
@@ -168,7 +168,7 @@ mod tests {
                 [(CollectiveKind::Barrier, "barrier"), (CollectiveKind::ScatterBuffers, "scatter_buffers")]
             {
                 for is_long in [false, true] {
-                    let digest = CallDigest::new(kind, 126).with_long_algorithm(is_long);
+                    let digest = CallDigest::new(kind, 126).with_algorithm_bit(is_long);
                     let tag = digest.tag(seq);
                     assert!(
                         tag >= 0

@@ -62,7 +62,7 @@ impl CollContext {
 
 impl Calls for CollContext {
     fn next(&self) -> u32 {
-        self.state.sequence().upcoming()
+        self.state.sequence().peek_next()
     }
 }
 

@@ -10,9 +10,7 @@
 use std::sync::Arc;
 
 use mpj_datatypes::Primitive;
-use mpj_devices::{
-    Buf, Coalesce, DataPath, Engine, Fault, KeepAlive, MatchedMessage, Mode, Receive, Source, Target,
-};
+use mpj_devices::{Buf, Coalesce, DataPath, Fault, KeepAlive, MatchedMessage, Mode, Receive, Source, Target};
 
 use super::call_tag::{self, CallDigest};
 use super::context::CollContext;

@@ -221,7 +221,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
     /// Fails if messages that this rank waits for cannot arrive. After a stall, queries the ranks once in each wait.
     #[cold]
     fn check_stall(&mut self) -> Result<()> {
-        let is_stalled = self.stall.take_stalled();
+        let is_stalled = self.stall.take_timed_out();
         CollState::check_notices(&self.context, &self.call, self.call.seq, is_stalled)?;
         for rank in self.context.coll_state().take_completed_ranks(self.call.seq) {
             let of_rank = |p: &&Pending| p.expected.is_some_and(|expected| expected.from == rank);
@@ -237,7 +237,7 @@ impl<'a, C: Deref<Target = CollContext>> Schedule<'a, C> {
                 return Err(Error::new(ErrorClass::Other, self.call.name, why));
             }
         }
-        if is_stalled && self.stall.should_query() {
+        if is_stalled && self.stall.take_first_query() {
             let mut ranks: Vec<u32> =
                 self.pending.iter().filter_map(|p| p.expected).map(|e| e.from).collect();
             ranks.sort_unstable();

@@ -34,7 +34,7 @@ impl CallSequence {
     }
 
     /// Returns the next sequence number without allocating it.
-    pub(super) fn upcoming(&self) -> u32 {
+    pub(super) fn peek_next(&self) -> u32 {
         self.0.lock().next
     }
 

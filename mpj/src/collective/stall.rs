@@ -73,12 +73,12 @@ impl StallDetector {
     }
 
     /// Returns whether the check is due because of the timeout, and clears the flag.
-    pub(crate) fn take_stalled(&mut self) -> bool {
+    pub(crate) fn take_timed_out(&mut self) -> bool {
         std::mem::take(&mut self.is_stalled)
     }
 
     /// Returns whether to query the other ranks; true once in each wait.
-    pub(crate) fn should_query(&mut self) -> bool {
+    pub(crate) fn take_first_query(&mut self) -> bool {
         !std::mem::replace(&mut self.has_queried, true)
     }
 }

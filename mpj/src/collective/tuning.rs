@@ -160,7 +160,7 @@ mod tests {
 
     fn tuning(settings: &[(&dyn Parameter, &str)]) -> Tuning {
         let mut config = Config::default();
-        settings.iter().for_each(|(parameter, text)| config.read(*parameter, text).unwrap());
+        settings.iter().for_each(|(parameter, text)| config.set_text(*parameter, text).unwrap());
         Tuning::new(&config)
     }
 

@@ -1,6 +1,6 @@
 //! Receives of [`Buffer`]s.
 
-use mpj_buffer::{Buffer, MESSAGE_HEADER, Reading};
+use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, Reading};
 use mpj_datatypes::Primitive;
 use mpj_devices::{Envelope, Matched, MatchedMessage};
 use mpj_pool::{DefaultBlock, Pool, RawBuffer};
@@ -121,7 +121,7 @@ impl Message {
 /// Returns a message without sections, the result of a receive from `PROC_NULL`.
 fn empty_buffer<P: Pool>(comm: &raw::Comm, pool: &P) -> Result<(Buffer<P::Block, Reading>, Status)> {
     comm.check_not_freed(CALL)?;
-    let block = alloc_for(CALL, pool, MESSAGE_HEADER, 0, MESSAGE_HEADER)?;
+    let block = alloc_for(CALL, pool, MESSAGE_HEADER_LEN, 0, MESSAGE_HEADER_LEN)?;
     let buffer = Buffer::new(block).map_err(|e| Error::new(ErrorClass::NoMem, CALL, e.error.to_string()))?;
     Ok((buffer.commit(), Status::empty()))
 }

@@ -9,7 +9,7 @@ use crate::op::Op;
 
 pub(super) trait CollBuf: Sized {
     /// Returns `None` for `MPI_IN_PLACE`: the items are in the call's other buffer.
-    fn unless_in_place(&self) -> Option<&Self>;
+    fn not_in_place(&self) -> Option<&Self>;
 
     fn full_span(&self, buf: BufIndex) -> Span;
 
@@ -30,7 +30,7 @@ pub(super) trait CollBuf: Sized {
 
 impl CollBuf for Buf {
     #[inline]
-    fn unless_in_place(&self) -> Option<&Buf> {
+    fn not_in_place(&self) -> Option<&Buf> {
         (!self.is_in_place()).then_some(self)
     }
 
@@ -145,7 +145,7 @@ impl<'a> BlockLayout<'a> {
     }
 
     /// Resolves the layout of a send buffer of `items` items; fails if it does not fit the ranks and the buffer.
-    pub(super) fn to_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
+    pub(super) fn resolve_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
         let layout = match self {
             BlockLayout::EvenSplit if !items.is_multiple_of(size as usize) => {
                 let why = format!("{items} items cannot be divided evenly among {size} ranks");
@@ -159,8 +159,13 @@ impl<'a> BlockLayout<'a> {
     }
 
     /// Resolves the layout of a receive buffer as [`to_send`](Self::to_send) does; fails also if two blocks overlap.
-    pub(super) fn to_receive(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
-        let layout = self.to_send(call, size, items)?;
+    pub(super) fn resolve_receive(
+        self,
+        call: &'static str,
+        size: u32,
+        items: usize,
+    ) -> Result<BlockLayout<'a>> {
+        let layout = self.resolve_send(call, size, items)?;
         if let BlockLayout::Varying { .. } = layout {
             let mut blocks: Vec<(usize, usize, u32)> =
                 (0..size).map(|r| (layout.block(r), r)).map(|((at, count), r)| (at, count, r)).collect();

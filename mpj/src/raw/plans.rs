@@ -45,10 +45,7 @@ pub(super) fn barrier(comm: &Comm) -> (CallDigest, Plan<'static>) {
     let (rank, size) = (comm.rank(), comm.size());
     let is_linear = comm.collectives().tuning().use_linear(size, 0);
     let steps = if is_linear { rooted::barrier_linear(rank, size) } else { rooted::barrier(rank, size) };
-    (
-        CallDigest::new(CollectiveKind::Barrier, 0).with_long_algorithm(!is_linear),
-        plan(steps, None, EMPTY_BUF),
-    )
+    (CallDigest::new(CollectiveKind::Barrier, 0).with_algorithm_bit(!is_linear), plan(steps, None, EMPTY_BUF))
 }
 
 #[inline]
@@ -64,7 +61,7 @@ pub(super) fn bcast<'a>(comm: &Comm, call: &'static str, items: &'a Buf, root: i
     // The steps of the root only read `items`.
     let steps = linear_or_tree(rank, size, root, count);
     Ok((
-        CallDigest::new(CollectiveKind::Bcast, root as usize).with_long_algorithm(!is_linear),
+        CallDigest::new(CollectiveKind::Bcast, root as usize).with_algorithm_bit(!is_linear),
         plan(steps, None, items),
     ))
 }
@@ -77,7 +74,7 @@ pub(super) fn reduce<'a>(
     op: &'a Op,
     root: i32,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
+    let send = send.not_in_place();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let (own_span, items) = if comm.rank() == root {
         (check_reduction(call, send, recv, op)?, recv)
@@ -93,7 +90,7 @@ pub(super) fn reduce<'a>(
         false => reduction::reduce(rank, size, root, own_span, count, op.is_commutative()),
     };
     let digest =
-        CallDigest::reduction(CollectiveKind::Reduce, root as usize, op).with_long_algorithm(!is_linear);
+        CallDigest::reduction(CollectiveKind::Reduce, root as usize, op).with_algorithm_bit(!is_linear);
     // Only the root's steps write to the receive buffer.
     Ok((digest, plan(steps, send, items).with_temp(count).with_op(op)))
 }
@@ -106,7 +103,7 @@ pub(super) fn allreduce<'a>(
     recv: &'a Buf,
     op: &'a Op,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
+    let send = send.not_in_place();
     let own_span = check_reduction(call, send, recv, op)?;
     let (rank, size, count, bytes) = (comm.rank(), comm.size(), recv.count(), recv.packed_bytes(call)?);
     let can_ring = size > 1 && op.is_commutative() && count >= size as usize;
@@ -123,7 +120,7 @@ pub(super) fn allreduce<'a>(
         }
     };
     let digest = CallDigest::allreduce(bytes, op, algorithm == Allreduce::Linear)
-        .with_long_algorithm(algorithm == Allreduce::Ring);
+        .with_algorithm_bit(algorithm == Allreduce::Ring);
     Ok((digest, plan(steps, send, recv).with_temp(temp).with_op(op)))
 }
 
@@ -139,7 +136,7 @@ pub(super) fn reduce_scatter<'a>(
         counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
     let displacements: Vec<usize> = sums.collect();
     let layout = BlockLayout::Varying { counts, displacements: &displacements };
-    let layout = layout.to_send(call, comm.size(), send.count())?;
+    let layout = layout.resolve_send(call, comm.size(), send.count())?;
     check_reduction(call, Some(&send.block_of(&layout, comm.rank())), recv, op)?;
     send.check_no_alias(call, recv)?;
     let total = layout.total(call, comm.size(), send)?;
@@ -155,7 +152,7 @@ pub(super) fn scan<'a>(
     recv: &'a Buf,
     op: &'a Op,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
+    let send = send.not_in_place();
     let own_span = check_reduction(call, send, recv, op)?;
     let bytes = recv.packed_bytes(call)?;
     let is_linear = comm.collectives().tuning().use_linear_scan(comm.size(), bytes);
@@ -164,7 +161,7 @@ pub(super) fn scan<'a>(
         true => prefix::scan_linear(rank, size, own_span, count, is_dense(recv)),
         false => prefix::scan(rank, size, own_span, count),
     };
-    let digest = CallDigest::reduction(CollectiveKind::Scan, bytes, op).with_long_algorithm(!is_linear);
+    let digest = CallDigest::reduction(CollectiveKind::Scan, bytes, op).with_algorithm_bit(!is_linear);
     Ok((digest, plan(steps, send, recv).with_temp(recv.count()).with_op(op)))
 }
 
@@ -176,11 +173,11 @@ pub(super) fn gather<'a>(
     layout: BlockLayout<'_>,
     root: i32,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
+    let send = send.not_in_place();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let mut layout = layout;
     if comm.rank() == root {
-        layout = layout.to_receive(call, comm.size(), recv.count())?;
+        layout = layout.resolve_receive(call, comm.size(), recv.count())?;
         recv.check_receivable(call)?;
         if let Some(send) = send {
             send.check_same_amount(call, &recv.block_of(&layout, root))?;
@@ -207,14 +204,14 @@ pub(super) fn scatter<'a>(
     recv: &'a Buf,
     root: i32,
 ) -> PlanResult<'a> {
-    let recv = recv.unless_in_place();
+    let recv = recv.not_in_place();
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     if let Some(recv) = recv {
         recv.check_receivable(call)?;
     }
     let mut layout = layout;
     if comm.rank() == root {
-        layout = layout.to_send(call, comm.size(), send.count())?;
+        layout = layout.resolve_send(call, comm.size(), send.count())?;
         layout.total(call, comm.size(), send)?;
         if let Some(recv) = recv {
             send.block_of(&layout, root).check_same_amount(call, recv)?;
@@ -236,8 +233,8 @@ pub(super) fn allgather<'a>(
     recv: &'a Buf,
     layout: BlockLayout<'_>,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
-    let layout = layout.to_receive(call, comm.size(), recv.count())?;
+    let send = send.not_in_place();
+    let layout = layout.resolve_receive(call, comm.size(), recv.count())?;
     recv.check_receivable(call)?;
     if let Some(send) = send {
         send.check_same_amount(call, &recv.block_of(&layout, comm.rank()))?;
@@ -248,7 +245,7 @@ pub(super) fn allgather<'a>(
     let is_linear = comm.collectives().tuning().use_linear_allgather(total);
     let steps = all_to_all::allgather(comm.rank(), comm.size(), own_span, &|r| layout.block(r), is_linear);
     Ok((
-        CallDigest::new(CollectiveKind::Allgather, total).with_long_algorithm(!is_linear),
+        CallDigest::new(CollectiveKind::Allgather, total).with_algorithm_bit(!is_linear),
         plan(steps, send, recv),
     ))
 }
@@ -261,13 +258,13 @@ pub(super) fn alltoall<'a>(
     recv: &'a Buf,
     back: BlockLayout<'_>,
 ) -> PlanResult<'a> {
-    let send = send.unless_in_place();
+    let send = send.not_in_place();
     let (rank, size) = (comm.rank(), comm.size());
-    let back = back.to_receive(call, size, recv.count())?;
+    let back = back.resolve_receive(call, size, recv.count())?;
     recv.check_receivable(call)?;
     let mut out = (BufIndex::TEMP, back);
     if let Some(send) = send {
-        out = (BufIndex::SEND, layout.to_send(call, size, send.count())?);
+        out = (BufIndex::SEND, layout.resolve_send(call, size, send.count())?);
         send.block_of(&out.1, rank).check_same_amount(call, &recv.block_of(&back, rank))?;
         send.check_no_alias(call, recv)?;
     }
@@ -283,7 +280,7 @@ pub(super) fn alltoall<'a>(
     // In an alltoallv the totals may differ between ranks, and so may the algorithms. Both send the same messages.
     let digest = match layout {
         BlockLayout::Varying { .. } => CallDigest::new(CollectiveKind::Alltoall, 0),
-        _ => CallDigest::new(CollectiveKind::Alltoall, total).with_long_algorithm(!is_linear),
+        _ => CallDigest::new(CollectiveKind::Alltoall, total).with_algorithm_bit(!is_linear),
     };
     let temp = if send.is_none() { recv.count() } else { 0 };
     Ok((digest, plan(steps, send, recv).with_temp(temp)))

@@ -17,7 +17,7 @@ pub struct RankStats {
     /// The devices that have transferred data.
     pub devices: Vec<String>,
     /// The number and the bytes of each column.
-    pub moved: [(u64, u64); COLUMNS.len()],
+    pub totals: [(u64, u64); COLUMNS.len()],
 }
 
 /// The columns and their descriptions.
@@ -41,7 +41,7 @@ impl RankStats {
         stats.devices.iter().for_each(|(_, traffic)| sum += *traffic);
         let counts =
             [sum.eager, sum.rendezvous, sum.zero_copy, sum.registered, stats.copies(), stats.local.to_self];
-        RankStats { devices, moved: counts.map(|Count { number, bytes, .. }| (number, bytes)) }
+        RankStats { devices, totals: counts.map(|Count { number, bytes, .. }| (number, bytes)) }
     }
 }
 
@@ -49,7 +49,7 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
     let mut lines = vec![("rank".to_owned(), COLUMNS.map(|(name, _)| name.to_owned()), "devices".to_owned())];
     let mut sum = RankStats::default();
     for (rank, stats) in ranks {
-        for (all, own) in sum.moved.iter_mut().zip(stats.moved) {
+        for (all, own) in sum.totals.iter_mut().zip(stats.totals) {
             *all = (all.0.saturating_add(own.0), all.1.saturating_add(own.1));
         }
         sum.devices.extend(
@@ -82,12 +82,9 @@ pub fn stats_table(size: u32, ranks: &BTreeMap<u32, RankStats>) -> String {
 }
 
 fn line(rank: &str, stats: &RankStats) -> (String, [String; COLUMNS.len()], String) {
-    let cells =
-        stats.moved.map(
-            |(number, bytes)| {
-                if number == 0 { "–".to_owned() } else { format!("{number} ({})", amount(bytes)) }
-            },
-        );
+    let cells = stats.totals.map(|(number, bytes)| {
+        if number == 0 { "–".to_owned() } else { format!("{number} ({})", amount(bytes)) }
+    });
     (rank.to_owned(), cells, stats.devices.join(", "))
 }
 
@@ -114,8 +111,8 @@ mod tests {
     fn table_has_a_line_per_rank_and_the_sum() {
         let of = |device: &str, number, bytes| {
             let mut stats = RankStats { devices: vec![device.into()], ..RankStats::default() };
-            stats.moved[0] = (number, bytes);
-            stats.moved[4] = (1, 1 << 20);
+            stats.totals[0] = (number, bytes);
+            stats.totals[4] = (1, 1 << 20);
             stats
         };
         let table = stats_table(3, &BTreeMap::from([(0, of("shmdev", 2, 100)), (2, of("niodev", 10, 5000))]));
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn sums_do_not_overflow() {
-        let most = RankStats { devices: Vec::new(), moved: [(1, u64::MAX); COLUMNS.len()] };
+        let most = RankStats { devices: Vec::new(), totals: [(1, u64::MAX); COLUMNS.len()] };
         let table = stats_table(2, &BTreeMap::from([(0, most.clone()), (1, most)]));
         assert!(table.contains("2 (16384.0 PiB)"), "{table}");
     }

@@ -27,7 +27,7 @@ impl TraceGuard {
             Ok(files) => {
                 if let Some(path) = files.path().to_str() {
                     // `TRACE` accepts every text.
-                    let _ = config.read(&TRACE, path);
+                    let _ = config.set_text(&TRACE, path);
                 }
                 TraceGuard(Some(files))
             }

@@ -10,7 +10,7 @@ fn every_parameter_has_a_valid_default_and_a_help_text() {
         let (name, default) = (parameter.name(), parameter.default());
         assert!(name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'), "{name}");
         assert!(parameter.help().len() > 10 && !parameter.range().is_empty(), "{name}");
-        Config::default().read(parameter, &default).expect(name);
+        Config::default().set_text(parameter, &default).expect(name);
     }
 }
 
@@ -20,6 +20,6 @@ fn parameter_names_are_unique() {
     let names: BTreeSet<&str> = all.iter().map(|parameter| parameter.name()).collect();
     assert_eq!(names.len(), all.len(), "{names:?}");
     for name in names {
-        assert_eq!(ParameterNames::of(&all).unknown(name), None, "{name}");
+        assert_eq!(ParameterNames::of(&all).suggestion(name), None, "{name}");
     }
 }

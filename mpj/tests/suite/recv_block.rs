@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use crate::common::{alive, forget, lent as programs};
+use crate::common::{alive, block_programs as programs, forget};
 
 #[test]
 fn messages_are_read_in_place() {

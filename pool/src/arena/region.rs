@@ -31,7 +31,7 @@ pub(super) struct RegionCounters {
 pub(super) struct RegionEntry<S: Storage> {
     pub(super) region: RegionBox<S>,
     pub(super) division: Division,
-    pub(super) live: u64,
+    pub(super) granted: u64,
     /// The pool's number of frees when this region of one block became idle.
     pub(super) idle_since: u64,
 }
@@ -93,7 +93,7 @@ impl<S: Storage> RegionEntry<S> {
         counters: &mut RegionCounters,
     ) -> cache::BlockPtr {
         let capacity = class.map_or_else(|| self.size(), Class::bytes);
-        self.live += 1;
+        self.granted += 1;
         counters.blocks += 1;
         counters.bytes += capacity;
         if counters.bytes > counters.peak {

@@ -69,7 +69,7 @@ impl<S: Storage> State<S> {
         }
         let region =
             RegionBox::new(ArenaRegion { storage: RegisteredStorage::new(storage), arena, id, slot });
-        self.slots[slot] = Some(RegionEntry { region, division, live: 0, idle_since: 0 });
+        self.slots[slot] = Some(RegionEntry { region, division, granted: 0, idle_since: 0 });
         let more =
             self.split_regions().map(RegionEntry::size).sum::<usize>().saturating_sub(self.max_split_bytes);
         self.max_split_bytes += more;
@@ -171,7 +171,7 @@ impl<S: Storage> State<S> {
         let capacity = class.map_or_else(|| entry.size(), Class::bytes);
         self.region_counters.blocks -= 1;
         self.region_counters.bytes -= capacity;
-        entry.live -= 1;
+        entry.granted -= 1;
         let offset = entry.region.get().offset(base);
         match (&mut entry.division, class) {
             (Division::Split(map), Some(class)) => {
@@ -254,7 +254,7 @@ impl<S: Storage> State<S> {
     /// Removes all regions without live or cached blocks; the caller drops them after it has released the lock.
     pub(super) fn remove_idle(&mut self) -> Vec<RegionEntry<S>> {
         let idle: Vec<RegionEntry<S>> =
-            self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.live == 0)).collect();
+            self.slots.iter_mut().filter_map(|slot| slot.take_if(|entry| entry.granted == 0)).collect();
         for entry in &idle {
             if let Division::Split(map) = &entry.division {
                 self.region_counters.splits += map.splits();
@@ -300,7 +300,7 @@ impl<S: Storage> State<S> {
             if entry.region.get().slot != slot {
                 return Err(format!("the region in slot {slot} has slot number {}", entry.region.get().slot));
             }
-            live += entry.live;
+            live += entry.granted;
             let used = match &entry.division {
                 Division::Split(map) => {
                     map.validate().map_err(|what| format!("region {slot}: {what}"))?;
@@ -308,8 +308,8 @@ impl<S: Storage> State<S> {
                 }
                 Division::Whole { is_live } => usize::from(*is_live) * entry.size(),
             };
-            if (used == 0) != (entry.live == 0) {
-                return Err(format!("region {slot}: {used} bytes are granted in {} blocks", entry.live));
+            if (used == 0) != (entry.granted == 0) {
+                return Err(format!("region {slot}: {used} bytes are granted in {} blocks", entry.granted));
             }
             granted += used;
         }

@@ -18,9 +18,9 @@ impl Span {
     /// Returns the span of blocks of a class, or `None` if they consist of several pieces.
     #[inline]
     pub(super) fn of_class(class: Class) -> Option<Span> {
-        let (order, eighths) = (u32::from(class.outer().get()), class.eighths());
+        let (order, eighths) = (u32::from(class.outer_order().get()), class.eighths());
         if eighths == 8 {
-            return Some(Span::of(class.outer()));
+            return Some(Span::of(class.outer_order()));
         }
         // A single child of a level is 64 children of the level below.
         let (level, run) = if order.is_multiple_of(6) { (order / 6 - 1, 6) } else { (order / 6, order % 6) };
@@ -40,7 +40,7 @@ impl BuddyMap {
     }
 
     fn alloc_pieces(&mut self, class: Class) -> Option<Leaf> {
-        let outer = class.outer();
+        let outer = class.outer_order();
         let at = self.alloc(outer)?;
         self.free_last_eighths(at, outer, class.eighths());
         Some(at)
@@ -53,7 +53,7 @@ impl BuddyMap {
     #[inline]
     pub(crate) fn free_class(&mut self, at: Leaf, class: Class) -> Result<(), NotLive> {
         match Span::of_class(class) {
-            Some(span) => self.free_span(at, span).ok_or(NotLive { at, order: class.outer() }),
+            Some(span) => self.free_span(at, span).ok_or(NotLive { at, order: class.outer_order() }),
             None => pieces(at, class).try_for_each(|(at, order)| self.free(at, order)),
         }
     }
@@ -158,7 +158,7 @@ impl BuddyMap {
 
 /// Returns the blocks of the map that make up a block of a class.
 pub(super) fn pieces(at: Leaf, class: Class) -> impl Iterator<Item = (Leaf, Order)> {
-    let outer = class.outer();
+    let outer = class.outer_order();
     let mut at = at.0;
     let mut order = outer;
     // Each set bit of the number of eighths is a piece, largest first.

@@ -23,7 +23,7 @@ pub(super) struct Stack {
     pub(super) capacity: Cell<u64>,
     pub(super) bytes: usize,
     pub(super) slots: NonNull<Slots>,
-    pub(super) limit: u64,
+    pub(super) max_capacity: u64,
     pub(super) allocs_when_full: Cell<u64>,
 }
 

@@ -82,7 +82,7 @@ impl ThreadCache {
                 capacity: Cell::new(0),
                 bytes: class.map_or(0, Class::bytes),
                 slots: NonNull::from(&mut places[index]).cast(),
-                limit: class.map_or(0, |class| budget.max_blocks(class)) as u64,
+                max_capacity: class.map_or(0, |class| budget.max_blocks(class)) as u64,
                 allocs_when_full: Cell::new(0),
             }
         });
@@ -189,7 +189,7 @@ impl ThreadCache {
     pub(crate) fn grow(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let capacity = stack.capacity.get();
-        let wanted = capacity.max(1).min(stack.limit - capacity);
+        let wanted = capacity.max(1).min(stack.max_capacity - capacity);
         let is_large = Budget::is_large(stack.bytes);
         let left = &self.budget_left[usize::from(is_large)];
         let affordable = left.get().checked_div(stack.bytes).unwrap_or(0) as u64;
@@ -206,7 +206,7 @@ impl ThreadCache {
 
     /// Returns whether the magazine of a class is below its largest capacity, whatever the budget.
     pub(crate) fn may_grow(&self, class: Class) -> bool {
-        self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.limit)
+        self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.max_capacity)
     }
 
     /// Returns true on every 64th call for a magazine that cannot grow; then the caller takes budget from another
@@ -235,7 +235,7 @@ impl ThreadCache {
     /// only if it has at least the part of `class`.
     pub(crate) fn victim(&self, class: Class) -> Option<Class> {
         let stack = self.stacks.get(class.index())?;
-        if stack.capacity.get() == stack.limit {
+        if stack.capacity.get() == stack.max_capacity {
             return None;
         }
         let reserved = |other: &Stack| other.capacity.get() as usize * other.bytes;

@@ -57,7 +57,7 @@ impl Class {
 
     /// Returns the smallest class that holds `len` bytes and is a power of two, if there is one.
     #[inline]
-    pub(crate) const fn power_for_len(len: usize) -> Option<Class> {
+    pub(crate) const fn power_of_two_for_len(len: usize) -> Option<Class> {
         if len > MAX_BLOCK {
             return None;
         }
@@ -89,7 +89,7 @@ impl Class {
 
     /// Returns the order of the outer block: the smallest power of two that is at least the size.
     #[inline]
-    pub(crate) const fn outer(self) -> Order {
+    pub(crate) const fn outer_order(self) -> Order {
         Order::of_block(8 << ((self.0 as u32 + Self::FIRST_QUARTER) / 4 - 2))
     }
 
@@ -130,7 +130,7 @@ mod tests {
         for (&listed, &bytes) in classes.iter().zip(&sizes) {
             let class = Class::for_len(bytes).unwrap();
             assert_eq!((class, class.bytes()), (listed, bytes));
-            assert_eq!(class.outer().bytes() / 8 * class.eighths() as usize, bytes);
+            assert_eq!(class.outer_order().bytes() / 8 * class.eighths() as usize, bytes);
         }
         assert_eq!(*sizes.last().unwrap(), Order::MAX.bytes());
     }
@@ -143,8 +143,8 @@ mod tests {
             assert!(class.bytes() >= len, "{len}");
             let smaller = (0..class.index()).rev().find_map(Class::new);
             assert!(smaller.is_none_or(|smaller| smaller.bytes() < len), "{len}");
-            assert!(class.outer().bytes().min(MAX_ALIGN) >= alignment(len), "{len}");
-            let power = Class::power_for_len(len).unwrap();
+            assert!(class.outer_order().bytes().min(MAX_ALIGN) >= alignment(len), "{len}");
+            let power = Class::power_of_two_for_len(len).unwrap();
             assert_eq!(power.bytes(), len.next_power_of_two().max(64));
         }
         let last = Class::for_len(8 << 20).unwrap().index();
@@ -158,6 +158,6 @@ mod tests {
             }
         }
         assert_eq!(Class::for_len(Order::MAX.bytes() + 1), None);
-        assert_eq!(Class::power_for_len(usize::MAX), None);
+        assert_eq!(Class::power_of_two_for_len(usize::MAX), None);
     }
 }

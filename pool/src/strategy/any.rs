@@ -11,7 +11,7 @@ use crate::{AllocError, Heap, Huge, Pages, Pool, PoolStats, RawBuffer, RegionKey
 
 /// A pool whose type is chosen at run time.
 ///
-/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For benchmarks, use [`visit`].
+/// An allocation costs a virtual call and a box, 10 to 20 ns more than the pool. For benchmarks, use [`with_pool`].
 pub trait AnyPool: Send + Sync + fmt::Debug {
     /// As [`Pool::alloc`].
     ///
@@ -109,10 +109,10 @@ impl<P: Pool> AnyPool for P {
     }
 }
 
-/// The names of the strategies for [`by_name`] and [`visit`].
+/// The names of the strategies for [`by_name`] and [`with_pool`].
 pub const STRATEGIES: [&str; 6] = ["magazine", "buddy", "buddy-eager", "buddy1", "buddy2", "unpooled"];
 
-/// The names of the storages for [`by_name`] and [`visit`] on this system.
+/// The names of the storages for [`by_name`] and [`with_pool`] on this system.
 pub const STORAGES: &[&str] = &[
     "pages",
     "heap",
@@ -152,7 +152,7 @@ impl fmt::Display for PoolNameError {
 impl core::error::Error for PoolNameError {}
 
 /// An operation on a pool of any type.
-pub trait Visitor {
+pub trait PoolVisitor {
     /// The result of the operation.
     type Output;
 
@@ -175,13 +175,13 @@ pub trait Visitor {
 /// }
 ///
 /// for name in strategy::STRATEGIES {
-///     assert_eq!(strategy::visit(name, "heap", Growth::PAPER, Alloc(4096)), Ok(true));
+///     assert_eq!(strategy::with_pool(name, "heap", Growth::PAPER, Alloc(4096)), Ok(true));
 /// }
 /// ```
 ///
 /// # Errors
 /// [`PoolNameError`] if a name is unknown, or the two cannot be combined.
-pub fn visit<V: Visitor>(
+pub fn with_pool<V: PoolVisitor>(
     strategy: &str,
     storage: &str,
     growth: Growth,
@@ -224,12 +224,12 @@ pub fn visit<V: Visitor>(
 /// [`PoolNameError`] if a name is unknown, or the two cannot be combined.
 pub fn by_name(strategy: &str, storage: &str, growth: Growth) -> Result<Box<dyn AnyPool>, PoolNameError> {
     struct Boxed;
-    impl Visitor for Boxed {
+    impl PoolVisitor for Boxed {
         type Output = Box<dyn AnyPool>;
 
         fn visit<P: Pool + 'static>(self, pool: P) -> Box<dyn AnyPool> {
             Box::new(pool)
         }
     }
-    visit(strategy, storage, growth, Boxed)
+    with_pool(strategy, storage, growth, Boxed)
 }

@@ -9,7 +9,9 @@ mod paper;
 #[allow(unsafe_code, reason = "promises that a storage is one block")]
 mod unpooled;
 
-pub use any::{AnyBlock, AnyPool, AnyRawBlock, PoolNameError, STORAGES, STRATEGIES, Visitor, by_name, visit};
+pub use any::{
+    AnyBlock, AnyPool, AnyRawBlock, PoolNameError, PoolVisitor, STORAGES, STRATEGIES, by_name, with_pool,
+};
 pub use buddy::{Buddy, Growth};
 pub use magazine::Magazine;
 pub use paper::{Buddy1, Buddy1Lists, Buddy2, Buddy2Lists, PaperBlock, PrivateStorage};

@@ -12,7 +12,7 @@ fn pool() -> Magazine<Heap> {
 fn filled_bytes_are_readable() {
     let mut written = FilledBlock::new(pool().alloc(64).unwrap());
     written.extend_from_slice(&[1; 60]).unwrap();
-    assert_eq!(written.extend_from_slice(&[2; 5]), Err(Overflow { needed: 5, left: 4 }));
+    assert_eq!(written.extend_from_slice(&[2; 5]), Err(Overflow { needed: 5, available: 4 }));
     assert_eq!(written.write(&[2; 5]).unwrap(), 4);
     assert!(written.write_all(&[3]).is_err());
     written.as_mut()[0] = 9;

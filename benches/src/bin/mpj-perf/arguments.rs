@@ -306,7 +306,7 @@ impl Program {
 
 fn bind(text: &str) -> Result<Bind, String> {
     let mut config = Config::default();
-    config.read(&BIND, text).map_err(|_| "expected auto, core or none".to_owned())?;
+    config.set_text(&BIND, text).map_err(|_| "expected auto, core or none".to_owned())?;
     Ok(config.choice(&BIND))
 }
 

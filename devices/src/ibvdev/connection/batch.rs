@@ -26,7 +26,7 @@ impl QpConnection {
         head: &[u8],
         write: impl FnOnce(&mut [MaybeUninit<u8>]),
     ) -> Result<(), PostError> {
-        if head.len() > HEAD_MAX || HEADER + entry.len() > self.sizes.slot {
+        if head.len() > HEAD_MAX || HEADER + entry.len() > self.sizes.max_message {
             return Err(PostError::Unsupported);
         }
         let batch = match &mut sending.batch {
@@ -44,7 +44,7 @@ impl QpConnection {
         };
         // SAFETY: the work request that used the slot before has completed. The batch owns the slot until it is sent,
         // and the lock is held.
-        let room = unsafe { sending.slots.room(batch.slot) };
+        let room = unsafe { sending.slots.bytes_mut(batch.slot) };
         let room = &mut room[batch.len..batch.len + entry.len()];
         let (front, rest) = room.split_at_mut(ENTRY);
         let (to_head, to_body) = rest.split_at_mut(head.len());
@@ -63,9 +63,9 @@ impl QpConnection {
         }
         let (header, taken) = self.header(IbvFrameKind::Batch, 0);
         // SAFETY: the batch owns the slot until it is sent, and the lock is held.
-        let room = unsafe { sending.slots.room(slot) };
+        let room = unsafe { sending.slots.bytes_mut(slot) };
         room[..HEADER].write_copy_of_slice(&header);
-        let piece = sending.slots.piece(slot, len);
+        let piece = sending.slots.send_sge(slot, len);
         // SAFETY: the slot is not used again before the work request has completed, and its memory is freed after the
         // queue pair.
         unsafe { self.post_send(sending, piece) }?;

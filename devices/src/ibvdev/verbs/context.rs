@@ -33,7 +33,7 @@ impl fmt::Debug for Context {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The maximum number of work requests in a queue.
-    pub(crate) queue: usize,
+    pub(crate) max_work_requests: usize,
     /// The maximum number of entries in a completion queue.
     pub(crate) completions: usize,
     /// The maximum number of work requests in a shared receive queue.
@@ -60,7 +60,7 @@ pub(crate) struct Port {
     /// The number of entries in its table of partition keys.
     pub(crate) pkeys: u16,
     /// The maximum length of a message in bytes.
-    pub(crate) message: usize,
+    pub(crate) max_message: usize,
 }
 
 /// An event of a device.
@@ -162,7 +162,7 @@ impl Context {
         let size = |value: c_int| usize::try_from(value).unwrap_or(0);
         let reads = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(0, 255);
         Ok(Limits {
-            queue: size(attr.max_qp_wr),
+            max_work_requests: size(attr.max_qp_wr),
             completions: size(attr.max_cqe),
             shared_queue: size(attr.max_srq_wr),
             reads: u8::try_from(reads).unwrap_or(0),
@@ -188,7 +188,7 @@ impl Context {
             lid: attr.lid,
             gids: u32::try_from(attr.gid_table).unwrap_or(0),
             pkeys: attr.pkey_table,
-            message: attr.max_message as usize,
+            max_message: attr.max_message as usize,
         })
     }
 

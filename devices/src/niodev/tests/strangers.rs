@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-use super::super::address::{NioCard, explain, host};
+use super::super::address::{NioCard, explain, listen_ip};
 use super::super::frame::{BODY_MAX, HEADER, NioHeader};
 use super::super::half_open;
 use super::super::half_open_table::STRANGERS;
@@ -339,7 +339,7 @@ fn invalid_addresses_are_refused_and_errors_give_advice() {
 
 #[test]
 fn only_addresses_of_this_host_can_be_listened_on() {
-    assert!(host(None).is_ok() && host(Some("127.0.0.1")).is_ok());
+    assert!(listen_ip(None).is_ok() && listen_ip(Some("127.0.0.1")).is_ok());
     let unusable: [(&str, &str); 6] = [
         ("", "is not an address"),
         ("localhost", "is not an address"),
@@ -350,7 +350,7 @@ fn only_addresses_of_this_host_can_be_listened_on() {
         ("240.0.0.77", "not an address of this host"),
     ];
     for (named, why) in unusable {
-        let refused = host(Some(named)).unwrap_err();
+        let refused = listen_ip(Some(named)).unwrap_err();
         assert!(
             refused.starts_with(&format!("MPJ_NIO_LISTEN_ADDRESS={named} ")) && refused.contains(why),
             "{refused}"

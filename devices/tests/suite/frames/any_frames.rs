@@ -2,10 +2,10 @@ use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Pattern, Started};
 use proptest::prelude::*;
 
-use super::bench::{REST, WORLD};
 use super::device::Step;
-use super::head::*;
-use super::scene::{frame, scene};
+use super::fixture::{REST, WORLD};
+use super::head_encoding::*;
+use super::pending_ops::{frame, scene};
 
 fn edge() -> impl Strategy<Value = u64> {
     let edges =

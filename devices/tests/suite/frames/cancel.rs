@@ -3,12 +3,12 @@
 
 use mpj_devices::{ANY_SOURCE, Completion, Exit, Fault, Mode, Pattern, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::{EAGER_LIMIT, Step};
-use super::head::*;
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
 
-fn bench() -> Bench {
-    let bench = Bench::new();
+fn bench() -> Fixture {
+    let bench = Fixture::new();
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
@@ -20,7 +20,7 @@ fn pending(started: Started) -> Completion {
     }
 }
 
-fn cancel(bench: &Bench, completion: &Completion) -> bool {
+fn cancel(bench: &Fixture, completion: &Completion) -> bool {
     bench.engine.cancel(&bench.world, completion)
 }
 
@@ -42,12 +42,12 @@ fn posted_receive_can_be_cancelled_and_a_matched_one_cannot() {
 fn cts_for_a_cancelled_body_is_answered_by_a_nack() {
     let bench = bench();
     let send = pending(bench.send(1, vec![1; 50_000], Mode::Standard).unwrap());
-    let (op, _) = bench.ops(1, RTS)[0];
+    let (op, _) = bench.take_ops(1, RTS)[0];
     assert!(cancel(&bench, &send));
     assert_eq!(send.outcome(), CANCELLED);
     assert!(!cancel(&bench, &send), "it is complete");
     bench.play([Step::Frame(1, reply(CTS, 0, op, 99), vec![])]);
-    assert_eq!(bench.ops(1, NACK), [(99, 0)]);
+    assert_eq!(bench.take_ops(1, NACK), [(99, 0)]);
     bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
     assert_eq!(bench.death(), None);
     bench.engine.close();
@@ -57,7 +57,7 @@ fn cts_for_a_cancelled_body_is_answered_by_a_nack() {
 fn requested_body_cannot_be_cancelled() {
     let bench = bench();
     let send = pending(bench.send(1, vec![1; 50_000], Mode::Standard).unwrap());
-    let (op, _) = bench.ops(1, RTS)[0];
+    let (op, _) = bench.take_ops(1, RTS)[0];
     bench.stop_endpoints(true);
     bench.play([Step::Frame(1, reply(CTS, 0, op, 99), vec![])]);
     assert!(!cancel(&bench, &send));
@@ -72,7 +72,7 @@ fn requested_body_cannot_be_cancelled() {
 fn sent_synchronous_message_can_be_cancelled() {
     let bench = bench();
     let send = pending(bench.send(1, vec![1; 100], Mode::Synchronous).unwrap());
-    let (op, _) = bench.ops(1, EAGER_SYNC)[0];
+    let (op, _) = bench.take_ops(1, EAGER_SYNC)[0];
     assert!(cancel(&bench, &send));
     assert_eq!(send.outcome(), CANCELLED);
     bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
@@ -131,7 +131,7 @@ fn receive_of_a_cancelled_body_reports_the_cause() {
         let bench = bench();
         let posted = bench.post_bytes(1, 30_000);
         bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-        let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+        let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
         exit.into_iter().for_each(|exit| bench.roster.report(1, exit));
         bench.play([Step::Frame(1, nack(WORLD, mine), vec![])]);
         assert_eq!(posted.finish().unwrap().0, Err(fault));

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use mpj_devices::{Channel, Completion, Fault, Mode, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::{EAGER_LIMIT, Sent, Step};
-use super::head::*;
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
 
 const SUB: u64 = 50;
 
-fn bench() -> Bench {
-    let bench = Bench::new();
+fn bench() -> Fixture {
+    let bench = Fixture::new();
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
 
-fn join(bench: &Bench, context: u64) -> Arc<Channel> {
+fn join(bench: &Fixture, context: u64) -> Arc<Channel> {
     bench.engine.join(context, [0, 1].into_iter().collect(), 0).unwrap()
 }
 
@@ -87,7 +87,7 @@ fn cts_for_a_cancelled_send_is_answered_by_a_nack() {
             bench.play([frame(bind(7, SUB, 1))]);
         }
         let send = pending(bench.send_on(&sub, 1, vec![1; 50_000], Mode::Standard));
-        let (op, _) = bench.ops(1, RTS)[0];
+        let (op, _) = bench.take_ops(1, RTS)[0];
         assert!(bench.engine.cancel(&sub, &send));
         if freed {
             bench.engine.free(&sub);
@@ -238,7 +238,7 @@ fn queued_frames_of_a_freed_channel_fail_with_their_peer() {
     bench.engine.free(&sub);
     let other = join(&bench, 60);
     assert!(short.outcome().is_none());
-    super::bench::dies(&bench, 1);
+    super::fixture::report_death(&bench, 1);
     bench.play([]);
     for send in [long, short] {
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use mpj_devices::{Coalesce, Mode, Sent, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::Step;
-use super::head::{EAGER, FIN, bind, eager_sync};
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::{EAGER, FIN, bind, eager_sync};
 
 /// A bench whose endpoints coalesce frames, and which has sent messages to ranks 1 and 2.
-fn bench() -> Bench {
-    let bench = Bench::new();
+fn bench() -> Fixture {
+    let bench = Fixture::new();
     for rank in [1, 2] {
         assert!(bench.send(rank, vec![0], Mode::Standard).is_ok());
     }
@@ -20,11 +20,11 @@ fn bench() -> Bench {
     bench
 }
 
-fn bodies(bench: &Bench, to: u32) -> Vec<u8> {
+fn bodies(bench: &Fixture, to: u32) -> Vec<u8> {
     bench.sent().into_iter().filter(|sent| sent.0 == to).flat_map(|sent| sent.2).collect()
 }
 
-fn start(bench: &Bench) {
+fn start(bench: &Fixture) {
     for byte in 1..=3 {
         assert!(matches!(bench.send_from(1, &[byte], Coalesce::Allowed), Sent::Coalesced));
     }

@@ -8,9 +8,9 @@ use mpj_devices::config::{Config, EAGER_CREDIT_TOTAL};
 use mpj_devices::{Buf, Channel, Coalesce, Fault, Mode, Pattern, Source};
 use mpj_pool::Pool;
 
-use super::bench::{Bench, REST, WORLD, dies};
 use super::device::{EAGER_LIMIT, Gets, Step};
-use super::head::*;
+use super::fixture::{Fixture, REST, WORLD, report_death};
+use super::head_encoding::*;
 
 /// The eager credit of a peer, the credit that a message uses in addition to its body, and the limit of messages
 /// without a reply.
@@ -18,24 +18,24 @@ const CREDIT_BYTES: u64 = 8 << 20;
 const EACH: u64 = 64;
 const WINDOW: u64 = 1 << 20;
 
-fn bench() -> Bench {
+fn bench() -> Fixture {
     bench_of(&Config::default())
 }
 
-fn bench_of(config: &Config) -> Bench {
-    let bench = Bench::set(Gets::None, config);
+fn bench_of(config: &Config) -> Fixture {
+    let bench = Fixture::with_config(Gets::None, config);
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
 
-fn cause(bench: &Bench) -> String {
+fn cause(bench: &Fixture) -> String {
     match bench.roster.first_death().expect("a death").exit {
         mpj_devices::Exit::Died(cause) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-fn granted(bench: &Bench) -> u64 {
+fn granted(bench: &Fixture) -> u64 {
     let to_1 = |s: &&super::device::Sent| s.0 == 1 && s.1[0] == CREDIT;
     bench.sent().iter().filter(to_1).map(|s| word(&s.1, 32)).sum()
 }
@@ -182,7 +182,7 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
     for _ in 0..WINDOW {
         drop(send().unwrap());
         if ops.len() < 2 {
-            ops.extend(bench.ops(1, RTS));
+            ops.extend(bench.take_ops(1, RTS));
         } else {
             bench.sent();
         }
@@ -199,13 +199,13 @@ fn sends_beyond_the_rts_limit_fail_at_the_sender() {
 }
 
 /// A rank of four with a budget of 1 MiB: each peer begins with 128 KiB, and 512 KiB remain for growth.
-fn small_budget() -> Bench {
+fn small_budget() -> Fixture {
     let mut config = Config::default();
     config.set(&EAGER_CREDIT_TOTAL, 1 << 20).unwrap();
     bench_of(&config)
 }
 
-const EAGER_FRAME: u8 = super::head::EAGER;
+const EAGER_FRAME: u8 = super::head_encoding::EAGER;
 
 const GRANT: u64 = 0;
 const RECALL: u64 = 1;
@@ -230,7 +230,7 @@ impl Busy {
     }
 
     /// Sends as much as the credit allows, and receives it. Returns the credit before.
-    fn send(&mut self, bench: &Bench) -> u64 {
+    fn send(&mut self, bench: &Fixture) -> u64 {
         let cost = EAGER_LIMIT as u64 + EACH;
         let (credit, messages) = (self.credit, self.credit / cost);
         for _ in 0..messages {
@@ -249,7 +249,7 @@ impl Busy {
         credit
     }
 
-    fn give_back(&mut self, bench: &Bench, bytes: u64) {
+    fn give_back(&mut self, bench: &Fixture, bytes: u64) {
         self.credit -= bytes;
         bench.play([Step::Frame(self.rank, reply(CREDIT, 0, RETURN, bytes), vec![])]);
     }
@@ -263,7 +263,7 @@ struct Two {
 
 impl Two {
     /// Lets the first peer use up the budget, and the second one request credit.
-    fn play(bench: &Bench) -> Self {
+    fn play(bench: &Fixture) -> Self {
         let rest = bench.engine.join(REST, [0, 2].into_iter().collect(), 0).unwrap();
         bench.play([Step::Frame(2, bind(40, REST, 1), vec![])]);
         let idle = Busy::new(1, 0, Arc::clone(&bench.world), 1);
@@ -278,7 +278,7 @@ impl Two {
     }
 
     /// Lets the second peer send until credit of the first one was recalled `times` times.
-    fn until_recalled(&mut self, bench: &Bench, times: usize) {
+    fn until_recalled(&mut self, bench: &Fixture, times: usize) {
         for _ in 0..100 {
             if self.idle.recalled.len() < times {
                 self.max_burst(bench, 1);
@@ -287,7 +287,7 @@ impl Two {
         assert_eq!(self.idle.recalled.len(), times, "its credit is not recalled");
     }
 
-    fn handle_credit_frames(&mut self, bench: &Bench) {
+    fn handle_credit_frames(&mut self, bench: &Fixture) {
         for (to, head, _) in bench.sent().iter().filter(|sent| sent.1[0] == CREDIT) {
             let peer = if *to == 1 { &mut self.idle } else { &mut self.busy };
             match word(head, 24) {
@@ -299,7 +299,7 @@ impl Two {
     }
 
     /// Lets the second peer send `times` times; returns the largest credit that it had.
-    fn max_burst(&mut self, bench: &Bench, times: usize) -> u64 {
+    fn max_burst(&mut self, bench: &Fixture, times: usize) -> u64 {
         let mut most = 0;
         for _ in 0..times {
             most = most.max(self.busy.send(bench));
@@ -349,7 +349,7 @@ fn recalled_credit_of_a_dead_peer_is_reclaimed_once() {
         if let Some(bytes) = returned {
             two.idle.give_back(&bench, bytes);
         }
-        dies(&bench, 1);
+        report_death(&bench, 1);
         bench.play([]);
         two.idle.credit = u64::MAX;
         two.idle.give_back(&bench, 512 << 10);
@@ -394,11 +394,11 @@ fn recalled_credit_is_returned_once() {
     let left = CREDIT_BYTES - cost;
     for (asked, given) in [(1 << 20, 1 << 20), (0, 0), (u64::MAX, left - (1 << 20)), (5, 0)] {
         bench.play([Step::Frame(1, reply(CREDIT, 0, RECALL, asked), vec![])]);
-        assert_eq!(bench.ops(1, CREDIT), [(RETURN, given)], "{asked}");
+        assert_eq!(bench.take_ops(1, CREDIT), [(RETURN, given)], "{asked}");
     }
     // Without credit messages go by rendezvous, until credit is granted again.
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
-    assert_eq!(bench.ops(1, RTS).len(), 1);
+    assert_eq!(bench.take_ops(1, RTS).len(), 1);
     bench.play([Step::Frame(1, reply(CREDIT, 0, GRANT, cost), vec![])]);
     bench.send(1, vec![1; 1000], Mode::Standard).unwrap();
     assert_eq!(bench.sent().iter().filter(|sent| sent.1[0] == EAGER_FRAME).count(), 1);

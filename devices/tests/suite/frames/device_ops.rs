@@ -6,20 +6,20 @@ use std::sync::atomic::Ordering;
 
 use mpj_devices::{Completion, Exit, Fault, Mode, Started};
 
-use super::bench::{Bench, Posted, WORLD};
 use super::device::{EAGER_LIMIT, FRAGMENT, Gets, KEY, PIECE, StartedOp, Step, Wire, fetched, lock};
-use super::head::*;
+use super::fixture::{Fixture, Posted, WORLD};
+use super::head_encoding::*;
 
 const LEN: usize = 2 * PIECE + 100;
 
 /// A bench whose device starts device ops, and whose peers have bound the world.
-fn bench() -> Bench {
-    let bench = Bench::with(Gets::Start);
+fn bench() -> Fixture {
+    let bench = Fixture::with(Gets::Start);
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
 
-fn ops(bench: &Bench) -> Vec<StartedOp> {
+fn ops(bench: &Fixture) -> Vec<StartedOp> {
     lock(&bench.wire.ops).clone()
 }
 
@@ -32,7 +32,7 @@ fn body(len: usize) -> Vec<u8> {
 }
 
 /// Returns a receive that has matched an RTS of `LEN` bytes, and the pending gets into its memory.
-fn getting(bench: &Bench) -> (Posted, Vec<StartedOp>) {
+fn getting(bench: &Fixture) -> (Posted, Vec<StartedOp>) {
     let posted = bench.post_bytes(1, LEN);
     bench.play([Step::Frame(1, rts(0, 5, LEN as u64), vec![1, 2, 3])]);
     let ops = ops(bench);
@@ -48,7 +48,7 @@ fn is_complete(posted: &Posted) -> bool {
     posted.completion().unwrap().outcome().is_some()
 }
 
-fn send(bench: &Bench, len: usize, mode: Mode) -> Completion {
+fn send(bench: &Fixture, len: usize, mode: Mode) -> Completion {
     match bench.send(1, vec![3; len], mode).unwrap() {
         Started::Pending(completion) => completion,
         Started::Done(_) => panic!("it has ended already"),
@@ -56,7 +56,7 @@ fn send(bench: &Bench, len: usize, mode: Mode) -> Completion {
 }
 
 /// Sends an RTS and calls `then`. Returns the send, and the token under which its memory is being quiesced.
-fn quiescing(bench: &Bench, then: impl FnOnce(&Completion)) -> (Completion, u64) {
+fn quiescing(bench: &Fixture, then: impl FnOnce(&Completion)) -> (Completion, u64) {
     let send = send(bench, LEN, Mode::Standard);
     then(&send);
     let [token] = lock(&bench.wire.quiescing)[..] else { panic!("one quiesce") };
@@ -75,10 +75,10 @@ fn pieces_complete_in_any_order() {
         let (posted, ops) = getting(&bench);
         for (nth, at) in order.into_iter().enumerate() {
             assert!(!is_complete(&posted), "{nth} pieces have landed");
-            assert_eq!(bench.ops(1, FIN), []);
+            assert_eq!(bench.take_ops(1, FIN), []);
             bench.play([Step::Completed(ops[at].token, true)]);
         }
-        assert_eq!(bench.ops(1, FIN), [(5, 0)], "FIN: all pieces are complete");
+        assert_eq!(bench.take_ops(1, FIN), [(5, 0)], "FIN: all pieces are complete");
         let (outcome, memory) = posted.finish().unwrap();
         assert_eq!((outcome.unwrap().bytes, memory == body(LEN)), (LEN, true));
         assert_eq!(registrations(&bench.wire), 1);
@@ -100,7 +100,7 @@ fn unexpected_rts_is_fetched_when_it_is_received() {
     for (len, key) in [(100, vec![]), (0, vec![1; 20])] {
         let posted = bench.post_bytes(1, 100);
         bench.play([Step::Frame(1, rts(0, 6, len), key)]);
-        let [(6, mine)] = bench.ops(1, CTS)[..] else { panic!("a CTS") };
+        let [(6, mine)] = bench.take_ops(1, CTS)[..] else { panic!("a CTS") };
         bench.play([Step::Frame(1, reply(DATA, 0, mine, 0), vec![1; len as usize])]);
         assert_eq!(posted.finish().unwrap().0.unwrap().bytes, len as usize);
     }
@@ -141,9 +141,9 @@ fn failed_get_is_refetched_when_no_piece_is_in_progress() {
     bench.play([Step::Completed(ops[1].token, false), Step::Completed(ops[0].token, true)]);
     // A piece is still being written: data that the peer sends now must not go to the same memory.
     bench.play([Step::Frame(1, reply(DATA, 0, 1 << 32, 0), vec![7; 900])]);
-    assert_eq!(bench.ops(1, CTS), []);
+    assert_eq!(bench.take_ops(1, CTS), []);
     bench.play([Step::Completed(ops[2].token, true)]);
-    let [(5, mine)] = bench.ops(1, CTS)[..] else { panic!("a CTS for operation 5") };
+    let [(5, mine)] = bench.take_ops(1, CTS)[..] else { panic!("a CTS for operation 5") };
     for (i, part) in vec![4; LEN].chunks(FRAGMENT).enumerate() {
         bench.play([Step::Frame(1, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part.to_vec())]);
     }
@@ -175,7 +175,7 @@ fn rejected_gets_are_retried() {
 #[test]
 fn long_gets_post_a_few_pieces_per_pass() {
     const MANY: usize = 100;
-    let bench = Bench::with(Gets::Now);
+    let bench = Fixture::with(Gets::Now);
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
     let posted = [bench.post_bytes(1, MANY * PIECE), bench.post_bytes(1, PIECE + 1)];
     let sizes = [MANY * PIECE, PIECE + 1];
@@ -192,7 +192,7 @@ fn long_gets_post_a_few_pieces_per_pass() {
         passes += 1;
     }
     assert!(passes > 3);
-    assert_eq!(bench.ops(1, FIN), [(5, 0), (6, 0)]);
+    assert_eq!(bench.take_ops(1, FIN), [(5, 0), (6, 0)]);
     for (posted, len) in posted.into_iter().zip(sizes) {
         assert!(posted.finish().expect("the receive completes with its last piece").1 == body(len));
     }
@@ -224,7 +224,7 @@ fn operations_that_never_complete_do_not_block_close() {
     let bench = bench();
     let (posted, _) = getting(&bench);
     let zcopy = send(&bench, LEN, Mode::Standard);
-    let (op, _) = bench.ops(1, RTS)[0];
+    let (op, _) = bench.take_ops(1, RTS)[0];
     bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
     let exposed = send(&bench, LEN, Mode::Standard);
     bench.play([Step::Lost(1)]);
@@ -233,7 +233,7 @@ fn operations_that_never_complete_do_not_block_close() {
         assert!(send.outcome().is_none(), "a device or a peer may still touch it");
     }
     assert!(!is_complete(&posted));
-    let (wire, Bench { engine, world, .. }) = (Arc::clone(&bench.wire), bench);
+    let (wire, Fixture { engine, world, .. }) = (Arc::clone(&bench.wire), bench);
     drop(world);
     drop(engine);
     assert!(dead(posted.finish().unwrap().0.err().map(Err).as_ref()));
@@ -267,7 +267,7 @@ fn cancelled_send_completes_when_its_memory_is_quiesced() {
     bench.play([Step::Completed(token, true), Step::Quiesced(token ^ 1 << 40)]);
     assert!(send.outcome().is_none(), "those tokens are not the quiesce");
     // A CTS or FIN for a message that is being quiesced has no effect.
-    let (op, _) = bench.ops(1, RTS)[0];
+    let (op, _) = bench.take_ops(1, RTS)[0];
     bench.play([Step::Frame(1, reply(FIN, 0, op, 0), vec![])]);
     assert!(send.outcome().is_none());
     assert_eq!(registrations(&bench.wire), 0);
@@ -292,7 +292,7 @@ fn zcopy_send_completes_after_its_last_piece() {
     for failing in [None, Some(0), Some(1)] {
         let bench = bench();
         let send = send(&bench, LEN, Mode::Standard);
-        let (op, _) = bench.ops(1, RTS)[0];
+        let (op, _) = bench.take_ops(1, RTS)[0];
         bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![])]);
         let data: Vec<u8> =
             bench.sent().into_iter().filter(|sent| sent.1[0] == DATA).flat_map(|s| s.2).collect();
@@ -316,7 +316,7 @@ fn zcopy_send_completes_after_its_last_piece() {
 fn death_completes_a_zcopy_send_after_its_last_piece() {
     let bench = bench();
     let send = send(&bench, LEN, Mode::Standard);
-    let (op, _) = bench.ops(1, RTS)[0];
+    let (op, _) = bench.take_ops(1, RTS)[0];
     bench.play([Step::Frame(1, reply(CTS, 0, op, 9), vec![]), Step::Lost(1)]);
     let ops = ops(&bench);
     for it in &ops {

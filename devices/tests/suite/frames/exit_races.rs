@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mpj_devices::{Exit, Fault, Mode, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::Step;
-use super::head::*;
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
 
 /// A thread sends while another one learns that the receiver has exited. In whatever order this happens, nothing is
 /// posted to the endpoint after `peer_gone`, and every send completes.
@@ -14,7 +14,7 @@ use super::head::*;
 fn nothing_is_posted_after_peer_gone() {
     let exits = [Exit::Left, Exit::Died("elsewhere".into())];
     for (round, exit) in (0..100).flat_map(|round| exits.iter().map(move |exit| (round, exit.clone()))) {
-        let bench = Bench::new();
+        let bench = Fixture::new();
         bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
         bench.send(1, vec![1; 10], Mode::Standard).unwrap();
         let has_begun = AtomicBool::new(false);

@@ -3,16 +3,16 @@
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::{EAGER_LIMIT, Gets, Step};
-use super::head::*;
-use super::scene::{Scene, frame, scene};
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
+use super::pending_ops::{PendingOps, frame, scene};
 
 type Steps = Vec<Step>;
 
 #[test]
 fn sender_of_a_malformed_frame_is_reported_dead() {
-    type Make = fn(&Scene) -> Steps;
+    type Make = fn(&PendingOps) -> Steps;
     let cases: &[(&str, Make)] = &[
         ("no head", |_| vec![frame(vec![], 0)]),
         ("a short head", |_| vec![frame(vec![2; 7], 0)]),
@@ -92,7 +92,7 @@ fn replies_to_completed_operations_are_ignored() {
     }
     assert_eq!(scene.bench.death(), None);
     // The operations still work.
-    let Scene { bench, rendezvous, sync, send, recv, sends, .. } = scene;
+    let PendingOps { bench, rendezvous, sync, send, recv, sends, .. } = scene;
     bench.play([frame(reply(DATA, 0, recv, 0), 900), frame(reply(FIN, 0, sync, 0), 0)]);
     bench.play([frame(reply(CTS, 0, send, 5), 0)]);
     let (outcome, memory) = rendezvous.finish().unwrap();
@@ -107,7 +107,7 @@ fn replies_to_completed_operations_are_ignored() {
 
 #[test]
 fn excess_credit_grants_no_more_than_the_limit() {
-    let bench = Bench::new();
+    let bench = Fixture::new();
     bench.play([frame(bind(0, WORLD, 1), 0)]);
     for _ in 0..3 {
         bench.play([frame(reply(CREDIT, 0, 0, u64::MAX), 0)]);
@@ -123,7 +123,7 @@ fn excess_credit_grants_no_more_than_the_limit() {
 #[test]
 fn absurd_rendezvous_length_fails_only_its_receive() {
     for get in [false, true] {
-        let bench = Bench::with(if get { Gets::Fail } else { Gets::None });
+        let bench = Fixture::with(if get { Gets::Fail } else { Gets::None });
         let posted = bench.post_bytes(ANY_SOURCE, 100);
         bench.play([frame(bind(0, WORLD, 1), 0), frame(rts(0, 9, u64::MAX), 8)]);
         let (outcome, memory) = posted.finish().unwrap();
@@ -136,7 +136,7 @@ fn absurd_rendezvous_length_fails_only_its_receive() {
         assert!(matches!(outcome, Err(Fault::Truncated { .. })));
         // A key whose memory was revoked: the receiver requests the body in frames instead.
         let posted = bench.post_bytes(1, 100);
-        let (op, mine) = bench.ops(1, CTS)[0];
+        let (op, mine) = bench.take_ops(1, CTS)[0];
         assert_eq!(op, 10);
         bench.play([frame(reply(DATA, 0, mine, 0), 60)]);
         assert_eq!(posted.finish().unwrap().0.unwrap().bytes, 60);
@@ -158,7 +158,7 @@ fn invalid_types_match_no_receive() {
         (Primitive::F64 as u8, [0; 4]),
     ] {
         for shape in [real(), pair.clone(), Datatype::primitive(Primitive::Bool)] {
-            let bench = Bench::new();
+            let bench = Fixture::new();
             let posted = bench.post(&bench.world, Pattern { source: 1, tag: 1 }, shape, 16 * 16, 16);
             bench.play([frame(bind(0, WORLD, 1), 0), frame(head(2, code, 0, 1, words), 13)]);
             let (outcome, memory) = posted.finish().unwrap();
@@ -170,7 +170,7 @@ fn invalid_types_match_no_receive() {
 
 #[test]
 fn forged_rank_is_reported_after_the_join() {
-    let bench = Bench::new();
+    let bench = Fixture::new();
     bench.play([frame(bind(5, 70, 2), 0), frame(eager(5), 8), frame(rts(5, 1, 50_000), 8)]);
     bench.play([Step::Frame(2, bind(6, 70, 2), vec![]), Step::Frame(2, eager(6), b"mine".to_vec())]);
     let late = bench.engine.join(70, [0, 1, 2].into_iter().collect(), 0).unwrap();
@@ -187,7 +187,7 @@ fn forged_rank_is_reported_after_the_join() {
 fn premature_reply_does_not_free_a_queued_synchronous_send() {
     let op = 1 << 32;
     for answered in [reply(FIN, 0, op, 0), refusal(WORLD, op)] {
-        let bench = Bench::new();
+        let bench = Fixture::new();
         bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
         bench.stop_endpoints(true);
         let Started::Pending(send) = bench.send(1, vec![7; 100], Mode::Synchronous).unwrap() else {
@@ -197,7 +197,7 @@ fn premature_reply_does_not_free_a_queued_synchronous_send() {
         assert!(matches!(send.outcome(), Some(Err(Fault::Dead { rank: 1, .. }))), "{send:?}");
         bench.stop_endpoints(false);
         bench.play([]);
-        assert_eq!(bench.ops(1, EAGER_SYNC), [], "sent from memory that was given back");
+        assert_eq!(bench.take_ops(1, EAGER_SYNC), [], "sent from memory that was given back");
         bench.assert_others_communicate();
     }
 }

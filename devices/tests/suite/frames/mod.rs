@@ -3,7 +3,6 @@
 //! outside of a buffer. It reports a peer that breaks the protocol, and communicates with the other peers.
 
 mod any_frames;
-mod bench;
 mod bidirectional;
 mod cancel;
 mod channels;
@@ -12,11 +11,12 @@ mod credit;
 mod device;
 mod device_ops;
 mod exit_races;
-mod head;
+mod fixture;
+mod head_encoding;
 mod hostile;
 mod nack_causes;
 mod partial_bodies;
-mod regions;
-mod scene;
+mod pending_ops;
+mod pool_regions;
 mod streaming;
 mod waiting;

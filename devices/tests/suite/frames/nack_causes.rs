@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use mpj_devices::{Channel, Completion, Exit, Fault, Group, Mode, Started};
 
-use super::bench::{Bench, WORLD};
 use super::device::Step;
-use super::head::*;
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
 
 /// A channel of ranks 0 and 1.
 const PAIR: u64 = 11;
@@ -24,8 +24,8 @@ fn abandoned(rank: u32, dead: u32) -> Fault {
     Fault::Abandoned { rank: Some(rank), dead, cause: "was killed".into() }
 }
 
-fn bench() -> (Bench, Arc<Channel>) {
-    let bench = Bench::new();
+fn bench() -> (Fixture, Arc<Channel>) {
+    let bench = Fixture::new();
     let pair = bench.engine.join(PAIR, Group::Range { first: 0, len: 2 }, 0).unwrap();
     (bench, pair)
 }
@@ -42,7 +42,7 @@ fn pending(started: Result<Started, Fault>) -> Completion {
     }
 }
 
-fn last_op(bench: &Bench) -> u64 {
+fn last_op(bench: &Fixture) -> u64 {
     bench.sent().iter().filter(|sent| sent.1[0] != BIND).map(|sent| word(&sent.1, 24)).next_back().unwrap()
 }
 
@@ -98,7 +98,7 @@ fn receive_of_a_cancelled_body_waits_for_the_death_that_the_nack_names() {
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
     let posted = bench.post_bytes(1, 30_000);
     bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     bench.play([Step::Frame(1, head(NACK, 0, 0, 0, [WORLD, 3, mine, 0]), vec![])]);
     assert_eq!(posted.completion().unwrap().outcome(), None);
     bench.roster.report(2, died());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use mpj_datatypes::{Datatype, Primitive};
 use mpj_devices::{Channel, Exit, Fault, Pattern};
 
-use super::bench::{Bench, Posted, WORLD};
 use super::device::{Gets, Step};
-use super::head::*;
+use super::fixture::{Fixture, Posted, WORLD};
+use super::head_encoding::*;
 
 const SUB: u64 = 50;
 const LEN: usize = 30_000;
@@ -16,14 +16,14 @@ const LEN: usize = 30_000;
 const BAD: u8 = 0xdb;
 
 /// A bench whose peer 1 has bound channel 0 to the world and channel 1 to `SUB`, the channel of ranks 0 and 1.
-fn bench(gets: Gets) -> (Bench, Arc<Channel>) {
-    let bench = Bench::with(gets);
+fn bench(gets: Gets) -> (Fixture, Arc<Channel>) {
+    let bench = Fixture::with(gets);
     let sub = bench.engine.join(SUB, [0, 1].into_iter().collect(), 0).unwrap();
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![]), Step::Frame(1, bind(1, SUB, 1), vec![])]);
     (bench, sub)
 }
 
-fn post(bench: &Bench, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
+fn post(bench: &Fixture, channel: &Arc<Channel>, primitive: Primitive) -> Posted {
     let shape = Datatype::primitive(primitive);
     bench.post(channel, Pattern { source: 1, tag: 1 }, shape, LEN, LEN / primitive.size())
 }
@@ -34,12 +34,12 @@ fn of(primitive: Primitive, mut head: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns a pending rendezvous receive of bools, and its operation number.
-fn rendezvous(gets: Gets) -> (Bench, Arc<Channel>, Posted, u64) {
+fn rendezvous(gets: Gets) -> (Fixture, Arc<Channel>, Posted, u64) {
     let (bench, sub) = bench(gets);
     let posted = post(&bench, &sub, Primitive::Bool);
     let head = of(Primitive::Bool, rts(1, 5, LEN as u64));
     bench.play([Step::Frame(1, head, vec![1; 8])]);
-    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     (bench, sub, posted, mine)
 }
 

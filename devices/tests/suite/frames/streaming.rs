@@ -3,12 +3,12 @@
 use mpj_datatypes::Datatype;
 use mpj_devices::{ANY_SOURCE, Fault, Mode, Pattern};
 
-use super::bench::{Bench, WORLD, dies};
 use super::device::{EAGER_LIMIT, FRAGMENT, Step};
-use super::head::*;
+use super::fixture::{Fixture, WORLD, report_death};
+use super::head_encoding::*;
 
-fn bench() -> Bench {
-    let bench = Bench::new();
+fn bench() -> Fixture {
+    let bench = Fixture::new();
     bench.play((1..4).map(|rank| Step::Frame(rank, bind(0, WORLD, rank), vec![])));
     bench
 }
@@ -59,11 +59,11 @@ fn receive_posted_during_the_body_gets_it() {
     bench.play(pieces(1, &data(500)));
     let posted = bench.post_bytes(1, 600);
     let next = bench.post_bytes(1, 600);
-    assert_eq!(bench.ops(1, FIN), [], "not matched yet");
+    assert_eq!(bench.take_ops(1, FIN), [], "not matched yet");
     bench.play([Step::Landed(1)]);
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!((outcome.unwrap().bytes, &memory[..500]), (500, &data(500)[..]));
-    assert_eq!(bench.ops(1, FIN), [(33, 0)], "FIN after the match");
+    assert_eq!(bench.take_ops(1, FIN), [(33, 0)], "FIN after the match");
     bench.play(streamed(1, eager(0), &data(3)));
     assert_eq!(next.finish().unwrap().0.unwrap().bytes, 3);
 }
@@ -109,7 +109,7 @@ fn streamed_bodies_count_as_copied() {
     assert_copied(100, "in pieces");
     let announced = bench.post_bytes(3, 30_000);
     bench.play([Step::Frame(3, rts(0, 5, 30_000), vec![])]);
-    let (_, mine) = bench.ops(3, CTS)[0];
+    let (_, mine) = bench.take_ops(3, CTS)[0];
     for (i, part) in data(30_000).chunks(FRAGMENT).enumerate() {
         bench.play(streamed(3, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part));
     }
@@ -127,7 +127,7 @@ fn truncated_message_is_dropped_and_the_next_is_received() {
     let (outcome, memory) = posted.finish().unwrap();
     assert_eq!(outcome, Err(Fault::Truncated { source: 1, tag: 1, sent: 100, room: 99 }));
     assert_eq!(memory, [0xaa; 99]);
-    assert_eq!(bench.ops(1, FIN), [(44, 0)]);
+    assert_eq!(bench.take_ops(1, FIN), [(44, 0)]);
     bench.play(streamed(1, eager(0), &data(100)));
     assert_eq!(next.finish().unwrap().1, data(100));
 }
@@ -152,7 +152,7 @@ fn rendezvous_bodies_arrive_as_streamed_data() {
     let bench = bench();
     let posted = bench.post_bytes(1, 30_000);
     bench.play([Step::Frame(1, rts(0, 5, 30_000), vec![])]);
-    let (5, mine) = bench.ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
+    let (5, mine) = bench.take_ops(1, CTS)[0] else { panic!("a CTS for operation 5") };
     let body = data(30_000);
     for (i, part) in body.chunks(FRAGMENT).enumerate() {
         bench.play(streamed(1, reply(DATA, 0, mine, (i * FRAGMENT) as u64), part));
@@ -195,7 +195,7 @@ fn death_elsewhere_does_not_free_memory_in_use() {
     let bench = bench();
     let posted = bench.post_bytes(1, 500);
     bench.play([Step::Begin(1, eager(0), 500), Step::Bytes(1, data(500)[..200].to_vec())]);
-    dies(&bench, 3);
+    report_death(&bench, 3);
     bench.play([]);
     assert!(posted.completion().is_some_and(|c| c.outcome().is_none()), "its memory is still written");
     bench.play([Step::Bytes(1, data(500)[200..].to_vec()), Step::Landed(1)]);
@@ -210,9 +210,9 @@ fn death_elsewhere_does_not_free_rendezvous_memory_in_use() {
         let bench = bench();
         let posted = bench.post_bytes(1, 500);
         bench.play([Step::Frame(1, rts(0, 5, 500), vec![])]);
-        let (_, mine) = bench.ops(1, CTS)[0];
+        let (_, mine) = bench.take_ops(1, CTS)[0];
         bench.play([Step::Begin(1, reply(DATA, 0, mine, 0), 500), Step::Bytes(1, data(200))]);
-        dies(&bench, 3);
+        report_death(&bench, 3);
         bench.play([]);
         if lost {
             bench.play([Step::Lost(1)]);
@@ -233,12 +233,12 @@ fn reported_death_aborts_the_body() {
         let posted = bench.post_bytes(1, 500);
         let head = if announced {
             bench.play([Step::Frame(1, rts(0, 5, 500), vec![])]);
-            reply(DATA, 0, bench.ops(1, CTS)[0].1, 0)
+            reply(DATA, 0, bench.take_ops(1, CTS)[0].1, 0)
         } else {
             eager(0)
         };
         bench.play([Step::Begin(1, head, 500), Step::Bytes(1, data(200))]);
-        dies(&bench, 1);
+        report_death(&bench, 1);
         bench.play([]);
         let (outcome, _) = posted.finish().expect("the receive ends with its sender");
         assert!(matches!(outcome, Err(Fault::Dead { rank: 1, .. })), "{outcome:?}");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use mpj_devices::{Fault, Mode, Pattern};
 
-use super::bench::Bench;
 use super::device::lock;
+use super::fixture::Fixture;
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -17,7 +17,7 @@ const BOUND: Duration = Duration::from_secs(60);
 fn wait_condition_can_cancel_while_another_thread_waits() {
     let (send, done) = channel();
     std::thread::spawn(move || {
-        let bench = Bench::new();
+        let bench = Fixture::new();
         let (holds, over) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -57,7 +57,7 @@ fn parked_thread_takes_over_a_released_progress_lock() {
     const TRIES: usize = 5;
     const ROUNDS: usize = 8;
     const SOON: Duration = Duration::from_millis(10);
-    let bench = Bench::new();
+    let bench = Fixture::new();
     let polls = || bench.wire.polls.load(Ordering::SeqCst);
     let polls_soon = |_| {
         let over = AtomicBool::new(false);
@@ -94,7 +94,7 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
     const TRIES: usize = 5;
     const ROUNDS: usize = 8;
     const SOON: Duration = Duration::from_millis(10);
-    let bench = Bench::new();
+    let bench = Fixture::new();
     bench.stop_endpoints(true);
     let polls = || bench.wire.polls.load(Ordering::SeqCst);
     let over = AtomicBool::new(false);
@@ -126,7 +126,7 @@ fn full_endpoint_wakes_a_sleeping_thread_of_the_rank() {
 /// A sleeping thread must wake up for each poll, which costs far more than the poll.
 #[test]
 fn long_waits_of_several_threads_poll_rarely() {
-    let (bench, over) = (Bench::new(), AtomicBool::new(false));
+    let (bench, over) = (Fixture::new(), AtomicBool::new(false));
     let began = Instant::now();
     // Counts the polls that come after the first 500 ms, in which the thread may spin.
     let wait = || {

@@ -10,8 +10,8 @@ use mpj_devices::conformance::CASES;
 
 use super::Test;
 use super::job::{kill, mpjrun, pid, run, start, watch};
+use super::message_programs::PROGRAMS;
 use super::program::say;
-use super::programs::PROGRAMS;
 
 pub(crate) const TESTS: &[Test] = &[
     ("each_pair_of_ranks_uses_the_device_between_its_hosts", each_pair),

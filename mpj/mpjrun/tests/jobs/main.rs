@@ -4,8 +4,8 @@
 //! of [`raw_control`].
 
 mod bind;
-#[path = "../../../tests/suite/common/lent.rs"]
-mod blocks;
+#[path = "../../../tests/suite/common/block_programs.rs"]
+mod block_programs;
 mod collectives;
 mod devices;
 mod exits;
@@ -18,16 +18,16 @@ mod messages;
 mod raw_control;
 mod recv_block;
 // The tests of `mpj` run these programs on threads. A separate crate and `mpj` would depend on each other.
+#[path = "../../../tests/suite/common/messages.rs"]
+mod message_programs;
 #[path = "../../../tests/suite/common/mismatch.rs"]
 mod mismatch;
 mod parameters;
 mod program;
-#[path = "../../../tests/suite/common/messages.rs"]
-mod programs;
-#[path = "../../../tests/suite/common/trace.rs"]
-mod reader;
 mod signals;
 mod trace;
+#[path = "../../../tests/suite/common/trace.rs"]
+mod trace_file;
 mod usage;
 mod verbs;
 

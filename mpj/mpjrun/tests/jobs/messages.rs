@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use super::Test;
 use super::job::run;
+use super::message_programs::{PROGRAMS, Program};
 use super::program::say;
-use super::programs::{PROGRAMS, Program};
 
 pub(crate) const TESTS: &[Test] = &[
     ("buffers_arrive_intact", buffers_arrive_intact),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mpj::{Error, World};
 use mpj_devices::conformance::{Member, find};
 
-use crate::reader::exchange;
+use crate::trace_file::exchange;
 use crate::{collectives, devices, hosts, late_join, messages, parameters, recv_block, trace};
 
 /// Prints a whole line at once.

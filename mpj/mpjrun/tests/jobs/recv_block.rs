@@ -7,7 +7,7 @@ use mpj::pool::Pool;
 use mpj::{Error, World};
 
 use crate::Test;
-use crate::blocks::{is_whole, leavers, ring};
+use crate::block_programs::{is_whole, leavers, ring};
 use crate::job::run;
 use crate::program::{kill_me, say};
 use crate::usage::sh;

@@ -8,7 +8,7 @@ use mpj::{Error, World};
 use crate::Test;
 use crate::job::{Ended, mpjrun, run, run_sh, watch};
 use crate::program::kill_me;
-use crate::reader::{Folder, Trace, exchange};
+use crate::trace_file::{Folder, Trace, exchange};
 
 pub(crate) const TESTS: &[Test] = &[
     ("every_device_is_traced", every_device_is_traced),

@@ -34,14 +34,14 @@ pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) count: usize,
     pub(crate) root: usize,
-    pub(crate) wrong: bool,
+    pub(crate) has_invalid_argument: bool,
 }
 
 /// A program: the call of one rank, and the call of all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
-    pub(crate) odd: usize,
-    pub(crate) its: Call,
+    pub(crate) odd_rank: usize,
+    pub(crate) odd_call: Call,
     pub(crate) others: Call,
 }
 
@@ -71,13 +71,14 @@ fn is_of(mut message: Buffer<DefaultBlock, Reading>, items: &[u32]) -> bool {
 
 impl Call {
     pub(crate) fn new(kind: Kind, count: usize, root: usize) -> Self {
-        Call { kind, count, root, wrong: false }
+        Call { kind, count, root, has_invalid_argument: false }
     }
 
     /// Makes the call. The flag says whether a successful call returned the data that it returns if all ranks make the
     /// same call.
     pub(crate) fn make(&self, comm: &Intracomm) -> (mpj::Result<()>, bool) {
-        let (me, size, Call { kind, count, root, wrong }) = (comm.rank(), comm.size(), *self);
+        let (me, size, Call { kind, count, root, has_invalid_argument: wrong }) =
+            (comm.rank(), comm.size(), *self);
         let (total, extra) = (count * size, usize::from(wrong));
         let at_root = me == root;
         // If `wrong`, the root is invalid, a buffer is too long, or a displacement is missing.
@@ -197,7 +198,7 @@ pub(crate) fn lengths(size: usize) -> Vec<Program> {
         for (at, (count, its)) in LENGTHS.into_iter().enumerate() {
             for odd in [0, size - 1] {
                 let call = |count| Call::new(*kind, count, at % size);
-                programs.push(Program { odd, its: call(its), others: call(count) });
+                programs.push(Program { odd_rank: odd, odd_call: call(its), others: call(count) });
             }
         }
     }
@@ -216,7 +217,7 @@ pub(crate) fn operations(size: usize) -> Vec<Program> {
             }
             let odd = (at + other_at) % size;
             let (its, others) = (Call::new(one, 12, at % size), Call::new(other, 12, other_at % size));
-            programs.push(Program { odd, its, others });
+            programs.push(Program { odd_rank: odd, odd_call: its, others });
         }
     }
     programs
@@ -229,7 +230,7 @@ pub(crate) fn roots(size: usize) -> Vec<Program> {
     for kind in rooted.into_iter().chain([Bcast, Reduce, Gather, Gatherv, Scatter]) {
         for odd in [0, size - 1] {
             let (its, others) = (Call::new(kind, 40, (odd + 1) % size), Call::new(kind, 40, odd));
-            programs.push(Program { odd, its, others });
+            programs.push(Program { odd_rank: odd, odd_call: its, others });
         }
     }
     programs
@@ -242,7 +243,11 @@ pub(crate) fn refusals(size: usize) -> Vec<Program> {
     for kind in KINDS.iter().filter(refused) {
         for (odd, count) in [(0, 10), (size - 1, 50_000)] {
             let others = Call::new(*kind, count, size / 2);
-            programs.push(Program { odd, its: Call { wrong: true, ..others }, others });
+            programs.push(Program {
+                odd_rank: odd,
+                odd_call: Call { has_invalid_argument: true, ..others },
+                others,
+            });
         }
     }
     programs
@@ -254,7 +259,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     let text = |error: mpj::Error| error.to_string();
     let (comm, spare) = (world.dup().map_err(text)?, world.dup().map_err(text)?);
     let complain = |what: String| Err(format!("{program:?} on rank {me} of {size}: {what}"));
-    let call = if me == program.odd { program.its } else { program.others };
+    let call = if me == program.odd_rank { program.odd_call } else { program.others };
     let began = Instant::now();
     let (outcome, is_right) = call.make(&comm);
     if outcome.is_ok() && !is_right {
@@ -262,7 +267,8 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     }
     // If all ranks make the same call, a rank that gets a message of another length fails before any rank completes the
     // next call.
-    let is_same = program.its.kind == program.others.kind && program.its.root == program.others.root;
+    let is_same =
+        program.odd_call.kind == program.others.kind && program.odd_call.root == program.others.root;
     let (mut failed, mut barriers) = (outcome, 0);
     while failed.is_ok() {
         if began.elapsed() > LIMIT || (is_same && barriers == 1) {
@@ -277,7 +283,7 @@ pub(crate) fn play(world: &Intracomm, program: &Program) -> Result<(), String> {
     }
     // The communicator stays disabled. If this rank rejected its arguments, its next call fails because the other ranks
     // made the call.
-    if call.wrong {
+    if call.has_invalid_argument {
         comm.barrier().expect_err("the others get the failure notice");
     }
     match comm.barrier() {

@@ -1,7 +1,7 @@
 //! Helpers shared by the rank tests: data that varies by rank and position, and jobs under a watchdog.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
-pub(crate) mod lent;
+pub(crate) mod block_programs;
 pub(crate) mod messages;
 pub(crate) mod mismatch;
 pub(crate) mod reduction;

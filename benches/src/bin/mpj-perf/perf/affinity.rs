@@ -11,7 +11,7 @@ use super::Failure;
 pub(crate) fn default_binding() -> Result<Bind, String> {
     let mut config = mpj::config::Config::default();
     if let Some(value) = std::env::var_os("MPJ_BIND") {
-        config.read(&BIND, &value.to_string_lossy()).map_err(|error| error.why)?;
+        config.set_text(&BIND, &value.to_string_lossy()).map_err(|error| error.why)?;
     }
     Ok(config.choice(&BIND))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The start positions of runs of elements.
-pub(super) trait Walk: Clone + 'static {
+pub(super) trait RunStarts: Clone + 'static {
     /// Calls `visit` with the start of each run, in order.
     fn walk(&self, visit: impl FnMut(usize));
 }
@@ -25,7 +25,7 @@ impl NestedLoop {
     }
 }
 
-impl Walk for NestedLoop {
+impl RunStarts for NestedLoop {
     #[inline]
     fn walk(&self, mut visit: impl FnMut(usize)) {
         for i in 0..self.outer {
@@ -52,7 +52,7 @@ impl List {
     }
 }
 
-impl Walk for List {
+impl RunStarts for List {
     #[inline]
     fn walk(&self, mut visit: impl FnMut(usize)) {
         for at in &self.indices {
@@ -77,7 +77,7 @@ impl<T> fmt::Debug for Piece<T> {
     }
 }
 
-fn count(walk: &impl Walk) -> usize {
+fn count(walk: &impl RunStarts) -> usize {
     let mut runs = 0;
     walk.walk(|_| runs += 1);
     runs
@@ -85,7 +85,7 @@ fn count(walk: &impl Walk) -> usize {
 
 impl<T: Copy + 'static> Piece<T> {
     /// Makes a part of runs of `L` elements.
-    pub(super) fn fixed<const L: usize, W: Walk>(walk: W) -> Self {
+    pub(super) fn fixed<const L: usize, W: RunStarts>(walk: W) -> Self {
         let (elements, unpack_walk) = (L * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
             let mut out = out.as_chunks_mut::<L>().0.iter_mut();
@@ -107,7 +107,7 @@ impl<T: Copy + 'static> Piece<T> {
     }
 
     /// Makes a part of runs of `len` elements.
-    pub(super) fn runs(walk: impl Walk, len: usize) -> Self {
+    pub(super) fn runs(walk: impl RunStarts, len: usize) -> Self {
         let (elements, unpack_walk) = (len * count(&walk), walk.clone());
         let pack = move |data: &[T], out: &mut [T]| {
             let mut out = out.chunks_exact_mut(len);

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use mpj::buffer::{Buffer, MESSAGE_HEADER, section_len};
+use mpj::buffer::{Buffer, MESSAGE_HEADER_LEN, section_len};
 use mpj::pool::{Growth, Pool, PoolStats, strategy};
 use mpj::{Intracomm, World};
 
@@ -79,12 +79,12 @@ impl<P: Pool + 'static> Contender for Exchange<P> {
 
 /// Returns the bytes of a message of `len` numbers.
 fn message_len(len: usize) -> Result<usize, Failure> {
-    Ok(MESSAGE_HEADER + section_len::<f64>(len).ok_or("the message is too long")?)
+    Ok(MESSAGE_HEADER_LEN + section_len::<f64>(len).ok_or("the message is too long")?)
 }
 
 struct MakeExchange;
 
-impl strategy::Visitor for MakeExchange {
+impl strategy::PoolVisitor for MakeExchange {
     type Output = Box<dyn Contender>;
 
     fn visit<P: Pool + 'static>(self, pool: P) -> Box<dyn Contender> {
@@ -107,7 +107,7 @@ fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Fai
     let mut entries = Vec::new();
     for storage in storages {
         for strategy in strategies {
-            let contender = strategy::visit(strategy, storage, Growth::default(), MakeExchange)?;
+            let contender = strategy::with_pool(strategy, storage, Growth::default(), MakeExchange)?;
             let (strategy, storage) = (strategy.clone(), storage.clone());
             entries.push(Entry { strategy, storage, contender, points: Vec::new() });
         }
@@ -118,7 +118,7 @@ fn entries(strategies: &[String], storages: &[String]) -> Result<Vec<Entry>, Fai
 /// Returns why these names cannot be measured, if they cannot.
 pub(crate) fn rejection(strategies: &[String], storages: &[String]) -> Option<String> {
     struct Nothing;
-    impl strategy::Visitor for Nothing {
+    impl strategy::PoolVisitor for Nothing {
         type Output = ();
 
         fn visit<P: Pool + 'static>(self, _pool: P) {}
@@ -127,7 +127,7 @@ pub(crate) fn rejection(strategies: &[String], storages: &[String]) -> Option<St
         storages.iter().flat_map(|storage| strategies.iter().map(move |strategy| (strategy, storage)));
     pairs
         .filter_map(|(strategy, storage)| {
-            strategy::visit(strategy, storage, Growth::default(), Nothing).err()
+            strategy::with_pool(strategy, storage, Growth::default(), Nothing).err()
         })
         .map(|error| error.to_string())
         .next()

@@ -34,7 +34,7 @@ impl Lcg {
     }
 
     /// `icnvrt` of `randlc`: steps once and returns an integer below `2^bits`.
-    pub(crate) fn next_below(&mut self, bits: u32) -> usize {
+    pub(crate) fn next_bits(&mut self, bits: u32) -> usize {
         (self.step() >> (BITS - bits)) as usize
     }
 
@@ -106,7 +106,7 @@ mod tests {
     fn integers_are_the_truncated_numbers() {
         let (mut a, mut b) = (Lcg::new(314_159_265), Lcg::new(314_159_265));
         for _ in 0..1000 {
-            assert_eq!(a.next_below(11), (b.next() * 2048.0) as usize);
+            assert_eq!(a.next_bits(11), (b.next() * 2048.0) as usize);
         }
     }
 }

@@ -17,11 +17,11 @@ pub(super) trait Block: Send + 'static {
 }
 
 /// An allocator of blocks.
-pub(super) trait Source: Send + Sync + 'static {
+pub(super) trait BlockSource: Send + Sync + 'static {
     type Block: Block;
 
     /// Allocates a block of at least `len` bytes. Returns `None` if the memory is exhausted.
-    fn get(&self, len: usize) -> Option<Self::Block>;
+    fn alloc(&self, len: usize) -> Option<Self::Block>;
 }
 
 /// A pool of this project.
@@ -34,11 +34,11 @@ impl<R: RawBuffer + 'static> Block for R {
     }
 }
 
-impl<P: Pool + 'static> Source for Ours<P> {
+impl<P: Pool + 'static> BlockSource for Ours<P> {
     type Block = P::Block;
 
     #[inline(always)]
-    fn get(&self, len: usize) -> Option<P::Block> {
+    fn alloc(&self, len: usize) -> Option<P::Block> {
         self.0.alloc(len).ok()
     }
 }
@@ -88,12 +88,12 @@ pub(super) trait Contender: Sync {
     fn release(&self) {}
 
     /// Performs `steps` steps of the mix and writes to each page. Returns the peak of requested bytes.
-    fn fill(&self, _steps: usize) -> Option<usize> {
+    fn peak_of_mix(&self, _steps: usize) -> Option<usize> {
         None
     }
 }
 
-pub(super) struct Entrant<S: Source> {
+pub(super) struct PoolContender<S: BlockSource> {
     name: Name,
     source: S,
     mix: Mutex<Mix<S::Block>>,
@@ -111,16 +111,16 @@ const PAIR_BLOCKS: usize = 16;
 /// Blocks that are written before the first is freed.
 const TOUCH_BLOCKS: usize = 8;
 
-impl<S: Source> Entrant<S> {
+impl<S: BlockSource> PoolContender<S> {
     pub(super) fn new(name: Name, source: S) -> Self {
         let mix = Mutex::new(Mix { live: Vec::new(), stream: Stream::new() });
-        Entrant { name, source, mix, barrier: SpinBarrier::default(), ring: Ring::default() }
+        PoolContender { name, source, mix, barrier: SpinBarrier::default(), ring: Ring::default() }
     }
 
     fn one(&self, bytes: usize, calls: usize) -> Option<u64> {
         let start = now_ns();
         for _ in 0..calls {
-            write_head(&mut self.source.get(black_box(bytes))?);
+            write_head(&mut self.source.alloc(black_box(bytes))?);
         }
         Some(now_ns() - start)
     }
@@ -129,14 +129,14 @@ impl<S: Source> Entrant<S> {
         let mut mix = self.mix.lock().ok()?;
         let Mix { live, stream } = &mut *mix;
         while live.len() < LIVE {
-            live.push(Some(self.source.get(stream.next().bytes)?));
+            live.push(Some(self.source.alloc(stream.next().bytes)?));
         }
         let mut repeat = |calls| {
             for _ in 0..calls {
                 let step = stream.next();
                 let slot = &mut live[step.place];
                 *slot = None;
-                let mut block = self.source.get(step.bytes)?;
+                let mut block = self.source.alloc(step.bytes)?;
                 write_head(&mut block);
                 *slot = Some(block);
             }
@@ -152,12 +152,12 @@ impl<S: Source> Entrant<S> {
     /// Frees and allocates among a few blocks of one size, while another thread does the same.
     fn pair(&self, bytes: usize, calls: usize, seed: u64) -> Option<u64> {
         let mut random = Random(seed);
-        let mut live: Vec<_> = (0..PAIR_BLOCKS).map(|_| self.source.get(bytes)).collect();
+        let mut live: Vec<_> = (0..PAIR_BLOCKS).map(|_| self.source.alloc(bytes)).collect();
         let mut repeat = |calls| {
             for _ in 0..calls {
                 let slot = &mut live[random.below(PAIR_BLOCKS)];
                 *slot = None;
-                let mut block = self.source.get(black_box(bytes))?;
+                let mut block = self.source.alloc(black_box(bytes))?;
                 write_head(&mut block);
                 *slot = Some(block);
             }
@@ -174,7 +174,7 @@ impl<S: Source> Entrant<S> {
         self.barrier.wait();
         let mut send = |calls| {
             for _ in 0..calls {
-                let mut block = self.source.get(black_box(bytes))?;
+                let mut block = self.source.alloc(black_box(bytes))?;
                 write_head(&mut block);
                 ring.push(block);
             }
@@ -200,7 +200,7 @@ impl<S: Source> Entrant<S> {
         let mut repeat = |calls| {
             for _ in 0..calls {
                 for _ in 0..many {
-                    let mut block = self.source.get(black_box(bytes))?;
+                    let mut block = self.source.alloc(black_box(bytes))?;
                     write_all(&mut block.bytes()[..bytes]);
                     live.push(block);
                 }
@@ -215,7 +215,7 @@ impl<S: Source> Entrant<S> {
     }
 }
 
-impl<S: Source> Contender for Entrant<S> {
+impl<S: BlockSource> Contender for PoolContender<S> {
     fn name(&self) -> Name {
         self.name
     }
@@ -263,7 +263,7 @@ impl<S: Source> Contender for Entrant<S> {
         }
     }
 
-    fn fill(&self, steps: usize) -> Option<usize> {
+    fn peak_of_mix(&self, steps: usize) -> Option<usize> {
         const PAGE: usize = 4096;
         let mut stream = Stream::new();
         let mut live: Vec<Option<S::Block>> = (0..LIVE).map(|_| None).collect();
@@ -273,7 +273,7 @@ impl<S: Source> Contender for Entrant<S> {
             let next = stream.next();
             let slot = if step < LIVE { step } else { next.place };
             live[slot] = None;
-            let mut block = self.source.get(next.bytes)?;
+            let mut block = self.source.alloc(next.bytes)?;
             block.bytes()[..next.bytes].iter_mut().step_by(PAGE).for_each(|byte| {
                 byte.write(1);
             });

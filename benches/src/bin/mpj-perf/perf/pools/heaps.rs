@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
+use super::contender::{Block, BlockSource, Contender, Kind, Name, PoolContender};
 
 /// The alignment of `malloc`. The pools guarantee more, but a general allocator is slower at larger alignments.
 const ALIGN: usize = 16;
@@ -36,18 +36,18 @@ pub(super) fn contender<A: GlobalAlloc + Send + Sync>(
     name: Name,
     heap: &'static A,
 ) -> Box<dyn Contender + Send> {
-    Box::new(Entrant::new(name, Heap(heap)))
+    Box::new(PoolContender::new(name, Heap(heap)))
 }
 
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len, ALIGN).ok().filter(|layout| layout.size() > 0)
 }
 
-impl<A: GlobalAlloc + Send + Sync> Source for Heap<A> {
+impl<A: GlobalAlloc + Send + Sync> BlockSource for Heap<A> {
     type Block = HeapBlock<A>;
 
     #[inline(always)]
-    fn get(&self, len: usize) -> Option<HeapBlock<A>> {
+    fn alloc(&self, len: usize) -> Option<HeapBlock<A>> {
         let layout = layout(len)?;
         // SAFETY: the layout has a size above 0.
         let at = unsafe { self.0.alloc(layout) };

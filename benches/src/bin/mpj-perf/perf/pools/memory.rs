@@ -37,7 +37,7 @@ pub(super) fn measure(
 ) -> Result<Peak, Failure> {
     let before = status("VmRSS:")?;
     let contender = make()?;
-    let live = contender.fill(STEPS).ok_or("no memory")?;
+    let live = contender.peak_of_mix(STEPS).ok_or("no memory")?;
     Ok(Peak { live, resident: status("VmHWM:")?.saturating_sub(before) })
 }
 

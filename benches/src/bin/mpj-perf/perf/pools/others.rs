@@ -11,7 +11,7 @@ use spin::Mutex;
 use talc::TalcLock;
 use talc::source::Manual;
 
-use super::contender::{Block, Contender, Entrant, Kind, Name, Source};
+use super::contender::{Block, BlockSource, Contender, Kind, Name, PoolContender};
 use super::heaps;
 use super::tests::Test;
 use crate::perf::Failure;
@@ -39,7 +39,7 @@ pub(super) fn make(name: Name, faulted: bool) -> Result<Box<dyn Contender + Send
         "buddy_system" => heaps::contender(name, buddy_system(region(faulted)?)),
         "talc" => heaps::contender(name, talc(region(faulted)?)),
         "rlsf" => heaps::contender(name, rlsf(region(faulted)?)),
-        "offset" => Box::new(Entrant::new(name, Offsets::over(region(faulted)?))),
+        "offset" => Box::new(PoolContender::new(name, Offsets::over(region(faulted)?))),
         other => return Err(format!("no contender {other:?}").into()),
     })
 }
@@ -49,7 +49,7 @@ pub(super) fn fixed() -> impl Iterator<Item = Box<dyn Contender + Send>> {
     Test::Fixed.sizes().into_iter().map(|bytes| {
         let name = Name { strategy: "opool", storage: "heap", kind: Kind::Fixed };
         let pool = Box::leak(Box::new(opool::Pool::new_prefilled(64, Maker(bytes))));
-        Box::new(Entrant::new(name, Objects { bytes, pool })) as Box<dyn Contender + Send>
+        Box::new(PoolContender::new(name, Objects { bytes, pool })) as Box<dyn Contender + Send>
     })
 }
 
@@ -133,11 +133,11 @@ unsafe impl Sync for Offsets {}
 // SAFETY: invariant 1: the handle owns its bytes.
 unsafe impl Send for OffsetBlock {}
 
-impl Source for Offsets {
+impl BlockSource for Offsets {
     type Block = OffsetBlock;
 
     #[inline(always)]
-    fn get(&self, len: usize) -> Option<OffsetBlock> {
+    fn alloc(&self, len: usize) -> Option<OffsetBlock> {
         let units = u32::try_from(len.div_ceil(Self::UNIT)).ok()?;
         let allocation = self.allocator.lock().allocate(units)?;
         // SAFETY: the allocator knows only offsets within the region.
@@ -176,11 +176,11 @@ impl PoolAllocator<Bytes> for Maker {
     }
 }
 
-impl Source for Objects {
+impl BlockSource for Objects {
     type Block = Object;
 
     #[inline(always)]
-    fn get(&self, len: usize) -> Option<Self::Block> {
+    fn alloc(&self, len: usize) -> Option<Self::Block> {
         (len == self.bytes).then(|| Object(self.pool.get()))
     }
 }

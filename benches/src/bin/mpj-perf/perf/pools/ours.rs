@@ -1,9 +1,9 @@
 //! The pools of this project.
 
-use mpj_pool::strategy::{PoolNameError, STRATEGIES, Visitor, visit};
+use mpj_pool::strategy::{PoolNameError, PoolVisitor, STRATEGIES, with_pool};
 use mpj_pool::{Growth, Pool};
 
-use super::contender::{Contender, Entrant, Kind, Name, Ours};
+use super::contender::{Contender, Kind, Name, Ours, PoolContender};
 
 /// The direct and indirect buffers of the paper: mapped pages, and memory of the global allocator.
 const STORAGES: [&str; 2] = ["pages", "heap"];
@@ -19,15 +19,15 @@ pub(super) fn make(name: Name) -> Result<Box<dyn Contender + Send>, PoolNameErro
         "magazine" | "buddy" => Growth::DEFAULT,
         _ => Growth::PAPER,
     };
-    visit(name.strategy, name.storage, growth, MakeContender(name))
+    with_pool(name.strategy, name.storage, growth, MakeContender(name))
 }
 
 struct MakeContender(Name);
 
-impl Visitor for MakeContender {
+impl PoolVisitor for MakeContender {
     type Output = Box<dyn Contender + Send>;
 
     fn visit<P: Pool + 'static>(self, pool: P) -> Self::Output {
-        Box::new(Entrant::new(self.0, Ours(pool)))
+        Box::new(PoolContender::new(self.0, Ours(pool)))
     }
 }

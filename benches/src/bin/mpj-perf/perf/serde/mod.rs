@@ -41,7 +41,7 @@ enum Kind {
     Copy,
 }
 
-struct Rival<'a> {
+struct Serializer<'a> {
     name: &'static str,
     kind: Kind,
     bytes: usize,
@@ -49,15 +49,15 @@ struct Rival<'a> {
     decode: Box<dyn FnMut() -> Option<()> + 'a>,
 }
 
-impl<'a> Rival<'a> {
+impl<'a> Serializer<'a> {
     fn new(
         name: &'static str,
         kind: Kind,
         bytes: usize,
         encode: impl FnMut() -> Option<()> + 'a,
         decode: impl FnMut() -> Option<()> + 'a,
-    ) -> Rival<'a> {
-        Rival { name, kind, bytes, encode: Box::new(encode), decode: Box::new(decode) }
+    ) -> Serializer<'a> {
+        Serializer { name, kind, bytes, encode: Box::new(encode), decode: Box::new(decode) }
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &SerdeOptions) -> Result<(), Failure> {
 }
 
 /// Returns a copy of `bytes` bytes, into existing memory to encode, and into a new vector to decode.
-fn copy<'a>(bytes: usize) -> Rival<'a> {
+fn copy<'a>(bytes: usize) -> Serializer<'a> {
     let from = vec![1u8; bytes];
     let again = from.clone();
     let mut to = vec![0u8; bytes];
@@ -129,13 +129,13 @@ fn copy<'a>(bytes: usize) -> Rival<'a> {
         drop(black_box(black_box(&again).clone()));
         Some(())
     };
-    Rival::new("memcpy", Kind::Copy, bytes, encode, decode)
+    Serializer::new("memcpy", Kind::Copy, bytes, encode, decode)
 }
 
 fn measure(
     value: &'static str,
     direction: &'static str,
-    rivals: &mut [Rival<'_>],
+    rivals: &mut [Serializer<'_>],
     options: &SerdeOptions,
 ) -> Series {
     let about: Vec<_> = rivals.iter().map(|rival| (rival.name, rival.kind, rival.bytes)).collect();
@@ -169,7 +169,7 @@ fn measure(
     Series { value, direction, rows: rounds.iter().map(row).collect() }
 }
 
-fn candidate<'a>(rival: &'a mut Rival<'_>, direction: &str) -> Candidate<'a> {
+fn candidate<'a>(rival: &'a mut Serializer<'_>, direction: &str) -> Candidate<'a> {
     let call = if direction == "encode" { &mut rival.encode } else { &mut rival.decode };
     let run = move |calls| {
         let start = now_ns();

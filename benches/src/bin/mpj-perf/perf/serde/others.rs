@@ -6,7 +6,7 @@ use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
 use super::values::{Mesh, Record};
-use super::{Kind, Rival};
+use super::{Kind, Serializer};
 use crate::perf::Failure;
 
 /// Defines a function that returns the serializers with a value of a type.

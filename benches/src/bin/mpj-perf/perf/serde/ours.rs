@@ -7,7 +7,7 @@ use mpj_buffer::{Buffer, Codec, Fixed, Postcard, Raw, RawVec, Reading, Writing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Kind, Rival};
+use super::{Kind, Serializer};
 use crate::perf::Failure;
 
 /// Bytes of the static part of a message.
@@ -15,7 +15,7 @@ const STATIC: usize = 256;
 
 pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
     value: &T,
-) -> Result<Vec<Rival<'_>>, Failure> {
+) -> Result<Vec<Serializer<'_>>, Failure> {
     Ok(vec![
         rival::<Fixed, T, T, T>("fixed", value, value, |back| back)?,
         rival::<Postcard, T, T, T>("postcard", value, value, |back| back)?,
@@ -23,7 +23,7 @@ pub(super) fn all<T: Serialize + DeserializeOwned + PartialEq + 'static>(
 }
 
 /// Returns the fixed codec with numbers that are marked as plain memory.
-pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Rival<'a>, Failure> {
+pub(super) fn raw<'a>(numbers: &'a Vec<f64>, marked: &'a Raw<'a, f64>) -> Result<Serializer<'a>, Failure> {
     rival::<Fixed, Raw<'a, f64>, RawVec<f64>, Vec<f64>>("fixed, Raw", marked, numbers, |RawVec(back)| back)
 }
 
@@ -32,7 +32,7 @@ fn rival<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
     value: &'a T,
     expected: &V,
     plain: impl Fn(B) -> V,
-) -> Result<Rival<'a>, Failure> {
+) -> Result<Serializer<'a>, Failure> {
     let sent = write::<C, T>(Buffer::with_capacity(STATIC)?, value)?.commit();
     let bytes = sent.len();
     let mut arrived =
@@ -50,7 +50,7 @@ fn rival<'a, C: Codec, T: Serialize, B: DeserializeOwned, V: PartialEq>(
         arrived.rewind();
         read::<C, B, _>(&mut arrived)
     };
-    Ok(Rival { name, kind: Kind::Ours, bytes, encode: Box::new(encode), decode: Box::new(decode) })
+    Ok(Serializer { name, kind: Kind::Ours, bytes, encode: Box::new(encode), decode: Box::new(decode) })
 }
 
 fn write<C: Codec, T: Serialize>(

@@ -88,7 +88,7 @@ fn draw(params: &Params) -> SparseVectors {
         let start = vectors.at.len();
         while vectors.at.len() - start < params.nonzeros {
             let value = random.next();
-            let at = random.next_below(bits);
+            let at = random.next_bits(bits);
             if at < n && !vectors.at[start..].contains(&(at as u32)) {
                 vectors.at.push(at as u32);
                 vectors.value.push(value);

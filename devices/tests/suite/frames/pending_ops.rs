@@ -2,9 +2,9 @@
 
 use mpj_devices::{Fault, Mode, Started};
 
-use super::bench::{Bench, Posted, WORLD};
 use super::device::{Gets, Step};
-use super::head::*;
+use super::fixture::{Fixture, Posted, WORLD};
+use super::head_encoding::*;
 
 pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
     Step::Frame(1, head, vec![7; body])
@@ -12,8 +12,8 @@ pub(crate) fn frame(head: Vec<u8>, body: usize) -> Step {
 
 /// A bench whose peer has bound the world, with pending operations: a synchronous and a rendezvous send to rank 1, a
 /// posted receive, and a receive that waits for the data of a rendezvous message.
-pub(crate) struct Scene {
-    pub(crate) bench: Bench,
+pub(crate) struct PendingOps {
+    pub(crate) bench: Fixture,
     pub(crate) receive: Posted,
     pub(crate) rendezvous: Posted,
     /// The engine's operation numbers of the two sends and of the receive that waits for its data.
@@ -23,12 +23,12 @@ pub(crate) struct Scene {
     pub(crate) sends: Vec<Started>,
 }
 
-pub(crate) fn scene() -> Scene {
+pub(crate) fn scene() -> PendingOps {
     scene_with(Gets::None)
 }
 
-pub(crate) fn scene_with(gets: Gets) -> Scene {
-    let bench = Bench::with(gets);
+pub(crate) fn scene_with(gets: Gets) -> PendingOps {
+    let bench = Fixture::with(gets);
     bench.play([frame(bind(0, WORLD, 1), 0)]);
     let sends = vec![
         bench.send(1, vec![1; 100], Mode::Synchronous).unwrap(),
@@ -39,12 +39,12 @@ pub(crate) fn scene_with(gets: Gets) -> Scene {
     let (sync, send) = (number(EAGER_SYNC), number(RTS));
     let rendezvous = bench.post_bytes(1, 1000);
     bench.play([frame(rts(0, 77, 900), 0)]);
-    let [(77, recv)] = bench.ops(1, CTS)[..] else { panic!("a CTS for the announced message") };
+    let [(77, recv)] = bench.take_ops(1, CTS)[..] else { panic!("a CTS for the announced message") };
     let receive = bench.post_bytes(1, 50);
-    Scene { bench, receive, rendezvous, sync, send, recv, sends }
+    PendingOps { bench, receive, rendezvous, sync, send, recv, sends }
 }
 
-impl Scene {
+impl PendingOps {
     pub(crate) fn assert_offender_is_dead(self, what: &str) {
         assert_eq!(self.bench.death(), Some(1), "{what}: the offender is reported");
         for posted in [self.receive, self.rendezvous] {

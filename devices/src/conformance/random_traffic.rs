@@ -19,14 +19,14 @@ struct Planned {
 }
 
 fn plan(m: &Member, seed: u64, steps: usize) -> Vec<Vec<Planned>> {
-    let limits = m.limits();
+    let limits = m.protocol_limits();
     let one = |from: u32| {
         let mut state = seed * 1000 + u64::from(from) + 1;
         let step = |_| {
             state = random(random(state));
             let pick = |shift: u32, below: u64| (state >> shift) % below;
             let len = match pick(4, 40) {
-                0 => m.long() + pick(8, 1000) as usize,
+                0 => m.rendezvous_len() + pick(8, 1000) as usize,
                 1 => limits[0],
                 2 => limits[0] + 1,
                 3..10 => pick(8, 4000) as usize,
@@ -80,7 +80,7 @@ pub(super) fn random_traffic(m: &Member) {
 fn round(m: &Member, on: &[Member], seed: u64) {
     let plan = plan(m, seed, 400);
     let mut expected: Vec<Expected> = (0..3).map(|channel| Expected::new(&plan, m.rank, channel)).collect();
-    let room = m.long() + 1000;
+    let room = m.rendezvous_len() + 1000;
     let mut any_left = expected[0].all().len();
     let mut exact_left: VecDeque<Planned> = expected[1].all().into();
     let mut posted: [Vec<(i32, Receiving<u8>)>; 2] = Default::default();

@@ -6,23 +6,23 @@ use std::sync::atomic::Ordering;
 use mpj_devices::{Buf, Coalesce, Completion, KeepAlive, Mode, Pattern, Source, Started, Target};
 use mpj_pool::{Growth, Heap, Magazine, Pool, RawBuffer, Unpooled};
 
-use super::bench::{Bench, WORLD};
 use super::device::{EAGER_LIMIT, Gets, KEY, PIECE, Step, fetched, lock};
-use super::head::*;
+use super::fixture::{Fixture, WORLD};
+use super::head_encoding::*;
 
 const LEN: usize = EAGER_LIMIT + 100;
 
-fn bench() -> Bench {
-    let bench = Bench::with(Gets::Start);
+fn bench() -> Fixture {
+    let bench = Fixture::with(Gets::Start);
     bench.play([Step::Frame(1, bind(0, WORLD, 1), vec![])]);
     bench
 }
 
-fn regions(bench: &Bench) -> usize {
+fn regions(bench: &Fixture) -> usize {
     bench.wire.regions.load(Ordering::Relaxed)
 }
 
-fn registered(bench: &Bench) -> (u64, u64) {
+fn registered(bench: &Fixture) -> (u64, u64) {
     let stats = bench.engine.stats();
     stats.devices.iter().fold((0, 0), |(number, bytes), (_, traffic)| {
         (number + traffic.registered.number, bytes + traffic.registered.bytes)
@@ -35,7 +35,7 @@ fn filled<B: RawBuffer + Sync + 'static>(mut block: B) -> Arc<B> {
 }
 
 /// Starts a rendezvous send; returns the key that the peer received.
-fn send_rts(bench: &Bench, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
+fn send_rts(bench: &Fixture, buf: Buf, keep: KeepAlive) -> (Completion, u64, Vec<u8>) {
     // SAFETY: `keep` keeps the bytes and their region, and nothing writes to them.
     #[expect(unsafe_code, reason = "see above")]
     let source = unsafe { Source::new(buf, Some(keep)) }.unwrap();

@@ -10,7 +10,7 @@ type Card = Vec<(String, Address)>;
 
 /// A store in which ranks publish their cards, and their requests for the cards of others.
 #[derive(Default)]
-pub struct Pinboard(Mutex<Pinned>);
+pub struct LocalCardExchange(Mutex<Pinned>);
 
 #[derive(Default)]
 struct Pinned {
@@ -18,13 +18,13 @@ struct Pinned {
     requested: HashMap<u32, Vec<Callback<Card>>>,
 }
 
-impl fmt::Debug for Pinboard {
+impl fmt::Debug for LocalCardExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pinboard")
+        f.write_str("LocalCardExchange")
     }
 }
 
-impl Pinboard {
+impl LocalCardExchange {
     /// Returns the board from the point of view of one rank.
     pub fn of(self: &Arc<Self>, rank: u32) -> Arc<dyn CardExchange> {
         Arc::new(RankBoard { board: Arc::clone(self), rank })
@@ -33,7 +33,7 @@ impl Pinboard {
 
 #[derive(Debug)]
 struct RankBoard {
-    board: Arc<Pinboard>,
+    board: Arc<LocalCardExchange>,
     rank: u32,
 }
 

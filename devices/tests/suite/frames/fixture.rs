@@ -12,7 +12,7 @@ use mpj_devices::{
 };
 
 use super::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
-use super::head::{BYTES, bind, eager, word};
+use super::head_encoding::{BYTES, bind, eager, word};
 
 #[derive(Debug)]
 struct NoCards;
@@ -29,7 +29,7 @@ impl CardExchange for NoCards {
 
 /// Rank 0 of four; the test plays the other three.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub(crate) engine: Arc<Engine>,
     pub(crate) roster: Arc<Roster>,
     /// The channel of all ranks, with context 2.
@@ -41,16 +41,16 @@ pub(crate) const WORLD: u64 = 2;
 /// The context of a channel of ranks 0 and 2.
 pub(crate) const REST: u64 = 9;
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new() -> Self {
-        Bench::with(Gets::None)
+        Fixture::with(Gets::None)
     }
 
     pub(crate) fn with(gets: Gets) -> Self {
-        Bench::set(gets, &Config::default())
+        Fixture::with_config(gets, &Config::default())
     }
 
-    pub(crate) fn set(gets: Gets, config: &Config) -> Self {
+    pub(crate) fn with_config(gets: Gets, config: &Config) -> Self {
         let wire = Arc::new(Wire { gets, ..Wire::default() });
         let driver = FakeDriver(Arc::clone(&wire));
         let roster = Arc::<Roster>::default();
@@ -59,7 +59,7 @@ impl Bench {
         let cards = Arc::new(NoCards);
         let engine = Engine::open(site, &registry, config, cards, Arc::clone(&roster)).unwrap();
         let world = engine.join(WORLD, Group::Range { first: 0, len: 4 }, 0).unwrap();
-        Bench { engine, roster, world, wire }
+        Fixture { engine, roster, world, wire }
     }
 
     pub(crate) fn play(&self, steps: impl IntoIterator<Item = Step>) {
@@ -80,7 +80,7 @@ impl Bench {
     }
 
     /// Takes all sent frames; returns the words `op` and `extra` of those of this kind to `to`.
-    pub(crate) fn ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
+    pub(crate) fn take_ops(&self, to: u32, kind: u8) -> Vec<(u64, u64)> {
         let ours = |(peer, head, _): &Sent| *peer == to && head[0] == kind;
         self.sent()
             .iter()
@@ -189,6 +189,6 @@ impl Posted {
 }
 
 /// Reports a death that the frames of the test did not cause.
-pub(crate) fn dies(bench: &Bench, rank: u32) {
+pub(crate) fn report_death(bench: &Fixture, rank: u32) {
     bench.roster.report(rank, Exit::Died("elsewhere".into()));
 }
