@@ -124,7 +124,11 @@ impl fmt::Display for OutOfRangeError {
         write!(
             f,
             "bytes {lowest}..{highest} from origin {origin} are not inside a slice of {available} bytes"
-        )
+        )?;
+        match available {
+            0 => f.write_str("; items that contain `bool` or `char` are unpacked only into `MaybeUninit`"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,12 @@ impl IbvConnManager {
     ) -> std::io::Result<Self> {
         let room = QpSizes { sends: HELLO_SENDS, receives: HELLO_RECVS, inline: 0 };
         let qp = Qp::unreliable_datagram(domain, completions, room, (port, pkey_index, qkey))?;
-        let recv_slots = Slots::new(domain, HELLO_RECVS, ROUTE + HELLO)?;
+        let mut recv_slots = Slots::new(domain, HELLO_RECVS, ROUTE + HELLO)?;
+        for at in 0..HELLO_RECVS {
+            // A device might not write the route header.
+            // SAFETY: no slot is posted yet.
+            unsafe { recv_slots.bytes_mut(at) }.fill(MaybeUninit::new(0));
+        }
         let send_slots = Slots::new(domain, HELLO_SENDS, HELLO)?;
         let free = (0..HELLO_SENDS as u32).collect();
         let conn_manager = IbvConnManager {
