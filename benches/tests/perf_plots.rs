@@ -77,8 +77,8 @@ fn pingpong_draws_latency_and_bandwidth() {
     let (lines, svg) = drawn("pingpong.svg", &["pingpong", "0.2", "65536"]);
     let document = check(&svg);
     let styles = styles(&document);
-    // The curves are same, rot, fresh; BW, BIBW and memcpy.
-    assert_eq!(styles.len(), 6, "{styles:?}");
+    // The curves are same, rot, fresh, used; BW, BIBW and memcpy.
+    assert_eq!(styles.len(), 7, "{styles:?}");
     let text = text(&document);
     for part in [
         "smdev: 2 ranks, threads of one process; ",
@@ -86,11 +86,12 @@ fn pingpong_draws_latency_and_bandwidth() {
         "bandwidth, GB/s",
         "time, µs",
         "another buffer each time",
+        "the receiver reads every word",
     ] {
         assert!(text.contains(part), "no '{part}' in {text}");
     }
     let pp: Vec<&String> = lines.iter().filter(|line| line.starts_with("PP,")).collect();
-    assert_eq!(pp.len(), 12 + 11 + 5, "{lines:?}");
+    assert_eq!(pp.len(), 12 + 11 + 5 + 9, "{lines:?}");
     assert!(pp.iter().all(|line| line.split(',').count() == 8));
     assert_eq!(lines.iter().filter(|line| line.starts_with("RATE")).count(), 4);
     assert_eq!(lines.iter().filter(|line| line.starts_with("B")).count(), 6);

@@ -20,6 +20,8 @@ pub(crate) mod serde;
 mod setting;
 mod stats;
 pub(crate) mod threads;
+#[allow(unsafe_code, reason = "calls functions that need the widest registers")]
+mod words;
 
 /// Any error that makes a rank return early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Ping-pong with the same, rotating and freshly written buffers; message rate; bandwidth in one and both directions.
+//! Ping-pong with the same, rotating, freshly written and fully used buffers; message rate; bandwidth in one and both directions.
 //! Follows the C program `pingpong.c` (see [`super`]).
 
 use std::hint::black_box;
@@ -12,6 +12,7 @@ use super::paths::memcpy;
 use super::plot::{Curve, CurveStyle, Lines, Meaning, Page, Panel, Point, Scale};
 use super::report::Report;
 use super::stats::{now_ns, quantile, quantile_f64, repeats};
+use super::words::{read_all, write_all};
 
 const SIZES: [usize; 18] = [
     0, 1, 8, 64, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
@@ -21,6 +22,8 @@ const WINDOW_SIZES: [usize; 6] = [1024, 8192, 65536, 262_144, 1_048_576, 4_194_3
 /// Numbers of concurrent small messages.
 const RATE_WINDOWS: [usize; 3] = [1, 8, 64];
 const RATE_BYTES: usize = 8;
+/// The shortest message whose words are all written and read.
+const USED_MIN: usize = 64;
 const MEBI: usize = 1 << 20;
 /// 1 TiB.
 const MAX_MIB: usize = MEBI;
@@ -39,7 +42,7 @@ impl PingpongOptions {
         let up_to_limit = |sizes: &[usize], min: usize| {
             sizes.iter().filter(|bytes| (min..=self.max_bytes).contains(*bytes)).count()
         };
-        let single: usize = [0, 1, PAGE].into_iter().map(|min| up_to_limit(&SIZES, min)).sum();
+        let single: usize = [0, 1, PAGE, USED_MIN].into_iter().map(|min| up_to_limit(&SIZES, min)).sum();
         single + RATE_WINDOWS.len() + 1 + 2 * up_to_limit(&WINDOW_SIZES, 0)
     }
 
@@ -83,8 +86,17 @@ struct Variant {
     /// The distance of the buffers.
     stride: usize,
     buffers: usize,
-    /// Whether the buffer is written before each send.
-    fresh: bool,
+    access: Access,
+}
+
+/// What the program does with its buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    None,
+    /// The sender writes each cache line before each send.
+    WriteLines,
+    /// The sender writes every word before each send, and the receiver reads every word.
+    WriteAndRead,
 }
 
 #[derive(Debug)]
@@ -96,6 +108,8 @@ struct Exchange<'a> {
     send: Pages<u8>,
     recv: Pages<u8>,
     budget_ns: f64,
+    /// Number of round trips.
+    round: u64,
 }
 
 pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -> Result<(), Failure> {
@@ -103,23 +117,36 @@ pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -
     let (leads, rotate_bytes) = (world.rank() == 0, options.rotate_mib.saturating_mul(MEBI));
     let (send, recv) = (Pages::filled(rotate_bytes, 1)?, Pages::filled(rotate_bytes, 2)?);
     let budget_ns = options.ms * 1e6;
-    let mut bench =
-        Exchange { world, leads, other: usize::from(leads), report: &report, send, recv, budget_ns };
+    let mut bench = Exchange {
+        world,
+        leads,
+        other: usize::from(leads),
+        report: &report,
+        send,
+        recv,
+        budget_ns,
+        round: 0,
+    };
 
     let sizes = || SIZES.into_iter().filter(|bytes| *bytes <= options.max_bytes);
-    let (mut same, mut rotating, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut same, mut rotating, mut fresh, mut used] = std::array::from_fn(|_| Vec::new());
     for bytes in sizes() {
-        let variant = Variant { name: "same", bytes, stride: 0, buffers: 1, fresh: false };
+        let variant = Variant { name: "same", bytes, stride: 0, buffers: 1, access: Access::None };
         same.push(bench.pingpong(variant)?);
     }
     for bytes in sizes().filter(|bytes| *bytes > 0) {
         let stride = stride(bytes);
-        let variant = Variant { name: "rot", bytes, stride, buffers: rotate_bytes / stride, fresh: false };
+        let variant =
+            Variant { name: "rot", bytes, stride, buffers: rotate_bytes / stride, access: Access::None };
         rotating.push(bench.pingpong(variant)?);
     }
     for bytes in sizes().filter(|bytes| *bytes >= PAGE) {
-        let variant = Variant { name: "fresh", bytes, stride: 0, buffers: 1, fresh: true };
+        let variant = Variant { name: "fresh", bytes, stride: 0, buffers: 1, access: Access::WriteLines };
         fresh.push(bench.pingpong(variant)?);
+    }
+    for bytes in sizes().filter(|bytes| *bytes >= USED_MIN) {
+        let variant = Variant { name: "used", bytes, stride: 0, buffers: 1, access: Access::WriteAndRead };
+        used.push(bench.pingpong(variant)?);
     }
     for window in RATE_WINDOWS {
         bench.bandwidth("", RATE_BYTES, window, false)?;
@@ -137,13 +164,14 @@ pub(crate) fn run(world: &World, options: PingpongOptions, svg: Option<&Path>) -
         copies.push(Point { x, y: x / y, low: x / high, high: x / low });
     }
     let [one_way, both_ways] = rates;
-    report.finish(world, svg, || page([same, rotating, fresh], [one_way, both_ways, copies]))
+    report.finish(world, svg, || page([same, rotating, fresh, used], [one_way, both_ways, copies]))
 }
 
-const BUFFERS: [(&str, &str); 3] = [
+const BUFFERS: [(&str, &str); 4] = [
     ("same", "one buffer on each side, which stays in the cache"),
     ("rotating", "another buffer each time, in a memory larger than the caches"),
     ("freshly written", "one buffer; the sender writes every cache line before each send"),
+    ("used", "one buffer; the sender writes every word before each send, and the receiver reads every word"),
 ];
 const RATES: [(&str, &str); 3] = [
     ("one way", "a window of 64 concurrent messages (16 from 1 MiB on), then the receiver replies"),
@@ -151,17 +179,18 @@ const RATES: [(&str, &str); 3] = [
     ("memcpy", "a copy of the same number of bytes within one rank, while the other one waits"),
 ];
 
-fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
+fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
     let styles = [
         CurveStyle::of(0),
         CurveStyle::of(1),
         CurveStyle::of(2),
         CurveStyle::of(3),
         CurveStyle::of(4),
+        CurveStyle::of(5),
         CurveStyle::of(6).dashed(2),
     ];
     let (of_latency, of_rates) = styles.split_at(BUFFERS.len());
-    let curves = |names: [(&str, &str); 3], styles: &[CurveStyle], points: [Vec<Point>; 3]| {
+    let curves = |names: &[(&str, &str)], styles: &[CurveStyle], points: Vec<Vec<Point>>| {
         let all = names.iter().zip(styles).zip(points).filter(|(_, points)| !points.is_empty());
         all.map(|(((name, _), style), points)| Curve { label: (*name).to_owned(), style: *style, points })
             .collect()
@@ -186,7 +215,7 @@ fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
                 finding: empty.map_or_else(String::new, |us| format!("An empty message takes {us:.3} µs")),
                 x: "size of the message",
                 y: "time, µs",
-                curves: curves(BUFFERS, of_latency, latency),
+                curves: curves(&BUFFERS, of_latency, latency.into()),
                 ..Lines::default()
             }),
             Panel::Lines(Lines {
@@ -194,7 +223,7 @@ fn page(latency: [Vec<Point>; 3], rates: [Vec<Point>; 3]) -> Page {
                 x: "size of a message",
                 y: "bandwidth, GB/s",
                 scale: Scale::Linear,
-                curves: curves(RATES, of_rates, rates.map(in_gb)),
+                curves: curves(&RATES, of_rates, rates.map(in_gb).into()),
                 ..Lines::default()
             }),
         ],
@@ -206,21 +235,25 @@ impl Exchange<'_> {
     /// Sends a message and receives one back, in the buffers at offset `at`.
     #[inline]
     fn once(&mut self, at: usize, variant: Variant) -> Result<(), Error> {
-        let Variant { bytes, fresh, .. } = variant;
+        let Variant { bytes, access, .. } = variant;
+        let (world, other) = (self.world, self.other);
         let (send, recv) = (&mut self.send[at..][..bytes], &mut self.recv[at..][..bytes]);
-        if self.leads {
-            if fresh {
-                touch(send);
+        for sends in [self.leads, !self.leads] {
+            if sends {
+                match access {
+                    Access::None => (),
+                    Access::WriteLines => touch(send),
+                    Access::WriteAndRead => write_all(send, self.round),
+                }
+                world.send(send, other, 1)?;
+            } else {
+                world.recv(recv, other, 1)?;
+                if access == Access::WriteAndRead {
+                    read_all(recv);
+                }
             }
-            self.world.send(send, 1, 1)?;
-            self.world.recv(recv, 1, 1)?;
-        } else {
-            self.world.recv(recv, 0, 1)?;
-            if fresh {
-                touch(send);
-            }
-            self.world.send(send, 0, 1)?;
         }
+        self.round += 1;
         Ok(())
     }
 
