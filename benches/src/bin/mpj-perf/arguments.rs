@@ -97,7 +97,7 @@ pub(crate) enum RankProgram {
     ///
     /// Times are those of half a round trip.
     ///
-    /// PP,variant,bytes,iterations,median us,min us,p99 us,MB/s (variant: same, rotating or freshly written buffers)
+    /// PP,variant,bytes,iterations,median us,min us,p99 us,MB/s (variant: same, rotating or freshly written buffers; used: all words are written and read)
     ///
     /// RATE,bytes,window,M messages/s (median),best; RATE_BI in both directions at once
     ///
