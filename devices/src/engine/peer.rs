@@ -24,7 +24,7 @@ pub(crate) struct PeerTable<T> {
 
 type Chunk<T> = Box<[OnceLock<T>]>;
 
-const CHUNK: usize = 256;
+const CHUNK: usize = 16;
 
 impl<T> PeerTable<T> {
     pub(crate) fn new(size: u32) -> Self {

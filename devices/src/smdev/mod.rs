@@ -12,6 +12,7 @@ mod hub;
 mod inlet;
 mod notify;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use mpj_pool::{Access, Region, RegisterError};
@@ -35,8 +36,19 @@ use notify::SmNotifier;
 
 const NAME: &str = "smdev";
 
-/// Cells of a ring.
-const CELLS: u32 = 256;
+/// Cells of the shortest and of the longest ring.
+const CELLS: RangeInclusive<usize> = 4..=256;
+
+/// Bytes of the cells of all rings of a job, unless they are the shortest.
+const TOTAL_RING_BYTES: usize = 16 << 20;
+
+/// Bytes of a cell.
+const LINE: usize = 64;
+
+/// Number of fragments that all ranks share by default, as in `shmdev`. Each gets an equal part, but at least
+/// [`MIN_FRAGMENTS`] and at most the default of `SM_FRAGMENTS`.
+const TOTAL_FRAGMENTS: u32 = 1024;
+const MIN_FRAGMENTS: u32 = 4;
 
 /// Bytes of a fragment.
 const FRAGMENT: u32 = 16 << 10;
@@ -54,8 +66,23 @@ pub const SM_FRAGMENTS: Number = Number {
     name: "SM_FRAGMENTS",
     default: 128,
     range: (2, 1 << 16),
-    help: "fragments per rank for messages in transit, 16 KiB each",
+    help: "fragments per rank for messages in transit, 16 KiB each; fewer by default above 8 ranks",
 };
+
+/// Returns the number of cells of each ring among `ranks` ranks, a power of two. With many ranks, the rings of all pairs
+/// would take more memory than everything else.
+fn cells(ranks: u32) -> u32 {
+    let pairs = ranks as usize * (ranks as usize).saturating_sub(1);
+    let cells = TOTAL_RING_BYTES / pairs.max(1) / LINE;
+    1 << cells.clamp(*CELLS.start(), *CELLS.end()).ilog2()
+}
+
+fn fragments(ranks: u32, config: &Config) -> u32 {
+    match config.number(&SM_FRAGMENTS) as u32 {
+        set if config.is_set(&SM_FRAGMENTS) => set,
+        most => (TOTAL_FRAGMENTS / ranks.max(1)).clamp(MIN_FRAGMENTS, most),
+    }
+}
 
 /// Most bytes of one [`get`](Endpoint::get), during which locks are held.
 const MAX_GET: usize = 1 << 20;
@@ -85,7 +112,7 @@ unsafe impl Driver for SmDriver {
     fn open(&self, site: &Site, config: &Config) -> Result<Opened, OpenError> {
         let refuse = |why: String| OpenError { device: NAME, why };
         let hub = Arc::clone(&self.hub);
-        let memory = FragmentMemory::new(config.number(&SM_FRAGMENTS) as u32, FRAGMENT)
+        let memory = FragmentMemory::new(fragments(hub.ranks(), config), FRAGMENT)
             .map_err(|e| refuse(format!("fragments: {e}")))?;
         let fragments = Arc::new(FragmentPool::new(Arc::new(memory), &site.bias));
         let mailbox = hub.register(site.rank, Arc::clone(&site.bell)).map_err(refuse)?;
@@ -138,7 +165,7 @@ unsafe impl Device for SmDevice {
         // Items in a mailbox of the hub must not keep the hub alive.
         let (hub, from) = (Arc::downgrade(&self.hub), PeerId(self.rank));
         let bell = SmNotifier::new(move || hub.upgrade()?.bell(from));
-        let ring = Arc::new(Ring::new(CELLS));
+        let ring = Arc::new(Ring::new(cells(self.hub.ranks())));
         let consumer = Consumer::new(Arc::clone(&ring), Arc::clone(self.fragments.memory()));
         let receiver = RingReceiver::new(from, consumer, bell);
         let copies = Arc::new(SmCoopCopy::default());
@@ -207,5 +234,31 @@ struct SmExposure {
 impl Drop for SmExposure {
     fn drop(&mut self) {
         self.hub.exposed().revoke(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_all_rings_and_fragments_is_bounded() {
+        for ranks in [1, 2, 8, 32] {
+            assert_eq!(cells(ranks), 256, "{ranks} ranks");
+        }
+        for ranks in [33_u32, 64, 128, 500, 2000] {
+            let (cells, fragments) = (cells(ranks), fragments(ranks, &Config::default()));
+            assert!(cells.is_power_of_two() && (4..=256).contains(&cells));
+            let cell_bytes = cells as usize * LINE * ranks as usize * (ranks as usize - 1);
+            assert!(cell_bytes <= TOTAL_RING_BYTES || cells == 4, "{ranks} ranks");
+            assert!(ranks * fragments <= TOTAL_FRAGMENTS || fragments == MIN_FRAGMENTS, "{ranks} ranks");
+        }
+    }
+
+    #[test]
+    fn set_number_of_fragments_is_used() {
+        let mut config = Config::default();
+        config.set(&SM_FRAGMENTS, 100).unwrap();
+        assert_eq!(fragments(1000, &config), 100);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Sample, blanks, pass, samples};
+use crate::common::{Sample, blanks, pass, ranks, samples};
 use mpj::{
     ANY_SOURCE, ANY_TAG, Datatype, Equivalent, PROC_NULL, Primitive, Source, Tag, View, ViewMut, World,
 };
@@ -315,4 +315,26 @@ fn none_is_proc_null_and_status_is_an_address(world: World) -> mpj::Result<()> {
         world.send(&[100 + asked[0]], question, 3)?;
     }
     Ok(())
+}
+
+/// With this many thread ranks, the rings are short and the fragments few.
+#[test]
+fn many_threads_exchange_messages_of_all_protocols() {
+    const RANKS: usize = if cfg!(miri) { 3 } else { 150 };
+    ranks(RANKS, |world| {
+        let (me, size) = (world.rank(), world.size());
+        for (round, len) in [8, 300, 9_000, 40_000].into_iter().enumerate() {
+            for distance in [1, 7, size / 2, size - 1] {
+                let (to, from) = ((me + distance) % size, (me + size - distance) % size);
+                let mut got = vec![0; len];
+                world.sendrecv(&vec![me as u32; len], to, round as i32, &mut got, from, round as i32)?;
+                assert_eq!(got, vec![from as u32; len]);
+            }
+        }
+        let sends: Vec<u32> = (0..size).map(|to| (me * size + to) as u32).collect();
+        let mut got = vec![0; size];
+        world.alltoall(&sends, &mut got)?;
+        assert!(got.iter().enumerate().all(|(from, value)| *value == (from * size + me) as u32));
+        Ok(())
+    });
 }
