@@ -4,7 +4,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 mod spare_writer;
 
@@ -22,6 +22,52 @@ pub(crate) struct FilledRange<R> {
     block: R,
     from: usize,
     to: usize,
+}
+
+impl<R: ReadBlock> FilledRange<R> {
+    /// Takes a block whose first `len` bytes are initialised.
+    ///
+    /// # Safety
+    /// They are, and the block has that many bytes.
+    pub(crate) unsafe fn filled(block: R, len: usize) -> Self {
+        debug_assert!(len <= block.bytes().len());
+        Self { block, from: 0, to: len }
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.block.bytes().len()
+    }
+
+    /// Returns the end of the initialised bytes, as an offset from the start of the block.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.to
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    pub(crate) fn region(&self) -> Option<&mpj_pool::Region> {
+        self.block.region_of_bytes()
+    }
+
+    pub(crate) fn region_offset(&self) -> Option<(mpj_pool::RegionKey, usize)> {
+        self.block.region_offset_of_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn into_block(self) -> R {
+        self.block
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: invariant 2.
+        unsafe { self.block.bytes()[self.from..self.to].assume_init_ref() }
+    }
 }
 
 impl<R: RawBuffer> FilledRange<R> {
@@ -48,49 +94,6 @@ impl<R: RawBuffer> FilledRange<R> {
         // SAFETY: invariant 1 and point 1 of `RawBuffer`: within the allocation, or one past its end.
         let at = unsafe { self.block.as_ptr().add(self.to) };
         (at, self.block.capacity() - self.to)
-    }
-
-    #[inline]
-    pub(crate) fn capacity(&self) -> usize {
-        self.block.capacity()
-    }
-
-    /// Returns the end of the initialised bytes, as an offset from the start of the block.
-    #[inline]
-    pub(crate) fn end(&self) -> usize {
-        self.to
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.to - self.from
-    }
-
-    pub(crate) fn region(&self) -> Option<&mpj_pool::Region> {
-        self.block.region()
-    }
-
-    pub(crate) fn region_offset(&self) -> Option<(mpj_pool::RegionKey, usize)> {
-        self.block.region_offset()
-    }
-
-    #[inline]
-    pub(crate) fn into_block(self) -> R {
-        self.block
-    }
-
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: points 1 and 3 of `RawBuffer`: one live allocation of `capacity()` bytes; its point 2 and `&self`
-        // exclude writers. `MaybeUninit<u8>` needs neither a value nor alignment.
-        let all = unsafe {
-            core::slice::from_raw_parts(
-                self.block.as_ptr().as_ptr().cast::<MaybeUninit<u8>>(),
-                self.block.capacity(),
-            )
-        };
-        // SAFETY: invariant 2 of this type.
-        unsafe { all[self.from..self.to].assume_init_ref() }
     }
 
     #[inline]

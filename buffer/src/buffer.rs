@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, Region, RegionKey};
+use mpj_pool::{AllocError, AllocErrorKind, DefaultBlock, Pool, RawBuffer, ReadBlock, Region, RegionKey};
 
 use crate::block::FilledRange;
 use crate::dynamic::Dynamic;
@@ -49,7 +49,7 @@ use crate::{Element, FormatError, FromBlockError, Overflow};
 /// buffer.clear(); // while `view` borrows it
 /// assert_eq!(view, [1, 2, 3]);
 /// ```
-pub struct Buffer<R: RawBuffer, M = Writing> {
+pub struct Buffer<R: ReadBlock, M = Writing> {
     pub(crate) block: FilledRange<R>,
     pub(crate) headroom: usize,
     pub(crate) chain: Dynamic,
@@ -217,6 +217,31 @@ impl<R: RawBuffer> Buffer<R, Reading> {
             Err(_) => Err(FromBlockError { block: block.into_block(), error }),
         }
     }
+}
+
+impl<R: ReadBlock> Buffer<R, Reading> {
+    /// Makes a buffer of memory that contains a received message, without copying; the memory is only read.
+    ///
+    /// # Errors
+    /// Returns the block if it is too small, or if its first `len` bytes are not exactly one message. Checks every
+    /// header.
+    ///
+    /// # Safety
+    /// If the block has `len` bytes, the first `len` are initialised.
+    #[expect(unsafe_code, reason = "only the caller knows how many bytes have arrived")]
+    pub unsafe fn from_read_block(block: R, len: usize) -> Result<Self, FromBlockError<R, FormatError>> {
+        let available = block.bytes().len();
+        if len > available {
+            let error = FormatError::BlockTooSmall { needed: len as u64, available: available as u64 };
+            return Err(FromBlockError { block, error });
+        }
+        // SAFETY: the caller's promise, and the check above.
+        let block = unsafe { FilledRange::filled(block, len) };
+        match validate::message(block.bytes()) {
+            Ok(layout) => Ok(Self::checked(block, 0, layout)),
+            Err(error) => Err(FromBlockError { block: block.into_block(), error }),
+        }
+    }
 
     pub(crate) fn checked(block: FilledRange<R>, headroom: usize, layout: CheckedMessage) -> Self {
         let mode = Reading::new(layout.order, layout.sections_end);
@@ -237,6 +262,17 @@ impl<R: RawBuffer, M> Buffer<R, M> {
         Buffer { block, headroom, chain: chain.cleared(), mode: Writing::new() }
     }
 
+    /// Returns the headroom in front of the message, for a device to write its header.
+    pub fn headroom_mut(&mut self) -> &mut [u8] {
+        match self.headroom {
+            // Without a borrow: other threads might be reading the block.
+            0 => &mut [],
+            headroom => &mut self.block.bytes_mut()[..headroom],
+        }
+    }
+}
+
+impl<R: ReadBlock, M> Buffer<R, M> {
     /// Returns the block, and discards the message.
     pub fn into_block(self) -> R {
         self.block.into_block()
@@ -245,15 +281,6 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     /// Returns the headroom in front of the message.
     pub fn headroom(&self) -> &[u8] {
         &self.block.bytes()[..self.headroom]
-    }
-
-    /// Returns the headroom in front of the message, for a device to write its header.
-    pub fn headroom_mut(&mut self) -> &mut [u8] {
-        match self.headroom {
-            // Without a borrow: other threads might be reading the block.
-            0 => &mut [],
-            headroom => &mut self.block.bytes_mut()[..headroom],
-        }
     }
 
     /// Returns the key of the shared memory region of the block, if it has one, and the offset of the message there.
@@ -285,7 +312,7 @@ impl<R: RawBuffer, M> Buffer<R, M> {
     }
 }
 
-impl<R: RawBuffer, M: fmt::Debug> fmt::Debug for Buffer<R, M> {
+impl<R: ReadBlock, M: fmt::Debug> fmt::Debug for Buffer<R, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("capacity", &self.capacity())

@@ -1,6 +1,6 @@
 //! Slices of primitives of any length, in the dynamic part; the static part contains only their section header.
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 use crate::codec::raw;
 use crate::header::SectionTag;
@@ -40,7 +40,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Reads a slice written by [`write_dynamic`](Buffer::write_dynamic).
     ///
     /// # Errors

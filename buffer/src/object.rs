@@ -1,6 +1,6 @@
 //! Objects: serde values in the dynamic part.
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Opens the next section, which must have objects encoded by [`Postcard`], and returns their number.
     ///
     /// # Errors

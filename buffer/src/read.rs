@@ -1,7 +1,7 @@
 //! Reading: the reader makes the calls of the writer, with `read` for `write`. `README.md` has a table of the rules.
 
 use bytemuck::checked::{self, CheckedCastError};
-use mpj_pool::RawBuffer;
+use mpj_pool::ReadBlock;
 
 mod cursor;
 
@@ -11,7 +11,7 @@ use self::cursor::{OpenSection, static_bytes};
 use crate::header::{MESSAGE_HEADER_LEN, SectionTag};
 use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
     ///
     /// Elements are swapped if their section has the other byte order.

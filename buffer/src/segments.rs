@@ -1,10 +1,10 @@
 //! A committed message as bytes: as segments for a gathering write, or copied.
 
-use mpj_pool::RawBuffer;
+use mpj_pool::ReadBlock;
 
 use crate::{Buffer, Overflow, Reading};
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Returns the length of the message on the wire in bytes.
     pub fn len(&self) -> usize {
         self.static_len() + self.chain.len()

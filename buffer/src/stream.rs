@@ -4,7 +4,7 @@
 use core::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 use crate::dynamic::Dynamic;
 use crate::{Buffer, Overflow, Reading, Writing};
@@ -116,7 +116,7 @@ impl fmt::Debug for MessageReader<'_> {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Returns the bytes of the whole message as a stream.
     pub fn reader(&self) -> MessageReader<'_> {
         MessageReader { chain: &self.chain, segment: self.static_part(), next: 0, remaining: self.len() }

@@ -208,12 +208,13 @@ impl Op {
     pub(crate) fn unsupported_reason(&self, datatype: &Datatype) -> Option<String> {
         if let Op::User(user) = self {
             let Function::Typed { name, datatype: own, .. } = &user.function else { return None };
-            // The function reads items in memory, so the elements must be at the same offsets. A signature is only a
-            // hash, so types with invalid bit patterns are compared exactly.
+            // The function reads and writes items in memory, so the elements must be at the same offsets. A signature is
+            // only a hash, so if either type has invalid bit patterns, the elements are compared exactly.
             let same = own.signature() == datatype.signature()
                 && own.extent() == datatype.extent()
                 && own.runs(1).eq(datatype.runs(1))
-                && (!own.needs_validation() || own.has_same_elements(datatype));
+                && (!own.needs_validation() && !datatype.needs_validation()
+                    || own.has_same_elements(datatype));
             let of = || datatype.single_primitive().map_or("mixed elements", Primitive::name);
             return (!same).then(|| format!("the operation is for {name}, the datatype has {}", of()));
         }

@@ -122,7 +122,7 @@ pub use error::{AllocError, AllocErrorKind};
 pub use filled_block::{FilledBlock, Overflow};
 #[cfg(feature = "allocator-api2")]
 pub use pool_allocator::PoolAllocator;
-pub use raw::{Pool, RawBuffer, RegionKey};
+pub use raw::{Pool, RawBuffer, ReadBlock, RegionKey};
 pub use registration::{Access, Region, RegionRegistration, RegisterError, Registrations};
 pub use stats::PoolStats;
 #[cfg(all(target_os = "linux", not(mpj_portable)))]

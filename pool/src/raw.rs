@@ -62,6 +62,48 @@ pub unsafe trait RawBuffer: Send {
     }
 }
 
+/// Bytes at a fixed address that can be read: every [`RawBuffer`], and memory that its handle must not write.
+///
+/// # Safety
+/// For as long as `self` exists, wherever it is moved:
+/// 1. `bytes` always returns the same bytes, which neither move nor are unmapped;
+/// 2. `region_of_bytes` always returns the same region, which does not move and contains the bytes.
+///
+/// The bytes may be uninitialised, but initialised ones stay so.
+#[expect(unsafe_code, reason = "the contract that buffers rely on when they read messages in place")]
+pub unsafe trait ReadBlock: Send {
+    /// Returns the bytes, which may be uninitialised.
+    fn bytes(&self) -> &[MaybeUninit<u8>];
+
+    /// Returns the key of the shared region of the bytes, and their offset in it.
+    fn region_offset_of_bytes(&self) -> Option<(RegionKey, usize)> {
+        None
+    }
+
+    /// Returns the region of the bytes.
+    fn region_of_bytes(&self) -> Option<&Region> {
+        None
+    }
+}
+
+// SAFETY: points 1, 3 and 4 of the contract of `RawBuffer`.
+#[expect(unsafe_code, reason = "every block can be read")]
+unsafe impl<R: RawBuffer> ReadBlock for R {
+    #[inline]
+    fn bytes(&self) -> &[MaybeUninit<u8>] {
+        // SAFETY: points 1 and 2 of `RawBuffer`; `&self` excludes writers.
+        unsafe { core::slice::from_raw_parts(self.as_ptr().as_ptr().cast(), self.capacity()) }
+    }
+
+    fn region_offset_of_bytes(&self) -> Option<(RegionKey, usize)> {
+        self.region_offset()
+    }
+
+    fn region_of_bytes(&self) -> Option<&Region> {
+        self.region()
+    }
+}
+
 /// A source of blocks.
 ///
 /// `alloc` and the drop of a block may be called on any thread. A pool keeps the memory of blocks that outlive it.

@@ -65,8 +65,9 @@ impl<'a> RecordWriter<'a> {
         if self.push_if_fits(bytes) {
             return Ok(());
         }
-        // Passed and returned by value, so that the cursor can stay in registers.
-        self.cursor = push_split(self.chain, self.cursor, bytes);
+        // Passed and returned by value, so that the cursor can stay in registers. If the pool panics, `NOWHERE` stays.
+        let cursor = std::mem::replace(&mut self.cursor, Cursor::NOWHERE);
+        self.cursor = push_split(self.chain, cursor, bytes);
         self.split = true;
         self.push_result()
     }
@@ -80,7 +81,8 @@ impl<'a> RecordWriter<'a> {
         if self.push_if_fits(&bytes) {
             return Ok(());
         }
-        self.cursor = push_array_split(self.chain, self.cursor, bytes);
+        let cursor = std::mem::replace(&mut self.cursor, Cursor::NOWHERE);
+        self.cursor = push_array_split(self.chain, cursor, bytes);
         self.split = true;
         self.push_result()
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mpj_pool::RawBuffer;
+use mpj_pool::ReadBlock;
 
 use crate::dynamic::Dynamic;
 use crate::header::payload;
@@ -82,7 +82,7 @@ impl Reading {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Returns the section from which to read elements of `want`, without opening it.
     ///
     /// Always inlined, so that the result stays in registers. The open section is copied field by field: a copy of the

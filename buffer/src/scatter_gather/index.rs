@@ -1,6 +1,6 @@
 //! `gather` and `scatter`: elements in the order of a list of indices.
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
@@ -81,7 +81,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Reads one element into `dst[i]` for each index `i`, as [`read`](Self::read) fills a slice, and returns their
     /// number. If an index is repeated, the last element remains.
     ///

@@ -1,6 +1,6 @@
 //! Strided regions of arrays of any rank: rows, columns, faces and sub-blocks, also backwards or repeated.
 
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 use crate::{Buffer, Element, IndexError, ReadError, Reading, WriteError, Writing};
 
@@ -148,7 +148,7 @@ impl<R: RawBuffer> Buffer<R, Writing> {
     }
 }
 
-impl<R: RawBuffer> Buffer<R, Reading> {
+impl<R: ReadBlock> Buffer<R, Reading> {
     /// Reads into a strided region of `dst`, which is given as for [`write_strided`](Buffer::write_strided), and
     /// returns the number of elements. If a position is repeated, the last element remains.
     ///

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use bytes::buf::UninitSlice;
 use bytes::{Buf, BufMut, Bytes};
-use mpj_pool::RawBuffer;
+use mpj_pool::{RawBuffer, ReadBlock};
 
 use super::{ByteWriter, MessageReader};
 use crate::block::FilledRange;
@@ -52,15 +52,15 @@ unsafe impl<R: RawBuffer> BufMut for ByteWriter<'_, R> {
     }
 }
 
-struct Owner<R: RawBuffer>(Buffer<R, Reading>);
+struct Owner<R: ReadBlock>(Buffer<R, Reading>);
 
-impl<R: RawBuffer> AsRef<[u8]> for Owner<R> {
+impl<R: ReadBlock> AsRef<[u8]> for Owner<R> {
     fn as_ref(&self) -> &[u8] {
         self.0.static_part()
     }
 }
 
-impl<R: RawBuffer + 'static> Buffer<R, Reading> {
+impl<R: ReadBlock + 'static> Buffer<R, Reading> {
     /// Returns the message as `Bytes`, which own the block. A message with objects that this process wrote is copied.
     pub fn into_bytes(self) -> Bytes {
         if self.chain.len() > 0 {

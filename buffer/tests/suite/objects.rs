@@ -1,11 +1,11 @@
 //! Objects: values larger than a chunk, failed writes, other codecs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::common::Heap;
 use mpj_buffer::codec::RecordWriter;
-use mpj_buffer::pool::{AllocError, Buddy, Growth, Pool, PoolStats};
+use mpj_buffer::pool::{self, AllocError, Buddy, Growth, Pool, PoolStats, RawBuffer};
 use mpj_buffer::{Buffer, Codec, CodecError, ReadError, Reading, WriteError};
 use serde::ser::{Error, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -321,4 +321,61 @@ fn codecs_and_schemas_are_distinguished() {
     assert_eq!(buffer.read_object_with::<NameLength, u8>(), Ok(2));
     assert_eq!(buffer.read_object_with::<NameLength, u128>(), Ok(3));
     assert_eq!(buffer.peek(), None);
+}
+
+/// A pool that has few blocks, and panics when it has none.
+#[derive(Debug)]
+struct PanickingPool(Mutex<Vec<pool::DefaultBlock>>);
+
+impl Pool for PanickingPool {
+    type Block = pool::DefaultBlock;
+
+    fn alloc(&self, _: usize) -> Result<Self::Block, AllocError> {
+        let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(block.expect("no block is left"))
+    }
+
+    fn max_alloc(&self) -> usize {
+        1 << 20
+    }
+
+    fn stats(&self) -> PoolStats {
+        PoolStats::default()
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Goes on after a panic of the pool.
+struct CatchingCodec;
+
+impl Codec for CatchingCodec {
+    const ID: u8 = 201;
+
+    fn encode<T: Serialize + ?Sized>(_: &T, out: &mut RecordWriter<'_>) -> Result<(), CodecError> {
+        for _ in 0..2 {
+            assert!(catch_unwind(AssertUnwindSafe(|| out.push(&[1; 100_000]))).is_err());
+        }
+        Ok(())
+    }
+
+    fn decode<'de, T: Deserialize<'de>>(_: &'de [u8]) -> Result<T, CodecError> {
+        Err(CodecError::Custom)
+    }
+}
+
+#[test]
+fn object_whose_pool_panicked_is_not_written() {
+    let mut blocks: Vec<_> = (0..3).map(|_| pool::global().alloc(64).unwrap()).collect();
+    blocks.sort_by_key(|block| block.as_ptr());
+    for count in [1, 2] {
+        let blocks = (0..count).filter_map(|_| blocks.pop()).rev().collect();
+        let mut buffer = Buffer::new(Heap::new(256)).unwrap();
+        buffer.set_pool(Arc::new(PanickingPool(Mutex::new(blocks))));
+        buffer.write_object_with::<CatchingCodec, _>(&1u8).unwrap_err();
+        buffer.write(&[7u8]).unwrap();
+        assert_eq!(buffer.commit().view::<u8>(), Ok(&[7][..]));
+    }
 }

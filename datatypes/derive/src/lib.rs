@@ -156,18 +156,23 @@ fn transparent(krate: &Path, member: &Member, ty: &Type) -> (TokenStream, TokenS
 }
 
 fn structure(input: &DeriveInput, krate: &Path, members: &[Member], types: &[&Type]) -> TokenStream {
-    let this = binding();
+    let (this, bound) = (binding(), Ident::new("__mpj_bound", Span::mixed_site()));
     let fields = members.iter().zip(types).map(|(member, ty)| {
         let field = quote_spanned!(ty.span()=> <#krate::Datatype>::derived_field::<Self, #ty>);
         // SAFETY of the generated code: the address is that of memory for the structure.
         quote!(#field(#this, unsafe { &raw const (*#this).#member }))
     });
+    // The patterns of the expansion compile only for a structure with exactly these fields, although a later attribute
+    // macro may replace it: binding a field of a union is unsafe.
     let is_generic = input.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));
     // All instances of a generic function would share a static in it.
     let cell = if is_generic { quote!(let) } else { quote!(static) };
     quote! {
         let _ = |#this: Self| {
             let Self { #(#members: _),* } = #this;
+            #({
+                let Self { #members: #bound, .. } = #this;
+            })*
         };
         #cell __MPJ_DATATYPE: ::std::sync::OnceLock<#krate::Datatype> = ::std::sync::OnceLock::new();
         <#krate::Datatype>::derived_structure::<Self, _>(&__MPJ_DATATYPE, |#this| [#(#fields),*])

@@ -3,7 +3,7 @@
 use mpj_buffer::{Buffer, MESSAGE_HEADER_LEN, Reading};
 use mpj_datatypes::Primitive;
 use mpj_devices::{Envelope, Matched, MatchedMessage};
-use mpj_pool::{DefaultBlock, Pool, RawBuffer};
+use mpj_pool::{DefaultBlock, Pool, RawBuffer, ReadBlock};
 
 use super::{Intracomm, Message};
 use crate::address::{IntoSource, Source, Tag};
@@ -210,14 +210,14 @@ pub(super) fn alloc_for<P: Pool>(
 ///
 /// # Safety
 /// The first `bytes` bytes of the block are initialised.
-pub(super) unsafe fn parse<B: RawBuffer>(
+pub(super) unsafe fn parse<B: ReadBlock>(
     call: &'static str,
     block: B,
     source: u32,
     bytes: usize,
 ) -> Result<Buffer<B, Reading>> {
     // SAFETY: the caller's contract.
-    let buffer = unsafe { Buffer::from_block(block, 0, bytes) };
+    let buffer = unsafe { Buffer::from_read_block(block, bytes) };
     buffer.map_err(|invalid| {
         let why = format!(
             "message of rank {source} ({bytes} bytes) is not a valid mpj::buffer message: {}",

@@ -1,14 +1,13 @@
 //! Receives without a copy into user memory: a message stays in the block in which it has arrived, or at its sender.
 
 use std::fmt;
-use std::mem::align_of;
+use std::mem::{MaybeUninit, align_of};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::{Primitive, Receivable, Signature};
 use mpj_devices::{ANY_TAG, DataPath, Envelope, MatchedMessage};
-use mpj_pool::{DefaultBlock, RawBuffer};
+use mpj_pool::{DefaultBlock, RawBuffer, ReadBlock};
 
 use super::buffer_p2p::alloc_for;
 use super::{Intracomm, Message};
@@ -246,8 +245,7 @@ impl Deref for ReceivedBuffer {
 }
 
 impl DerefMut for ReceivedBuffer {
-    /// Reading advances the buffer's position. The buffer exists only behind this reference, so it cannot be converted
-    /// into one for writing.
+    /// Reading advances the buffer's position.
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
@@ -259,18 +257,24 @@ impl fmt::Debug for ReceivedBuffer {
     }
 }
 
-/// The block of a received message, which is never written.
+/// The bytes of a received message. They might be in the sender's memory, so this type cannot write them.
+///
+/// ```compile_fail,E0599
+/// use mpj::ReadOnlyBlock;
+/// use mpj::buffer::{Buffer, Reading};
+///
+/// fn overwrite(message: Buffer<ReadOnlyBlock, Reading>) {
+///     message.clear(); // a buffer for writing
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ReadOnlyBlock(ReceivedBlock);
 
-// SAFETY: 1: while the message exists, its bytes are readable, and they are neither moved, freed nor written, because
-// `ReceivedBuffer` has no headroom and never returns its block. 2: as before, no code writes them. 3: no field changes.
-unsafe impl RawBuffer for ReadOnlyBlock {
-    fn as_ptr(&self) -> NonNull<u8> {
-        NonNull::from(&*self.0).cast()
-    }
-
-    fn capacity(&self) -> usize {
-        self.0.len()
+// SAFETY: while the message exists, its bytes neither move nor change, and no field changes; there is no region.
+unsafe impl ReadBlock for ReadOnlyBlock {
+    fn bytes(&self) -> &[MaybeUninit<u8>] {
+        let bytes: &[u8] = &self.0;
+        // SAFETY: any byte is a `MaybeUninit<u8>`, and the result is only read.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }

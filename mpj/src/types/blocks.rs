@@ -2,14 +2,14 @@
 
 use mpj_buffer::{Buffer, Reading};
 use mpj_datatypes::Primitive;
-use mpj_pool::{FilledBlock, RawBuffer};
+use mpj_pool::{FilledBlock, RawBuffer, ReadBlock};
 
 use super::{RecvBuf, SendBuf};
 use crate::raw::{Buf, ChainSegment};
 
 // SAFETY: the bytes of a committed message are initialised. They lie in blocks that neither move with the buffer nor
 // change behind a shared reference.
-unsafe impl<R: RawBuffer> SendBuf for Buffer<R, Reading> {
+unsafe impl<R: ReadBlock> SendBuf for Buffer<R, Reading> {
     fn send_buf(&self) -> Buf {
         let mut segments = self.segments();
         match segments.next() {

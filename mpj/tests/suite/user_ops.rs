@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::colliding::{Bytes, WithBool};
 use crate::common::reduction::check;
 use crate::common::{COUNTS, LONG, RANKS, ranks, samples};
 use mpj::pool::{Pool, RawBuffer};
@@ -151,4 +152,24 @@ fn user_ops_may_exchange_messages(world: mpj::World) -> Tested {
         assert_eq!(total, [2 * round]);
     }
     Ok(())
+}
+
+/// The function would write bytes that are no `bool` into elements that are.
+#[test]
+fn equal_signatures_of_different_elements_do_not_suffice() {
+    let (bytes, with_bool) = (Datatype::of::<Bytes>(), Datatype::of::<WithBool>());
+    assert_eq!(bytes.signature(), with_bool.signature());
+    assert!(!bytes.has_same_elements(&with_bool));
+    ranks(2, |world| {
+        let op = Op::user(true, |a: &Bytes, _: &Bytes| {
+            let mut result = *a;
+            result.f0 = 7;
+            result
+        });
+        let mut got = [WithBool::ZERO];
+        let error = world.allreduce(&[WithBool::ZERO], &mut got, op).expect_err("the elements differ");
+        assert_eq!(error.class(), ErrorClass::Op);
+        assert!(!got[0].f0);
+        Ok(())
+    });
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub(crate) mod block_programs;
+pub(crate) mod colliding;
 pub(crate) mod messages;
 pub(crate) mod mismatch;
 pub(crate) mod reduction;
