@@ -167,7 +167,7 @@ pub trait PoolVisitor {
 /// use mpj_pool::{Growth, Pool, strategy};
 ///
 /// struct Alloc(usize);
-/// impl strategy::Visitor for Alloc {
+/// impl strategy::PoolVisitor for Alloc {
 ///     type Output = bool;
 ///     fn visit<P: Pool + 'static>(self, pool: P) -> bool {
 ///         pool.alloc(self.0).is_ok()
