@@ -153,7 +153,12 @@ fn page(curves: Vec<Curve>, ranks: usize, barrier: f64) -> Page {
     };
     Page {
         title: format!("Collective operations of {ranks} ranks"),
-        notes: vec!["Lines: medians; bars: minimum to p99. Lower is better.".to_owned()],
+        notes: vec![
+            "Each rank measures from its own exit from a barrier to the end of its call; the slowest rank counts. With \
+             more ranks than cores, the others may be done before a rank starts."
+                .to_owned(),
+            "Lines: medians; bars: minimum to p99. Lower is better.".to_owned(),
+        ],
         panels: vec![Panel::Lines(lines)],
         ..Page::default()
     }
