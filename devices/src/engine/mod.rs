@@ -53,7 +53,7 @@ mod wireup;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use blocked::{BlockedThread, WORLD, WaitReason};
 pub use channel::{Calls, Channel};
@@ -109,6 +109,7 @@ pub struct Engine {
     waits: BlockedThreads,
     tasks: TaskList,
     pub(crate) policy: Policy,
+    max_sleep: Duration,
     pub(crate) path: DataPath,
     /// Whether messages without a data path of their own use [`DataPath::Auto`] and the rank is not traced.
     has_fast_path: bool,
@@ -174,6 +175,7 @@ impl Engine {
         roster.subscribe(Arc::clone(&site.bell));
         Ok(Arc::new(Engine {
             policy: Policy::new(config, site.ranks_on_host),
+            max_sleep: progress::max_sleep(site.ranks_on_host),
             path,
             has_fast_path: path == DataPath::Auto && trace.is_none(),
             registers: devices.iter().any(|device| device.caps().register_from.is_some()),

@@ -20,14 +20,24 @@ use crate::message::Envelope;
 use crate::sys::BorrowedFd;
 use crate::wait::{IdleStep, Waiter};
 
-/// The longest sleep. Frames and deaths end a sleep; an orderly exit does not, and is found after this time.
-const MAX_SLEEP: Duration = Duration::from_millis(100);
+/// The longest of the first sleeps of a wait, and of all its sleeps on a host with at most [`UNSLOWED_RANKS`] ranks.
+/// Frames and deaths end a sleep; an orderly exit does not, and is found after this time.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// On a host with more ranks, each sleep of a long wait takes up to twice the time of the one before, so that the
+/// sleepers of a host wake no more often than this number of ranks do.
+const UNSLOWED_RANKS: u32 = 64;
+
+/// Returns the longest sleep on a host with `ranks` ranks.
+pub(super) fn max_sleep(ranks: u32) -> Duration {
+    SLEEP * ranks.div_ceil(UNSLOWED_RANKS).clamp(1, 64)
+}
 
 /// The shortest time between two queries of the other processes for ranks that are closing or have left.
 const EXIT_QUERY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of exit queries between two checks of the memory that this rank shares with others.
-const QUERIES_PER_VERIFY: u32 = 10;
+/// The shortest time between two checks of the memory that this rank shares with others.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of passes between two reads of the clock, and of passes by tests, which can be rare.
 const PASSES_PER_CLOCK_READ: u32 = 1024;
@@ -66,7 +76,8 @@ pub(crate) struct ProgressState {
     tests: u32,
     /// The time of the last exit query.
     exits_queried: Instant,
-    exit_queries: u32,
+    /// The time of the last check of shared memory.
+    verified: Instant,
     /// This and `peers` are buffers of a flush, empty between flushes.
     completions: Vec<DeferredCompletion>,
     peers: Vec<PeerId>,
@@ -86,7 +97,7 @@ impl ProgressState {
             pass_count: 0,
             tests: 0,
             exits_queried: Instant::now(),
-            exit_queries: 0,
+            verified: Instant::now(),
             completions: Vec::new(),
             peers: Vec::new(),
         }
@@ -222,8 +233,8 @@ impl Engine {
         if now.duration_since(progress.exits_queried) >= EXIT_QUERY_INTERVAL {
             progress.exits_queried = now;
             self.roster.request_exits();
-            progress.exit_queries = progress.exit_queries.wrapping_add(1);
-            if progress.exit_queries.is_multiple_of(QUERIES_PER_VERIFY) {
+            if now.duration_since(progress.verified) >= VERIFY_INTERVAL {
+                progress.verified = now;
                 self.verify_all(progress);
             }
         }
@@ -292,6 +303,7 @@ impl Engine {
         let mut limit = ParkBackoff::default();
         let mut entered = None;
         let mut moved_asleep = false;
+        let mut sleep = SLEEP;
         loop {
             progress = progress.or_else(|| self.try_lock_progress());
             let poll_set = if waiter.is_polling() { PollSet::Cheap } else { PollSet::All };
@@ -299,6 +311,7 @@ impl Engine {
             if moved > 0 {
                 self.parking.notify();
                 waiter.reset();
+                sleep = SLEEP;
             }
             if deferred_drop::has_deferred() {
                 drop(progress.take());
@@ -329,7 +342,7 @@ impl Engine {
             match &mut progress {
                 Some(progress) => {
                     let armed: Vec<BorrowedFd<'_>> = self.devices.iter().filter_map(|d| d.arm()).collect();
-                    self.site.bell.sleep(&armed, MAX_SLEEP, || {
+                    self.site.bell.sleep(&armed, sleep, || {
                         let mut moved = self.progress_pass(progress, PollSet::All);
                         // A peer rings only if it sees that this rank waits for room: post again after a fence.
                         if moved == 0 && self.is_busy() {
@@ -344,6 +357,7 @@ impl Engine {
                     if moved_asleep {
                         self.parking.notify();
                     }
+                    sleep = if moved_asleep { SLEEP } else { (2 * sleep).min(self.max_sleep) };
                     self.query_exits(progress);
                 }
                 // The holder might release the progress lock before this thread is counted as parked: try it again.
