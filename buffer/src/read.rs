@@ -1,4 +1,4 @@
-//! Reading: the reader makes the calls of the writer, with `read` for `write`. `README.md` has a table of the rules.
+//! Reading: the reader makes the calls of the writer, with `read` for `write`. `buffer/README.md` has a table.
 
 use bytemuck::checked::{self, CheckedCastError};
 use mpj_pool::ReadBlock;
@@ -12,7 +12,7 @@ use crate::header::{MESSAGE_HEADER_LEN, SectionTag};
 use crate::{Buffer, Element, ElementKind, ReadError, Section};
 
 impl<R: ReadBlock> Buffer<R, Reading> {
-    /// Fills `dst` from the open section, or from the next one, and returns the number of elements, `dst.len()`.
+    /// Fills `dst` from the open section if it has this kind, otherwise from the next one. Returns `dst.len()`.
     ///
     /// Elements are swapped if their section has the other byte order.
     ///
@@ -27,7 +27,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         })
     }
 
-    /// Returns the rest of the open section, or the next section, in place. It counts as read.
+    /// Views the rest of the open section if it has this kind, even if empty, otherwise the next. It counts as read.
     ///
     /// # Errors
     /// As [`read`](Self::read), and if the elements cannot be used in place: the block is not aligned, or the section
@@ -59,7 +59,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         }
         // Not through `static_range`, which borrows all of `self`: the mode changes while the view is borrowed.
         let static_part = &self.block.bytes()[self.headroom..];
-        // Cannot wrap: `open.left` elements were before `open.end`.
+        // Cannot wrap: at least `count` elements were unread before `open.end`.
         let from = open.at;
         open.at += count as usize * size_of::<T>();
         let bytes = static_bytes(static_part, from, open.at)?;
@@ -103,7 +103,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         open.left = open.left.checked_sub(count).ok_or(past)?;
         open.touched |= count > 0;
         self.mode.record = self.record_after(open.tag, count)?;
-        // Cannot wrap: `open.left` elements were before `open.end`.
+        // Cannot wrap: at least `count` elements were unread before `open.end`.
         open.at += count as usize * open.tag.kind().size();
         self.mode.enter(open);
         Ok(())
@@ -180,8 +180,8 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         self.mode = Reading::new(self.mode.order, self.mode.sections_end);
     }
 
-    /// Checks the next `count` elements of `T`. Passes `take` their bytes, and whether to swap. They count as read if
-    /// `take` succeeds.
+    /// Checks the next `count` elements of `T`. `take` gets their bytes, and whether it must swap them. The elements
+    /// count as read if `take` succeeds.
     #[inline]
     pub(crate) fn consume<T: Element>(
         &mut self,
@@ -192,7 +192,7 @@ impl<R: ReadBlock> Buffer<R, Reading> {
         let past = ReadError::PastSection { needed: count as u64, available: open.left };
         open.left = open.left.checked_sub(count as u64).ok_or(past)?;
         open.touched |= count > 0;
-        // Cannot wrap: `open.left` elements are before `open.end`.
+        // Cannot wrap: at least `count` elements were unread before `open.end`.
         let end = open.at + count * size_of::<T>();
         let src = self.static_range(open.at, end)?;
         let swap = open.order.is_foreign();

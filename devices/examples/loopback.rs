@@ -41,7 +41,7 @@ impl Rank {
     }
 }
 
-fn play(me: &Rank, rank: u32) {
+fn measure(me: &Rank, rank: u32) {
     for shift in [3, 10, 12, 14, 15, 16, 17, 18, 20, 22] {
         let mut bytes = vec![0u8; 1 << shift];
         let rounds = (1 << (28 - shift)).clamp(50, 10_000);
@@ -88,22 +88,22 @@ fn play(me: &Rank, rank: u32) {
 fn main() {
     let device = std::env::args().nth(1).unwrap_or_else(|| "niodev".into());
     let config = Config::from_env(&all(GROUPS)).unwrap();
-    let (hub, board, roster) =
+    let (hub, cards, roster) =
         (Hub::new(0..2), Arc::<LocalCardExchange>::default(), Arc::<Roster>::default());
     let key = Arc::new(JobKey { job: 1, secret: [1; 32] });
     let drivers = Registry::empty().with(SmDriver::new(hub)).with(NioDriver::new(key));
     let registry = drivers.select(&[&device]).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let (registry, config, board, roster) =
-                (&registry, &config, Arc::clone(&board), Arc::clone(&roster));
+            let (registry, config, cards, roster) =
+                (&registry, &config, Arc::clone(&cards), Arc::clone(&roster));
             scope.spawn(move || {
                 let bell = Arc::new(Doorbell::new().unwrap());
                 let site = Site::new(rank, 2, bell);
-                let engine = Engine::open(site, registry, config, board.of(rank), roster).unwrap();
+                let engine = Engine::open(site, registry, config, cards.of(rank), roster).unwrap();
                 let channel = engine.join(2, Group::Range { first: 0, len: 2 }, rank).unwrap();
                 let me = Rank { engine, channel, other: 1 - rank };
-                play(&me, rank);
+                measure(&me, rank);
                 me.engine.close();
             });
         }

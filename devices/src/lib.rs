@@ -1,8 +1,8 @@
 //! Message devices, matching and protocols: the layers below `mpj`.
 //!
 //! A [`Device`] moves frames and, if it can, memory. MPI's matching, ordering and completion are implemented once above
-//! it, in the [`Engine`] of a rank. A device gets a frame's body as bytes or as a value that packs the bytes into the
-//! device's memory. Only operations on user memory name a datatype.
+//! it, in the [`Engine`] of a rank. A device gets a frame's body as bytes, a chain of pieces, or a value that packs the
+//! bytes into the device's memory. Only operations on user memory name a datatype.
 //!
 //! | module or type | contents |
 //! |---|---|
@@ -33,10 +33,10 @@
 //!    doorbell. So the ring is needed only if that last post was refused.
 //! 5. [`Driver`], [`Device`] and [`Inlet`] are unsafe to implement: the engine delivers messages from memory that they
 //!    report as written. A device that does not access user memory and passes on whole frames has nothing to prove.
-//! 6. Open for the [`Lane`] that the site names, or reject all but the first. There is one lane today, and only
-//!    `ibvdev` checks it.
+//! 6. [`Driver::open`] fails for a [`Lane`] that the device does not support. There is one lane today; of the devices
+//!    in this crate, only `ibvdev` checks it.
 //!
-//! Memory, if the device can move it (README.md explains why):
+//! Memory, if the device can move it (`devices/README.md` explains why):
 //!
 //! 7. [`Caps::get`](device::Caps::get), `put` and `zcopy` contain the smallest worthwhile size of each operation, and
 //!    the largest that one operation supports.
@@ -55,15 +55,14 @@
 //!     connection to a live peer: let the device of the peer reply, and return
 //!     [`QuiesceStatus::InProgress`](device::QuiesceStatus::InProgress) meanwhile.
 //! 13. [`Inlet::progress`] holds no lock that a call of the device or of an endpoint needs: the sink makes such calls.
-//! 14. If a device passes on bodies in parts, [`Inlet::abort_body`] ends the body that is in transfer from that peer.
+//! 14. If a device passes on bodies in parts, [`Inlet::abort_body`] ends the body in transfer from a dead peer.
 //! 15. A registration keeps the resources of the device that it needs: it may be dropped after the device. When
 //!     endpoints, inlet and device are dropped, no memory is accessed any more.
 //!
 //! The driver is a value that brings the resources that the device needs, for example [`SmDriver::new`]. A program adds
-//! it to its [`Registry`], as `examples/own-device` does outside of this workspace. A device of this crate is added to
-//! the registry of each launcher that has its resources (`mpj/src/boot`), to `tests/conformance.rs` and to the table in
-//! the README. `conformance::AsyncDriver` (feature `conformance`) wraps a driver so that the operations of its device
-//! complete late and in any order.
+//! it to its [`Registry`], as `examples/own-device` does outside of this workspace. Task 1 of `CONTRIBUTING.md` lists
+//! the changes for a device of this crate, such as that of `run_threads` in `src/conformance/harness.rs`. With the
+//! wrapper `conformance::AsyncDriver`, the operations of a device complete late and in any order.
 
 #[allow(unsafe_code, reason = "a lock gives access to its value")]
 pub mod biased;

@@ -17,7 +17,7 @@ use crate::input::Input;
 
 const RANKS: u32 = 2;
 
-/// The number of cache lines before the cells of a ring, and the number of cells that may be overwritten singly.
+/// The number of cache lines before the cells of a ring, and the number of its first cells that are overwritten most.
 const CONTROL_LINES: usize = 4;
 const CELLS: usize = 24;
 
@@ -27,10 +27,10 @@ const EXPORT_WORDS: usize = 8;
 
 const ROUNDS: usize = 60;
 
-/// More words than are overwritten at once.
+/// Exclusive limit on the number of words that one burst overwrites.
 const BURST: usize = 300;
 
-/// The number of progress passes after which the ranks have nothing left to do.
+/// The number of progress passes of one step. After ten steps, the ranks have nothing left to do.
 const PASSES: usize = 40;
 
 struct Rank {
@@ -77,7 +77,7 @@ impl Rank {
                 assert!(overwritten || is_whole(&viewed), "a different message was viewed");
                 self.views.push(viewed);
             }
-            // The ranks were not connected when it was sent, the pool was exhausted, or its word is invalid.
+            // The sender had no pool memory or export slot left, or the state word of the block was overwritten.
             Err(message) => {
                 // SAFETY: the buffer is empty, so nothing is written.
                 let nothing = unsafe { Target::new(Buf::empty(), None) }.expect("nothing");
@@ -155,13 +155,13 @@ impl Scene {
         }
     }
 
-    /// Overwrites one word: in most cases a count or the first word of a cell.
+    /// Overwrites one word of the control blocks, of a ring, or of the export table of a rank.
     fn overwrite(&self, input: &mut Input<'_>) {
         let [ring, exported] = self.rings[input.below(2)].clone();
         let at = match input.below(10) {
             0 => self.control_words.start + input.below(self.control_words.len() / 8) * 8,
             1 => ring.start + input.below(CONTROL_LINES) * 64,
-            // The words that assign the pieces of a cooperative copy.
+            // The flag of a closed receiver, and the words of a cooperative copy.
             2 => ring.start + (CONTROL_LINES - 1) * 64 + input.below(8) * 8,
             3..6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64,
             6 => ring.start + (CONTROL_LINES + input.below(CELLS)) * 64 + input.below(8) * 8,
@@ -232,8 +232,8 @@ pub fn segment(bytes: &[u8]) {
             2 | 3 => scene.ranks[from].pass(),
             4 => scene.pass(PASSES),
             6 => {
-                let viewed = scene.ranks[from].send_exported(1 - from as u32, input.byte());
-                assert!(overwritten || viewed.is_ok(), "{viewed:?}");
+                let sent = scene.ranks[from].send_exported(1 - from as u32, input.byte());
+                assert!(overwritten || sent.is_ok(), "{sent:?}");
             }
             7 => scene.ranks[from].view_next(1 - from as u32, overwritten),
             8 => {
@@ -253,7 +253,7 @@ pub fn segment(bytes: &[u8]) {
     }
     scene.pass(10 * PASSES);
     if overwritten {
-        // A waiting rank verifies the memory once a second, and gives up on outstanding replies after the second check.
+        // A waiting rank verifies the memory once a second. The second check gives up pending cooperative copies.
         for _ in 0..2 {
             scene.ranks.iter().for_each(|rank| rank.member.engine.verify());
             scene.pass(10 * PASSES);
@@ -281,9 +281,12 @@ pub fn segment(bytes: &[u8]) {
         scene.pass(10 * PASSES);
     }
     for (me, rank) in scene.ranks.iter().enumerate() {
-        for ExitEvent { rank, exit: end } in rank.roster.since(0) {
-            assert!(overwritten && rank as usize != me, "rank {me} reports the exit of rank {rank}: {end:?}");
-            assert!(matches!(end, Exit::Died(why) if !why.is_empty()));
+        for ExitEvent { rank: other, exit } in rank.roster.since(0) {
+            assert!(
+                overwritten && other as usize != me,
+                "rank {me} reports the exit of rank {other}: {exit:?}"
+            );
+            assert!(matches!(exit, Exit::Died(why) if !why.is_empty()));
         }
         if !overwritten {
             assert!(rank.sends.iter().all(Sending::has_ended), "a send hangs");

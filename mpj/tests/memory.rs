@@ -1,6 +1,5 @@
-//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. So this
-//! test detects every copy of a message into new memory. It is the only test in its file because it counts for the
-//! whole process.
+//! Counts the memory that messages need: allocator calls, allocated bytes, and bytes requested from the pool. Detects
+//! copies of messages above 4 KiB into new memory. Its file has no other test, as it counts for the whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -91,7 +90,7 @@ fn average(before: [usize; 3], after: [usize; 3]) -> MemoryUse {
     MemoryUse { calls, heap, pool }
 }
 
-/// Number of bytes that an operation's bookkeeping does not exceed. It is much less than a message has.
+/// The limit on the bytes for an operation's bookkeeping. A copy of a shorter message is not detected.
 const LITTLE: usize = 4 << 10;
 
 fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
@@ -100,8 +99,7 @@ fn encoded(value: &[u64]) -> Buffer<DefaultBlock, Reading> {
     message.commit()
 }
 
-/// An object needs the memory of its encoded form at the sender, and of its message and its value at the receiver. No
-/// other copies are made.
+/// An object needs the memory of its encoding at the sender, and of its message and its value at each receiver.
 fn objects() {
     let value: Vec<u64> = (0..60_000u64).map(|at| at * at * at).collect();
     let encoding = memory_per_round(|| drop(encoded(&value)));
@@ -129,10 +127,10 @@ fn objects() {
                 assert!(used.pool <= encoding.pool + len + LITTLE, "{used:?} for {len} bytes, {encoding:?}");
                 assert!(used.heap <= decoding.heap + LITTLE, "{used:?} for {len} bytes, {decoding:?}");
             }
-            let mut here = Some(value.clone());
+            let mut held = Some(value.clone());
             let used = memory_of_all_ranks(&world, || {
-                let mine = here.take().unwrap_or_default();
-                here = Some(world.bcast_object(mine, 0)?);
+                let mine = held.take().unwrap_or_default();
+                held = Some(world.bcast_object(mine, 0)?);
                 Ok(())
             })?;
             if let Some(used) = used {
@@ -172,7 +170,7 @@ fn buffers() {
 }
 
 #[test]
-fn messages_are_not_copied_on_the_way() {
+fn messages_need_no_extra_memory() {
     objects();
     buffers();
 }

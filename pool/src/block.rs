@@ -11,7 +11,7 @@ use crate::{RawBuffer, RegionKey, Storage, registration};
 
 /// A block of a [`Buddy`](crate::Buddy) or [`Magazine`](crate::Magazine) pool. Dropping it, on any thread, frees it.
 ///
-/// A block may outlive its pool: its memory stays until the last block of the pool is dropped.
+/// A block may outlive its pool: its memory stays valid until the block is dropped.
 ///
 /// ```
 /// use mpj_pool::{DefaultBlock, Pool, RawBuffer};
@@ -51,8 +51,8 @@ impl<S: Storage> Block<S> {
 
     /// Returns the same block, with its handle in registers.
     ///
-    /// For the slow path of a function that also has a fast path. If both wrote the handle to memory, the caller would
-    /// load it with another width than that of the stores. Such a load takes ten times as long as the fast path.
+    /// A function with a fast path calls this on its slow path. Otherwise both paths might store the handle in memory,
+    /// and the caller would load it with another width. Such a load takes ten times as long as the fast path.
     #[inline(always)]
     pub(crate) fn rebuilt(self) -> Block<S> {
         let BlockPtr { base, tag } = self.into_raw();

@@ -35,7 +35,7 @@ pub struct PoolStats {
     pub frees: u64,
     /// Allocations of blocks that the calling thread had cached.
     pub hits: u64,
-    /// All other allocations: from a depot, a region, or the system.
+    /// All other allocations, and those of small blocks that used a larger cached block after a failed fetch.
     pub misses: u64,
     /// Splits so far, each of a block into 64 parts.
     pub splits: u64,
@@ -46,7 +46,7 @@ pub struct PoolStats {
 impl PoolStats {
     /// Returns the bytes granted so far beyond the requested ones.
     ///
-    /// `waste() / granted_bytes` is their share, which is about the same for `live_bytes`.
+    /// `waste() / granted_bytes` is their share of all blocks granted so far. That of the live blocks can differ.
     ///
     /// ```
     /// use mpj_pool::{Buddy, Growth, Heap, Pool};

@@ -75,7 +75,7 @@ pub(crate) struct BodyCount(Arc<AtomicUsize>);
 pub(crate) struct BodyCountGuard(BodyCount);
 
 impl BodyCount {
-    pub(crate) fn count(&self) -> BodyCountGuard {
+    pub(crate) fn begin(&self) -> BodyCountGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
         BodyCountGuard(self.clone())
     }
@@ -137,7 +137,7 @@ pub(crate) struct Outbox {
     pub(crate) wireup: Wireup,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) caps: Caps,
-    /// For each channel id, the context for which the peer knows it.
+    /// By the wire id of a channel, the context of the last `Bind` with that id.
     pub(crate) bound: Vec<u64>,
     /// Messages to an unconnected peer. Their protocol depends on the device, which is not known yet.
     pub(crate) deferred_sends: VecDeque<DeferredSend>,
@@ -156,13 +156,13 @@ pub(crate) struct Outbox {
     pub(crate) credit_recalled: u64,
     /// Messages to the peer that need a reply, in all.
     pub(crate) replies_expected: u64,
-    /// Traffic to the peer; of the copies, those made here.
+    /// Traffic with the peer, except for bodies copied out of the device.
     pub(crate) sent: Traffic,
     /// Whether the endpoint has frames to write out.
     pub(crate) has_unflushed: bool,
     /// Whether the peer takes no more frames: they are discarded.
     pub(crate) is_closed: bool,
-    /// Whether the engine's list of busy peers, or the list that a pass has taken, has this peer: always if not idle.
+    /// Whether this peer is in the engine's list of busy peers, or in the list that a pass has taken. True if not idle.
     pub(crate) is_listed_busy: bool,
 }
 
@@ -226,12 +226,12 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the frame with sequence number `seq` is still queued, if it ever was.
+    /// Returns whether the frame with sequence number `seq` is still queued, if it ever was and was not cancelled.
     pub(crate) fn is_queued(&self, seq: u64) -> bool {
         self.queued_frames.front().is_some_and(|first| first.seq <= seq)
     }
 
-    /// Returns whether the peer knows the channel's id for its context.
+    /// Returns whether the last `Bind` with the channel's wire id had the channel's context.
     #[inline]
     pub(crate) fn is_bound(&self, channel: &Channel) -> bool {
         self.bound.get(usize::from(channel.wire_id())) == Some(&channel.context)

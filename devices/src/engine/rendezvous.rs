@@ -6,7 +6,7 @@
 //!   RTS (key) ────────────────────► matched: the device may write to the receive buffer
 //!      ◄─ ─ ─ ─ ─ ─ ─ get ─ ─ ─ ─ ─ its pieces complete in any order
 //!   the message completes ◄─── FIN  all pieces have completed
-//!   sends the body ◄────────── CTS  a piece has failed, or the RTS has no key: the engine owns the buffer
+//!   sends the body ◄────────── CTS  no key, unusable buffer, closed outbox or failed piece; the engine owns the buffer
 //! ```
 //! If the operation fails during a get, it completes after its last piece.
 
@@ -56,8 +56,8 @@ enum GetStep {
     Finished,
 }
 
-/// Number of bytes, rounded up to whole pieces, that gets from one peer copy within their calls before other work
-/// continues. The peer's outbox is locked meanwhile.
+/// Limit on the bytes that one pass copies in gets that complete within their calls; the last piece may exceed it. The
+/// peer's outbox is locked meanwhile.
 const GET_BYTES_PER_PASS: usize = 1 << 20;
 
 impl Engine {
@@ -96,7 +96,7 @@ impl Engine {
     }
 
     fn start_get(&self, peer: &Peer, get_op: PendingGet, registered: usize) {
-        let (mut moved, mut ended) = (0, Vec::new());
+        let (mut posted, mut ended) = (0, Vec::new());
         let mut out = peer.outbox();
         self.note_registered(&mut out, registered);
         if out.is_closed {
@@ -105,7 +105,7 @@ impl Engine {
         }
         let was_idle = out.is_idle();
         out.gets.push_back(get_op);
-        let result = self.post_gets(&mut out, &mut moved, &mut ended);
+        let result = self.post_gets(&mut out, &mut posted, &mut ended);
         self.note_busy(was_idle, &mut out);
         let is_left = !out.gets.is_empty();
         drop(out);
@@ -147,19 +147,19 @@ impl Engine {
     pub(crate) fn post_gets(
         &self,
         out: &mut Outbox,
-        moved: &mut usize,
+        posted: &mut usize,
         ended: &mut Vec<DeferredCompletion>,
     ) -> Result<(), PostError> {
-        let mut at_once = 0;
+        let mut copied_bytes = 0;
         for _ in 0..PIECES_PER_PASS {
-            if out.gets.is_empty() || at_once >= GET_BYTES_PER_PASS {
+            if out.gets.is_empty() || copied_bytes >= GET_BYTES_PER_PASS {
                 break;
             }
             let step = self.post_get_piece(out, ended);
             let result = match step {
                 Ok(GetStep::Posted(bytes)) => {
-                    *moved += 1;
-                    at_once += bytes;
+                    *posted += 1;
+                    copied_bytes += bytes;
                     if out.gets.front().is_some_and(|get_op| get_op.posted < get_op.bytes) {
                         continue;
                     }
@@ -249,8 +249,8 @@ impl Engine {
         op: u64,
         landed: Option<usize>,
     ) {
-        let back = channel.ops().end_device_write(op, from, landed);
-        match back {
+        let done = channel.ops().end_device_write(op, from, landed);
+        match done {
             WriteDone::Pending => (),
             WriteDone::Complete(RecvOp {
                 mut target, message, completer, sender_op, registration, ..
@@ -271,7 +271,7 @@ impl Engine {
     }
 }
 
-/// Returns whether a device can move `memory` by an operation for `sizes`, and that pays or `path` requires it.
+/// Returns whether a device can move `memory` by an operation with limits `sizes`. `ZeroCopy` ignores the minimum.
 pub(super) fn can_move(
     device: &dyn Device,
     sizes: Option<SizeRange>,
@@ -283,11 +283,11 @@ pub(super) fn can_move(
     pays && (device.caps().noncontiguous || memory.contiguous().is_some())
 }
 
-/// Largest message that uses a bounce buffer implicitly. Above this size, the memory costs more than a registration.
+/// Longest body that gets a bounce buffer without `Buffered`. Above it, the memory costs more than a registration.
 const MAX_BOUNCE: usize = 16 << 20;
 
-/// Returns whether a body of `bytes` bytes should go through a bounce buffer: if a registration for this operation
-/// alone takes longer than a copy, or if the device does not support the layout.
+/// Returns whether a body of up to `MAX_BOUNCE` bytes should go through a bounce buffer to a device that registers
+/// memory: the device does not support the layout, or (with `Auto`) a copy is faster than a registration for this body.
 pub(super) fn needs_bounce(
     device: &dyn Device,
     memory: &MemoryDesc,
@@ -301,8 +301,8 @@ pub(super) fn needs_bounce(
     !is_supported || (path == DataPath::Auto && region.is_none() && bytes < register_from)
 }
 
-/// Prepares the memory of a receive for a get of `bytes` bytes, as the sender has decided that a get pays. Returns
-/// `None` if the device cannot write to the memory.
+/// Prepares the memory of a receive for a get, even below the minimum of `Caps::get`: the sender has decided. Returns
+/// `None` if the device cannot write to the memory or register it, `Some(None)` if it needs no registration.
 fn register_target(device: &dyn Device, target: &Target, bytes: usize) -> Option<Option<Registration>> {
     let memory = target.memory()?.truncated_to(bytes);
     if !can_move(device, device.caps().get, &memory, DataPath::ZeroCopy) {

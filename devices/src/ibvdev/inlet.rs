@@ -153,9 +153,9 @@ impl IbvInlet {
         // SAFETY: the completion says that `wc.len` bytes were written, and the slot is posted again only after this
         // function.
         let message = unsafe { slots.message(at as usize, wc.len as usize) };
-        let taken = on_message(connection, message, sink);
-        self.freed.push((place, matches!(taken, Ok(true)).then_some(wc.qpn)));
-        match taken {
+        let used_credit = on_message(connection, message, sink);
+        self.freed.push((place, matches!(used_credit, Ok(true)).then_some(wc.qpn)));
+        match used_credit {
             Ok(_) if !is_new && !connection.has_control() => (),
             Ok(_) => {
                 let connection = Arc::clone(connection);
@@ -187,8 +187,8 @@ impl IbvInlet {
         let mut ended = std::mem::take(&mut self.ended);
         connection.completed(number, wc.status == 0, &mut ended);
         let count = ended.len();
-        for (op, is_well) in ended.drain(..) {
-            let outcome = if is_well { Ok(()) } else { Err(self.shared.context().explain(wc.status)) };
+        for (op, succeeded) in ended.drain(..) {
+            let outcome = if succeeded { Ok(()) } else { Err(self.shared.context().explain(wc.status)) };
             sink.completed(op, outcome);
         }
         self.ended = ended;
@@ -234,10 +234,10 @@ impl IbvInlet {
         }
     }
 
-    /// If no peer is reachable, breaks the queue pairs of all peers. A failed device completes no work request, so in
-    /// that case this fails the reads as well.
+    /// After a failure that makes all peers unreachable, closes their connections. A failed device completes no work
+    /// request, so in that case this fails the reads as well.
     #[cold]
-    fn fail(&mut self, sink: &mut dyn Sink) -> usize {
+    fn lose_all_after_failure(&mut self, sink: &mut dyn Sink) -> usize {
         let shared = Arc::clone(&self.shared);
         let Some(failure) = shared.failure() else { return 0 };
         let all: Vec<_> =
@@ -309,7 +309,7 @@ unsafe impl Inlet for IbvInlet {
             self.shared.poll_device_events();
         }
         if self.shared.failure().is_some() {
-            moved += self.fail(sink);
+            moved += self.lose_all_after_failure(sink);
         }
         moved
     }

@@ -131,7 +131,7 @@ pub(super) fn open(
         slot: sizes.max_message as u32,
         window: sizes.window,
         mtu: selection.mtu,
-        reads: limits.reads.clamp(1, MAX_READS as u8),
+        reads: limits.max_reads.clamp(1, MAX_READS as u8),
     };
     let route = Route {
         port: selection.port.number,
@@ -174,9 +174,9 @@ fn explain(context: &Context, doing: &str, error: &io::Error) -> String {
 
 /// Divides the resources of a device among the peers. Returns `None` if there are too few for the [`MIN_WINDOW`].
 fn queue_sizes(limits: &Limits, peers: usize, config: &Config) -> Option<QueueSizes> {
-    let received = (limits.shared_queue.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers)
+    let received = (limits.max_shared_receives.checked_sub(config.size(&IBV_SEND_WINDOW))? / peers)
         .checked_sub(CONTROL_RECEIVES)?;
-    let completed = (limits.completions.checked_sub(
+    let completed = (limits.max_completions.checked_sub(
         conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS + config.size(&IBV_SEND_WINDOW),
     )? / peers)
         .checked_sub(EXTRA_SENDS + CONTROL_RECEIVES)?
@@ -370,9 +370,9 @@ mod tests {
         let config = Config::default();
         let limits = Limits {
             max_work_requests: 16_384,
-            completions: 32_767,
-            shared_queue: 32_768,
-            reads: 16,
+            max_completions: 32_767,
+            max_shared_receives: 32_768,
+            max_reads: 16,
             ports: 1,
         };
         assert_eq!(queue_sizes(&limits, 1, &config).unwrap().window, 32);
@@ -380,10 +380,10 @@ mod tests {
             let sizes = queue_sizes(&limits, peers, &config)?;
             let window = usize::from(sizes.window);
             let receives = peers * (window + CONTROL_RECEIVES) + sizes.repost_batch;
-            assert!(receives <= limits.shared_queue, "{peers} peers: {receives} receives");
+            assert!(receives <= limits.max_shared_receives, "{peers} peers: {receives} receives");
             assert!(
                 receives + peers * sizes.sends + conn_manager::HELLO_RECVS + conn_manager::HELLO_SENDS
-                    <= limits.completions
+                    <= limits.max_completions
             );
             assert!(sizes.repost_batch > 0 && sizes.signal > 0 && sizes.sends > window);
             Some(window)

@@ -192,7 +192,7 @@ impl Source {
     #[inline]
     pub fn copy_items(&self, mut target: Target) -> Result<(), InvalidValueError> {
         self.copy_to(&mut target);
-        target.mark_valid()
+        target.validate_copied()
     }
 
     /// Copies the message into a target, as far as it fits. If the source is not contiguous, the bytes go through a

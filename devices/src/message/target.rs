@@ -63,8 +63,8 @@ impl Target {
         Target { buf, bytes, landed: 0, path, block: None, keep }
     }
 
-    /// Writes a target of `bytes` bytes to `place`, field by field: a wider load of several fields that were just
-    /// stored one by one would be delayed.
+    /// Writes a target of `bytes` bytes to `place`, field by field. To move a target, the processor would load several
+    /// fields at once that were just stored one by one, and such a load is delayed.
     ///
     /// # Safety
     /// `place` is valid for writes, and the invariants of [`Target`] hold.
@@ -245,7 +245,7 @@ impl Target {
         unsafe { self.buf.datatype().unpack(self.buf.base(), self.buf.count(), position, &from[..len]) }
     }
 
-    /// Validates the message before the user may access it.
+    /// Unpacks the bounce buffer, if there is one, and then validates the items before the user may access them.
     #[inline]
     pub(crate) fn finish(&mut self, message: &Envelope) -> Result<(), Fault> {
         if self.block.is_some() {
@@ -281,7 +281,7 @@ impl Target {
 
     /// Validates the items after a copy into the memory, and drops the target.
     #[inline]
-    pub(super) fn mark_valid(mut self) -> Result<(), InvalidValueError> {
+    pub(super) fn validate_copied(mut self) -> Result<(), InvalidValueError> {
         let valid = if self.buf.datatype().needs_validation() { self.check(self.landed) } else { Ok(()) };
         // Invariant 2.
         self.landed = 0;

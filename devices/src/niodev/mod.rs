@@ -133,7 +133,7 @@ unsafe impl Driver for NioDriver {
 
 fn open(key: Arc<JobKey>, site: &Site, config: &Config) -> Result<(NioDevice, NioInlet), String> {
     // Each peer takes one or two descriptors: with the usual limit of 1,024, a large job would fail while it runs.
-    sys::raise_descriptors();
+    sys::raise_descriptor_limit();
     let host =
         address::listen_ip(config.is_set(&NIO_LISTEN_ADDRESS).then(|| config.text(&NIO_LISTEN_ADDRESS)))?;
     let (listener, at) = address::listen(host).map_err(|e| address::explain("cannot listen", e))?;

@@ -177,7 +177,7 @@ impl ReadState {
         let CellHeader { kind, head, length, .. } = header;
         let (start, end) = (usize::from(head), usize::from(head) + usize::from(length));
         if end > INLINE {
-            return Err(Malformed::Length { head, length });
+            return Err(Malformed::TooLong { head, length });
         }
         cell.bytes.with(|bytes| {
             // SAFETY: invariant 1 of `Ring`: `seq` says that the cell is ours.
@@ -189,9 +189,9 @@ impl ReadState {
             let words = unsafe { std::slice::from_raw_parts(words, end) };
             let (head, rest) = words.split_at(start);
             let is_body = kind == CellKind::Inline as u8 || kind == CellKind::SplitData as u8;
-            let right = header.with_checksum(head, if is_body { &[] } else { rest }).check;
-            if header.check != right {
-                return Err(Malformed::Checksum { found: header.check, right });
+            let expected = header.with_checksum(head, if is_body { &[] } else { rest }).check;
+            if header.check != expected {
+                return Err(Malformed::Checksum { found: header.check, expected });
             }
             let is_whole = self.split.is_none() && self.streamed.is_none();
             if kind == CellKind::Inline as u8 && is_whole {
@@ -223,7 +223,11 @@ impl ReadState {
         handler: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
         let &[a, b, c, d, e, f, g, h] = rest else {
-            return Err(Malformed::Lengths { kind: header.kind, head: header.head, length: header.length });
+            return Err(Malformed::LengthsForKind {
+                kind: header.kind,
+                head: header.head,
+                length: header.length,
+            });
         };
         let (index, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
         // SAFETY: the sender filled `len` bytes before it sent the cell, and we return the fragment only below.
@@ -249,7 +253,8 @@ impl ReadState {
         rest: &[u8],
         handler: &mut impl FrameHandler,
     ) -> Result<(), Malformed> {
-        let body = || Malformed::Lengths { kind: header.kind, head: header.head, length: header.length };
+        let body =
+            || Malformed::LengthsForKind { kind: header.kind, head: header.head, length: header.length };
         let word = |at: usize| rest.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let written = match &self.streamed {
             Some(_) if head.is_empty() && rest.len() == 4 => word(0).ok_or_else(body)?,
@@ -260,7 +265,11 @@ impl ReadState {
                 // SAFETY: no byte is read.
                 unsafe { self.fragments.received(index, 0) }?;
                 if len as usize > self.fragments.fragment_size() || written == 0 || written >= len {
-                    return Err(Malformed::BodySize { len, fragment: self.fragments.fragment_size() });
+                    return Err(Malformed::BodySize {
+                        len,
+                        written: Some(written),
+                        fragment: self.fragments.fragment_size(),
+                    });
                 }
                 let to = match handler.begin(head, len as usize) {
                     Landing::Into(to) => Some(BodyPtr(to)),
@@ -323,17 +332,17 @@ impl ReadState {
         }
         let Some(split) = &mut self.split else {
             let Ok(len) = rest.try_into().map(u32::from_ne_bytes) else {
-                return Err(Malformed::Lengths { kind, head: start, length });
+                return Err(Malformed::LengthsForKind { kind, head: start, length });
             };
             let (most, size) = (self.fragments.fragment_size(), len as usize);
             if size == 0 || size > most {
-                return Err(Malformed::BodySize { len, fragment: most });
+                return Err(Malformed::BodySize { len, written: None, fragment: most });
             }
             self.split = Some(SplitFrame { head: head.to_vec(), body: Vec::with_capacity(size), len: size });
             return Ok(());
         };
         if !head.is_empty() || rest.is_empty() || rest.len() > missing {
-            return Err(Malformed::Lengths { kind, head: start, length });
+            return Err(Malformed::LengthsForKind { kind, head: start, length });
         }
         split.body.extend_from_slice(rest);
         if rest.len() == missing

@@ -118,7 +118,7 @@ impl FragmentMemory {
             return Err(Malformed::Index { index, count: self.count });
         }
         if len as usize > self.size {
-            return Err(Malformed::BodySize { len, fragment: self.size });
+            return Err(Malformed::BodySize { len, written: None, fragment: self.size });
         }
         // SAFETY: index and length were checked, so invariant 1 covers the bytes. By the caller's contract they are
         // filled, and by invariant 2 nobody writes them.

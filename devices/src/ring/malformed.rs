@@ -8,18 +8,18 @@ pub(crate) enum Malformed {
     /// A cell's sequence number is neither the next one nor that of the previous round.
     Sequence { found: u32, next: u32 },
     /// A cell's checksum does not match its contents.
-    Checksum { found: u16, right: u16 },
+    Checksum { found: u16, expected: u16 },
     /// The kind of a cell is unknown.
     Kind { kind: u8 },
-    /// The head and the bytes after it are together longer than a cell.
-    Length { head: u8, length: u8 },
-    /// The lengths do not fit the kind of the cell.
-    Lengths { kind: u8, head: u8, length: u8 },
+    /// The head and the bytes after it are together longer than the 56 bytes of a cell after its header.
+    TooLong { head: u8, length: u8 },
+    /// The lengths do not fit the kind of the cell, or a `SplitData` cell exceeds the missing bytes of its body.
+    LengthsForKind { kind: u8, head: u8, length: u8 },
     /// The index of a fragment is out of range.
     Index { index: u32, count: u32 },
-    /// A body is longer than a fragment or empty, or its part that is already written is empty or is all of it.
-    BodySize { len: u32, fragment: usize },
-    /// The cell does not continue the body that was begun, continues it too far, or finds none begun.
+    /// A body is longer than a fragment, a split body is empty, or none or all of a streamed body is already `written`.
+    BodySize { len: u32, written: Option<u32>, fragment: usize },
+    /// The cell does not continue the begun body, or no body was begun, or `StreamData` has 0 or too many bytes.
     Order { kind: u8, missing: usize },
     /// The count of cells consumed or of fragments returned is out of range.
     Count { what: &'static str, found: u64, least: u64, most: u64 },
@@ -36,19 +36,22 @@ impl fmt::Display for Malformed {
             Malformed::Sequence { found, next } => {
                 write!(f, "sequence number {found} where {next} comes next")
             }
-            Malformed::Checksum { found, right } => {
+            Malformed::Checksum { found, expected } => {
                 write!(
                     f,
-                    "checksum {found:#06x} where its contents have {right:#06x}: the memory was overwritten"
+                    "checksum {found:#06x} where its contents have {expected:#06x}: the memory was overwritten"
                 )
             }
             Malformed::Kind { kind } => write!(f, "unknown cell kind {kind}"),
-            Malformed::Length { head, length } => write!(f, "a head of {head} bytes and {length} more"),
-            Malformed::Lengths { kind, head, length } => {
+            Malformed::TooLong { head, length } => write!(f, "a head of {head} bytes and {length} more"),
+            Malformed::LengthsForKind { kind, head, length } => {
                 write!(f, "cell kind {kind} with a head of {head} bytes and {length} more")
             }
             Malformed::Index { index, count } => write!(f, "fragment index {index} of {count}"),
-            Malformed::BodySize { len, fragment } => write!(f, "{len} bytes in a fragment of {fragment}"),
+            Malformed::BodySize { len, written, fragment } => {
+                write!(f, "{len} bytes in a fragment of {fragment}")?;
+                written.map_or(Ok(()), |written| write!(f, ", {written} of them written"))
+            }
             Malformed::Order { kind, missing } => {
                 write!(f, "cell kind {kind} with {missing} bytes of a body missing")
             }
@@ -58,7 +61,8 @@ impl fmt::Display for Malformed {
             Malformed::Overwritten { what, found, written } => {
                 write!(
                     f,
-                    "the shared memory of the ring to it was overwritten: the {what} is {found}, and {written} was written"
+                    "the shared memory of a ring between this rank and it was overwritten: the {what} is {found}, and \
+                     {written} was written"
                 )
             }
         }

@@ -1,4 +1,4 @@
-//! The channel from one sender to one receiver: a ring of cache lines, and fragments for long bodies.
+//! The connection from one sender to one receiver: a ring of cache lines, and fragments for long bodies.
 //!
 //! ```text
 //!  one cell, 64 B
@@ -9,7 +9,7 @@
 //!  0          32      36      42        48            64 bits
 //!  │ seq      │ kind  │ head  │ length  │ checksum    │
 //!
-//!  long body: in the fragment `index` of the sender's pool, which the receiver holds until it returns it
+//!  long body: in fragment `index` of the sender's pool until the receiver returns it; split over cells if none is free
 //! ```
 //! The sender fills a cell and then stores the header word, whose `seq` is its position + 1 (release). A message of up
 //! to 56 bytes, head included, thus costs one cache line. The receiver stores its position in `consumed`, on a line of

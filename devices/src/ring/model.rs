@@ -1,7 +1,7 @@
-//! Models of a ring and of the fragments that go through it: two or three threads, every interleaving.
+//! Models of a ring and its fragments: two or three threads, with at most `LOOM_MAX_PREEMPTIONS` preemptions.
 //!
-//! loom tracks accesses to the bytes of a cell. It does not track fragments, whose memory is raw, so models with
-//! fragments keep one watched cell for each.
+//! loom tracks accesses to the bytes of a ring's cells, but not to fragments, whose memory is raw. So models with
+//! fragments access one loom `UnsafeCell` for each.
 
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -87,17 +87,17 @@ fn ring_wraps_around_without_races() {
     });
 }
 
-/// A rank with some fragments, and a watched cell for each.
-struct Scene {
+/// A rank that sends, with its fragments and a loom cell for each.
+struct SendingRank {
     pool: FragmentPool,
     watched: Vec<UnsafeCell<u32>>,
 }
 
-impl Scene {
+impl SendingRank {
     fn new(fragments: u32) -> Shared<Self> {
         let memory = Arc::new(FragmentMemory::new(fragments, 64).unwrap());
         let watched = (0..fragments).map(|_| UnsafeCell::new(0)).collect();
-        Shared::new(Scene { pool: FragmentPool::new(memory, &Bias::new()), watched })
+        Shared::new(SendingRank { pool: FragmentPool::new(memory, &Bias::new()), watched })
     }
 
     /// The two sides of a ring to a peer.
@@ -141,17 +141,19 @@ impl Scene {
 fn a_fragment_has_one_owner() {
     loom::model(|| {
         const FRAMES: u32 = 2;
-        let scene = Scene::new(1);
-        let (mut producer, slot, mut consumer) = scene.peer();
+        let rank = SendingRank::new(1);
+        let (mut producer, slot, mut consumer) = rank.peer();
         let flag = WakeFlag::new();
         let sender = {
-            let (scene, flag) = (Shared::clone(&scene), Shared::clone(&flag));
+            let (rank, flag) = (Shared::clone(&rank), Shared::clone(&flag));
             thread::spawn(move || {
                 for frame in 1..=FRAMES {
-                    let mut is_sent = || match scene.send(&mut producer, slot, frame) {
+                    let mut is_sent = || match rank.send(&mut producer, slot, frame) {
                         FragmentGrant::Fragment(_) => true,
                         FragmentGrant::Retry => false,
-                        FragmentGrant::Exhausted => panic!("this peer holds the fragment"),
+                        FragmentGrant::Exhausted => {
+                            panic!("the pool reports no fragment to wait for, but this peer holds one")
+                        }
                     };
                     while !is_sent() {
                         heavy_fence();
@@ -164,7 +166,7 @@ fn a_fragment_has_one_owner() {
             })
         };
         for frame in 1..=FRAMES {
-            while !scene.receive(&mut consumer, frame) {
+            while !rank.receive(&mut consumer, frame) {
                 thread::yield_now();
             }
             if consumer.sender_waits() {
@@ -175,34 +177,34 @@ fn a_fragment_has_one_owner() {
     });
 }
 
-/// A peer exits while it reads. A fragment that it holds goes to another peer only after it has stopped reading.
+/// A peer exits while it reads. Its fragment goes to another peer only after it stops reading, even if reported dead.
 fn peer_exits(is_released: bool) {
     loom::model(move || {
-        let scene = Scene::new(1);
-        let (mut producer, slot, mut consumer) = scene.peer();
-        let (mut to_other, other, mut at_other) = scene.peer();
-        assert!(matches!(scene.send(&mut producer, slot, 1), FragmentGrant::Fragment(_)));
+        let rank = SendingRank::new(1);
+        let (mut producer, slot, mut consumer) = rank.peer();
+        let (mut to_other, other, mut at_other) = rank.peer();
+        assert!(matches!(rank.send(&mut producer, slot, 1), FragmentGrant::Fragment(_)));
         let leaver = {
-            let scene = Shared::clone(&scene);
+            let rank = Shared::clone(&rank);
             thread::spawn(move || {
-                scene.receive(&mut consumer, 1);
+                rank.receive(&mut consumer, 1);
                 drop(consumer);
             })
         };
         if is_released {
-            scene.pool.release_peer(slot);
+            rank.pool.release_peer(slot);
         }
         // Either the peer still holds the fragment, or the fragment has come back.
-        let first_try = scene.send(&mut to_other, other, 2);
+        let first_try = rank.send(&mut to_other, other, 2);
         assert_ne!(first_try, FragmentGrant::Retry, "the other peer holds no fragment that it could return");
         leaver.join().unwrap();
         if first_try == FragmentGrant::Exhausted {
             assert!(
-                matches!(scene.send(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
-                "the fragment has come back"
+                matches!(rank.send(&mut to_other, other, 2), FragmentGrant::Fragment(_)),
+                "the fragment was not returned"
             );
         }
-        assert!(scene.receive(&mut at_other, 2));
+        assert!(rank.receive(&mut at_other, 2));
     });
 }
 
@@ -220,15 +222,15 @@ fn fragments_of_a_peer_reported_dead_come_back_when_it_stops_reading() {
 #[test]
 fn two_peers_never_hold_the_same_fragment() {
     loom::model(|| {
-        let scene = Scene::new(2);
+        let rank = SendingRank::new(2);
         let held = Shared::new(AtomicU32::new(0));
         let threads: Vec<_> = (0..2)
             .map(|_| {
-                let (scene, held) = (Shared::clone(&scene), Shared::clone(&held));
-                let (mut producer, slot, consumer) = scene.peer();
+                let (rank, held) = (Shared::clone(&rank), Shared::clone(&held));
+                let (mut producer, slot, consumer) = rank.peer();
                 thread::spawn(move || {
-                    let FragmentGrant::Fragment(index) = scene.send(&mut producer, slot, 1) else {
-                        panic!("there is a fragment for each peer")
+                    let FragmentGrant::Fragment(index) = rank.send(&mut producer, slot, 1) else {
+                        panic!("no fragment was allocated, but there is one for each peer")
                     };
                     assert_eq!(held.fetch_or(1 << index, Ordering::Relaxed) & 1 << index, 0);
                     consumer

@@ -358,7 +358,7 @@ fn malformed_cell_is_an_error() {
 fn a_changed_bit_of_a_cell_is_an_error() {
     let check = |at, change: &dyn Fn(&CacheLine)| {
         let error = receive_overwritten(at, change).unwrap_err();
-        let is_found = matches!(error, Malformed::Checksum { .. } | Malformed::Length { .. });
+        let is_found = matches!(error, Malformed::Checksum { .. } | Malformed::TooLong { .. });
         assert!(is_found, "{error}");
     };
     for bit in 32..u64::BITS {
@@ -436,7 +436,7 @@ fn malformed_split_body_is_an_error() {
         let (mut tx, mut rx) = pair();
         tx.send_split_head(&[1; 8], len);
         let error = rx.receive(&mut |_: &[u8], _: &[u8]| ()).unwrap_err();
-        assert_eq!(error, Malformed::BodySize { len, fragment: FRAGMENT as usize });
+        assert_eq!(error, Malformed::BodySize { len, written: None, fragment: FRAGMENT as usize });
     }
     let (mut tx, mut rx) = pair();
     tx.send_split_head(&[1; 8], 60);
@@ -445,7 +445,7 @@ fn malformed_split_body_is_an_error() {
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert_eq!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Ok(true));
     assert!(
-        matches!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Err(Malformed::Lengths { .. })),
+        matches!(rx.receive(&mut |_: &[u8], _: &[u8]| ()), Err(Malformed::LengthsForKind { .. })),
         "one byte too many"
     );
     let (mut tx, mut rx) = pair();
@@ -590,7 +590,8 @@ fn malformed_streamed_body_is_an_error() {
     assert_eq!(error_of(&|tx| tx.send_stream_head(&[1; 8], 2, 100, 50)), cell("fragment index 2 of 2"));
     for (len, written) in [(FRAGMENT + 1, 1), (u32::MAX, 1), (100, 100), (100, 0), (0, 0), (100, u32::MAX)] {
         let why = error_of(&|tx| tx.send_stream_head(&[1; 8], 1, len, written));
-        assert_eq!(why, cell(&format!("{len} bytes in a fragment of 4096")), "{written} bytes");
+        let text = format!("{len} bytes in a fragment of 4096, {written} of them written");
+        assert_eq!(why, cell(&text));
     }
     for more in [0, 51, u32::MAX] {
         let why = error_of(&|tx| {

@@ -27,7 +27,7 @@
 //! * `monotonic_ns`: a clock that all processes of a host share; `thread_id`: unique on the host while the thread
 //!   lives;
 //! * `memlock_limit`: how much memory this process may lock, if a limit applies to this thread;
-//! * `raise_descriptors`: raises this process's limit of open descriptors to its maximum;
+//! * `raise_descriptor_limit`: raises this process's limit of open descriptors to its maximum;
 //! * `random`: unpredictable bytes; `kill_self`: ends the process without cleanup, for tests of sudden death.
 //!
 //! `linux` implements all of them. `fallback` is a stub for every other system, and for Linux with `--cfg mpj_portable`.

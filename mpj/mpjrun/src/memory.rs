@@ -17,7 +17,7 @@ use crate::verdict::LaunchError;
 const MAX_FILE_OVERHEAD: u64 = 64 << 10;
 
 impl Job<'_> {
-    /// Creates the memory of every host when the first process joins, so that programs that never join cost nothing.
+    /// Creates the segment of each host that needs one, at the first join: programs that never join cost nothing.
     pub(crate) fn create_segments(&mut self) -> Result<(), LaunchError> {
         if self.segments.is_empty() {
             let mut reserved = 0;
@@ -33,17 +33,27 @@ impl Job<'_> {
         let placement = &self.spec.placement;
         let (size, config) = (placement.hosts.ranks_of(host).len(), &self.spec.environment.config);
         let needed = Segment::needed(size, config) as u64;
+        let file_size = needed + MAX_FILE_OVERHEAD;
+        *reserved += file_size;
+        let total = *reserved;
         let error = |why: &dyn fmt::Display| {
+            let sum = match total == file_size {
+                true => String::new(),
+                false => format!(" ({} MiB with the preceding hosts)", total.div_ceil(1 << 20)),
+            };
             LaunchError::new(format!(
-                "cannot allocate {} MiB of shared memory for {size} ranks{}: {why}; or lower MPJ_SHM_FRAGMENTS or \
-                 MPJ_SHM_RING_KIB, or use another device (--devices)",
+                "cannot allocate {} MiB of shared memory for {size} ranks{}{sum}: {why}",
                 needed.div_ceil(1 << 20),
                 placement.host_suffix(host),
             ))
         };
-        *reserved += needed + MAX_FILE_OVERHEAD;
-        if let Some(why) = why_unavailable(needed + MAX_FILE_OVERHEAD, *reserved) {
-            return Err(error(&why));
+        let too_large = |why: &dyn fmt::Display| {
+            error(&format_args!(
+                "{why}; or lower MPJ_SHM_FRAGMENTS or MPJ_SHM_RING_KIB, or use another device (--devices)"
+            ))
+        };
+        if let Some(why) = why_unavailable(file_size, total) {
+            return Err(too_large(&why));
         }
         let mut config = config.clone();
         if !fits_address_space(Segment::mapped(size, &config) as u64) {
@@ -51,7 +61,7 @@ impl Job<'_> {
             config.set(&SHM_POOL_MIB, 0).map_err(|e| error(&e))?;
         }
         let segment =
-            Segment::create(size, &config).map_err(|e| error(&format_args!("{e}; free some memory")))?;
+            Segment::create(size, &config).map_err(|e| too_large(&format_args!("{e}; free some memory")))?;
         // SAFETY: the duplicate is only passed on to the processes, which attach it.
         #[expect(unsafe_code, reason = "see above")]
         let fd = unsafe { segment.descriptor() }.try_clone_to_owned().map_err(|e| error(&e))?;
@@ -65,9 +75,9 @@ fn fits_address_space(bytes: u64) -> bool {
     limit.is_none_or(|limit| bytes <= limit / 4)
 }
 
-/// If a file of `size` bytes or `needed` bytes of memory are unavailable, returns the reason, and what to do.
-fn why_unavailable(size: u64, needed: u64) -> Option<String> {
-    let is_short = |left: &u64| *left < needed;
+/// If a file of `file_size` bytes or `total` bytes of memory are unavailable, returns the reason, and what to do.
+fn why_unavailable(file_size: u64, total: u64) -> Option<String> {
+    let is_short = |left: &u64| *left < total;
     if let Some(left) = available().filter(is_short) {
         return Some(format!("{} are available: free some memory", mib(left)));
     }
@@ -79,7 +89,7 @@ fn why_unavailable(size: u64, needed: u64) -> Option<String> {
     }
     let limit = rustix::process::getrlimit(Resource::Fsize).current;
     limit
-        .filter(|limit| *limit < size)
+        .filter(|limit| *limit < file_size)
         .map(|limit| format!("the file size limit is {}: raise it (ulimit -f)", mib(limit)))
 }
 

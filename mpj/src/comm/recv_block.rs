@@ -19,11 +19,13 @@ use crate::status::Status;
 const CALL: &str = "recv_block";
 
 impl Intracomm {
-    /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if
-    /// it is longer than the eager limit, was sent by ownership ([`isend`](Self::isend)), and is in one block of the
-    /// sender's [`World::pool`](crate::World::pool), or in any contiguous memory if both ranks are threads of one
-    /// process. Otherwise it is in a block of the global pool, often the one in which it has arrived. Between hosts,
-    /// and with [`DataPath::Buffered`], a message is always copied.
+    /// Receives a message of any length without a copy into user memory. The message is read in the sender's memory if:
+    /// * it is longer than the eager limit, and was sent by ownership ([`isend`](Self::isend));
+    /// * it is contiguous in one shared block of the sender's [`World::pool`](crate::World::pool), or anywhere if both
+    ///   ranks are threads of one process; and
+    /// * `smdev` or `shmdev` connects the ranks, and the path is not [`DataPath::Buffered`].
+    ///
+    /// Otherwise it is in a block of the global pool, often the one in which it has arrived.
     ///
     /// If the message is read in the sender's memory, the sender's request completes when the [`ReceivedBlock`] is
     /// dropped, and then returns its buffer. Until then its wait blocks; the wait fails if this rank exits first.
@@ -147,7 +149,7 @@ impl ReceivedBlock {
     /// (`bool`, `char`): use [`recv`](Intracomm::recv) for these. [`ErrorClass::Buffer`] if the elements are not
     /// aligned; they are if they were sent from the start of a block.
     pub fn try_as_slice<T: Receivable>(&self) -> Result<&[T]> {
-        const CALL: &str = "view";
+        const CALL: &str = "try_as_slice";
         let datatype = T::datatype();
         let count = self.envelope.items_of(&datatype).map_err(|fault| Error::from_fault(CALL, fault))?;
         if datatype.needs_validation() || !datatype.is_contiguous() || datatype.size() != size_of::<T>() {
@@ -198,12 +200,13 @@ impl ReceivedBlock {
         if source == PROC_NULL_NUMBER.cast_unsigned() {
             return Err(Error::new(
                 ErrorClass::Buffer,
-                "into_buffer",
+                "try_into_buffer",
                 "no message: the source was PROC_NULL",
             ));
         }
         // SAFETY: all bytes of the message are initialised.
-        let buffer = unsafe { super::buffer_p2p::parse("into_buffer", ReadOnlyBlock(self), source, len) }?;
+        let buffer =
+            unsafe { super::buffer_p2p::parse("try_into_buffer", ReadOnlyBlock(self), source, len) }?;
         Ok(ReceivedBuffer(buffer))
     }
 }

@@ -24,7 +24,7 @@ use crate::types::SendBuf;
 /// }
 /// # Ok::<(), mpj::Error>(()) }).unwrap();
 /// ```
-/// The elements must be primitives, because structures and arrays might have padding:
+/// The elements must be primitives. All arrays are rejected, because structures and arrays of them might have padding:
 /// ```compile_fail,E0080
 /// let pair = [[0u8; 2]; 3];
 /// mpj::Slices::new([&pair[..]]);

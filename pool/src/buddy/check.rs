@@ -1,6 +1,6 @@
 use super::group::{Group, GroupId, RunList};
 use super::word::Word;
-use super::{BuddyMap, LEVELS, rank};
+use super::{BuddyMap, LEVELS, list_index};
 
 impl BuddyMap {
     /// Checks every invariant in `README.md`.
@@ -20,9 +20,9 @@ impl BuddyMap {
         for (number, level) in self.levels.iter().enumerate() {
             if level.linked != 0
                 && number > 0
-                && rank(number, RunList(level.linked.ilog2() as u8)) > self.max_rank
+                && list_index(number, RunList(level.linked.ilog2() as u8)) > self.max_list_index
             {
-                return Err(format!("level {number} has a list above rank {}", self.max_rank));
+                return Err(format!("level {number} has a list above index {}", self.max_list_index));
             }
         }
         if free != self.free {

@@ -16,7 +16,7 @@ use crate::class::Order;
 use group::{GroupId, RunList};
 use level::{FreeOutcome, Level};
 
-/// The levels of a map of [`BuddyMap::MAX_LEAVES`].
+/// The number of levels of the largest map with 64-bit addresses.
 const LEVELS: usize = 7;
 
 /// The distance of a block from the start of its region, in leaves.
@@ -48,13 +48,13 @@ pub(crate) struct BuddyMap {
     merges: u64,
     /// Whether every whole group is closed at once.
     eager_merge: bool,
-    /// No free run has a higher rank; searches for one fail at once.
-    max_rank: u8,
+    /// No block with a higher `list_index` can be allocated; a search for one fails at once.
+    max_list_index: u8,
 }
 
 impl BuddyMap {
-    /// The value of `max_rank` when it is unknown.
-    const ANY: u8 = u8::MAX;
+    /// The value of `max_list_index` when it is unknown.
+    const UNKNOWN: u8 = u8::MAX;
 
     /// The maximum number of leaves: 8 TiB, or 1 GiB with 32-bit addresses.
     pub(crate) const MAX_LEAVES: u64 = 1 << if usize::BITS == 64 { 37 } else { 24 };
@@ -77,7 +77,7 @@ impl BuddyMap {
             splits: 0,
             merges: 0,
             eager_merge: false,
-            max_rank: Self::ANY,
+            max_list_index: Self::UNKNOWN,
         })
     }
 
@@ -102,7 +102,7 @@ impl BuddyMap {
         self.merges
     }
 
-    /// Returns the order of the largest block in an empty map of `leaves` leaves.
+    /// Returns the order of the largest power-of-two block in a map of `leaves` free leaves.
     pub(crate) fn max_order(leaves: u64) -> Order {
         Order::of_block(crate::MIN_BLOCK << leaves.max(1).ilog2())
     }
@@ -114,12 +114,12 @@ impl BuddyMap {
 
     #[inline]
     fn alloc_span(&mut self, span: Span) -> Option<Leaf> {
-        if span.rank() > self.max_rank || span.level > self.top { None } else { self.find(span) }
+        if span.list_index() > self.max_list_index || span.level > self.top { None } else { self.find(span) }
     }
 
     fn find(&mut self, span: Span) -> Option<Leaf> {
         let Some(child) = self.levels[span.level].take(span.count).or_else(|| self.split(span)) else {
-            self.max_rank = span.rank().saturating_sub(1);
+            self.max_list_index = span.list_index().saturating_sub(1);
             return None;
         };
         self.free -= span.leaves();
@@ -186,14 +186,14 @@ impl BuddyMap {
         loop {
             match self.levels[level].free_run(child, count) {
                 FreeOutcome::InRun(list) => {
-                    if rank(level, list) > self.max_rank {
-                        self.max_rank = rank(level, list);
+                    if list_index(level, list) > self.max_list_index {
+                        self.max_list_index = list_index(level, list);
                     }
                     return;
                 }
                 // One whole group per level stays open for the next, likely similar request; a second one is merged.
                 FreeOutcome::GroupFree(group) if !self.eager_merge && self.levels[level].set_whole(group) => {
-                    self.max_rank = Self::ANY;
+                    self.max_list_index = Self::UNKNOWN;
                     return;
                 }
                 FreeOutcome::GroupFree(group) => {
@@ -244,15 +244,15 @@ impl Span {
     }
 
     #[inline]
-    fn rank(self) -> u8 {
-        rank(self.level, RunList::of(self.count))
+    fn list_index(self) -> u8 {
+        list_index(self.level, RunList::of(self.count))
     }
 }
 
-/// Orders runs by use: a run that can be cut from another one has no higher rank.
+/// Returns the index of a list among those of all levels. A run that can be cut from another one has no higher index.
 #[inline]
-fn rank(level: usize, list: RunList) -> u8 {
+fn list_index(level: usize, list: RunList) -> u8 {
     level as u8 * RunList::COUNT as u8 + list.0
 }
 
-const _: () = assert!(LEVELS * RunList::COUNT < BuddyMap::ANY as usize);
+const _: () = assert!(LEVELS * RunList::COUNT < BuddyMap::UNKNOWN as usize);

@@ -1,4 +1,4 @@
-//! Sets of 64 adjacent children, and the runs in them.
+//! The 64 adjacent children of a group as the bits of a word, and searches for runs of set bits.
 
 use core::fmt;
 
@@ -9,11 +9,12 @@ impl Word {
     pub(super) const NONE: Word = Word(0);
     pub(super) const ALL: Word = Word(u64::MAX);
 
+    /// Returns the word whose first `count` bits are set; `count` is 0 to 63.
     pub(super) const fn first(count: u32) -> Word {
         Word((1 << count) - 1)
     }
 
-    /// Returns `count` bits from `at`; `count` is 1 to 63.
+    /// Returns the word whose `count` bits from bit `at` on are set; `count` is 1 to 63.
     #[inline]
     pub(super) const fn run(at: u32, count: u32) -> Word {
         Word(((1 << count) - 1) << at)
@@ -55,7 +56,7 @@ impl Word {
         len
     }
 
-    /// Returns the length of the run of set bits that contains the `count` set bits at `at`. Not all 64 bits are set.
+    /// Returns the length of the run of set bits that contains the `count` set bits from bit `at` on.
     #[inline]
     pub(super) fn run_around(self, at: u32, count: u32) -> u32 {
         let end = at + count;

@@ -1,4 +1,4 @@
-//! Replaces `thread_table` in loom models, where threads have no caches: loom has no thread exit.
+//! Replaces `thread_table` in loom models, without caches: it uses std's `thread_local!`, which loom does not model.
 
 use core::ptr::NonNull;
 

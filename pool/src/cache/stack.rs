@@ -12,7 +12,7 @@ use crate::sync::OwnerCounter;
 ///
 /// # Invariants
 /// 1. `slots` points to the slots of this stack in `ThreadCache::slots`, which live as long as the stack.
-/// 2. `len() ≤ capacity ≤ limit ≤ Budget::MAX_BLOCKS`, and the first `len()` slots are initialised.
+/// 2. `len() ≤ capacity ≤ max_capacity ≤ Budget::MAX_BLOCKS`, and the first `len()` slots are initialised.
 #[repr(align(64))]
 pub(super) struct Stack {
     pub(super) allocs: OwnerCounter,

@@ -8,7 +8,7 @@ use crate::sync::{ByteBudget, Flag, OwnerCounter};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Budget {
-    /// The maximum number of bytes that a thread caches in blocks up to `MAX_SMALL`, and separately in larger ones.
+    /// The maximum bytes that a thread caches in small blocks, and in large ones without those of the shared budget.
     pub(crate) per_thread: usize,
     pub(crate) max_block: usize,
 }
@@ -50,7 +50,7 @@ pub(crate) struct ThreadCache {
     #[expect(dead_code, reason = "reached through the stacks")]
     slots: Vec<Slots>,
     requested_bytes: OwnerCounter,
-    /// Allocations for which a block was fetched from the depot or a region.
+    /// Allocations of a fetched block, or of a larger cached one after the fetch of a small block failed.
     misses: OwnerCounter,
     /// The remaining bytes of the two budgets: for small blocks, and for large ones.
     budget_left: [Cell<usize>; 2],
@@ -60,7 +60,7 @@ pub(crate) struct ThreadCache {
     pressure: Cell<u32>,
     /// Counts calls of `should_refetch`.
     mismatched: Cell<u32>,
-    /// The allocations and frees of each class at the last call of `victim`.
+    /// The allocations and frees of each class at the last call of `victim` that examined the class.
     used_at_scan: Box<[Cell<u64>]>,
     /// The pool is dropped: cache no more blocks.
     pub(crate) pool_dropped: Flag,
@@ -184,8 +184,8 @@ impl ThreadCache {
 
     /// Doubles the capacity of a magazine, or raises it as far as the budget allows. Returns whether it has grown.
     ///
-    /// Magazines start with no capacity and double when they overflow, so budget goes only to classes in use. For large
-    /// blocks the thread also takes from the budget that all threads share.
+    /// Magazines start with no capacity, and double when they overflow or an allocation finds them empty. So budget
+    /// goes only to classes in use. For large blocks the thread also takes from the budget that all threads share.
     pub(crate) fn grow(&self, class: Class, large: &ByteBudget) -> bool {
         let Some(stack) = self.stacks.get(class.index()) else { return false };
         let capacity = stack.capacity.get();
@@ -209,8 +209,7 @@ impl ThreadCache {
         self.stacks.get(class.index()).is_some_and(|stack| stack.capacity.get() < stack.max_capacity)
     }
 
-    /// Returns true on every 64th call for a magazine that cannot grow; then the caller takes budget from another
-    /// class.
+    /// Returns true on every 64th call for magazines that cannot grow; then the caller takes budget of another class.
     ///
     /// With random sizes, doing so every time would be useless: cached blocks of all classes are worth the same.
     pub(crate) fn should_rebalance(&self) -> bool {
@@ -219,7 +218,7 @@ impl ThreadCache {
         pressure.is_multiple_of(64)
     }
 
-    /// Returns true on every 64th call when a larger block could be used; then the caller fetches blocks of `class`.
+    /// Returns true on every 64th call, before a larger block is used; then the caller fetches a block instead.
     ///
     /// Otherwise a thread that uses one size would reuse the blocks of another forever, each time on the slow path.
     pub(crate) fn should_refetch(&self) -> bool {

@@ -124,6 +124,15 @@ pub enum StorageError {
         /// The maximum in bytes, or the smaller size that a source returned.
         most: usize,
     },
+    /// A range of bytes is not entirely in the segment.
+    Range {
+        /// The offset of its first byte.
+        offset: usize,
+        /// Its length in bytes.
+        len: usize,
+        /// The size of the segment in bytes.
+        size: usize,
+    },
     /// A system call or the allocator failed.
     Refused {
         /// The bytes requested, or 0 if the call has no size.
@@ -195,6 +204,9 @@ impl fmt::Display for StorageError {
         use StorageError::*;
         match *self {
             Size { asked, most } => write!(f, "storage of {asked} bytes exceeds the maximum of {most}"),
+            Range { offset, len, size } => {
+                write!(f, "{len} bytes at offset {offset} exceed the segment of {size} bytes")
+            }
             Refused { asked, call, errno } => {
                 write!(f, "{call} for {asked} bytes: {}", io::Error::from_raw_os_error(errno))
             }

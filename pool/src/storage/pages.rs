@@ -11,8 +11,8 @@ const HUGE: usize = 2 << 20;
 ///
 /// The first 4 MiB are faulted in when [`create`](Pages::create) returns. A short-lived thread faults in the rest of a
 /// larger mapping, 2 MiB at a time from its start, where a pool allocates first. Pages that are accessed earlier, or
-/// for which no thread could be started, are faulted in at the first access. This holds for Linux. On other systems,
-/// pages have the ordinary size, and those after the first 4 MiB are faulted in at their first access.
+/// for which no thread could be started, are faulted in at the first access. This holds from Linux 5.14 on. Before, and
+/// on other systems, where pages have the ordinary size, the rest is faulted in at the first access.
 ///
 /// ```
 /// use mpj_pool::{Pages, Storage};

@@ -102,12 +102,18 @@ impl SegmentView {
         (end <= self.size).then(|| unsafe { self.base().add(offset) })
     }
 
+    #[cfg(all(target_os = "linux", not(mpj_portable)))]
+    fn check_range(&self, offset: usize, len: usize) -> Result<(), StorageError> {
+        let outside = StorageError::Range { offset, len, size: self.size };
+        self.ptr_at(offset, len).map(|_| ()).ok_or(outside)
+    }
+
     /// Allocates memory for `len` bytes at `offset` of an [unbacked](crate::SharedStorage::create_unbacked) segment.
     /// Bytes that are backed already keep their content. The memory comes from the NUMA node of the calling thread,
     /// unless the process has another policy.
     ///
     /// # Errors
-    /// [`StorageError::Size`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
+    /// [`StorageError::Range`] if they do not all lie in the segment, [`StorageError::Refused`] if the system has no
     /// more memory.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub fn commit(&self, offset: usize, len: usize) -> Result<(), StorageError> {
@@ -115,7 +121,7 @@ impl SegmentView {
         if len == 0 {
             return Ok(());
         }
-        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.check_range(offset, len)?;
         let at = (HEADER + offset) as u64;
         // A signal undoes the progress of the call.
         rustix::io::retry_on_intr(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, at, len as u64))
@@ -126,7 +132,7 @@ impl SegmentView {
     /// them before the next use.
     ///
     /// # Errors
-    /// As for [`commit`](Self::commit).
+    /// [`StorageError::Range`] as for [`commit`](Self::commit), [`StorageError::Refused`] if the system call fails.
     ///
     /// # Safety
     /// No process uses the bytes.
@@ -136,7 +142,7 @@ impl SegmentView {
         if len == 0 {
             return Ok(());
         }
-        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.check_range(offset, len)?;
         let (flags, at) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, (HEADER + offset) as u64);
         rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len as u64))
             .map_err(|error| StorageError::os(len, "fallocate", error))
@@ -145,19 +151,19 @@ impl SegmentView {
     /// Excludes `len` bytes at `offset`, whole pages, from core dumps: a dump would allocate memory for unbacked pages.
     ///
     /// # Errors
-    /// [`StorageError::Size`] as for [`commit`](Self::commit), [`StorageError::Refused`] if the system call fails.
+    /// [`StorageError::Range`] as for [`commit`](Self::commit), [`StorageError::Refused`] if the system call fails.
     #[cfg(all(target_os = "linux", not(mpj_portable)))]
     pub fn exclude_from_core_dumps(&self, offset: usize, len: usize) -> Result<(), StorageError> {
         if len == 0 {
             return Ok(());
         }
-        self.ptr_at(offset, len).ok_or(StorageError::Size { asked: len, most: self.size })?;
+        self.check_range(offset, len)?;
         self.map.advise_range(memmap2::Advice::DontDump, HEADER + offset, len).map_err(|error| {
             StorageError::Refused { asked: len, call: "madvise", errno: error.raw_os_error().unwrap_or(0) }
         })
     }
 
-    /// Returns the descriptor to pass to a further peer.
+    /// Borrows the descriptor of the file, which a further peer can attach.
     ///
     /// # Safety
     /// As for [`SharedStorage::borrow_fd`](crate::SharedStorage::borrow_fd).

@@ -95,7 +95,7 @@ fn only_committed_ranges_have_memory() {
     // SAFETY: as above.
     assert_eq!((unsafe { seen.read_volatile() }, allocated_bytes(&view)), (7, committed));
     for (offset, len) in [(16 * MIB, 1), (0, 16 * MIB + 1), (usize::MAX, 1), (1, usize::MAX)] {
-        assert_eq!(view.commit(offset, len), Err(StorageError::Size { asked: len, most: 16 * MIB }));
+        assert_eq!(view.commit(offset, len), Err(StorageError::Range { offset, len, size: 16 * MIB }));
     }
 }
 

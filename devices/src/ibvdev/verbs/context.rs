@@ -32,14 +32,11 @@ impl fmt::Debug for Context {
 /// The limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The maximum number of work requests in a queue.
     pub(crate) max_work_requests: usize,
-    /// The maximum number of entries in a completion queue.
-    pub(crate) completions: usize,
-    /// The maximum number of work requests in a shared receive queue.
-    pub(crate) shared_queue: usize,
+    pub(crate) max_completions: usize,
+    pub(crate) max_shared_receives: usize,
     /// The maximum number of reads in progress on one queue pair, both as initiator and as target.
-    pub(crate) reads: u8,
+    pub(crate) max_reads: u8,
     pub(crate) ports: u8,
 }
 
@@ -74,13 +71,13 @@ pub(crate) enum DeviceEvent {
     LinkBack(u8),
 }
 
-struct List {
+struct DeviceList {
     raw: NonNull<*mut abi::RawDevice>,
     count: usize,
     functions: &'static Functions,
 }
 
-impl List {
+impl DeviceList {
     fn new() -> Result<Self, String> {
         let functions = functions()?;
         let mut count = 0;
@@ -88,7 +85,7 @@ impl List {
         let raw = unsafe { (functions.get_device_list)(&mut count) };
         let none = |why: &str| format!("this host has no InfiniBand or RoCE device{why}");
         let raw = NonNull::new(raw).ok_or_else(|| none(&format!(" ({})", io::Error::last_os_error())))?;
-        let list = List { raw, count: usize::try_from(count).unwrap_or(0), functions };
+        let list = DeviceList { raw, count: usize::try_from(count).unwrap_or(0), functions };
         if list.count == 0 { Err(none("")) } else { Ok(list) }
     }
 
@@ -108,7 +105,7 @@ impl List {
     }
 }
 
-impl Drop for List {
+impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: the library made the list, and it is freed once.
         unsafe { (self.functions.free_device_list)(self.raw.as_ptr()) }
@@ -120,7 +117,7 @@ impl Drop for List {
 /// # Errors
 /// The library cannot be used, or the host has no device.
 pub(crate) fn names() -> Result<Vec<String>, String> {
-    let list = List::new()?;
+    let list = DeviceList::new()?;
     Ok((0..list.count).map(|at| list.name(at)).collect())
 }
 
@@ -130,7 +127,7 @@ impl Context {
     /// # Errors
     /// The device does not exist, or this process cannot use it.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, String> {
-        let list = List::new()?;
+        let list = DeviceList::new()?;
         let at = (0..list.count).find(|at| list.name(*at) == name);
         let at = at.ok_or_else(|| format!("this host has no device '{name}'"))?;
         // SAFETY: the device belongs to the list, which is alive.
@@ -163,9 +160,9 @@ impl Context {
         let reads = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(0, 255);
         Ok(Limits {
             max_work_requests: size(attr.max_qp_wr),
-            completions: size(attr.max_cqe),
-            shared_queue: size(attr.max_srq_wr),
-            reads: u8::try_from(reads).unwrap_or(0),
+            max_completions: size(attr.max_cqe),
+            max_shared_receives: size(attr.max_srq_wr),
+            max_reads: u8::try_from(reads).unwrap_or(0),
             ports: attr.ports,
         })
     }
@@ -248,7 +245,7 @@ impl Context {
     #[cfg(all(test, target_os = "linux", not(mpj_portable)))]
     pub(crate) fn replace_event_source(&self) -> io::PipeWriter {
         let (events, writer) = io::pipe().unwrap();
-        sys::replace(self.events().unwrap(), events.into()).unwrap();
+        sys::replace_file_of(self.events().unwrap(), events.into()).unwrap();
         writer
     }
 

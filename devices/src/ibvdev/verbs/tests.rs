@@ -57,7 +57,7 @@ impl End {
 fn pair() -> Option<(End, End, Arc<Context>)> {
     let context = device()?;
     let port = context.port(1).unwrap();
-    assert!(port.is_active && context.limits().unwrap().shared_queue > 16);
+    assert!(port.is_active && context.limits().unwrap().max_shared_receives > 16);
     let gid_index = (0..port.gids).rfind(|at| context.gid(1, *at).is_ok_and(|gid| gid != [0; 16])).unwrap();
     let gid = context.gid(1, gid_index).unwrap();
     let route = Route { port: 1, gid_index: Some(gid_index as u8), gid, lid: port.lid, service_level: 0 };

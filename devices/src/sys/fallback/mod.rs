@@ -101,7 +101,7 @@ pub(crate) fn memlock_limit() -> Option<usize> {
     None
 }
 
-pub(crate) fn raise_descriptors() {}
+pub(crate) fn raise_descriptor_limit() {}
 
 pub(crate) fn random(_bytes: &mut [u8]) -> bool {
     false

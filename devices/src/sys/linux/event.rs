@@ -23,7 +23,7 @@ impl EventFd {
             if error != Errno::MFILE {
                 return Err(error);
             }
-            super::raise_descriptors();
+            super::raise_descriptor_limit();
             make()
         });
         made.map(EventFd).map_err(|error| {

@@ -52,12 +52,12 @@ pub(crate) fn memlock_limit() -> Option<usize> {
     let has_right = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     // The capability lifts the limit only in the initial user namespace, which maps all user ids to themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let is_hosts = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    (!(has_right && is_hosts)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
+    let is_initial_namespace = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    (!(has_right && is_initial_namespace)).then_some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// Raises the limit of open descriptors of this process to the highest value that it may set.
-pub(crate) fn raise_descriptors() {
+pub(crate) fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         // If this fails, the call that needs a descriptor reports the error.
@@ -93,7 +93,7 @@ pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Makes a descriptor's number refer to another file, and makes calls on that file fail instead of blocking.
 #[cfg(test)]
-pub(crate) fn replace(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
+pub(crate) fn replace_file_of(number: BorrowedFd<'_>, file: std::os::fd::OwnedFd) -> std::io::Result<()> {
     use std::os::fd::{AsFd, AsRawFd};
 
     set_nonblocking(file.as_fd())?;

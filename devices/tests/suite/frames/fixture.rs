@@ -15,9 +15,9 @@ use super::device::{FakeDriver, Gets, Sent, Step, Wire, lock};
 use super::head_encoding::{BYTES, bind, eager, word};
 
 #[derive(Debug)]
-struct NoCards;
+struct FakeCards;
 
-impl CardExchange for NoCards {
+impl CardExchange for FakeCards {
     fn publish(&self, _cards: Vec<(String, Address)>) -> Result<(), String> {
         Ok(())
     }
@@ -56,7 +56,7 @@ impl Fixture {
         let roster = Arc::<Roster>::default();
         let site = Site::new(0, 4, Arc::new(Doorbell::new().unwrap()));
         let registry = Registry::empty().with(driver);
-        let cards = Arc::new(NoCards);
+        let cards = Arc::new(FakeCards);
         let engine = Engine::open(site, &registry, config, cards, Arc::clone(&roster)).unwrap();
         let world = engine.join(WORLD, Group::Range { first: 0, len: 4 }, 0).unwrap();
         Fixture { engine, roster, world, wire }
@@ -113,7 +113,7 @@ impl Fixture {
     }
 
     pub(crate) fn send_from(&self, to: u32, data: &[u8], coalesce: Coalesce) -> mpj_devices::Sent {
-        // SAFETY: the message is sent at once: it is short, and there is room.
+        // SAFETY: the endpoint has room, and copies the message before the call returns.
         #[expect(unsafe_code, reason = "see above")]
         let source = unsafe { Source::new(Buf::slice(data), None) };
         let (channel, mut source) = (&self.world, source.unwrap());

@@ -1,4 +1,4 @@
-//! Tests invalid input: one clear line for each error, and the right exit code.
+//! Tests command lines, environment variables and limits of the host: one line for each error, and its exit code.
 
 use std::process::Command;
 
@@ -10,10 +10,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("spellings_of_other_launchers_work", other_spellings),
     ("misspelt_variables_are_rejected", misspelt_environment),
     ("params_and_help_are_printed", params_and_help),
-    ("missing_descriptors_are_reported_before_the_start", too_few_descriptors),
-    ("missing_memory_is_reported", no_memory),
+    ("too_few_descriptors_are_reported_before_the_start", too_few_descriptors),
+    ("too_little_memory_is_reported", no_memory),
     ("file_size_limit_is_reported", file_size_limit),
-    ("missing_network_is_not_a_death", no_network),
+    ("host_without_network_is_not_a_death", no_network),
     ("stale_control_variable_is_an_error", stale),
     ("program_of_another_version_is_rejected", another_version),
     ("mpjrun_works_under_another_launcher", another_launcher),
@@ -113,7 +113,7 @@ fn params_and_help() {
     }
 }
 
-/// Runs a script that starts `$MPJRUN`.
+/// Runs a script in which `$MPJRUN` is `mpjrun`, and `$RANKS` this program.
 pub(crate) fn sh(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("MPJRUN", env!("CARGO_BIN_EXE_mpjrun"));

@@ -226,7 +226,7 @@ fn local(
 fn page(packed: Vec<DotRow>, sent: Vec<DotRow>) -> Page {
     let mut panels = vec![Panel::Dots(Dots {
         title: "In memory: right is better".to_owned(),
-        x: "bandwidth, GB/s of packed bytes",
+        x_label: "bandwidth, GB/s of packed bytes",
         marks: vec![
             Mark("pack", CurveStyle::of(0), -5.0),
             Mark("pack manually", CurveStyle::of(5), -5.0),
@@ -239,7 +239,7 @@ fn page(packed: Vec<DotRow>, sent: Vec<DotRow>) -> Page {
     if !sent.is_empty() {
         panels.push(Panel::Dots(Dots {
             title: "Sent between two ranks: left is better".to_owned(),
-            x: "half a round trip, µs",
+            x_label: "half a round trip, µs",
             marks: vec![
                 Mark("by datatype", CurveStyle::of(0), -6.0),
                 Mark("packed manually", CurveStyle::of(5), -2.0),

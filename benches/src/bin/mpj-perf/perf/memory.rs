@@ -21,7 +21,7 @@ impl<T: Copy> Pages<T> {
         let spare = PAGE / size_of::<T>();
         memory.try_reserve_exact(len.saturating_add(spare))?;
         memory.resize(len + spare, value);
-        // `black_box` makes the compiler write zeros, too.
+        // Without `black_box`, a fill with zeros could become a zeroed allocation, which touches no page.
         black_box(&mut memory[..]).fill(value);
         let start = memory.as_ptr().align_offset(PAGE).min(spare);
         Ok(Pages { memory, start, len })

@@ -10,7 +10,7 @@ use mpj::{Intracomm, World};
 
 use super::Failure;
 use super::plot::Page;
-use super::setting::{Setting, devices};
+use super::setting::{Placement, devices};
 
 /// A median above this multiple of the minimum suggests that ranks shared a core.
 const SUSPICIOUS_RATIO: f64 = 3.0;
@@ -20,7 +20,7 @@ const SUSPICIOUS_RATIO: f64 = 3.0;
 pub(super) struct Report {
     prints: bool,
     bar: ProgressBar,
-    setting: Setting,
+    placement: Placement,
     /// The largest ratio of a median to its minimum.
     max_ratio: Cell<f64>,
 }
@@ -40,14 +40,14 @@ fn print(line: fmt::Arguments<'_>) -> Result<(), Failure> {
 impl Report {
     /// Begins a report of `rows` rows with the version and the placement of the ranks. Collective.
     pub(super) fn begin(world: &Intracomm, rows: usize) -> Result<Report, Failure> {
-        let setting = Setting::gather(world)?;
+        let placement = Placement::gather(world)?;
         let prints = world.rank() == 0;
         let bar = if prints { progress(rows) } else { ProgressBar::hidden() };
-        let report = Report { prints, bar, setting, max_ratio: Cell::new(0.0) };
+        let report = Report { prints, bar, placement, max_ratio: Cell::new(0.0) };
         let build = if cfg!(debug_assertions) { ", a debug build: its figures mean nothing" } else { "" };
         report.line(format_args!("# lib: mpj {}, pure Rust{build}", env!("CARGO_PKG_VERSION")))?;
-        report.line(format_args!("# affinity: {}", report.setting.affinity()))?;
-        report.line(format_args!("# {}", report.setting))?;
+        report.line(format_args!("# affinity: {}", report.placement.affinity()))?;
+        report.line(format_args!("# {}", report.placement))?;
         Ok(report)
     }
 
@@ -75,7 +75,7 @@ impl Report {
 
     fn warning(&self) -> Option<String> {
         let max_ratio = self.max_ratio.get();
-        (!self.setting.is_bound() && max_ratio > SUSPICIOUS_RATIO)
+        (!self.placement.is_bound() && max_ratio > SUSPICIOUS_RATIO)
             .then(|| format!("a median is {max_ratio:.1} times the minimum: ranks may have shared a core"))
     }
 
@@ -96,7 +96,7 @@ impl Report {
         }
         let Some(path) = svg else { return Ok(()) };
         let warning = self.warning().map_or_else(String::new, |warning| format!("; {warning}"));
-        let setting = format!("{}: {}{warning}", devices(world), self.setting);
+        let setting = format!("{}: {}{warning}", devices(world), self.placement);
         Page { setting, ..page() }.write(path)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         let report = Report {
             prints: false,
             bar: ProgressBar::hidden(),
-            setting: Setting::default(),
+            placement: Placement::default(),
             max_ratio: Cell::new(0.0),
         };
         report.note(2.9, 1.0);

@@ -15,16 +15,16 @@ const WORDS: usize = 2 + MAX_CORES / 64;
 
 /// The placement of all ranks, at rank 0.
 #[derive(Debug, Default)]
-pub(super) struct Setting {
+pub(super) struct Placement {
     /// By rank.
     cores: Vec<Cores>,
     processes: usize,
     is_bound: bool,
 }
 
-impl Setting {
+impl Placement {
     /// Gathers the placement at rank 0; other ranks get an empty one. Collective.
-    pub(super) fn gather(world: &Intracomm) -> Result<Setting, Failure> {
+    pub(super) fn gather(world: &Intracomm) -> Result<Placement, Failure> {
         let mut host = DefaultHasher::new();
         std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().hash(&mut host);
         let mut mine = [0u64; WORDS];
@@ -36,8 +36,8 @@ impl Setting {
         world.gather(&mine, &mut all, 0)?;
         let ranks: Vec<&[u64]> = all.chunks(WORDS).collect();
         let processes: BTreeSet<&[u64]> = ranks.iter().map(|rank| &rank[..2]).collect();
-        let cores = ranks.iter().map(|rank| numbers(&rank[2..]).collect()).collect();
-        Ok(Setting { cores, processes: processes.len(), is_bound: are_disjoint(&ranks) })
+        let cores = ranks.iter().map(|rank| set_bits(&rank[2..]).collect()).collect();
+        Ok(Placement { cores, processes: processes.len(), is_bound: are_disjoint(&ranks) })
     }
 
     /// Returns whether there are several ranks, and no two can run on the same core.
@@ -52,13 +52,16 @@ impl Setting {
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranks = self.cores.len();
         match self.processes {
             1 => write!(f, "{ranks} ranks, threads of one process")?,
             all if all == ranks => write!(f, "{ranks} ranks, a process each")?,
             processes => write!(f, "{ranks} ranks, threads of {processes} processes")?,
+        }
+        if ranks == 1 {
+            return Ok(());
         }
         if !self.is_bound {
             return f.write_str("; not bound: ranks may share a core");
@@ -68,7 +71,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Returns the devices with which rank 0 has sent eager messages.
+/// Returns the devices with which this rank has sent eager messages.
 pub(super) fn devices(world: &World) -> String {
     let sent = world.stats().devices.into_iter().filter(|(_, traffic)| traffic.eager.number > 0);
     let mut names: Vec<String> = sent.map(|(name, _)| name.to_string()).collect();
@@ -77,7 +80,7 @@ pub(super) fn devices(world: &World) -> String {
 }
 
 /// Returns the indices of the bits that are set.
-fn numbers(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+fn set_bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
     (0..words.len() * 64).filter(|core| words[core / 64] >> (core % 64) & 1 == 1)
 }
 
@@ -86,7 +89,7 @@ fn are_disjoint(ranks: &[&[u64]]) -> bool {
     let mut taken = BTreeSet::new();
     ranks.len() > 1
         && ranks.iter().all(|rank| {
-            let mut cores = numbers(&rank[2..]).peekable();
+            let mut cores = set_bits(&rank[2..]).peekable();
             cores.peek().is_some() && cores.all(|core| taken.insert((rank[0], core)))
         })
 }
@@ -109,7 +112,7 @@ mod tests {
     #[test]
     fn settings_name_processes_and_cores() {
         let cores = || vec![Cores::from_iter([0, 1]), Cores::from_iter([2])];
-        let text = |processes, is_bound| Setting { cores: cores(), processes, is_bound }.to_string();
+        let text = |processes, is_bound| Placement { cores: cores(), processes, is_bound }.to_string();
         assert_eq!(text(1, true), "2 ranks, threads of one process; bound to cores 0-1, 2");
         assert_eq!(text(2, false), "2 ranks, a process each; not bound: ranks may share a core");
     }

@@ -45,7 +45,13 @@ impl Lcg {
     }
 
     /// Advances the state by `steps` calls of [`step`](Self::step).
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the kernels whose ranks start apart: EP, IS, FT"))]
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "for kernels whose ranks start at different points of the sequence: EP, IS, FT"
+        )
+    )]
     pub(crate) fn skip(&mut self, steps: u64) {
         self.0 = self.0.wrapping_mul(power(MULTIPLIER, steps)) & MASK;
     }

@@ -1,4 +1,4 @@
-//! Axes: the positions of values, and the values that are marked.
+//! Axes: the positions of values, and the ticks.
 
 /// The mapping from values to positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,7 +28,7 @@ impl Axis {
         }
     }
 
-    /// Makes an axis that contains all values above 0, with marks at both ends.
+    /// Makes an axis that contains all values above 0, with ticks at both ends.
     pub(super) fn around(values: impl Iterator<Item = f64>, scale: Scale, positions: (f64, f64)) -> Axis {
         let (low, high) = ends(values);
         let values = match scale {
@@ -54,15 +54,15 @@ impl Axis {
         first + (last - first) * share
     }
 
-    /// Returns the values to mark, and whether each is a main mark.
-    pub(super) fn marks(&self) -> Vec<(f64, bool)> {
+    /// Returns the values of the ticks, and whether each is a main tick.
+    pub(super) fn ticks(&self) -> Vec<(f64, bool)> {
         let (low, high) = self.values;
         match self.scale {
             Scale::Logarithmic => {
                 let decades = (low.log10() - 0.001).floor() as i32..=(high.log10() + 0.001).floor() as i32;
-                let marks = decades
+                let ticks = decades
                     .flat_map(|power| [1.0, 2.0, 5.0].map(|times| (times * 10f64.powi(power), times == 1.0)));
-                marks.filter(|(value, _)| (low * 0.999..=high * 1.001).contains(value)).collect()
+                ticks.filter(|(value, _)| (low * 0.999..=high * 1.001).contains(value)).collect()
             }
             Scale::Linear => {
                 let step = step(high);
@@ -90,7 +90,7 @@ fn round(value: f64, slack: f64, up: bool) -> f64 {
     found.unwrap_or(value)
 }
 
-/// Returns the distance of marks, for 5 to 10 intervals from 0 to a mark at or above `high`.
+/// Returns the distance of ticks, for 5 to 10 intervals from 0 to a tick at or above `high`.
 fn step(high: f64) -> f64 {
     round(high / 10.0, 0.9999999, true)
 }
@@ -116,8 +116,8 @@ mod tests {
     fn axes_contain_their_values() {
         let axis = Axis::around([0.0, 3.0, 700.0].into_iter(), Scale::Logarithmic, (100.0, 0.0));
         assert_eq!((axis.at(2.0), axis.at(1000.0)), (100.0, 0.0));
-        let marks = axis.marks().into_iter().map(|(value, _)| short(value));
-        assert!(marks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
+        let ticks = axis.ticks().into_iter().map(|(value, _)| short(value));
+        assert!(ticks.eq(["2", "5", "10", "20", "50", "100", "200", "500", "1000"]));
         assert_eq!([0.05, 2.5, 20_000.0, 1e7].map(short), ["0.05", "2.5", "20k", "10M"]);
         for scale in [Scale::Logarithmic, Scale::Linear] {
             assert!(Axis::around([].into_iter(), scale, (0.0, 1.0)).at(5.0).is_finite());
@@ -127,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn linear_axes_begin_with_0_and_end_with_a_mark() {
+    fn linear_axes_begin_with_0_and_end_with_a_tick() {
         let axis = Axis::around([3.0, 23.4].into_iter(), Scale::Linear, (0.0, 25.0));
         assert_eq!((axis.at(0.0), axis.at(25.0), axis.at(10.0)), (0.0, 25.0, 10.0));
         assert!(
-            axis.marks().into_iter().map(|(value, _)| short(value)).eq(["0", "5", "10", "15", "20", "25"])
+            axis.ticks().into_iter().map(|(value, _)| short(value)).eq(["0", "5", "10", "15", "20", "25"])
         );
     }
 }

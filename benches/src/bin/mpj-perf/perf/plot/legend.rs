@@ -20,7 +20,7 @@ impl Meaning {
             svg,
             r#"<path d="M{MARGIN} {middle:.1}h36" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" fill="none"/>"#
         )?;
-        self.style.mark(svg, (MARGIN + 18.0, middle))?;
+        self.style.draw_marker(svg, (MARGIN + 18.0, middle))?;
         text(svg, (MARGIN + 46.0, y), &format!(r#"font-size="15" font-weight="{weight}""#), self.name)?;
         text(svg, (MARGIN + 170.0, y), r##"font-size="15" fill="#444""##, self.what)
     }

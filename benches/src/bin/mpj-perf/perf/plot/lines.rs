@@ -87,13 +87,13 @@ impl Lines {
     }
 
     fn grid(&self, svg: &mut String, Plot { x, y, left, right, top, bottom }: Plot) -> fmt::Result {
-        let marks = y.marks();
-        let mains = marks.iter().filter(|(_, is_main)| *is_main).count();
-        for (value, is_main) in marks {
+        let ticks = y.ticks();
+        let mains = ticks.iter().filter(|(_, is_main)| *is_main).count();
+        for (value, is_main) in ticks {
             let place = y.at(value);
             let grey = if is_main { "#ddd" } else { "#f0f0f0" };
             writeln!(svg, r#"<path d="M{left:.1} {place:.1}H{right:.1}" stroke="{grey}" fill="none"/>"#)?;
-            // With few powers of ten, label the marks between them, too.
+            // With few powers of ten, label the ticks between them, too.
             if is_main || mains <= 2 {
                 let attributes = r#"font-size="14" text-anchor="end""#;
                 text(svg, (left - 8.0, place + 5.0), attributes, &short(value))?;
@@ -142,7 +142,7 @@ impl Lines {
                 r#"<path d="M{:.1} {place:.1}h36" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" fill="none"/>"#,
                 right + 26.0
             )?;
-            curve.style.mark(svg, (right + 44.0, place))?;
+            curve.style.draw_marker(svg, (right + 44.0, place))?;
             let attributes = format!(r#"font-size="15" font-weight="{weight}""#);
             text(svg, (right + 70.0, place + 5.0), &attributes, &curve.label)?;
         }
@@ -172,5 +172,5 @@ fn line(svg: &mut String, curve: &Curve, (x, y): (Axis, Axis)) -> fmt::Result {
         svg,
         r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}" stroke-linejoin="round"/>"#
     )?;
-    places.into_iter().try_for_each(|place| curve.style.mark(svg, place))
+    places.into_iter().try_for_each(|place| curve.style.draw_marker(svg, place))
 }

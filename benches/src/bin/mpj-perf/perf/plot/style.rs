@@ -1,4 +1,4 @@
-//! The styles of curves: the colours of Okabe and Ito, which are distinct with any colour vision, dashes and markers.
+//! The styles of curves: dashes, markers, and the colours of Okabe and Ito, which suit colour-blind readers.
 
 use std::fmt::{self, Write as _};
 
@@ -25,8 +25,8 @@ impl CurveStyle {
         }
     }
 
-    pub(crate) fn dashed(self, dashes: usize) -> CurveStyle {
-        CurveStyle { dashes: DASHES[dashes % DASHES.len()], ..self }
+    pub(crate) fn dashed(self, pattern: usize) -> CurveStyle {
+        CurveStyle { dashes: DASHES[pattern % DASHES.len()], ..self }
     }
 
     /// Returns the same style drawn strongly, for the subject of the picture.
@@ -34,7 +34,7 @@ impl CurveStyle {
         CurveStyle { is_strong: true, ..self }
     }
 
-    pub(super) fn mark(self, svg: &mut String, (x, y): (f64, f64)) -> fmt::Result {
+    pub(super) fn draw_marker(self, svg: &mut String, (x, y): (f64, f64)) -> fmt::Result {
         let r = if self.is_strong { 5.5 } else { 4.2 };
         let colour = self.colour;
         let points = |corners: &[(f64, f64)]| {

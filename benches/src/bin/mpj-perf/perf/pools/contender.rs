@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use mpj_pool::{Pool, RawBuffer};
 
 use super::helper_thread::{Ring, SpinBarrier};
-use super::stream::{LIVE, Random, STEPS, Stream};
+use super::stream::{LIVE_BLOCKS, Random, STEPS, Stream};
 use super::tests::{Task, Test};
 use crate::perf::stats::now_ns;
 
@@ -128,7 +128,7 @@ impl<S: BlockSource> PoolContender<S> {
     fn mix(&self, calls: usize) -> Option<u64> {
         let mut mix = self.mix.lock().ok()?;
         let Mix { live, stream } = &mut *mix;
-        while live.len() < LIVE {
+        while live.len() < LIVE_BLOCKS {
             live.push(Some(self.source.alloc(stream.next().bytes)?));
         }
         let mut repeat = |calls| {
@@ -266,12 +266,12 @@ impl<S: BlockSource> Contender for PoolContender<S> {
     fn peak_of_mix(&self, steps: usize) -> Option<usize> {
         const PAGE: usize = 4096;
         let mut stream = Stream::new();
-        let mut live: Vec<Option<S::Block>> = (0..LIVE).map(|_| None).collect();
-        let mut requested = [0; LIVE];
+        let mut live: Vec<Option<S::Block>> = (0..LIVE_BLOCKS).map(|_| None).collect();
+        let mut requested = [0; LIVE_BLOCKS];
         let (mut current, mut max) = (0, 0);
-        for step in 0..LIVE + steps {
+        for step in 0..LIVE_BLOCKS + steps {
             let next = stream.next();
-            let slot = if step < LIVE { step } else { next.place };
+            let slot = if step < LIVE_BLOCKS { step } else { next.place };
             live[slot] = None;
             let mut block = self.source.alloc(next.bytes)?;
             block.bytes()[..next.bytes].iter_mut().step_by(PAGE).for_each(|byte| {

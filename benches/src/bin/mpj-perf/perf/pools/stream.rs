@@ -1,8 +1,8 @@
-//! The steps of the mix, which are the same for all contenders.
+//! The random frees and allocations of the test `mix`, the same sequence for all contenders.
 
-pub(super) const LIVE: usize = 256;
+pub(super) const LIVE_BLOCKS: usize = 256;
 
-/// Steps before the stream repeats. Runs are whole repetitions, because parts of the stream request different sizes.
+/// Steps before the stream repeats. Timed runs are whole repetitions: parts of the stream request different sizes.
 pub(super) const STEPS: usize = 1 << 14;
 
 /// The live block to free, and the size of the next block.
@@ -21,7 +21,8 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new() -> Stream {
         let mut random = Random(1);
-        let steps = (0..STEPS).map(|_| Step { place: random.below(LIVE), bytes: random.size() }).collect();
+        let steps =
+            (0..STEPS).map(|_| Step { place: random.below(LIVE_BLOCKS), bytes: random.size() }).collect();
         Stream { steps, at: 0 }
     }
 
@@ -52,13 +53,13 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::{LIVE, STEPS, Stream};
+    use super::{LIVE_BLOCKS, STEPS, Stream};
 
     #[test]
     fn sizes_reach_from_64_bytes_to_8_mib_and_most_are_small() {
         let mut stream = Stream::new();
         let steps: Vec<_> = (0..STEPS).map(|_| stream.next()).collect();
-        assert!(steps.iter().all(|step| (64..=8 << 20).contains(&step.bytes) && step.place < LIVE));
+        assert!(steps.iter().all(|step| (64..=8 << 20).contains(&step.bytes) && step.place < LIVE_BLOCKS));
         let small = steps.iter().filter(|step| step.bytes <= 4096).count();
         assert!((STEPS / 2..STEPS * 4 / 5).contains(&small), "{small}");
         assert!(steps.iter().any(|step| step.bytes > 7 << 20));

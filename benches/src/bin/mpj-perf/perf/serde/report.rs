@@ -15,7 +15,7 @@ pub(super) fn page(all: &[Series], rounds: usize) -> Page {
         };
         Panel::Dots(Dots {
             title: encoded.value.to_owned(),
-            x: "bandwidth, GB/s of encoded bytes",
+            x_label: "bandwidth, GB/s of encoded bytes",
             marks: vec![Mark("encode", CurveStyle::of(0), -4.0), Mark("decode", CurveStyle::of(1), 4.0)],
             rows: encoded.rows.iter().map(row).collect(),
         })
