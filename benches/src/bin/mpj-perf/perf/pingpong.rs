@@ -89,7 +89,7 @@ struct Variant {
     access: Access,
 }
 
-/// What the program does with its buffers.
+/// How the program accesses its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
     None,
