@@ -24,7 +24,7 @@ pub(super) trait CollBuf: Sized {
 
     /// Checks that the send buffer matches the receive buffer in size and type signature. The error text describes
     /// `blocks`, the buffers of which the send and the receive buffer are a part.
-    fn check_same_amount(&self, call: &'static str, recv: &Self, blocks: &Blocks<'_>) -> Result<()>;
+    fn check_same_amount(&self, call: &'static str, recv: &Self, blocks: &RankBlocks<'_>) -> Result<()>;
 
     fn check_op(&self, call: &'static str, op: &Op) -> Result<()>;
 }
@@ -79,7 +79,7 @@ impl CollBuf for Buf {
     }
 
     #[inline]
-    fn check_same_amount(&self, call: &'static str, recv: &Buf, blocks: &Blocks<'_>) -> Result<()> {
+    fn check_same_amount(&self, call: &'static str, recv: &Buf, blocks: &RankBlocks<'_>) -> Result<()> {
         let (send_bytes, recv_bytes) = (self.packed_bytes(call)?, recv.packed_bytes(call)?);
         let error = |class, with_bytes| {
             let ours = describe(self, send_bytes, blocks.send.as_ref(), with_bytes);
@@ -110,7 +110,7 @@ impl CollBuf for Buf {
 
 /// The layouts of the buffers of a call that consist of a block for each rank.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Blocks<'a> {
+pub(super) struct RankBlocks<'a> {
     send: Option<Block<'a>>,
     recv: Option<Block<'a>>,
 }
@@ -125,17 +125,17 @@ struct Block<'a> {
     items: usize,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> RankBlocks<'a> {
     /// Describes a send buffer with a block for each of `size` ranks.
     #[inline]
     pub(super) fn with_send(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
-        Blocks { send: Some(Block { layout, rank, size, items: whole.count() }), ..self }
+        RankBlocks { send: Some(Block { layout, rank, size, items: whole.count() }), ..self }
     }
 
     /// Describes a receive buffer with a block for each of `size` ranks.
     #[inline]
     pub(super) fn with_recv(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
-        Blocks { recv: Some(Block { layout, rank, size, items: whole.count() }), ..self }
+        RankBlocks { recv: Some(Block { layout, rank, size, items: whole.count() }), ..self }
     }
 }
 
@@ -159,11 +159,11 @@ fn describe(items: &Buf, bytes: usize, block: Option<&Block<'_>>, with_bytes: bo
 /// The position of each rank's block in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockLayout<'a> {
-    /// Blocks of this many items, one after the other.
+    /// RankBlocks of this many items, one after the other.
     Uniform(usize),
-    /// Blocks of equal size that divide the whole buffer among the ranks.
+    /// RankBlocks of equal size that divide the whole buffer among the ranks.
     EvenSplit,
-    /// Blocks of different sizes at explicit displacements.
+    /// RankBlocks of different sizes at explicit displacements.
     Varying {
         /// The number of items of each rank.
         counts: &'a [usize],

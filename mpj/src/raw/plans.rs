@@ -3,7 +3,7 @@
 
 use mpj_devices::Buf;
 
-use super::coll_bufs::{BlockLayout, Blocks, CollBuf};
+use super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
 use super::comm::Comm;
 use crate::collective::call_tag::{CallDigest, CollectiveKind};
 use crate::collective::plan::{EMPTY_BUF, Plan};
@@ -23,7 +23,7 @@ pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -
 /// Checks the buffers of a reduction on this rank; returns the span that it contributes.
 fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) -> Result<Span> {
     if let Some(send) = send {
-        send.check_same_amount(call, recv, &Blocks::default())?;
+        send.check_same_amount(call, recv, &RankBlocks::default())?;
         send.check_no_alias(call, recv)?;
     }
     recv.check_receivable(call)?;
@@ -142,7 +142,7 @@ pub(super) fn reduce_scatter<'a>(
     let layout = BlockLayout::Varying { counts, displacements: &displacements };
     let (rank, size) = (comm.rank(), comm.size());
     let layout = layout.resolve_send(call, size, send, None)?;
-    let blocks = Blocks::default().with_send(layout, rank, size, send);
+    let blocks = RankBlocks::default().with_send(layout, rank, size, send);
     send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
     check_reduction(call, None, recv, op)?;
     send.check_no_alias(call, recv)?;
@@ -187,7 +187,7 @@ pub(super) fn gather<'a>(
         layout = layout.resolve_receive(call, comm.size(), recv, send)?;
         recv.check_receivable(call)?;
         if let Some(send) = send {
-            let blocks = Blocks::default().with_recv(layout, root, comm.size(), recv);
+            let blocks = RankBlocks::default().with_recv(layout, root, comm.size(), recv);
             send.check_same_amount(call, &recv.block_of(&layout, root), &blocks)?;
             send.check_no_alias(call, recv)?;
         }
@@ -222,7 +222,7 @@ pub(super) fn scatter<'a>(
         layout = layout.resolve_send(call, comm.size(), send, recv)?;
         layout.total(call, comm.size(), send)?;
         if let Some(recv) = recv {
-            let blocks = Blocks::default().with_send(layout, root, comm.size(), send);
+            let blocks = RankBlocks::default().with_send(layout, root, comm.size(), send);
             send.block_of(&layout, root).check_same_amount(call, recv, &blocks)?;
             send.check_no_alias(call, recv)?;
         }
@@ -246,7 +246,7 @@ pub(super) fn allgather<'a>(
     let layout = layout.resolve_receive(call, comm.size(), recv, send)?;
     recv.check_receivable(call)?;
     if let Some(send) = send {
-        let blocks = Blocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
+        let blocks = RankBlocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
         send.check_same_amount(call, &recv.block_of(&layout, comm.rank()), &blocks)?;
         send.check_no_alias(call, recv)?;
     }
@@ -275,7 +275,8 @@ pub(super) fn alltoall<'a>(
     let mut out = (BufIndex::TEMP, back);
     if let Some(send) = send {
         out = (BufIndex::SEND, layout.resolve_send(call, size, send, None)?);
-        let blocks = Blocks::default().with_send(out.1, rank, size, send).with_recv(back, rank, size, recv);
+        let blocks =
+            RankBlocks::default().with_send(out.1, rank, size, send).with_recv(back, rank, size, recv);
         send.block_of(&out.1, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
         send.check_no_alias(call, recv)?;
     }
