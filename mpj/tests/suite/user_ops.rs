@@ -154,7 +154,7 @@ fn user_ops_may_exchange_messages(world: mpj::World) -> Tested {
     Ok(())
 }
 
-/// The function would write bytes that are no `bool` into elements that are.
+/// The function would write bytes that are not a `bool` into elements of type `bool`.
 #[test]
 fn equal_signatures_of_different_elements_do_not_suffice() {
     let (bytes, with_bool) = (Datatype::of::<Bytes>(), Datatype::of::<WithBool>());
