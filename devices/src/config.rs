@@ -248,16 +248,20 @@ mod tests {
     fn invalid_value_is_refused_and_changes_nothing() {
         let mut config = Config::default();
         for (parameter, text, why) in [
-            (&LEVEL as &dyn Parameter, "10", "MPJ_LEVEL=10 is outside 1..=9 (how high)"),
-            (&LEVEL, "high", "MPJ_LEVEL=high is not a number (how high)"),
-            (&LEVEL, "-1", "MPJ_LEVEL=-1 is not a number (how high)"),
+            (&LEVEL as &dyn Parameter, "10", "MPJ_LEVEL=10 is not a number from 1 to 9 (how high)"),
+            (&LEVEL, "high", "MPJ_LEVEL=high is not a number from 1 to 9 (how high)"),
+            (&LEVEL, "8k", "MPJ_LEVEL=8k is not a number from 1 to 9 (how high)"),
+            (&LEVEL, "-1", "MPJ_LEVEL=-1 is not a number from 1 to 9 (how high)"),
             (&WHERE, "", "MPJ_WHERE= is not a word (where)"),
             (&WAY, "up", "MPJ_WAY=up is not one of auto, left, right (how)"),
             (&WAY, "LEFT", "MPJ_WAY=LEFT is not one of auto, left, right (how)"),
         ] {
             assert_eq!(config.set_text(parameter, text).unwrap_err().why, why);
         }
-        assert_eq!(config.set(&LEVEL, 0).unwrap_err().why, "MPJ_LEVEL=0 is outside 1..=9 (how high)");
+        assert_eq!(
+            config.set(&LEVEL, 0).unwrap_err().why,
+            "MPJ_LEVEL=0 is not a number from 1 to 9 (how high)"
+        );
         assert!([&LEVEL as &dyn Parameter, &WHERE, &WAY].iter().all(|parameter| !config.is_set(*parameter)));
     }
 }

@@ -46,7 +46,7 @@
 //! | `MPI_Abort` | [`World::abort`] |
 //!
 //! The guide also has the [coverage of mpiJava](guide#coverage-of-mpijava-12), and describes
-//! [traces](guide#tracing-a-job). The terms of the code are in [`docs/glossary.md`](../../../docs/glossary.md).
+//! [traces](guide#tracing-a-job). The terms of the code are in `docs/glossary.md` of the repository.
 //!
 //! # Overview
 //! * [`World`] is the communicator of all ranks. It derefs to an [`Intracomm`], which has messages, collectives, `dup`

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::config::{self, Text};
-use crate::run::threads;
 use crate::run::watch::Watch;
+use crate::run::{TraceHandle, threads};
 use crate::world::World;
 
 /// The return types of test functions.
@@ -98,7 +98,8 @@ fn run_with_timeout<O: TestResult>(
     limit: Option<Duration>,
     test: impl Fn(World) -> O + Send + Sync + 'static,
 ) -> Result<(), String> {
-    let watch = Watch::new((0..ranks).filter_map(|rank| u32::try_from(rank).ok()));
+    let ids = (0..ranks).filter_map(|rank| u32::try_from(rank).ok());
+    let watch = Watch::new(ids, TraceHandle::default());
     let (sender, outcome) = mpsc::channel();
     let body = {
         let watch = Arc::clone(&watch);

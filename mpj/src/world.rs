@@ -21,7 +21,7 @@ pub(crate) const STATS: Number = Number {
     name: "STATS",
     default: 0,
     range: (0, 1),
-    help: "1: at the end, print the traffic of each rank by protocol",
+    help: "1: at the normal end of the job, print the traffic of each rank by protocol",
 };
 
 /// The communicator of all ranks, and this rank's part in the job.
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Returns the traffic of this rank since it started: messages and bytes, by device and by path, and copies.
-    /// `mpjrun --stats`, or `MPJ_STATS=1`, prints a table of all ranks at the end.
+    /// `mpjrun --stats`, or `MPJ_STATS=1`, prints a table of all ranks at the normal end of the job.
     ///
     /// ```
     /// # mpj::threads(2, |world| {

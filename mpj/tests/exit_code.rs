@@ -198,6 +198,7 @@ fn check() -> ExitCode {
     process_of_another_launcher_is_rejected();
     time_limits();
     signals();
+    trace_of_an_interrupted_program();
     ExitCode::SUCCESS
 }
 
@@ -291,6 +292,24 @@ fn signals() {
     assert_eq!(text.matches("  a cycle of waiting ranks: 0 → 1 → 2 → 3 → 0").count(), 2, "{text}");
     let (status, text) = signalled(&mut with("--ignore-signal=INT"), &["-INT", "-KILL"]);
     assert_eq!((status.signal(), &*text), (Some(9), ""), "it stays ignored");
+}
+
+/// The trace of an interrupted program is one file, with the calls that had not returned.
+fn trace_of_an_interrupted_program() {
+    let folder = std::env::temp_dir().join(format!("mpj-interrupted-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join("job.json");
+    let mut env = Command::new("env");
+    env.arg("--default-signal=INT").arg(std::env::current_exe().expect("this test"));
+    let (status, text) = signalled(env.env(MODE, "ring").env("MPJ_TRACE", &path), &["-INT"]);
+    assert_eq!(status.signal(), Some(2), "{text}");
+    let files: Vec<_> =
+        std::fs::read_dir(&folder).expect("the folder").map(|file| file.unwrap().path()).collect();
+    assert_eq!(files, [path.as_path()]);
+    let trace = std::fs::read_to_string(&path).expect("the trace");
+    assert_eq!(trace.matches(r#""open":1"#).count(), 4, "{trace}");
+    assert!(trace.starts_with('[') && trace.ends_with("]\n"), "{trace}");
+    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// Starts a program that prints "here" four times, and sends it signals after its ranks are asleep.

@@ -1,4 +1,4 @@
-//! Parameters in a file: lines `MPJ_NAME=VALUE`, and comments that begin with `#`.
+//! Parameters in a file: lines `MPJ_NAME=VALUE`, and lines that begin with `#`, which are comments.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub const CONFIG_FILE: Text = Text {
     default: "",
     form: "a path",
     accepts: |_| true,
-    help: "file of lines MPJ_NAME=VALUE, for parameters that are not set otherwise; the same file for all ranks",
+    help: "file of lines MPJ_NAME=VALUE and comment lines (#), for parameters that are not set otherwise; the same file for all ranks",
 };
 
 /// Reads the parameters of a file. Unknown names are ignored: they may be parameters of another program, such as the
@@ -44,7 +44,10 @@ pub(super) fn read(
         names.check(&place, std::iter::once(name.to_owned())).map_err(|error| invalid(error.why))?;
         let known = parameters.iter().find(|parameter| name.strip_prefix(PREFIX) == Some(parameter.name()));
         if let Some(parameter) = known {
-            config.set_text(*parameter, value).map_err(|error| invalid(format!("{place}: {}", error.why)))?;
+            let comment = if value.contains(" #") { "; write the comment on a line of its own" } else { "" };
+            config
+                .set_text(*parameter, value)
+                .map_err(|error| invalid(format!("{place}: {}{comment}", error.why)))?;
         }
     }
     Ok(())
@@ -86,6 +89,7 @@ mod tests {
             ("MPJ_SPIN_US", "line 1 is not MPJ_NAME=VALUE: MPJ_SPIN_US"),
             ("MPJ_SPIN_SU=7", "line 1, no parameter is named MPJ_SPIN_SU: did you mean MPJ_SPIN_US?"),
             ("\nMPJ_SPIN_US=fast", "line 2: MPJ_SPIN_US=fast is not a number"),
+            ("MPJ_SPIN_US=7 # short", "; write the comment on a line of its own"),
             (
                 "MPJ_SPIN_US=7\nMPJ_CONFIG_FILE=more",
                 "line 2 sets MPJ_CONFIG_FILE: a configuration file cannot include another",

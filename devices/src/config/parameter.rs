@@ -32,7 +32,7 @@ pub trait Parameter: Sync + fmt::Debug {
     /// Parses a value that a user has written.
     ///
     /// # Errors
-    /// The reason why it is invalid, such as `is not a number`.
+    /// The reason why it is invalid, such as `is not a number from 0 to 7`.
     fn parse(&self, text: &str) -> Result<Value, String>;
 }
 
@@ -53,7 +53,11 @@ impl Number {
     pub(super) fn check(&self, value: u64) -> Result<Value, String> {
         let (low, high) = self.range;
         let is_inside = (low..=high).contains(&value);
-        if is_inside { Ok(Value::Number(value)) } else { Err(format!("is outside {low}..={high}")) }
+        if is_inside { Ok(Value::Number(value)) } else { Err(self.expected()) }
+    }
+
+    fn expected(&self) -> String {
+        format!("is not a number from {} to {}", self.range.0, self.range.1)
     }
 }
 
@@ -75,7 +79,7 @@ impl Parameter for Number {
     }
 
     fn parse(&self, text: &str) -> Result<Value, String> {
-        self.check(text.parse().map_err(|_| "is not a number")?)
+        self.check(text.parse().map_err(|_| self.expected())?)
     }
 }
 

@@ -5,12 +5,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::{Engine, lock};
 use crate::matching::{ANY_SOURCE, ANY_TAG};
-use crate::trace::ArgValue;
+use crate::trace::{ArgValue, thread_number};
 
 /// The name of the communicator of all ranks. Reports leave it out.
 pub const WORLD: &str = "world";
@@ -135,9 +136,12 @@ impl WaitReason {
 /// A waiting thread: the operation, and the start of the wait.
 #[derive(Clone, Debug)]
 pub struct BlockedThread {
-    wait: WaitReason,
+    pub(super) wait: WaitReason,
     world: u32,
     since: Instant,
+    /// The thread's number in traces.
+    pub(super) number: u32,
+    pub(super) thread: Thread,
 }
 
 impl BlockedThread {
@@ -167,7 +171,17 @@ impl fmt::Display for BlockedThread {
 #[derive(Debug, Default)]
 pub(crate) struct BlockedThreads {
     next: AtomicU64,
-    asleep: Mutex<Vec<(u64, WaitReason, Instant)>>,
+    asleep: Mutex<Vec<Sleeper>>,
+}
+
+#[derive(Clone, Debug)]
+struct Sleeper {
+    /// The number of the wait.
+    id: u64,
+    wait: WaitReason,
+    since: Instant,
+    number: u32,
+    thread: Thread,
 }
 
 pub(crate) struct BlockedGuard<'a> {
@@ -178,7 +192,8 @@ pub(crate) struct BlockedGuard<'a> {
 impl BlockedThreads {
     pub(crate) fn enter(&self, wait: WaitReason) -> BlockedGuard<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.asleep).push((id, wait, Instant::now()));
+        let (number, thread) = (thread_number(), std::thread::current());
+        lock(&self.asleep).push(Sleeper { id, wait, since: Instant::now(), number, thread });
         BlockedGuard { waits: self, id }
     }
 }
@@ -186,7 +201,7 @@ impl BlockedThreads {
 impl Drop for BlockedGuard<'_> {
     fn drop(&mut self) {
         let mut asleep = lock(&self.waits.asleep);
-        let at = asleep.iter().position(|(id, ..)| *id == self.id);
+        let at = asleep.iter().position(|sleeper| sleeper.id == self.id);
         let removed = at.map(|at| asleep.swap_remove(at));
         drop(asleep);
         // This might drop the last handle of a channel.
@@ -199,8 +214,16 @@ impl Engine {
     pub fn waits(&self) -> Vec<BlockedThread> {
         let world = self.site.size;
         let asleep = lock(&self.waits.asleep).clone();
-        let mut waiting: Vec<BlockedThread> =
-            asleep.into_iter().map(|(_, wait, since)| BlockedThread { wait, world, since }).collect();
+        let mut waiting: Vec<BlockedThread> = asleep
+            .into_iter()
+            .map(|Sleeper { wait, since, number, thread, .. }| BlockedThread {
+                wait,
+                world,
+                since,
+                number,
+                thread,
+            })
+            .collect();
         waiting.sort_by_key(|waiting| waiting.since);
         waiting
     }

@@ -33,6 +33,18 @@ impl Engine {
         trace.close()
     }
 
+    /// Records the waits that are not over as slices that end now, with the argument `open`, and writes the trace. For
+    /// a rank that will be terminated; a wait that ends later is recorded again.
+    pub fn trace_open_waits(&self) {
+        let Some(trace) = &self.trace else { return };
+        for waiting in self.waits() {
+            let (name, [a, b, c, d, e]) = waiting.wait.trace_args();
+            let args = [a, b, c, d, e, ("open", ArgValue::Number(1))];
+            trace.open_slice((waiting.number, &waiting.thread), waiting.elapsed(), name, "wait", &args);
+        }
+        trace.flush();
+    }
+
     fn trace_counters(&self, trace: &Trace) {
         let stats = self.stats();
         for (device, traffic) in stats.devices.iter().filter(|(_, traffic)| *traffic != Default::default()) {

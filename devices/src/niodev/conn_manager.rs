@@ -41,7 +41,8 @@ pub(super) struct NioConnManager {
     /// The time at which to accept again.
     resume_at: Option<Instant>,
     /// A reserved descriptor. When no other is left, this rank closes it and accepts one connection with it. If none is
-    /// free after the handshake, the verdict is `Full`.
+    /// free after the handshake, the verdict is `Full`. Without it, this rank starts no connection of its own: if that
+    /// took the last descriptor, this rank could not even refuse its peers, which would wait for ever.
     reserve_fd: Option<OwnedFd>,
     pub(super) half_open: HalfOpenTable,
     retries: Vec<(Instant, Connector)>,
@@ -56,7 +57,7 @@ impl NioConnManager {
             listener,
             accepting: true,
             resume_at: None,
-            reserve_fd: socket::spare(),
+            reserve_fd: Some(socket::spare().ok_or(Errno::MFILE)?),
             half_open: HalfOpenTable::new(),
             retries: Vec::new(),
             outcomes: Vec::new(),
@@ -116,13 +117,16 @@ impl NioConnManager {
         }
     }
 
-    fn resume(&mut self, now: Instant) {
+    /// Returns whether a descriptor is reserved, after an attempt to reserve one.
+    fn has_reserve(&mut self) -> bool {
         self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
-        if self.reserve_fd.is_none() && self.make_room() {
-            self.reserve_fd = socket::spare();
-        }
+        self.reserve_fd.is_some()
+    }
+
+    fn resume(&mut self, now: Instant) {
+        let has_reserve = self.has_reserve() || self.make_room() && self.has_reserve();
         let watched = || self.shared.poller.add(&self.listener, Token::Listener, Interest::Read).is_ok();
-        self.accepting = self.reserve_fd.is_some() && watched();
+        self.accepting = has_reserve && watched();
         self.resume_at = Some(now + ACCEPT_PAUSE);
     }
 
@@ -173,7 +177,11 @@ impl NioConnManager {
 
     fn on_connect(&mut self, started: Result<HalfOpen, (Connector, ConnectFailure)>) {
         match started {
-            Ok(half) => self.add_half_open(half),
+            Ok(half) if self.has_reserve() => self.add_half_open(half),
+            Ok(half) => self.drop_half(
+                half,
+                ConnectFailure::NoResources("no file descriptor is left: raise `ulimit -n`".into()),
+            ),
             Err((connector, failure)) => self.failed(connector, failure),
         }
     }
@@ -215,10 +223,10 @@ impl NioConnManager {
         let connection = self.shared.connection(peer);
         let lower = self.shared.id.rank < peer;
         let busy = |h: &HalfOpen| h.handshake.awaits_verdict() && h.target() == Some(peer);
-        self.reserve_fd = self.reserve_fd.take().or_else(socket::spare);
+        let has_reserve = self.has_reserve();
         let verdict = if connection.is_connected_or_closed() || lower && self.half_open.any(busy) {
             Verdict::Duplicate
-        } else if self.reserve_fd.is_none() {
+        } else if !has_reserve {
             Verdict::Full
         } else {
             Verdict::Accept
@@ -226,6 +234,9 @@ impl NioConnManager {
         let sent = socket::send(&half.stream, &[verdict.to_byte()]) == Ok(1);
         if verdict == Verdict::Accept && sent {
             self.establish(&connection, half.stream);
+        } else {
+            drop(half);
+            self.has_reserve();
         }
     }
 
@@ -260,7 +271,10 @@ impl NioConnManager {
     }
 
     fn drop_half(&mut self, half: HalfOpen, failure: ConnectFailure) {
-        match half.role {
+        let HalfOpen { stream, role, .. } = half;
+        drop(stream);
+        self.has_reserve();
+        match role {
             Role::Accepts => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             Role::Connects(connector, _) => self.failed(connector, failure),
         }

@@ -29,6 +29,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
 pub use files::TraceFiles;
@@ -77,6 +78,11 @@ thread_local! {
     /// The number of this thread and its last timestamp. A thread never gets the same timestamp twice, so that its
     /// slices nest.
     static THREAD: (u32, Cell<u64>) = (sys::thread_id(), const { Cell::new(0) });
+}
+
+/// Returns the number of this thread in traces.
+pub(crate) fn thread_number() -> u32 {
+    THREAD.try_with(|(number, _)| *number).unwrap_or(0)
 }
 
 /// The recorder of one rank.
@@ -225,6 +231,28 @@ impl Trace {
         self.record(Timestamp(begun.0 + TICK / 2), kind, ["", ""], "message", &[]);
     }
 
+    /// Records a slice of another thread, which began `elapsed` ago and is not over: it ends now.
+    pub(crate) fn open_slice(
+        &self,
+        (number, thread): (u32, &Thread),
+        elapsed: Duration,
+        name: [&'static str; 2],
+        category: &'static str,
+        args: &[(&'static str, ArgValue)],
+    ) {
+        let end = self.now();
+        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let begun = Timestamp(end.0.saturating_sub(elapsed));
+        let event = self.event(begun, EventKind::Slice { end }, name, category, args);
+        let event = TraceEvent { thread: number, ..event };
+        self.buffer().push(event, self.rank, thread.name());
+    }
+
+    /// Writes the buffered events.
+    pub(crate) fn flush(&self) {
+        self.buffer().write(self.rank);
+    }
+
     pub(crate) fn instant(
         &self,
         name: &'static str,
@@ -311,12 +339,11 @@ impl Trace {
     ) -> TraceEvent {
         let mut all: Args = [event::NONE; event::ARGS];
         all.iter_mut().zip(args).for_each(|(place, arg)| *place = *arg);
-        let thread = THREAD.try_with(|(number, _)| *number).unwrap_or(0);
-        TraceEvent { at, kind, thread, name, category, args: all, why: None }
+        TraceEvent { at, kind, thread: thread_number(), name, category, args: all, why: None }
     }
 
     fn push(&self, event: TraceEvent) {
-        self.buffer().push(event, self.rank);
+        self.buffer().push(event, self.rank, std::thread::current().name());
     }
 
     /// Ends the trace: later events are lost.
@@ -352,7 +379,8 @@ impl Drop for Trace {
 }
 
 impl TraceBuffer {
-    fn push(&mut self, event: TraceEvent, rank: u32) {
+    /// Adds an event of a thread with this name.
+    fn push(&mut self, event: TraceEvent, rank: u32, thread: Option<&str>) {
         if self.events_left == 0 {
             self.dropped += 1;
             return;
@@ -360,8 +388,8 @@ impl TraceBuffer {
         self.events_left -= 1;
         if !self.threads.contains(&event.thread) {
             self.threads.push(event.thread);
-            let name = std::thread::current().name().map(Into::into);
-            self.events.push(TraceEvent { kind: EventKind::Thread, why: name, ..event.clone() });
+            let why = thread.map(Into::into);
+            self.events.push(TraceEvent { kind: EventKind::Thread, why, ..event.clone() });
         }
         self.events.push(event);
         if self.events.len() >= BUFFER {

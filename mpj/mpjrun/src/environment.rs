@@ -152,7 +152,8 @@ mod tests {
             ("MPJ_RANK=3", "MPJ_RANK is reserved for launchers"),
             ("PMI_RANK=3", "PMI_RANK is reserved for launchers"),
             ("MPJ_SPIN_US=fast", "-x MPJ_SPIN_US=fast is not a number"),
-            ("MPJ_SPIN_US=99999999", "outside"),
+            ("MPJ_SPIN_US=99999999", "-x MPJ_SPIN_US=99999999 is not a number from 0 to "),
+            ("MPJ_SPIN_US=-1", "-x MPJ_SPIN_US=-1 is not a number from 0 to "),
             (
                 "MPJ_NIO_LISTEN_ADDRESS=localhost",
                 "-x MPJ_NIO_LISTEN_ADDRESS=localhost is not an address, such as 10.0.0.1",

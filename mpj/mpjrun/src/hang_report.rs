@@ -50,7 +50,7 @@ impl Job<'_> {
         let mut expected = 0;
         for member in self.processes.iter_mut().filter(|member| member.joined && member.status.is_none()) {
             expected += member.process.ranks.len();
-            member.control.send(&ToProcess::QueryBlocked, None);
+            member.control.send(&ToProcess::QueryBlocked { job_ends: reason != Reason::Quit }, None);
         }
         let until = Instant::now() + REPLY_LIMIT;
         self.hang_report =

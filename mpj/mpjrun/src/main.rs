@@ -50,7 +50,8 @@ use clap::{CommandFactory, Parser, ValueEnum};
 /// A rank is a process that calls mpj::run, or a thread of such a process. If a rank fails, calls of the other ranks return
 /// errors that name it. After a grace period the other ranks are terminated, and one line names the root cause. Ctrl-C
 /// prints what each rank waits for and interrupts the ranks; a second Ctrl-C kills them. Ctrl-\ (SIGQUIT) prints what each
-/// rank waits for, and the job continues.
+/// rank waits for, and the job continues. Signals that were ignored at the start stay ignored: a script's shell ignores
+/// SIGINT for `mpjrun ... &`, so end such a job with SIGTERM.
 #[derive(Parser, Debug)]
 #[command(name = "mpjrun", version, override_usage = USAGE, after_long_help = AFTER)]
 struct Cli {
@@ -97,7 +98,8 @@ struct Cli {
     /// [default: MPJ_TRACE, or no trace]
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// Prints the traffic of each rank by device and protocol at the end [default: MPJ_STATS, or no]
+    /// Prints the traffic of each rank by device and protocol at the normal end of the job, so not after a timeout or
+    /// Ctrl-C [default: MPJ_STATS, or no]
     #[arg(long)]
     stats: bool,
     /// Lists the run-time parameters with defaults and allowed values

@@ -259,10 +259,13 @@ impl ProcessState {
         waiting.into_values().for_each(|pending| pending.fail(why.clone()));
     }
 
-    fn report_blocked(&self) -> Result<(), String> {
+    fn report_blocked(&self, job_ends: bool) -> Result<(), String> {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for rank in self.broadcaster.local_ranks.clone() {
             let engine = engines.iter().find(|(of, _)| *of == rank).and_then(|(_, engine)| engine.upgrade());
+            if let Some(engine) = engine.as_ref().filter(|_| job_ends) {
+                engine.trace_open_waits();
+            }
             let waits = engine.map(|engine| RankWaits::of(&engine));
             self.broadcaster.writer.post(&ToLauncher::BlockedReport { rank, waits })?;
         }
@@ -288,7 +291,7 @@ impl ProcessState {
                     }
                     self.broadcaster.exit_query_pending.store(false, Ordering::Relaxed);
                 }
-                ToProcess::QueryBlocked => self.report_blocked()?,
+                ToProcess::QueryBlocked { job_ends } => self.report_blocked(job_ends)?,
                 _ => {}
             }
             return Ok(());

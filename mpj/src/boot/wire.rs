@@ -79,7 +79,8 @@ pub enum ToProcess {
     /// The reply to [`ToLauncher::Fence`]: `Ok` if every rank has reached the fence.
     FenceDone { id: u64, result: Result<(), String> },
     /// Requests the current waits of the process's ranks. The reply is one [`ToLauncher::BlockedReport`] for each rank.
-    QueryBlocked,
+    /// If the job ends after the reply, the ranks first write these waits to their traces.
+    QueryBlocked { job_ends: bool },
 }
 
 /// The parameters of the job, sent to a process that joins. Only `hosts` grows with the number of ranks, and it has few

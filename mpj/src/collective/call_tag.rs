@@ -144,7 +144,7 @@ impl CallDigest {
     /// Describes how a call with this digest differs from one with `mine`.
     pub(crate) fn describe_mismatch(self, mine: CallDigest) -> String {
         if self.same_collective(mine) {
-            format!("called {self} with a different root, operation or length")
+            format!("called {self} with a different root, operation, length or algorithm parameter")
         } else {
             format!("called {self} instead")
         }
@@ -209,6 +209,17 @@ mod tests {
         let digest = |bytes, op| CallDigest::allreduce(bytes, op, true);
         assert!((1..61).all(|more| digest(8, &Op::Sum) != digest(8 + more, &Op::Sum)));
         assert!(ops[1..].iter().all(|op| digest(8, &Op::Sum) != digest(8, op)));
+    }
+
+    #[test]
+    fn mismatch_of_the_algorithm_alone_is_described() {
+        let digest = CallDigest::new(CollectiveKind::Bcast, 1);
+        assert_eq!(
+            digest.describe_mismatch(digest.with_algorithm_bit(true)),
+            "called bcast with a different root, operation, length or algorithm parameter"
+        );
+        let other = CallDigest::new(CollectiveKind::Barrier, 0);
+        assert_eq!(digest.describe_mismatch(other), "called bcast instead");
     }
 
     #[test]

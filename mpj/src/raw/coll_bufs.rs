@@ -22,8 +22,9 @@ pub(super) trait CollBuf: Sized {
     /// Checks that the buffers do not overlap; overlaps of buffers with gaps are not detected.
     fn check_no_alias(&self, call: &'static str, other: &Self) -> Result<()>;
 
-    /// Checks that the send buffer matches the receive buffer in size and type signature.
-    fn check_same_amount(&self, call: &'static str, recv: &Self) -> Result<()>;
+    /// Checks that the send buffer matches the receive buffer in size and type signature. The error text describes
+    /// `blocks`, the buffers of which the send and the receive buffer are a part.
+    fn check_same_amount(&self, call: &'static str, recv: &Self, blocks: &RankBlocks<'_>) -> Result<()>;
 
     fn check_op(&self, call: &'static str, op: &Op) -> Result<()>;
 }
@@ -78,25 +79,22 @@ impl CollBuf for Buf {
     }
 
     #[inline]
-    fn check_same_amount(&self, call: &'static str, recv: &Buf) -> Result<()> {
+    fn check_same_amount(&self, call: &'static str, recv: &Buf, blocks: &RankBlocks<'_>) -> Result<()> {
         let (send_bytes, recv_bytes) = (self.packed_bytes(call)?, recv.packed_bytes(call)?);
-        let contents =
-            || (Content::of(self.datatype(), send_bytes), Content::of(recv.datatype(), recv_bytes));
+        let error = |class, with_bytes| {
+            let ours = describe(self, send_bytes, blocks.send.as_ref(), with_bytes);
+            let theirs = describe(recv, recv_bytes, blocks.recv.as_ref(), with_bytes);
+            Err(Error::new(class, call, format!("send buffer has {ours}, receive buffer {theirs}")))
+        };
         if send_bytes != recv_bytes {
-            let (ours, theirs) = contents();
-            let why = format!(
-                "send buffer has {ours} ({send_bytes} bytes), receive buffer {theirs} ({recv_bytes} bytes)"
-            );
-            return Err(Error::new(ErrorClass::Count, call, why));
+            return error(ErrorClass::Count, true);
         }
         // A rank's own block is copied without a message, so the types are compared only here.
         let signature = |items: &Buf| items.datatype().signature().repeat(items.count() as u64);
         let primitive = self.datatype().single_primitive();
         let same_primitive = primitive.is_some() && primitive == recv.datatype().single_primitive();
         if send_bytes > 0 && !same_primitive && signature(self) != signature(recv) {
-            let (ours, theirs) = contents();
-            let why = format!("send buffer has {ours}, receive buffer {theirs}");
-            return Err(Error::new(ErrorClass::Type, call, why));
+            return error(ErrorClass::Type, false);
         }
         Ok(())
     }
@@ -110,14 +108,62 @@ impl CollBuf for Buf {
     }
 }
 
+/// The layouts of the buffers of a call that consist of a block for each rank.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RankBlocks<'a> {
+    send: Option<Block<'a>>,
+    recv: Option<Block<'a>>,
+}
+
+/// The block of one rank in a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Block<'a> {
+    layout: BlockLayout<'a>,
+    rank: u32,
+    size: u32,
+    /// The number of items of the whole buffer.
+    items: usize,
+}
+
+impl<'a> RankBlocks<'a> {
+    /// Describes a send buffer with a block for each of `size` ranks.
+    #[inline]
+    pub(super) fn with_send(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
+        RankBlocks { send: Some(Block { layout, rank, size, items: whole.count() }), ..self }
+    }
+
+    /// Describes a receive buffer with a block for each of `size` ranks.
+    #[inline]
+    pub(super) fn with_recv(self, layout: BlockLayout<'a>, rank: u32, size: u32, whole: &Buf) -> Self {
+        RankBlocks { recv: Some(Block { layout, rank, size, items: whole.count() }), ..self }
+    }
+}
+
+/// Describes the contents of a buffer, or of the block of a rank: `9 × u8: 3 × u8 (3 bytes) for each of 3 ranks`.
+#[cold]
+fn describe(items: &Buf, bytes: usize, block: Option<&Block<'_>>, with_bytes: bool) -> String {
+    let mut text = Content::of(items.datatype(), bytes).to_string();
+    if with_bytes {
+        text += &format!(" ({bytes} {})", if bytes == 1 { "byte" } else { "bytes" });
+    }
+    match block {
+        None => text,
+        Some(Block { layout: BlockLayout::Varying { .. }, rank, .. }) => format!("{text} for rank {rank}"),
+        Some(Block { size, items: all, .. }) => {
+            let whole = Content::of(items.datatype(), items.datatype().size().saturating_mul(*all));
+            format!("{whole}: {text} for each of {size} ranks")
+        }
+    }
+}
+
 /// The position of each rank's block in a buffer, in items from its start.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockLayout<'a> {
-    /// Blocks of this many items, one after the other.
+    /// RankBlocks of this many items, one after the other.
     Uniform(usize),
-    /// Blocks of equal size that divide the whole buffer among the ranks.
+    /// RankBlocks of equal size that divide the whole buffer among the ranks.
     EvenSplit,
-    /// Blocks of different sizes at explicit displacements.
+    /// RankBlocks of different sizes at explicit displacements.
     Varying {
         /// The number of items of each rank.
         counts: &'a [usize],
@@ -144,28 +190,28 @@ impl<'a> BlockLayout<'a> {
         }
     }
 
-    /// Resolves the layout of a send buffer of `items` items; fails if it does not fit the ranks and the buffer.
-    pub(super) fn resolve_send(self, call: &'static str, size: u32, items: usize) -> Result<BlockLayout<'a>> {
-        let layout = match self {
-            BlockLayout::EvenSplit if !items.is_multiple_of(size as usize) => {
-                let why = format!("{items} items cannot be divided evenly among {size} ranks");
-                return Err(Error::new(ErrorClass::Count, call, why));
-            }
-            BlockLayout::EvenSplit => BlockLayout::Uniform(items / size as usize),
-            layout => layout,
-        };
-        layout.check(call, size, items)?;
-        Ok(layout)
+    /// Resolves the layout of a send buffer; fails if it does not fit the ranks and the buffer. `block` is the buffer
+    /// for this rank's block, from which an error computes the length that `items` must have.
+    pub(super) fn resolve_send(
+        self,
+        call: &'static str,
+        size: u32,
+        items: &Buf,
+        block: Option<&Buf>,
+    ) -> Result<BlockLayout<'a>> {
+        self.resolve(call, "send buffer", size, items, block)
     }
 
-    /// Resolves the layout of a receive buffer as [`to_send`](Self::to_send) does; fails also if two blocks overlap.
+    /// Resolves the layout of a receive buffer as [`resolve_send`](Self::resolve_send) does; fails also if two blocks
+    /// overlap.
     pub(super) fn resolve_receive(
         self,
         call: &'static str,
         size: u32,
-        items: usize,
+        items: &Buf,
+        block: Option<&Buf>,
     ) -> Result<BlockLayout<'a>> {
-        let layout = self.resolve_send(call, size, items)?;
+        let layout = self.resolve(call, "receive buffer", size, items, block)?;
         if let BlockLayout::Varying { .. } = layout {
             let mut blocks: Vec<(usize, usize, u32)> =
                 (0..size).map(|r| (layout.block(r), r)).map(|((at, count), r)| (at, count, r)).collect();
@@ -177,6 +223,33 @@ impl<'a> BlockLayout<'a> {
                 return Err(Error::new(ErrorClass::Arg, call, why));
             }
         }
+        Ok(layout)
+    }
+
+    fn resolve(
+        self,
+        call: &'static str,
+        name: &'static str,
+        size: u32,
+        items: &Buf,
+        block: Option<&Buf>,
+    ) -> Result<BlockLayout<'a>> {
+        let layout = match self {
+            BlockLayout::EvenSplit if !items.count().is_multiple_of(size as usize) => {
+                let expected = match block.and_then(|block| items_of_block(items, block)) {
+                    Some(count) => {
+                        format!("{}: {count} for each of {size} ranks", count.saturating_mul(size as usize))
+                    }
+                    None => format!("a multiple of {size}, the number of ranks"),
+                };
+                let (found, s) = (items.count(), if items.count() == 1 { "" } else { "s" });
+                let why = format!("{name} has {found} item{s}, expected {expected}");
+                return Err(Error::new(ErrorClass::Count, call, why));
+            }
+            BlockLayout::EvenSplit => BlockLayout::Uniform(items.count() / size as usize),
+            layout => layout,
+        };
+        layout.check(call, size, items.count())?;
         Ok(layout)
     }
 
@@ -216,4 +289,10 @@ impl<'a> BlockLayout<'a> {
             .and_then(|count| items.datatype().packed_size(count).ok())
             .ok_or_else(|| too_large(call, items.count()))
     }
+}
+
+/// Returns the number of items of the type of `items` that `block` has room for; `None` if it is not a whole number.
+fn items_of_block(items: &Buf, block: &Buf) -> Option<usize> {
+    let (bytes, size) = (block.bytes().ok()?, items.datatype().size());
+    (size > 0 && bytes > 0 && bytes.is_multiple_of(size)).then(|| bytes / size)
 }

@@ -3,7 +3,7 @@
 
 use mpj_devices::Buf;
 
-use super::coll_bufs::{BlockLayout, CollBuf};
+use super::coll_bufs::{BlockLayout, CollBuf, RankBlocks};
 use super::comm::Comm;
 use crate::collective::call_tag::{CallDigest, CollectiveKind};
 use crate::collective::plan::{EMPTY_BUF, Plan};
@@ -23,7 +23,7 @@ pub(super) fn plan<'a>(steps: Vec<Step>, send: Option<&'a Buf>, recv: &'a Buf) -
 /// Checks the buffers of a reduction on this rank; returns the span that it contributes.
 fn check_reduction(call: &'static str, send: Option<&Buf>, recv: &Buf, op: &Op) -> Result<Span> {
     if let Some(send) = send {
-        send.check_same_amount(call, recv)?;
+        send.check_same_amount(call, recv, &RankBlocks::default())?;
         send.check_no_alias(call, recv)?;
     }
     recv.check_receivable(call)?;
@@ -132,15 +132,22 @@ pub(super) fn reduce_scatter<'a>(
     counts: &[usize],
     op: &'a Op,
 ) -> PlanResult<'a> {
+    if counts.len() != comm.size() as usize {
+        let why = format!("{} counts for {} ranks", counts.len(), comm.size());
+        return Err(Error::new(ErrorClass::Arg, call, why));
+    }
     let sums =
         counts.iter().scan(0usize, |sum, count| Some(std::mem::replace(sum, sum.saturating_add(*count))));
     let displacements: Vec<usize> = sums.collect();
     let layout = BlockLayout::Varying { counts, displacements: &displacements };
-    let layout = layout.resolve_send(call, comm.size(), send.count())?;
-    check_reduction(call, Some(&send.block_of(&layout, comm.rank())), recv, op)?;
+    let (rank, size) = (comm.rank(), comm.size());
+    let layout = layout.resolve_send(call, size, send, None)?;
+    let blocks = RankBlocks::default().with_send(layout, rank, size, send);
+    send.block_of(&layout, rank).check_same_amount(call, recv, &blocks)?;
+    check_reduction(call, None, recv, op)?;
     send.check_no_alias(call, recv)?;
-    let total = layout.total(call, comm.size(), send)?;
-    let steps = reduction::reduce_scatter(comm.rank(), comm.size(), &|r| layout.block(r), recv.count());
+    let total = layout.total(call, size, send)?;
+    let steps = reduction::reduce_scatter(rank, size, &|r| layout.block(r), recv.count());
     let digest = CallDigest::reduction(CollectiveKind::ReduceScatter, total, op);
     Ok((digest, plan(steps, Some(send), recv).with_temp(recv.count()).with_op(op)))
 }
@@ -177,10 +184,11 @@ pub(super) fn gather<'a>(
     let root = comm.check_rank(call, ErrorClass::Root, root)?;
     let mut layout = layout;
     if comm.rank() == root {
-        layout = layout.resolve_receive(call, comm.size(), recv.count())?;
+        layout = layout.resolve_receive(call, comm.size(), recv, send)?;
         recv.check_receivable(call)?;
         if let Some(send) = send {
-            send.check_same_amount(call, &recv.block_of(&layout, root))?;
+            let blocks = RankBlocks::default().with_recv(layout, root, comm.size(), recv);
+            send.check_same_amount(call, &recv.block_of(&layout, root), &blocks)?;
             send.check_no_alias(call, recv)?;
         }
     } else {
@@ -211,10 +219,11 @@ pub(super) fn scatter<'a>(
     }
     let mut layout = layout;
     if comm.rank() == root {
-        layout = layout.resolve_send(call, comm.size(), send.count())?;
+        layout = layout.resolve_send(call, comm.size(), send, recv)?;
         layout.total(call, comm.size(), send)?;
         if let Some(recv) = recv {
-            send.block_of(&layout, root).check_same_amount(call, recv)?;
+            let blocks = RankBlocks::default().with_send(layout, root, comm.size(), send);
+            send.block_of(&layout, root).check_same_amount(call, recv, &blocks)?;
             send.check_no_alias(call, recv)?;
         }
     } else if recv.is_none() {
@@ -234,10 +243,11 @@ pub(super) fn allgather<'a>(
     layout: BlockLayout<'_>,
 ) -> PlanResult<'a> {
     let send = send.not_in_place();
-    let layout = layout.resolve_receive(call, comm.size(), recv.count())?;
+    let layout = layout.resolve_receive(call, comm.size(), recv, send)?;
     recv.check_receivable(call)?;
     if let Some(send) = send {
-        send.check_same_amount(call, &recv.block_of(&layout, comm.rank()))?;
+        let blocks = RankBlocks::default().with_recv(layout, comm.rank(), comm.size(), recv);
+        send.check_same_amount(call, &recv.block_of(&layout, comm.rank()), &blocks)?;
         send.check_no_alias(call, recv)?;
     }
     let total = layout.total(call, comm.size(), recv)?;
@@ -260,12 +270,14 @@ pub(super) fn alltoall<'a>(
 ) -> PlanResult<'a> {
     let send = send.not_in_place();
     let (rank, size) = (comm.rank(), comm.size());
-    let back = back.resolve_receive(call, size, recv.count())?;
+    let back = back.resolve_receive(call, size, recv, None)?;
     recv.check_receivable(call)?;
     let mut out = (BufIndex::TEMP, back);
     if let Some(send) = send {
-        out = (BufIndex::SEND, layout.resolve_send(call, size, send.count())?);
-        send.block_of(&out.1, rank).check_same_amount(call, &recv.block_of(&back, rank))?;
+        out = (BufIndex::SEND, layout.resolve_send(call, size, send, None)?);
+        let blocks =
+            RankBlocks::default().with_send(out.1, rank, size, send).with_recv(back, rank, size, recv);
+        send.block_of(&out.1, rank).check_same_amount(call, &recv.block_of(&back, rank), &blocks)?;
         send.check_no_alias(call, recv)?;
     }
     let (area, layout) = out;

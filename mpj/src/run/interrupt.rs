@@ -6,7 +6,7 @@
 //!
 //! | signal | first | again |
 //! |---|---|---|
-//! | SIGINT | prints the table, then ends the process as SIGINT does by default | ends it at once |
+//! | SIGINT | prints the table, completes the trace, then ends the process as SIGINT does by default | ends it at once |
 //! | SIGQUIT | prints the table; the program continues | the same |
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,10 +52,11 @@ fn install() -> std::io::Result<()> {
 fn on_signal(signal: i32) {
     let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     let what = if signal == SIGINT { "interrupted" } else { "SIGQUIT" };
-    if let Some(watch) = watch.filter(|watch| !watch.has_nothing_to_report()) {
+    if let Some(watch) = watch.as_ref().filter(|watch| !watch.has_nothing_to_report()) {
         print_error(&format_args!("{what}; what the ranks wait for:{}", watch.table()));
     }
     if signal == SIGINT {
+        watch.iter().for_each(|watch| watch.end_trace());
         // This does not return.
         let _ = low_level::emulate_default_handler(SIGINT);
     }

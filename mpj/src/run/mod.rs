@@ -17,7 +17,7 @@ use mpj_devices::{Registry, Roster};
 pub use processes::init;
 pub use threads::{JobError, threads};
 pub use timeout::{TIMEOUT, timeout};
-pub(crate) use trace_guard::TraceGuard;
+pub(crate) use trace_guard::{TraceGuard, TraceHandle};
 
 use crate::boot::{LocalRanks, detect};
 use crate::world::World;

@@ -70,6 +70,7 @@ fn on_timeout(limit: Duration, watch: &Watch, caller: Caller, stopped: &mpsc::Re
     }
     watch.fail_all("timed out (MPJ_TIMEOUT)");
     if caller == Caller::Program && stopped.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+        watch.end_trace();
         exit_process();
     }
     report

@@ -1,7 +1,7 @@
 //! The trace of a job whose ranks are all in this process, so that no launcher merges the trace files.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mpj_devices::trace::{TRACE, TraceFiles};
 
@@ -9,41 +9,61 @@ use super::print_error;
 use crate::boot::Boot;
 use crate::config::Config;
 
-/// Merges the trace files when it is dropped; `None` if the job is not traced here.
+/// Merges the trace files when it is dropped, unless its handle has done so. It has no files if the job is not traced
+/// here.
 #[derive(Debug)]
-pub(crate) struct TraceGuard(Option<TraceFiles>);
+pub(crate) struct TraceGuard(TraceHandle);
+
+/// Merges the trace files for a process that exits before its [`TraceGuard`] is dropped.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct TraceHandle(Arc<Mutex<Option<TraceFiles>>>);
 
 impl TraceGuard {
     /// Begins the trace if `MPJ_TRACE` is set and this process hosts all ranks of the job. On an error it prints the
     /// reason, and the job is not traced.
     pub(crate) fn begin(boots: &[Arc<dyn Boot>], config: &mut Config) -> Self {
-        let path = config.text(&TRACE);
-        let has_all_ranks =
-            |boot: &Arc<dyn Boot>| boot.size() as usize == boots.len() && !boot.has_launcher();
-        if path.is_empty() || !boots.first().is_some_and(has_all_ranks) {
-            return TraceGuard(None);
-        }
-        match TraceFiles::begin(Path::new(path), boots.len() as u32) {
-            Ok(files) => {
-                if let Some(path) = files.path().to_str() {
-                    // `TRACE` accepts every text.
-                    let _ = config.set_text(&TRACE, path);
-                }
-                TraceGuard(Some(files))
-            }
-            Err(why) => {
-                print_error(&why);
-                config.reset(&TRACE);
-                TraceGuard(None)
-            }
+        TraceGuard(TraceHandle(Arc::new(Mutex::new(begin(boots, config)))))
+    }
+
+    pub(super) fn handle(&self) -> TraceHandle {
+        self.0.clone()
+    }
+}
+
+impl TraceHandle {
+    /// Merges the files, unless that was done already. Prints an error.
+    pub(super) fn join(&self) {
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(why)) = files.map(TraceFiles::join) {
+            print_error(&why);
         }
     }
 }
 
 impl Drop for TraceGuard {
     fn drop(&mut self) {
-        if let Some(Err(why)) = self.0.take().map(TraceFiles::join) {
+        self.0.join();
+    }
+}
+
+fn begin(boots: &[Arc<dyn Boot>], config: &mut Config) -> Option<TraceFiles> {
+    let path = config.text(&TRACE);
+    let has_all_ranks = |boot: &Arc<dyn Boot>| boot.size() as usize == boots.len() && !boot.has_launcher();
+    if path.is_empty() || !boots.first().is_some_and(has_all_ranks) {
+        return None;
+    }
+    match TraceFiles::begin(Path::new(path), boots.len() as u32) {
+        Ok(files) => {
+            if let Some(path) = files.path().to_str() {
+                // `TRACE` accepts every text.
+                let _ = config.set_text(&TRACE, path);
+            }
+            Some(files)
+        }
+        Err(why) => {
             print_error(&why);
+            config.reset(&TRACE);
+            None
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpj_devices::{Engine, Exit};
 
+use super::{TraceHandle, print_error};
 use crate::report::{RankReport, RankStats, RankWaits, stats_table, waits_table};
 
 #[derive(Debug)]
@@ -12,6 +13,7 @@ pub(crate) struct Watch {
     phases: BTreeMap<u32, Mutex<RankPhase>>,
     /// The statistics of the ranks that have exited, if the user requested them.
     stats: Mutex<BTreeMap<u32, RankStats>>,
+    trace: TraceHandle,
 }
 
 #[derive(Default, Debug)]
@@ -45,9 +47,9 @@ impl RankPhase {
 }
 
 impl Watch {
-    pub(crate) fn new(ranks: impl IntoIterator<Item = u32>) -> Arc<Self> {
+    pub(crate) fn new(ranks: impl IntoIterator<Item = u32>, trace: TraceHandle) -> Arc<Self> {
         let phases = ranks.into_iter().map(|rank| (rank, Mutex::default())).collect();
-        Arc::new(Watch { phases, stats: Mutex::default() })
+        Arc::new(Watch { phases, stats: Mutex::default(), trace })
     }
 
     pub(super) fn set_phase(&self, rank: u32, phase: RankPhase) {
@@ -74,6 +76,18 @@ impl Watch {
         let waits =
             |phase: &Mutex<RankPhase>| lock(phase).engine().is_some_and(|engine| !engine.waits().is_empty());
         self.phases.len() == 1 && !self.phases.values().any(waits)
+    }
+
+    /// Completes the trace of a process that exits although its ranks still run.
+    pub(super) fn end_trace(&self) {
+        for phase in self.phases.values() {
+            let engine = lock(phase).engine();
+            if let Some(engine) = engine {
+                engine.trace_open_waits();
+                let _ = engine.close_trace().inspect_err(|why| print_error(why));
+            }
+        }
+        self.trace.join();
     }
 
     pub(crate) fn fail_all(&self, cause: &str) {

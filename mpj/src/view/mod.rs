@@ -83,12 +83,27 @@ pub struct ViewError {
     pub len: usize,
     /// Whether the items do not consist of the slice's elements.
     pub mismatch: bool,
+    /// The primitive of the datatype; `None` if it consists of different primitives, or of none.
+    pub datatype: Option<Primitive>,
+    /// The type of the slice's elements.
+    pub element: &'static str,
+}
+
+impl ViewError {
+    fn new<T>(bounds: (i64, i64), len: usize, mismatch: bool, datatype: Option<Primitive>) -> Self {
+        ViewError { bounds, len, mismatch, datatype, element: std::any::type_name::<T>() }
+    }
 }
 
 impl std::fmt::Display for ViewError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.mismatch {
-            return write!(f, "the datatype does not consist of whole elements of the slice");
+            let datatype = self.datatype.map_or("mixed primitives", Primitive::name);
+            return write!(
+                f,
+                "the datatype (of {datatype}) does not consist of whole elements of the slice (of {})",
+                self.element
+            );
         }
         let (low, high) = self.bounds;
         write!(f, "the items have bytes {low}..{high}, the slice has {} bytes", self.len)
@@ -105,7 +120,7 @@ fn check<T: Equivalent>(
     count: usize,
 ) -> Result<(), ViewError> {
     let bytes = len.saturating_mul(size_of::<T>());
-    let error = |bounds, mismatch| ViewError { bounds, len: bytes, mismatch };
+    let error = |bounds, mismatch| ViewError::new::<T>(bounds, bytes, mismatch, datatype.single_primitive());
     let bounds = datatype.byte_bounds(count).map_err(|_| error((i64::MIN, i64::MAX), false))?;
     let shift = offset.checked_mul(size_of::<T>()).and_then(|s| i64::try_from(s).ok());
     let reach = shift.and_then(|s| Some((bounds.0.checked_add(s)?, bounds.1.checked_add(s)?)));
@@ -146,7 +161,8 @@ fn check_mut<T: Receivable>(
         runs.by_ref().take(len).any(|run| run.offset % size != 0) || runs.next().is_some()
     };
     if T::PRIMITIVE.is_some_and(straddles) {
-        return Err(ViewError { bounds: (0, 0), len: len.saturating_mul(size_of::<T>()), mismatch: true });
+        let bytes = len.saturating_mul(size_of::<T>());
+        return Err(ViewError::new::<T>((0, 0), bytes, true, datatype.single_primitive()));
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ impl<T: Receivable> SplitViews<T> {
     pub fn split<'a>(&'a self, slice: &'a mut [T]) -> Result<(Vec<ViewMut<'a>>, Vec<View<'a>>), ViewError> {
         if slice.len() < self.len {
             let bounds = (0, i64::try_from(self.len.saturating_mul(size_of::<T>())).unwrap_or(i64::MAX));
-            return Err(ViewError { bounds, len: size_of_val(slice), mismatch: false });
+            return Err(ViewError::new::<T>(bounds, size_of_val(slice), false, T::PRIMITIVE));
         }
         // All views are made from this pointer, and no reference to the slice exists at the same time, so an access
         // through one view does not invalidate the others. Invariant 1 of `View` and of `ViewMut` holds: by invariant 1

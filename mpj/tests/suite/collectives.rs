@@ -261,7 +261,9 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     assert_eq!(class(world.gather(&[0u8; 2], &mut [0u8; 7], me)), ErrorClass::Count);
     let wider = world.gather(&[0u8; 2], &mut [0u16; 6], me).expect_err("refused");
     assert!(
-        wider.to_string().contains("send buffer has 2 × u8 (2 bytes), receive buffer 2 × u16 (4 bytes)"),
+        wider.to_string().contains(
+            "send buffer has 2 × u8 (2 bytes), receive buffer 6 × u16: 2 × u16 (4 bytes) for each of 3 ranks"
+        ),
         "{wider}"
     );
     assert_eq!(class(world.gather(&[0u8; 3], &mut all, me)), ErrorClass::Count);
@@ -310,6 +312,47 @@ fn invalid_arguments_are_rejected_at_once(world: World) -> mpj::Result<()> {
     assert_eq!((all, two), ([7; 6], [7; 2]));
     assert_eq!(class(world.allgather_in_place(&mut [0u8; 7])), ErrorClass::Count);
     world.bcast(&mut two, 2)?;
+    world.barrier()
+}
+
+/// An error of a wrong length has the lengths that the caller passed, and the expected one if it is known.
+#[mpj::test(ranks = 3)]
+fn length_errors_name_the_buffer_and_its_length(world: World) -> mpj::Result<()> {
+    let (me, sum) = (world.rank(), mpj::Op::Sum);
+    let cases = [
+        (
+            world.gather(&[0u8; 1], &mut [0u8; 9], me),
+            "gather: send buffer has 1 × u8 (1 byte), receive buffer 9 × u8: 3 × u8 (3 bytes) for each of 3 ranks",
+        ),
+        (
+            world.scatter(&[1u8; 3], &mut [0u16; 3], me),
+            "scatter: send buffer has 3 × u8: 1 × u8 (1 byte) for each of 3 ranks, receive buffer 3 × u16 (6 bytes)",
+        ),
+        (
+            world.allgather(&[2u8; 2], &mut [true; 6]),
+            "allgather: send buffer has 2 × u8, receive buffer 6 × bool: 2 × bool for each of 3 ranks",
+        ),
+        (
+            world.gatherv(&[0u8; 1], &mut [0u8; 9], &[2; 3], &[0, 2, 4], me),
+            "gatherv: send buffer has 1 × u8 (1 byte), receive buffer 2 × u8 (2 bytes) for rank RANK",
+        ),
+        (
+            world.gather(&[0u8; 1], &mut [0u8; 2], me),
+            "gather: receive buffer has 2 items, expected 3: 1 for each of 3 ranks",
+        ),
+        (
+            world.scatter(&[0u8; 1], &mut [0u8; 2], me),
+            "scatter: send buffer has 1 item, expected 6: 2 for each of 3 ranks",
+        ),
+        (
+            world.alltoall(&[0u8; 5], &mut [0u8; 6]),
+            "alltoall: send buffer has 5 items, expected a multiple of 3, the number of ranks",
+        ),
+        (world.reduce_scatter(&[0i32; 6], &mut [0; 3], &[3, 3], sum), "reduce_scatter: 2 counts for 3 ranks"),
+    ];
+    for (result, text) in cases {
+        assert_eq!(result.expect_err("refused").to_string(), text.replace("RANK", &me.to_string()));
+    }
     world.barrier()
 }
 

@@ -141,7 +141,10 @@ fn error_names_the_views_and_the_first_overlap() {
     assert!(matches!(outside, SplitViewsError::OutOfSlice { piece: ViewId::Read(0), .. }));
     assert_eq!(outside.to_string(), "read view 0: the items have bytes 24..96, the slice has 88 bytes");
     let other = SplitViews::<f32>::new(12, &[at(0, &column)], &[]).unwrap_err().to_string();
-    assert_eq!(other, "write view 0: the datatype does not consist of whole elements of the slice");
+    assert_eq!(
+        other,
+        "write view 0: the datatype (of f64) does not consist of whole elements of the slice (of f32)"
+    );
     let fits =
         SplitViews::<f64>::new(12, &[at(0, &column)], &[at(1, &column)]).expect("columns side by side");
     let short = fits.split(&mut [0.0; 11]).unwrap_err();

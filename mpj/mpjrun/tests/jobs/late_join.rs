@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("started_ranks_communicate_while_one_has_not_joined", started_ranks_communicate),
     ("exit_before_joining_fails_pending_sends", never_joins),
     ("fd_exhaustion_makes_peer_unreachable_not_dead", no_descriptors),
+    ("job_without_descriptors_for_all_connections_ends", too_few_descriptors),
 ];
 
 const DEVICES: [&str; 2] = ["shmdev", "niodev"];
@@ -60,6 +61,7 @@ pub(crate) fn action_of(role: &str) -> Option<Action> {
         "late-traffic" => Some(traffic),
         "late-never" => Some(never),
         "few-descriptors" => Some(send_to_all),
+        "few-descriptors-alltoall" => Some(alltoall),
         _ => None,
     }
 }
@@ -242,4 +244,24 @@ fn no_descriptors() {
     assert!(line.contains("ulimit -n") && !line.starts_with("0 ") && !line.starts_with("11 "), "{line}");
     // Ranks that share memory need no descriptors to connect.
     assert_eq!(run("shmdev", 14), "0 of 11 unreachable: None");
+}
+
+fn alltoall(world: &World) -> Result<(), Error> {
+    let mut got = vec![0usize; world.size()];
+    (0..3).try_for_each(|_| world.alltoall(&vec![world.rank(); world.size()], &mut got))
+}
+
+/// All ranks of a pair that cannot connect must notice, also if the descriptors run out on both sides at once.
+fn too_few_descriptors() {
+    for (ranks, who, descriptors) in [(3, "01234567", 8), (4, "0", 8), (8, "01234567", 12)] {
+        let script = format!(
+            "case {who} in *$MPJ_RANK*) ulimit -n {descriptors};; esac; exec $RANKS rank few-descriptors-alltoall"
+        );
+        let ended = run_sh(&format!("-n {ranks} --devices niodev --timeout 30"), &script);
+        let is_over = |line: &String| line.contains("timeout of");
+        assert!(
+            ended.code != Some(124) && !ended.err.iter().any(is_over),
+            "{ranks} {descriptors}: {ended:#?}"
+        );
+    }
 }

@@ -13,6 +13,7 @@ use crate::trace_file::{Folder, Trace, exchange};
 pub(crate) const TESTS: &[Test] = &[
     ("every_device_is_traced", every_device_is_traced),
     ("trace_of_a_killed_rank_is_merged", trace_of_a_killed_rank_is_merged),
+    ("trace_of_a_hanging_job_has_the_open_calls", trace_of_a_hanging_job_has_the_open_calls),
     ("ranks_without_a_trace_are_in_the_file", ranks_without_a_trace_are_in_the_file),
     ("unwritable_trace_is_not_a_failure", unwritable_trace_is_not_a_failure),
     ("full_disk_is_not_a_failure", full_disk_is_not_a_failure),
@@ -87,6 +88,23 @@ fn trace_of_a_killed_rank_is_merged() {
     trace.assert_nested();
     assert_eq!(trace.ranks_with("allreduce"), [0, 1, 2].into(), "what was recorded before was written");
     assert_eq!(trace.ranks_with("a rank has died"), [0, 2].into());
+}
+
+/// A rank in a blocking call is killed before the call returns, so it records the call when `mpjrun` requests its waits.
+fn trace_of_a_hanging_job_has_the_open_calls() {
+    let folder = Folder::new("hanging");
+    let path = folder.0.join("job.json");
+    let ended = run(&format!("-n 4 --ranks-per-process 2 --timeout 5 --trace {}", path.display()), "hang");
+    ended.expect(124, &["timeout of 5 s reached"]);
+    let trace = Trace::read(&path);
+    trace.assert_nested();
+    for (call, ranks) in [("recv", vec![0]), ("wait: barrier", vec![1, 2])] {
+        let open: Vec<_> =
+            trace.events(call).into_iter().filter(|event| event["args"]["open"] == 1).collect();
+        assert!(open.iter().all(|event| event["dur"].as_f64() > Some(2e6)), "{open:?}");
+        let of: Vec<_> = open.iter().filter_map(|event| event["pid"].as_u64()).collect();
+        assert_eq!(of, ranks, "{call}");
+    }
 }
 
 fn ranks_without_a_trace_are_in_the_file() {

@@ -44,7 +44,7 @@ fn invalid_parameters() {
         ("MPJ_IBV_PKEY_INDEX=400", " has no partition key at that index"),
         ("MPJ_IBV_SL=9", " is Ethernet: service levels are 0 to 7"),
         ("MPJ_IBV_MTU=9000", "is not one of auto, 256, 512, 1024, 2048, 4096"),
-        ("MPJ_IBV_SL=16", "is outside 0..=15"),
+        ("MPJ_IBV_SL=16", "is not a number from 0 to 15"),
     ] {
         let ended = run(&format!("-n 2 --devices ibvdev -x {set}"), "fine");
         let errors: Vec<_> =

@@ -200,14 +200,19 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
         let gb = |Point { x, y, low, high }| Point { x, y: y / 1e3, low: low / 1e3, high: high / 1e3 };
         points.into_iter().map(gb).collect()
     };
-    let meanings = BUFFERS.into_iter().chain(RATES).zip(styles);
-    Page {
+    // Limits on the sizes can leave a curve, or all curves of a panel, without a point.
+    let has_points = latency.iter().chain(&rates).map(|points| !points.is_empty());
+    let meanings = BUFFERS.into_iter().chain(RATES).zip(styles).zip(has_points);
+    let legend = meanings.filter(|(_, has_points)| *has_points);
+    let legend = legend.map(|(((name, what), style), _)| Meaning { style, name, what }).collect();
+    let has_curves = |panel: &Panel| matches!(panel, Panel::Lines(lines) if !lines.curves.is_empty());
+    let mut page = Page {
         title: "Messages between two ranks".to_owned(),
         notes: vec![
             "Lines: medians. Bars: minimum to p99 of half round trips, minimum to maximum of bandwidths, quartiles of memcpy."
                 .to_owned(),
         ],
-        legend: meanings.map(|((name, what), style)| Meaning { style, name, what }).collect(),
+        legend,
         columns: 2,
         panels: vec![
             Panel::Lines(Lines {
@@ -228,7 +233,10 @@ fn page(latency: [Vec<Point>; 4], rates: [Vec<Point>; 3]) -> Page {
             }),
         ],
         ..Page::default()
-    }
+    };
+    page.panels.retain(has_curves);
+    page.columns = page.panels.len();
+    page
 }
 
 impl Exchange<'_> {
@@ -361,7 +369,7 @@ impl Exchange<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PingpongOptions, stride};
+    use super::{Page, PingpongOptions, Point, page, stride};
 
     #[test]
     fn rotating_memory_must_hold_the_largest_message() {
@@ -376,5 +384,15 @@ mod tests {
     #[test]
     fn strides_are_those_of_the_c_program() {
         assert_eq!([1, 8192, 1 << 20].map(stride), [8256, 16448, 1 << 20]);
+    }
+
+    #[test]
+    fn page_omits_curves_and_panels_without_points() {
+        let points = || vec![Point { x: 8.0, y: 1.0, low: 1.0, high: 2.0 }];
+        let names = |page: &Page| page.legend.iter().map(|meaning| meaning.name).collect::<Vec<_>>();
+        let short = page([points(), points(), vec![], vec![]], [vec![], vec![], vec![]]);
+        assert_eq!((names(&short), short.panels.len()), (vec!["same", "rotating"], 1));
+        let all = page(std::array::from_fn(|_| points()), std::array::from_fn(|_| points()));
+        assert_eq!((names(&all).len(), all.panels.len(), all.columns), (7, 2, 2));
     }
 }

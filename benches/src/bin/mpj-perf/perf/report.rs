@@ -76,7 +76,7 @@ impl Report {
     fn warning(&self) -> Option<String> {
         let max_ratio = self.max_ratio.get();
         (!self.placement.is_bound() && max_ratio > SUSPICIOUS_RATIO)
-            .then(|| format!("a median is {max_ratio:.1} times the minimum: ranks may have shared a core"))
+            .then(|| format!("a median is {max_ratio:.1} times the minimum"))
     }
 
     pub(super) fn finish(
@@ -91,7 +91,7 @@ impl Report {
         }
         if let Some(warning) = self.warning() {
             print(format_args!(
-                "# warning: not bound, and {warning} (see --bind in mpj-perf PROGRAM --help)"
+                "# warning: not bound, and {warning}: ranks may have shared a core (see --bind in mpj-perf PROGRAM --help)"
             ))?;
         }
         let Some(path) = svg else { return Ok(()) };

@@ -64,11 +64,21 @@ impl fmt::Display for Placement {
             return Ok(());
         }
         if !self.is_bound {
-            return f.write_str("; not bound: ranks may share a core");
+            let cores: BTreeSet<usize> = self.cores.iter().flat_map(Cores::numbers).collect();
+            return match cores.len() {
+                1.. if ranks > cores.len() => {
+                    write!(f, "; not bound: {ranks} ranks share {}", count(cores.len()))
+                }
+                _ => f.write_str("; not bound: ranks may share a core"),
+            };
         }
         let cores = self.cores.iter().take(8).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         write!(f, "; bound to cores {cores}{}", if ranks > 8 { ", …" } else { "" })
     }
+}
+
+fn count(cores: usize) -> String {
+    format!("{cores} {}", if cores == 1 { "core" } else { "cores" })
 }
 
 /// Returns the devices with which this rank has sent eager messages.
@@ -112,6 +122,8 @@ mod tests {
     #[test]
     fn settings_name_processes_and_cores() {
         let cores = || vec![Cores::from_iter([0, 1]), Cores::from_iter([2])];
+        let crowded = Placement { cores: vec![Cores::from_iter([0, 1]); 3], processes: 3, is_bound: false };
+        assert_eq!(crowded.to_string(), "3 ranks, a process each; not bound: 3 ranks share 2 cores");
         let text = |processes, is_bound| Placement { cores: cores(), processes, is_bound }.to_string();
         assert_eq!(text(1, true), "2 ranks, threads of one process; bound to cores 0-1, 2");
         assert_eq!(text(2, false), "2 ranks, a process each; not bound: ranks may share a core");
