@@ -186,12 +186,16 @@ impl Job<'_> {
         let (text, abort) = (kind.text(), matches!(kind, FailureKind::Abort(..)));
         let is_ours = self.is_terminating();
         let caused_by = self.reports.cause_of(ranks.clone(), self.spec.grace);
-        if !is_ours {
+        let known = self.processes[process].failure.and_then(|index| self.failures.get_mut(index));
+        // The code of a process says nothing more about ranks that have reported their failures, or have left before.
+        let is_exit_code = matches!(kind, FailureKind::Exited(ExitStatus::Code(_), _));
+        let adds_nothing = is_exit_code
+            && known.as_ref().is_some_and(|earlier| !matches!(earlier.kind, FailureKind::ReportedByPeer(_)));
+        if !is_ours && !adds_nothing {
             self.failed.extend(ranks.clone());
         }
-        let known = self.processes[process].failure.and_then(|index| self.failures.get_mut(index));
         match known {
-            _ if is_ours => {}
+            _ if is_ours || adds_nothing => {}
             // The process's own report, or its exit, replaces the report of another rank.
             Some(earlier) if matches!(earlier.kind, FailureKind::ReportedByPeer(_)) => {
                 (earlier.kind, earlier.ranks) = (kind, ranks.clone());

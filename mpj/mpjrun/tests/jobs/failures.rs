@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("process_that_exits_without_joining_is_named", without_joining),
     ("programs_that_never_join_succeed", never_joins),
     ("truncated_control_message_is_named", torn),
+    ("error_of_a_rank_in_a_process_of_several_is_named", error_beside_others),
 ];
 
 fn raw(args: &str, role: &str) -> Ended {
@@ -77,6 +78,16 @@ fn never_joins() {
     for command in ["-n 4 hostname", "-n 3 --ranks-per-process 2 true", "-n 3 --timeout 50 sleep 0.1"] {
         let ended = watch(&mut mpjrun(command)).0.end();
         assert_eq!((ended.code, ended.err.len()), (Some(0), 0), "{command}: {ended:#?}");
+    }
+}
+
+fn error_beside_others() {
+    for args in ["-n 4", "-n 4 --ranks-per-process 2", "-n 4 --devices smdev"] {
+        let ended = run(args, "recv-from-left");
+        ended.expect(1, &["rank 0 (pid ", "returned an error: recv: rank 1 has left"]);
+        let ended = run(args, "late-error");
+        ended.expect(1, &["rank 2 (pid ", "returned an error: recv: rank 9 is out of range"]);
+        assert!(!ended.message().contains("because of it"), "the others had returned: {ended:#?}");
     }
 }
 

@@ -137,6 +137,12 @@ fn run_in_world(role: &str, world: &World) -> Result<(), Error> {
         "abrt" if me == 1 => kill_me("-ABRT"),
         "abort" if me == 1 => world.abort(42, "enough"),
         "error" | "panic" | "exit7" | "exit0" | "kill" | "abrt" | "abort" => world.barrier()?,
+        "recv-from-left" if me == 0 => drop(world.recv(&mut [0u8], 1, 0)?),
+        "late-error" if me == 2 => {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(world.recv(&mut [0u8], world.size() + 5, 0)?);
+        }
+        "recv-from-left" | "late-error" => {}
         "wait" => wait(world),
         "root-cause" | "root-cause-exit" => root_cause(role, world)?,
         "left-behind" => left_behind(world),
