@@ -89,7 +89,7 @@ impl Intracomm {
     }
 
     /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
-    /// frees it, too.
+    /// frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, sent messages can still
     /// be received, and collectives complete. A message without a posted receive is refused: if its sender waits for

@@ -187,7 +187,7 @@ impl Comm {
     }
 
     /// Frees the communicator on this rank: every later operation on any of its handles fails. Dropping the last handle
-    /// frees it, too.
+    /// frees it, too; a pending request is such a handle.
     ///
     /// Pending operations complete, as MPI requires: a posted receive still gets its message, the messages that this
     /// rank has sent can still be received, and collectives complete. A message that matches no posted receive is
