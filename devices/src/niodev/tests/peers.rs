@@ -79,12 +79,15 @@ fn full_socket_buffers_a_bounded_amount() {
     let long = pattern(5, 256 << 10);
     for (endpoint, body) in [(&mut to_b, &long[..]), (&mut to_a, &long[..40])] {
         let mut posted = 0;
-        while endpoint.post(&[posted as u8; 8], Body::Bytes(body)) == Ok(()) {
+        // The system moves bytes meanwhile, so a later post might succeed.
+        while let outcome = endpoint.post(&[posted as u8; 8], Body::Bytes(body))
+            && outcome != Err(PostError::Again)
+        {
+            assert_eq!(outcome, Ok(()));
             posted += 1;
             assert!(posted * body.len() < 64 << 20, "posting is not bounded");
         }
-        assert_eq!(endpoint.post(&[0; 8], Body::Bytes(body)), Err(PostError::Again));
-        assert!(endpoint.has_unflushed() && endpoint.flush() == Ok(true));
+        assert!(endpoint.has_unflushed());
         let to = if body.len() == 40 { 0 } else { 1 };
         until(&mut [&mut a, &mut b], |r| {
             let _ = endpoint.flush();
