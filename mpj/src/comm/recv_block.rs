@@ -273,7 +273,8 @@ impl fmt::Debug for ReceivedBuffer {
 #[derive(Debug)]
 pub struct ReadOnlyBlock(ReceivedBlock);
 
-// SAFETY: while the message exists, its bytes neither move nor change, and no field changes; there is no region.
+// SAFETY: while the message exists, its bytes neither move nor change, and no field changes. `region_of_bytes` returns
+// `None`.
 unsafe impl ReadBlock for ReadOnlyBlock {
     fn bytes(&self) -> &[MaybeUninit<u8>] {
         let bytes: &[u8] = &self.0;
